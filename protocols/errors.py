@@ -1,0 +1,87 @@
+"""What can go wrong, as types.
+
+```
+SPError
+  Closed                  this object was closed by its owner
+  Timeout                 a deadline passed (also a builtin TimeoutError)
+  WouldBlock              a *_nowait call found nothing to do
+  StateError              the pattern forbids this now (recv before send on Req, recv without a survey)
+  NotSupported            the pattern never allows this (send on Sub, recv on Pub)
+  AddressError            a URL that cannot be understood or reached (also a ValueError)
+    AddressInUse          somebody else listens there (also an OSError)
+    ConnectionRefused     nobody listens there (also an OSError)
+  PipeRefused             a pattern or a hook does not want this peer (Pair0's second one)
+  ProtocolError
+    LocalProtocolError    the caller broke a rule of the wire; raised to the caller
+    RemoteProtocolError   the peer broke a rule of the wire; costs it its pipe, never reaches the application
+      HandshakeError
+      MessageTooLarge
+```
+"""
+
+from __future__ import annotations
+
+
+class SPError(Exception):
+    """Root of everything this package raises."""
+
+
+class Closed(SPError):
+    """The socket, context, pipe or endpoint was closed."""
+
+
+class Timeout(SPError, TimeoutError):
+    """A deadline passed before the operation could finish."""
+
+
+class WouldBlock(SPError):
+    """A ``*_nowait`` call would have had to wait."""
+
+
+class StateError(SPError):
+    """The pattern's state forbids this operation now."""
+
+
+class NotSupported(SPError):
+    """This pattern, or this engine, never supports the operation."""
+
+
+class AddressError(SPError, ValueError):
+    """The URL cannot be understood, resolved or reached."""
+
+
+class AddressInUse(AddressError, OSError):
+    """Another listener holds the address."""
+
+
+class ConnectionRefused(AddressError, OSError):
+    """Nobody listens at the address."""
+
+
+class PipeRefused(SPError):
+    """The pattern, or a hook, does not admit this peer."""
+
+
+class ProtocolError(SPError):
+    """A rule of the wire was broken; see the two subclasses for by whom."""
+
+
+class LocalProtocolError(ProtocolError):
+    """The caller broke a rule of the wire."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke a rule of the wire; it loses its pipe and is counted."""
+
+
+class HandshakeError(RemoteProtocolError):
+    """The peer's first eight bytes are not the header of a protocol we serve."""
+
+
+class MessageTooLarge(RemoteProtocolError):
+    """The peer announced a frame above the receive limit (checked before memory is taken)."""
+
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"frame of {size} bytes is above the limit of {size_max}")
+        self.size = size
+        self.size_max = size_max

@@ -1,0 +1,251 @@
+"""One peer, as patterns and sockets see it: an output queue, counters and a way to close.
+
+A pipe joins three parties and knows none of them by class:
+
+* its `Connection` (a transport's side) *pulls* output: when frames are queued the pipe calls
+  ``connection.flush_soon()`` once, and the connection takes everything at the end of the loop turn with
+  ``take_output()``, so one turn costs one write however many messages it produced;
+* its `PipeOwner` (a socket) gets whole runs of frames, never one at a time;
+* whoever holds the pipe may ``send`` to it: a full queue refuses, it never grows.
+
+A frame is a whole SP payload, header words and body, without the transport's length prefix.
+The queue holds ``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, Protocol
+
+CONTROL_MAX: Final = 4096
+"""Control frames queued at most; a peer that lets more pile up does not read and loses its pipe."""
+
+
+class Connection(Protocol):
+    """The transport's side of a pipe: an open duplex channel of frames whose handshake is done."""
+
+    @property
+    def peer(self) -> int:
+        """The peer's protocol number, from its header."""
+
+    @property
+    def local_address(self) -> str: ...
+
+    @property
+    def remote_address(self) -> str: ...
+
+    def start(self, pipe: Pipe) -> None:
+        """Deliver from now on to ``pipe`` (frames that arrived early first)."""
+
+    def flush_soon(self) -> None:
+        """Call ``pipe.take_output()`` once, at the end of this loop turn (later if the kernel is full)."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """Close once what was taken and what is queued has been written."""
+
+    def abort(self) -> None:
+        """Drop the connection now."""
+
+
+class PipeOwner(Protocol):
+    """What a socket offers the pipes attached to it."""
+
+    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        """Frames arrived, in order; the list is the owner's to keep."""
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        """A pipe that refused a frame has room again."""
+
+    def pipe_closed(self, pipe: Pipe, reason: str) -> None:
+        """The pipe is gone; called exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipeStatistics:
+    """A snapshot of one pipe's counters; frames and bytes are cumulative, ``queued`` is now."""
+
+    frames_in: int
+    bytes_in: int
+    frames_out: int
+    bytes_out: int
+    refused: int
+    queued: int
+
+
+class Pipe:
+    """One attached peer.
+
+    ``id`` is 31 bits, not zero and unique in the process. ``url`` is what was dialled or listened on.
+    """
+
+    __slots__ = (
+        "_control",
+        "_frames_in",
+        "_frames_out",
+        "_limit",
+        "_output",
+        "_scheduled",
+        "_starved",
+        "bytes_in",
+        "bytes_out",
+        "close_reason",
+        "closed",
+        "connection",
+        "context",
+        "dialed",
+        "id",
+        "owner",
+        "refused",
+        "url",
+    )
+
+    def __init__(
+        self, id: int, connection: Connection, owner: PipeOwner, *, url: str, dialed: bool, limit: int
+    ) -> None:
+        self.id = id
+        self.connection = connection
+        self.owner = owner
+        self.url = url
+        self.dialed = dialed
+        self.closed = False
+        self.close_reason = ""
+        self.context: object = None  # the owner's own record for this peer, so that no dict look-up is needed
+        self.refused = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._frames_in = 0
+        self._frames_out = 0
+        self._limit = limit
+        self._output: list[bytes] = []
+        self._control: list[bytes] = []
+        self._scheduled = False
+        self._starved = False
+
+    # --- what holders of the pipe call
+
+    @property
+    def peer(self) -> int:
+        """The peer's protocol number."""
+        return self.connection.peer
+
+    @property
+    def remote_address(self) -> str:
+        return self.connection.remote_address
+
+    @property
+    def local_address(self) -> str:
+        return self.connection.local_address
+
+    @property
+    def full(self) -> bool:
+        """True when ``send`` would refuse."""
+        return self.closed or len(self._output) >= self._limit
+
+    @property
+    def queued(self) -> int:
+        """Frames that wait for the connection."""
+        return len(self._output) + len(self._control)
+
+    def send(self, frame: bytes) -> bool:
+        """Queue one frame; False (and counted) when the queue is full or the pipe closed."""
+        output = self._output
+        if len(output) >= self._limit or self.closed:
+            self._refuse(1)
+            return False
+        output.append(frame)
+        if not self._scheduled:
+            self._scheduled = True
+            self.connection.flush_soon()
+        return True
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        """Queue as many leading frames as there is room for; returns how many."""
+        room = 0 if self.closed else self._limit - len(self._output)
+        taken = min(room, len(frames))
+        if taken > 0:
+            self._output += frames if taken == len(frames) else islice(frames, taken)
+            if not self._scheduled:
+                self._scheduled = True
+                self.connection.flush_soon()
+        if taken < len(frames):
+            self._refuse(len(frames) - max(taken, 0))
+        return max(taken, 0)
+
+    def send_control(self, frame: bytes) -> None:
+        """Queue a frame ahead of all data. A peer that lets `CONTROL_MAX` of them pile up loses its pipe."""
+        if self.closed:
+            return
+        if len(self._control) >= CONTROL_MAX:
+            self.close(f"{CONTROL_MAX} control frames unread")
+            return
+        self._control.append(frame)
+        if not self._scheduled:
+            self._scheduled = True
+            self.connection.flush_soon()
+
+    def pause_reading(self) -> None:
+        """Stop reading from this peer; TCP then slows it down."""
+        if not self.closed:
+            self.connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.closed:
+            self.connection.resume_reading()
+
+    def close(self, reason: str, *, flush: bool = False) -> None:
+        """Drop the peer now, or with ``flush`` once everything queued has been written."""
+        if self.closed:
+            return
+        if flush:
+            self.connection.close()
+        else:
+            self.connection.abort()
+        self.connection_lost(reason)
+
+    def statistics(self) -> PipeStatistics:
+        return PipeStatistics(
+            self._frames_in, self.bytes_in, self._frames_out, self.bytes_out, self.refused, self.queued
+        )
+
+    # --- what the connection calls
+
+    def take_output(self) -> list[bytes]:
+        """Everything queued, control first; the queue is empty afterwards and has room again."""
+        self._scheduled = False
+        output = self._output
+        self._output = []
+        if self._control:
+            output = self._control + output
+            self._control = []
+        self._frames_out += len(output)
+        if self._starved:
+            self._starved = False
+            if not self.closed:
+                self.owner.pipe_writable(self)
+        return output
+
+    def deliver(self, frames: list[bytes]) -> None:
+        """A run of frames arrived."""
+        self._frames_in += len(frames)
+        if not self.closed:
+            self.owner.pipe_received(self, frames)
+
+    def connection_lost(self, reason: str) -> None:
+        """The connection ended, by either side; the owner hears of it once."""
+        if self.closed:
+            return
+        self.closed = True
+        self.close_reason = reason
+        self.owner.pipe_closed(self, reason)
+
+    # ---
+
+    def _refuse(self, count: int) -> None:
+        self.refused += count
+        self._starved = True
