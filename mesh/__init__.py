@@ -1,0 +1,1 @@
+"""A mesh of message brokers over the Scalability Protocols."""

@@ -1,0 +1,95 @@
+"""What can go wrong in a mesh, as types.
+
+```
+MeshError
+  ConfigError           an option, flag, variable or configuration file is wrong (also a ValueError)
+  ListenError           a broker cannot listen where it was told to; says who is there if it knows
+  TopicError            a topic or pattern breaks the grammar (also a ValueError)
+  NotAccepted           certainly not accepted: nothing was routed, publishing again cannot duplicate
+  Unknown               perhaps accepted: the answer was lost; publishing again may duplicate
+  NoResponders          nobody who answers subscribes to the topic
+  MeshTimeout           a deadline passed (also a builtin TimeoutError)
+  Disconnected          there is no connection to a broker
+  PeerError             a peer broke a rule; it costs that peer its connection, never reaches other users
+    SessionError        a session frame is malformed or not allowed now
+    BlockError          a block is malformed
+    LinkError           a frame between two brokers is malformed or not allowed now
+    CreditExceeded      a peer sent at zero credit
+  StorageError          the disk, or the queue in front of it, failed
+    Locked              another process or broker holds the lock
+```
+
+Every message is one sentence: what is wrong, with the numbers, and what to do where that is not obvious.
+"""
+
+from __future__ import annotations
+
+
+class MeshError(Exception):
+    """Root of everything `mesh` raises on its own account."""
+
+
+class ConfigError(MeshError, ValueError):
+    """An option has a value that cannot be used."""
+
+
+class ListenError(MeshError):
+    """A broker cannot listen at an address."""
+
+
+class TopicError(MeshError, ValueError):
+    """A topic or a pattern breaks the grammar of design section 4."""
+
+
+class NotAccepted(MeshError):
+    """The broker certainly did not take the messages."""
+
+
+class Unknown(MeshError):
+    """The messages may or may not have been taken; the answer was lost."""
+
+
+class NoResponders(MeshError):
+    """Nobody who answers subscribes to the topic."""
+
+
+class MeshTimeout(MeshError, TimeoutError):
+    """A deadline passed."""
+
+
+class Disconnected(MeshError):
+    """There is no connection to a broker."""
+
+
+class PeerError(MeshError):
+    """A peer broke a rule; it loses its connection and is counted."""
+
+
+class SessionError(PeerError):
+    """A session frame is malformed, or not allowed in this state."""
+
+
+class BlockError(PeerError):
+    """A block is malformed."""
+
+
+class LinkError(PeerError):
+    """A frame between two brokers is malformed, or not allowed in this state."""
+
+
+class CreditExceeded(PeerError):
+    """A peer sent although its credit was used up."""
+
+
+class StorageError(MeshError):
+    """Storage refused or failed a job."""
+
+
+class Locked(StorageError):
+    """Somebody else holds the lock; ``holder_pid`` is theirs, 0 if unknown."""
+
+    def __init__(self, path: str, holder_pid: int) -> None:
+        holder = f"process {holder_pid}" if holder_pid else "another process"
+        super().__init__(f"{path} is in use by {holder}; give this broker another name or state folder")
+        self.path = path
+        self.holder_pid = holder_pid

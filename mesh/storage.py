@@ -1,0 +1,264 @@
+"""All disk work of a broker, behind one seam.
+
+`Storage` is what a broker is given; `ThreadStorage` is the production one: one worker thread, so that jobs happen
+in the order in which they were asked for, no two of them race, and a slow disk never holds up the event loop.
+The simulator has its own. Paths are strings; errors of the disk are `OSError`, as they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+from mesh.errors import Locked, StorageError
+
+T = TypeVar("T")
+
+JOBS_MAX: Final = 1024
+"""Jobs that may wait for the worker; more are refused with `StorageError`: the disk stands still."""
+
+
+class StorageLock(Protocol):
+    """An exclusive lock; ``release`` may be called twice."""
+
+    def release(self) -> None: ...
+
+
+class Storage(Protocol):
+    """Files as a broker uses them. Jobs of one storage are done one after the other, in order."""
+
+    async def read(self, path: str) -> bytes | None:
+        """The whole file, or None if it is not there."""
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace the file so that a crash leaves the old or the new content, on disk when this returns."""
+
+    async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        """Add to the end, creating the file. When it fails, nothing was added.
+
+        With ``sync`` it is on disk when this returns.
+        """
+
+    async def rename(self, old: str, new: str) -> None: ...
+
+    async def list(self, folder: str) -> list[str]:
+        """Names in the folder, sorted; empty if there is no such folder."""
+
+    async def make_folder(self, path: str) -> None:
+        """Create the folder and those above it; no error if it exists."""
+
+    async def size(self, path: str) -> int | None: ...
+
+    async def remove(self, path: str) -> None:
+        """Delete the file; no error if it is not there."""
+
+    async def lock(self, path: str) -> StorageLock:
+        """Lock between processes and between brokers of one process; raises `Locked`."""
+
+    async def aclose(self) -> None:
+        """Finish the jobs already asked for, then refuse more."""
+
+
+class ThreadStorage:
+    """Storage on real files by one worker thread, started by the first job and ended by `aclose`.
+
+    The queue holds `JOBS_MAX` jobs; more are refused with a sentence. A cancelled caller's job is still done.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting = 0
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    async def read(self, path: str) -> bytes | None:
+        return await self._run(_read, path)
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        await self._run(_write_atomic, path, data)
+
+    async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        await self._run(_append, path, data, sync)
+
+    async def rename(self, old: str, new: str) -> None:
+        await self._run(os.rename, old, new)
+
+    async def list(self, folder: str) -> list[str]:
+        return await self._run(_list, folder)
+
+    async def make_folder(self, path: str) -> None:
+        await self._run(_make_folder, path)
+
+    async def size(self, path: str) -> int | None:
+        return await self._run(_size, path)
+
+    async def remove(self, path: str) -> None:
+        await self._run(_remove, path)
+
+    async def lock(self, path: str) -> StorageLock:
+        return await self._run(_lock, path)
+
+    async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            # The last job of all tells us that the ones before it are done; joining would block the loop.
+            loop = asyncio.get_running_loop()
+            done: asyncio.Future[None] = loop.create_future()
+            self._waiting += 1
+            self._jobs.put(lambda: self._deliver(loop, done, None, None))
+            self._jobs.put(None)
+            await done
+
+    async def _run(self, function: Callable[..., T], *arguments: Any) -> T:
+        if self._closed:
+            raise StorageError("this storage is closed")
+        if self._waiting >= JOBS_MAX:
+            raise StorageError(f"{JOBS_MAX} disk jobs are waiting; the disk does not keep up")
+        if self._thread is None:
+            # A daemon, so that a program which forgets to close its broker can still end.
+            self._thread = threading.Thread(target=self._work, name="mesh-storage", daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def job() -> None:
+            try:
+                result = function(*arguments)
+            except BaseException as error:  # whatever it is belongs to the caller, not to the worker
+                self._deliver(loop, future, None, error)
+            else:
+                self._deliver(loop, future, result, None)
+
+        self._waiting += 1
+        self._jobs.put(job)
+        return await future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _deliver(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[T],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        """Called by the worker: settle the caller's future in the caller's loop."""
+
+        def settle() -> None:
+            self._waiting -= 1
+            if future.done():  # the caller was cancelled
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        with contextlib.suppress(RuntimeError):  # the loop ended meanwhile; nobody waits any more
+            loop.call_soon_threadsafe(settle)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _write_atomic(path: str, data: bytes) -> None:
+    temporary = path + ".tmp"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    _sync_folder(os.path.dirname(path) or ".")
+
+
+def _append(path: str, data: bytes, sync: bool) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if sync:
+                os.fsync(descriptor)
+        except OSError:
+            # A full disk may have taken a part; take it back, so that the caller may simply try again.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _list(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+
+
+def _make_folder(path: str) -> None:
+    os.makedirs(path, exist_ok=True)
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _sync_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class _FileLock:
+    """An flock on an open descriptor: the kernel drops it when the process dies, however it dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _lock(path: str) -> _FileLock:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+    except BlockingIOError:
+        holder = os.read(descriptor, 32).strip()
+        os.close(descriptor)
+        raise Locked(path, int(holder) if holder.isdigit() else 0) from None
+    except OSError:
+        os.close(descriptor)
+        raise
+    # The file stays when the lock goes: unlinking it would let two brokers lock two files of one name.
+    return _FileLock(descriptor)
