@@ -1,14 +1,23 @@
-"""Runs ``async def`` tests on a fresh event loop, in debug-free asyncio, and fails those that leave tasks behind."""
+"""What all tests share.
+
+* ``async def`` tests run on a fresh event loop each, in debug-free asyncio; one that leaves tasks fails.
+* Tests marked ``spark`` run in one xdist worker, so that one session (and one Java) serves them all.
+* With ``MANGROVE_REQUIRE_INTEROP`` in the environment (CI sets it) a skipped interop test is a failure:
+  there, a missing peer is a broken installation, not a reason.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 ASYNC_TEST_TIMEOUT_S = 45.0
+REQUIRE_INTEROP = bool(os.environ.get("MANGROVE_REQUIRE_INTEROP"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -16,9 +25,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A coroutine test is run to its end; tasks it left running are a failure, not a warning."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    arguments: dict[str, Any] = {
-        name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames
-    }
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
 
     async def run() -> None:
         async with asyncio.timeout(ASYNC_TEST_TIMEOUT_S):
@@ -28,3 +35,42 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
     asyncio.run(run())
     return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if (
+        REQUIRE_INTEROP
+        and report.skipped
+        and item.get_closest_marker("interop")
+        and not hasattr(report, "wasxfail")
+    ):
+        _fail_instead_of_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips itself at import has no markers yet; its place in the tree tells what it is."""
+    report = yield
+    if REQUIRE_INTEROP and report.skipped and "interop" in report.nodeid:
+        _fail_instead_of_skip(report)
+    return report
+
+
+def _fail_instead_of_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"interop tests may not be skipped here (MANGROVE_REQUIRE_INTEROP is set): {reason}"

@@ -1,0 +1,70 @@
+# `make demo` and `make test` are the two commands of a cold start: each makes .venv on first use and installs
+# what it needs. Only Python 3.11 or newer and make are required; no Java (the analysis brings its own).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# How many tests run at once; the process tests want a core each.
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check format lint types architecture docs-check bench build clean distclean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, $(PYTHON) is older: run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of extras, so that `make demo` need not install what only tests use.
+$(VENV)/.demo-installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[analysis]'
+	@touch $@
+
+$(VENV)/.all-installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@ $(VENV)/.demo-installed
+
+install: $(VENV)/.all-installed ## make .venv with everything in it
+
+demo: $(VENV)/.demo-installed ## five brokers, two faults, a verdict: the whole line in 90 seconds
+	$(BIN)/mesh demo
+
+test: check ## everything CI runs: format, lint, types, architecture, tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+check: lint types architecture ## the fast half of `make test`
+
+lint: $(VENV)/.all-installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.all-installed
+	$(BIN)/mypy
+
+architecture: $(VENV)/.all-installed
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py
+
+format: $(VENV)/.all-installed ## format, and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs-check: $(VENV)/.all-installed ## run the code blocks of README and docs, and check their links
+	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
+
+bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the same run
+	$(BIN)/mesh bench sockets
+	$(BIN)/mesh bench broker
+
+build: $(VENV)/.all-installed ## the wheel, in dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## caches and build output
+	rm -rf build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find protocols mesh simulations tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## and the virtual environment
+	rm -rf $(VENV)

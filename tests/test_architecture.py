@@ -1,0 +1,348 @@
+"""The house keeps its shape: who may import whom, what a pure module may touch, what an import may load.
+
+The table below is the picture in ``docs/design/architecture.md``. Imports point down only. A new module
+that no row covers fails the first test: decide where it lives before it grows.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("protocols", "mesh", "simulations")
+
+# What a pure module never touches: it is given `now`, `rng` and bytes, and returns instructions.
+IMPURE = (
+    "asyncio",
+    "time",
+    "logging",
+    "socket",
+    "select",
+    "threading",
+    "os",
+    "secrets",
+    "uuid",
+    "subprocess",
+    "concurrent",
+)
+HEAVY = ("rich", "cyclopts", "pyspark", "pandas", "networkx", "pynng", "zmq", "uvloop")
+PURE_MESH = (
+    "topics",
+    "blocks",
+    "session",
+    "delivery",
+    "routing",
+    "exchange",
+    "membership",
+    "suspicion",
+    "link",
+    "interest",
+    "overlay",
+)
+SHELL_MESH = (
+    "environment",
+    "storage",
+    "identity",
+    "eventlog",
+    "snapshot",
+    "stock",
+    "peering",
+    "broker",
+    "client",
+    "blocking",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One row: modules (a package covers its own), what of ours they may import, what else they may not."""
+
+    modules: tuple[str, ...]
+    may_import: tuple[str, ...]
+    may_not_import: tuple[str, ...] = HEAVY
+    pure: bool = False
+
+
+LAYERS = (
+    Layer(("protocols.errors", "protocols.options"), (), pure=True),
+    Layer(("protocols.wire",), ("protocols.wire", "protocols.errors"), ("random", *HEAVY), pure=True),
+    Layer(
+        ("protocols.message", "protocols.pipe"),
+        ("protocols.message", "protocols.pipe", "protocols.wire", "protocols.errors", "protocols.options"),
+        ("random", *HEAVY),
+        pure=True,
+    ),
+    Layer(
+        ("protocols.patterns",),
+        (
+            "protocols.patterns",
+            "protocols.message",
+            "protocols.pipe",
+            "protocols.wire",
+            "protocols.errors",
+            "protocols.options",
+        ),
+        pure=True,
+    ),
+    Layer(
+        ("protocols.transports",),
+        (
+            "protocols.transports",
+            "protocols.wire",
+            "protocols.pipe",
+            "protocols.message",
+            "protocols.errors",
+            "protocols.options",
+        ),
+    ),
+    Layer(
+        ("protocols.endpoint", "protocols.socket", "protocols.context", "protocols.statistics"),
+        ("protocols",),
+    ),
+    Layer(
+        ("protocols.nng",),
+        ("protocols.nng", "protocols.message", "protocols.options", "protocols.errors"),
+        ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
+    ),
+    Layer(("protocols",), ("protocols",)),
+    Layer(("mesh.errors",), (), pure=True),
+    Layer(
+        tuple(f"mesh.{name}" for name in PURE_MESH),
+        ("mesh.errors", "protocols.wire.backtrace", *(f"mesh.{name}" for name in PURE_MESH)),
+        pure=True,
+    ),
+    Layer(("mesh.config",), ("mesh.errors",)),
+    Layer(
+        tuple(f"mesh.{name}" for name in SHELL_MESH),
+        ("protocols", "mesh.errors", "mesh.config", *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH)),
+    ),
+    Layer(
+        ("mesh.console",),
+        ("mesh.console", "mesh.client", "mesh.errors", "mesh"),
+        ("pyspark", "pandas", "pynng", "cyclopts"),
+    ),
+    Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors"), ("pynng", "zmq")),
+    Layer(("mesh.bench",), ("mesh", "protocols"), ("pyspark", "pandas")),
+    Layer(("mesh.cli", "mesh.__main__", "mesh.demo"), ("mesh", "protocols", "simulations"), ()),
+    Layer(("mesh",), ("mesh",)),
+    Layer(("simulations",), ("simulations", "mesh", "protocols"), ("pyspark", "pandas", "pynng", "zmq")),
+)
+
+# The only places that may ask the world for a clock, a number or a name; everything else is handed one, or it
+# could not run in the simulator.
+WORLDLY = (
+    "mesh.environment",
+    "mesh.cli",
+    "mesh.demo",
+    "mesh.console",
+    "mesh.analysis",
+    "mesh.bench",
+    "mesh.blocking",
+)
+WORLD_CALLS = re.compile(
+    r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"
+    r"|random\.[a-z]\w*|os\.urandom|uuid\.\w+|secrets\.\w+|datetime\.datetime\.(now|utcnow)|datetime\.(now|utcnow))$"
+)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of ours by its dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def covers(prefix: str, name: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def layer_of(name: str) -> Layer | None:
+    """The row with the longest matching name; a bare package row covers only its ``__init__``."""
+    best: tuple[int, Layer] | None = None
+    for layer in LAYERS:
+        for prefix in layer.modules:
+            matches = name == prefix if prefix in ("protocols", "mesh") else covers(prefix, name)
+            if matches and (best is None or len(prefix) > best[0]):
+                best = (len(prefix), layer)
+    return best[1] if best else None
+
+
+def imports(path: Path, name: str) -> Iterator[tuple[str, int]]:
+    """Absolute names a module imports, and lines; ``from a import b`` yields ``a.b`` if that is a module."""
+    known = modules()
+    tree = ast.parse(path.read_text(), str(path))
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parent = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parent, base] if base else parent)
+            for alias in node.names:
+                full = f"{base}.{alias.name}"
+                yield (full if full in known else base), node.lineno
+
+
+def calls(path: Path) -> Iterator[tuple[str, int]]:
+    """Dotted names that are called, as written, resolved through ``from x import y``."""
+    tree = ast.parse(path.read_text(), str(path))
+    froms = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            written = ast.unparse(node.func)
+            first, dot, rest = written.partition(".")
+            yield froms.get(first, first) + dot + rest, node.lineno
+
+
+def where(path: Path, line: int) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def test_every_module_has_a_place_in_the_table() -> None:
+    homeless = [name for name in modules() if layer_of(name) is None]
+    assert not homeless, f"no layer covers {homeless}; add them to LAYERS where they belong"
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for name, path in modules().items():
+        layer = layer_of(name)
+        if layer is None:
+            continue
+        for imported, line in imports(path, name):
+            if imported.partition(".")[0] in (*PACKAGES, "tests"):
+                down = any(covers(allowed, imported) for allowed in layer.may_import)
+                if not down and imported != name:
+                    wrong.append(f"{where(path, line)}: {name} may not import {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_leave_foreign_packages_to_those_who_may_use_them() -> None:
+    wrong = []
+    for name, path in modules().items():
+        layer = layer_of(name)
+        for imported, line in imports(path, name):
+            if layer and imported.partition(".")[0] in layer.may_not_import:
+                wrong.append(f"{where(path, line)}: {name} may not import {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_protocols_needs_nothing_but_the_standard_library() -> None:
+    wrong = []
+    for name, path in modules().items():
+        if covers("protocols", name) and name != "protocols.nng":
+            for imported, line in imports(path, name):
+                top = imported.partition(".")[0]
+                if top != "protocols" and top not in sys.stdlib_module_names:
+                    wrong.append(f"{where(path, line)}: {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_pure_modules_touch_no_loop_clock_file_or_thread() -> None:
+    wrong = []
+    for name, path in modules().items():
+        layer = layer_of(name)
+        if layer is None or not layer.pure:
+            continue
+        wrong += [
+            f"{where(path, line)}: {name} is pure and imports {imported}"
+            for imported, line in imports(path, name)
+            if imported.partition(".")[0] in IMPURE
+        ]
+        wrong += [
+            f"{where(path, node.lineno)}: {name} is pure and has an `{type(node).__name__}`"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
+        ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_clocks_and_randomness_are_injected() -> None:
+    """What runs inside a broker runs in the simulator too, so it may not ask the world for time or chance."""
+    wrong = []
+    for name, path in modules().items():
+        if any(covers(worldly, name) for worldly in WORLDLY):
+            continue
+        for called, line in calls(path):
+            if WORLD_CALLS.match(called):
+                # The simulator measures how long a run took in real time, and nothing else.
+                if covers("simulations", name) and called.startswith("time.perf_counter"):
+                    continue
+                wrong.append(f"{where(path, line)}: {called}()")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_init_files_only_re_export() -> None:
+    wrong = []
+    for path in modules().values():
+        if path.name != "__init__.py":
+            continue
+        for number, node in enumerate(ast.parse(path.read_text()).body):
+            docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            names = (
+                [ast.unparse(target) for target in node.targets]
+                if isinstance(node, ast.Assign)
+                else [ast.unparse(node.target)]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
+            dunder = bool(names) and all(re.fullmatch(r"__\w+__", target) for target in names)
+            if not (docstring or dunder or isinstance(node, ast.Import | ast.ImportFrom)):
+                wrong.append(f"{where(path, node.lineno)}: {ast.unparse(node).splitlines()[0]}")
+    assert not wrong, "code in __init__.py:\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("statement", ["import mesh, protocols", "import mesh.cli"])
+def test_import_loads_nothing_heavy(statement: str) -> None:
+    """Rich, Spark and the second engine are loaded by those who use them, inside the command."""
+    forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop"]
+    if "cli" not in statement:
+        forbidden.append("cyclopts")
+    else:
+        forbidden.remove("rich")  # cyclopts draws its help with it
+    code = f"{statement}\nimport sys\nprint([m for m in {forbidden!r} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "[]"
+
+
+def test_tracked_files_name_no_package_registry() -> None:
+    """Dependencies are pinned by version; where to get them is the installer's business."""
+    hosts = [
+        ".".join(parts)
+        for parts in (
+            ("pypi", "org"),
+            ("pythonhosted", "org"),
+            ("registry", "npmjs"),
+            ("deb", "debian", "org"),
+        )
+    ]
+    ran = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, timeout=30)
+    if ran.returncode != 0:
+        pytest.skip("not a git checkout")
+    wrong = []
+    for name in ran.stdout.decode().split("\0"):
+        path = ROOT / name
+        if name and path.is_file():
+            text = path.read_bytes()
+            wrong += [f"{name} names {host}" for host in hosts if host.encode() in text]
+    assert not wrong, "\n".join(wrong)
