@@ -9,11 +9,25 @@ from __future__ import annotations
 import os
 import random
 import socket
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from mesh.storage import Storage, ThreadStorage
+
+DEFAULT_NAME: Final = "broker"
+DEFAULT_TCP_URL: Final = "tcp://127.0.0.1:7770"
+
+
+def rss_bytes() -> int:
+    """Memory of this process that is in RAM; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +43,8 @@ class Environment:
     """That many unguessable bytes."""
     host: str
     pid: int
+    rss_bytes: Callable[[], int] = rss_bytes
+    """Memory in use, for statistics only."""
 
     @classmethod
     def real(cls) -> Environment:
@@ -41,3 +57,16 @@ class Environment:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+
+
+def runtime_folder() -> str:
+    """Where this user's brokers keep their ipc sockets: private to the user, gone with the session."""
+    session = os.environ.get("XDG_RUNTIME_DIR", "")
+    if session and os.path.isdir(session):
+        return os.path.join(session, "mangrove")
+    return os.path.join(tempfile.gettempdir(), f"mangrove-{os.getuid()}")
+
+
+def default_ipc_url(name: str | None = None) -> str:
+    """Where a broker of that name listens when it is told nothing, and where clients look for it first."""
+    return f"ipc://{os.path.join(runtime_folder(), name or DEFAULT_NAME)}.sock"

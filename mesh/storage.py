@@ -1,7 +1,7 @@
 """All disk work of a broker, behind one seam.
 
-`Storage` is what a broker is given; `ThreadStorage` is the production one: one worker thread, so that jobs happen
-in the order in which they were asked for, no two of them race, and a slow disk never holds up the event loop.
+`Storage` is what a broker is given; `ThreadStorage` is the production one: one worker thread, so that jobs
+happen in the order in which they were asked for, no two race, and a slow disk never holds up the event loop.
 The simulator has its own. Paths are strings; errors of the disk are `OSError`, as they come.
 """
 
@@ -31,7 +31,10 @@ class StorageLock(Protocol):
 
 
 class Storage(Protocol):
-    """Files as a broker uses them. Jobs of one storage are done one after the other, in order."""
+    """Files as a broker uses them.
+
+    Jobs of one storage are done one after the other, in order; a job is done even if its caller is cancelled.
+    """
 
     async def read(self, path: str) -> bytes | None:
         """The whole file, or None if it is not there."""
@@ -68,7 +71,7 @@ class Storage(Protocol):
 class ThreadStorage:
     """Storage on real files by one worker thread, started by the first job and ended by `aclose`.
 
-    The queue holds `JOBS_MAX` jobs; more are refused with a sentence. A cancelled caller's job is still done.
+    The queue holds `JOBS_MAX` jobs; more are refused with a sentence.
     """
 
     def __init__(self) -> None:

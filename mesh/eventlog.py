@@ -1,0 +1,240 @@
+"""The event log: JSON Lines that say what a broker saw, for the console's feed and for the analysis.
+
+A row is built and encoded at once, waits in memory and is written within a second, many rows in one append.
+Files are ``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow and lose the ``.part`` when they are rotated
+(by size or age) or closed. Rows of one boot are numbered without a gap; so a gap is a loss.
+
+The broker never waits for this: `ROWS_MAX` rows wait at most, those that find no room are counted in
+``dropped`` (their numbers are used up), and a failing disk is counted, said once on the log, and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mesh.errors import MeshError, StorageError
+from mesh.identity import format_id
+from mesh.storage import Storage
+
+log = logging.getLogger("mesh")
+
+VERSION: Final = 1
+ROWS_MAX: Final = 65_536
+EVENTS_KEPT: Final = 100
+"""Rows of kinds mem, link and meta kept for status snapshots."""
+FLUSH_PAUSE_S: Final = 0.5
+CLOSE_TIMEOUT_S: Final = 3.0
+FILE_SIZE_MAX: Final = 64 << 20
+FILE_AGE_MAX_S: Final = 600.0
+
+Row = dict[str, Any]
+
+
+class RowBuilder:
+    """Pure: the columns every row of one writer has, and its number."""
+
+    def __init__(self, *, run: str, node: int, boot: int) -> None:
+        self.incarnation = 0
+        self.seq = 0
+        self._run = run
+        self._node = format_id(node)
+        self._boot = format_id(boot)
+
+    def row(self, kind: str, fields: Row, *, now: float, wall: float) -> Row:
+        """A whole row; ``now`` is monotonic, ``wall`` since the epoch, both in seconds."""
+        self.seq += 1
+        row: Row = {
+            "v": VERSION,
+            "run": self._run,
+            "ts": format_time(wall),
+            "mono_ns": int(now * 1e9),
+            "node": self._node,
+            "boot": self._boot,
+            "inc": self.incarnation,
+            "seq": self.seq,
+            "kind": kind,
+        }
+        row.update(fields)
+        return row
+
+
+def format_time(wall: float) -> str:
+    """RFC 3339 in UTC with microseconds."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def heartbeat_fields(*, survey: bool, source: int, node: int, round: int, rtt_s: float | None) -> Row:
+    """A survey or an answer heard by ``node`` from ``source``; only answers have a round-trip time."""
+    return {
+        "msg": "survey" if survey else "answer",
+        "src": format_id(source),
+        "dst": format_id(node),
+        "hb_seq": round,
+        "rtt_us": None if rtt_s is None else max(0, round_us(rtt_s)),
+    }
+
+
+def member_fields(
+    *,
+    subject: int,
+    name: str,
+    boot: int,
+    incarnation: int,
+    from_state: str,
+    to_state: str,
+    reason: str,
+    via: int,
+) -> Row:
+    """A member changed its state in this writer's eyes; ``via`` is who told, the writer if it saw so itself."""
+    return {
+        "subject": format_id(subject),
+        "subject_name": name,
+        "subject_boot": format_id(boot),
+        "subject_inc": incarnation,
+        "from_state": from_state,
+        "to_state": to_state,
+        "reason": reason,
+        "via": format_id(via),
+    }
+
+
+def link_fields(*, peer: int, dialed: bool, up: bool, reason: str) -> Row:
+    """A link came up or went down; ``dialed`` by this writer."""
+    return {
+        "peer": format_id(peer),
+        "dir": "out" if dialed else "in",
+        "state": "up" if up else "down",
+        "reason": reason,
+    }
+
+
+def round_us(seconds: float) -> int:
+    """Whole microseconds."""
+    return int(seconds * 1e6 + 0.5)
+
+
+class EventLog:
+    """Writes rows of one boot into ``folder`` (None: only keeps the latest events); `run` is its one task."""
+
+    def __init__(
+        self,
+        rows: RowBuilder,
+        *,
+        folder: str | None,
+        file_stem: str,
+        storage: Storage,
+        clock: Callable[[], float],
+        wall_time: Callable[[], float],
+    ) -> None:
+        self.events: deque[Row] = deque(maxlen=EVENTS_KEPT)
+        self.dropped = 0
+        self.write_errors = 0
+        self.rows = rows
+        self._folder = folder
+        self._stem = file_stem
+        self._storage = storage
+        self._clock = clock
+        self._wall_time = wall_time
+        self._buffer: list[bytes] = []
+        self._waiting = asyncio.Event()
+        self._writing = 0
+        self._failing = False
+        self._file_number = 0
+        self._file_size = 0
+        self._file_since = 0.0
+
+    @property
+    def path(self) -> str:
+        """The file that grows now."""
+        return f"{self._folder}/{self._stem}-{self._file_number}.jsonl.part"
+
+    def write(self, kind: str, fields: Row) -> None:
+        """Add a row; never waits, never raises for the disk's sake."""
+        row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
+        if kind != "hb" and kind != "stats":
+            self.events.append(row)
+        if self._folder is None:
+            return
+        if len(self._buffer) + self._writing >= ROWS_MAX:
+            self.dropped += 1
+            return
+        self._buffer.append(json.dumps(row, separators=(",", ":")).encode())
+        self._waiting.set()
+
+    async def start(self) -> None:
+        """Make the folder and write the rows so far; raises `StorageError` if that cannot be done."""
+        if self._folder is None:
+            return
+        try:
+            await self._storage.make_folder(self._folder)
+            await self._write_out()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StorageError(f"cannot write the event log in {self._folder}: {reason}") from error
+
+    async def run(self) -> None:
+        """Write rows within a second until cancelled."""
+        while True:
+            await self._waiting.wait()
+            await asyncio.sleep(FLUSH_PAUSE_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what waits; on failure it waits on."""
+        try:
+            await self._write_out()
+        except (OSError, MeshError) as error:
+            self.write_errors += 1
+            if not self._failing:
+                self._failing = True
+                log.warning("cannot write %s (%s); rows wait, trying again", self.path, error)
+        else:
+            self._failing = False
+
+    async def aclose(self) -> None:
+        """Write the rest and give the file its final name; gives up after `CLOSE_TIMEOUT_S`."""
+        if self._folder is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._write_out()
+                await self._finish_file()
+        except (OSError, MeshError) as error:
+            self.write_errors += 1
+            rows = len(self._buffer)
+            log.warning("the event log %s ends without its last %d rows (%s)", self.path, rows, error)
+
+    async def _write_out(self) -> None:
+        """One append of everything that waits, then rotation if the file is large or old."""
+        self._waiting.clear()
+        rows, self._buffer = self._buffer, []
+        if rows:
+            self._writing = len(rows)
+            try:
+                data = b"\n".join(rows) + b"\n"
+                await self._storage.append(self.path, data)
+            except (OSError, MeshError):  # but not when cancelled: the storage does the job all the same
+                self._buffer = rows + self._buffer
+                self._waiting.set()
+                raise
+            finally:
+                self._writing = 0
+            if not self._file_size:
+                self._file_since = self._clock()
+            self._file_size += len(data)
+        if self._file_size >= FILE_SIZE_MAX or (
+            self._file_size and self._clock() - self._file_since >= FILE_AGE_MAX_S
+        ):
+            await self._finish_file()
+
+    async def _finish_file(self) -> None:
+        if self._file_size:
+            await self._storage.rename(self.path, self.path.removesuffix(".part"))
+            self._file_number += 1
+            self._file_size = 0

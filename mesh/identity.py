@@ -1,0 +1,162 @@
+"""Who a broker is, across its runs.
+
+An id is drawn once and kept in the state folder with the incarnation and the peers that were known, so that
+a broker which comes back is the same member and finds the mesh without being told where it is. A ``boot`` is
+drawn at every start and is never kept. Without a state folder the id lives for one run.
+
+The file is one JSON object, replaced atomically and written at most once a second. If it is missing a new id
+is drawn; if it cannot be understood too, and the log says so: losing an id costs one dead member in the
+others' tables, refusing to start costs a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mesh.errors import MeshError, StorageError
+from mesh.storage import Storage, StorageLock
+
+log = logging.getLogger("mesh")
+
+ID_BITS: Final = 63
+"""Ids are positive in a signed 64-bit column, which is what Spark's LONG and SQLite's INTEGER are."""
+PEERS_MAX: Final = 256
+"""Known peers kept; the mesh tells the rest."""
+SAVE_PAUSE_S: Final = 1.0
+SCHEMA: Final = 1
+
+
+def draw_id(rng: random.Random) -> int:
+    """A random id, never 0."""
+    return rng.getrandbits(ID_BITS) or 1
+
+
+def format_id(id: int) -> str:
+    """The 16 lower-case hex digits in which ids are shown and logged."""
+    return f"{id:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPeer:
+    """A member that was alive when this broker last saved."""
+
+    id: int
+    name: str
+    url: str
+
+
+class Identity:
+    """Id, boot, incarnation and known peers of one broker; `run` saves what `remember` changes.
+
+    ``incarnation`` is one above what the last run saved, so that this run's news about itself wins.
+    """
+
+    def __init__(self, id: int, boot: int, incarnation: int, peers: Sequence[KnownPeer] = ()) -> None:
+        self.id = id
+        self.boot = boot
+        self.incarnation = incarnation
+        self.peers = tuple(peers)
+        self.save_errors = 0
+        self._storage: Storage | None = None
+        self._path = ""
+        self._lock: StorageLock | None = None
+        self._changed = asyncio.Event()
+        self._failing = False
+
+    @classmethod
+    async def load(
+        cls, *, name: str, state_dir: str | None, storage: Storage, rng: random.Random
+    ) -> Identity:
+        """Read and lock ``<state_dir>/<name>/``; raises `Locked` or `StorageError`."""
+        fresh = cls(draw_id(rng), draw_id(rng), 1)
+        if state_dir is None:
+            return fresh
+        folder = f"{state_dir}/{name}"
+        path = f"{folder}/identity.json"
+        try:
+            await storage.make_folder(folder)
+            lock = await storage.lock(f"{folder}/lock")
+        except OSError as error:
+            raise StorageError(f"cannot keep state in {folder}: {error.strerror or error}") from error
+        try:
+            saved = await storage.read(path)
+            identity = fresh if saved is None else _decode(saved, fresh, path)
+            identity._storage, identity._path, identity._lock = storage, path, lock
+            await storage.write_atomic(path, identity._encode())
+        except OSError as error:
+            lock.release()
+            raise StorageError(f"cannot keep state in {path}: {error.strerror or error}") from error
+        except BaseException:
+            lock.release()
+            raise
+        return identity
+
+    def remember(self, incarnation: int, peers: Sequence[KnownPeer]) -> None:
+        """Note what is to be found at the next start; `run` writes it within a second or two."""
+        peers = tuple(peers[:PEERS_MAX])
+        if (incarnation, peers) != (self.incarnation, self.peers):
+            self.incarnation, self.peers = incarnation, peers
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Save changes until cancelled; a failing disk is counted, said once and tried again."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(SAVE_PAUSE_S)
+            await self._save()
+
+    async def aclose(self) -> None:
+        """Save what is not saved yet and unlock."""
+        if self._changed.is_set():
+            await self._save()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    async def _save(self) -> None:
+        self._changed.clear()
+        if self._storage is None:
+            return
+        try:
+            await self._storage.write_atomic(self._path, self._encode())
+            self._failing = False
+        except (OSError, MeshError) as error:
+            self.save_errors += 1
+            self._changed.set()
+            if not self._failing:
+                self._failing = True
+                log.warning("cannot save %s (%s); trying again every second", self._path, error)
+
+    def _encode(self) -> bytes:
+        peers = [{"id": format_id(peer.id), "name": peer.name, "url": peer.url} for peer in self.peers]
+        state = {
+            "schema": SCHEMA,
+            "id": format_id(self.id),
+            "incarnation": self.incarnation,
+            "peers": peers,
+        }
+        return json.dumps(state, indent=1).encode() + b"\n"
+
+
+def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
+    """What an earlier run saved; ``fresh`` where that cannot be understood."""
+    try:
+        state: Any = json.loads(saved)
+        if state["schema"] != SCHEMA:
+            raise ValueError(f"schema {state['schema']}")
+        id, incarnation = int(state["id"], 16), state["incarnation"]
+        if not 0 < id < 1 << ID_BITS:
+            raise ValueError(f"id {state['id']}")
+        if type(incarnation) is not int or not 0 <= incarnation < 1 << 62:
+            raise ValueError(f"incarnation {incarnation!r}")
+        peers = [KnownPeer(int(p["id"], 16), str(p["name"]), str(p["url"])) for p in state["peers"]]
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+        log.warning("%s cannot be understood (%s); this broker takes a new id", path, error)
+        return fresh
+    return Identity(id, fresh.boot, incarnation + 1, peers[:PEERS_MAX])
