@@ -1,0 +1,166 @@
+"""Configuration: precedence, origins, and errors that say where the mistake is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh import config
+from mesh.errors import ConfigError
+
+FILE = """\
+# a comment
+[broker]
+name = "alpha"
+
+listen = [
+  "tcp://127.0.0.1:7770",
+  "ipc:///run/a.sock",
+]
+period_s = 2
+
+[client]
+url = "tcp://10.0.0.1:1"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "mangrove.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+def test_defaults_need_no_file() -> None:
+    loaded = config.load(environ={"HOME": "/nonexistent"})
+    assert loaded.config == config.Config()
+    assert set(loaded.origins.values()) == {"default"}
+    assert loaded.path is None
+
+
+def test_a_file_gives_values_and_their_lines(file: str) -> None:
+    loaded = config.load(path=file, environ={})
+    assert loaded.config.broker.listen == ("tcp://127.0.0.1:7770", "ipc:///run/a.sock")
+    assert loaded.config.broker.period_s == 2.0
+    assert loaded.origins["broker.listen"] == f"{file}:5"
+    assert loaded.origins["client.url"] == f"{file}:12"
+
+
+def test_flags_win_over_environment_over_file(file: str) -> None:
+    environ = {
+        "MANGROVE_NAME": "beta",
+        "MANGROVE_URL": "tcp://10.0.0.2:2",
+        "MANGROVE_JOIN": "tcp://a:1, tcp://b:2",
+    }
+    loaded = config.load({"client.url": "tcp://10.0.0.3:3", "broker.listen": []}, path=file, environ=environ)
+    assert loaded.config.broker.name == "beta"
+    assert loaded.config.broker.join == ("tcp://a:1", "tcp://b:2")
+    assert loaded.config.client.url == "tcp://10.0.0.3:3"
+    assert loaded.origins["broker.name"] == "environment MANGROVE_NAME"
+    assert loaded.origins["client.url"] == "flag --url"
+    assert loaded.origins["broker.listen"] == f"{file}:5", "an empty list of flags is not a flag"
+
+
+def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home" / ".config" / "mangrove"
+    home.mkdir(parents=True)
+    environ = {"HOME": str(tmp_path / "home")}
+    (home / "config.toml").write_text('[broker]\nname = "from-home"\n')
+    assert config.load(environ=environ).config.broker.name == "from-home"
+    (tmp_path / "mangrove.toml").write_text('[broker]\nname = "from-here"\n')
+    assert config.load(environ=environ).config.broker.name == "from-here"
+    (tmp_path / "named.toml").write_text('[broker]\nname = "from-variable"\n')
+    environ["MANGROVE_CONFIG"] = str(tmp_path / "named.toml")
+    assert config.load(environ=environ).config.broker.name == "from-variable"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[broker]\nname = 'a'\nnam = 'b'\n", "f:3: unknown key 'nam' in [broker]; did you mean 'name'?"),
+        ("[broker]\nzzz = 1\n", "f:2: unknown key 'zzz' in [broker]; there are name, listen"),
+        ("\n[brokr]\n", "f:2: unknown section or key 'brokr'"),
+        ("name = 'a'\n", "f:1: unknown section or key 'name'"),
+        ("[broker]\nlisten = 'tcp://a:1'\n", "f:2: broker.listen must be a list of strings"),
+        ("[broker]\nlisten = [1]\n", "f:2: broker.listen must be a list of strings"),
+        ("[broker]\n\nperiod_s = true\n", "f:3: broker.period_s must be a number"),
+        ("[broker]\nperiod_s = 0\n", "f:2: broker.period_s must be above zero"),
+        ("[broker]\nname = 'a b'\n", "f:2: broker.name must be 1 to 64 of the characters"),
+        ("[broker]\njoin = ['tcp:/a']\n", "f:2: broker.join has 'tcp:/a', which is no address"),
+        ("[broker]\njoin = ['tcp://a:70000']\n", "which is no address"),
+        ("[broker]\nexport = ['a..b']\n", "which is no topic pattern"),
+        ("[broker]\nname = \n", "f: invalid value (at line 2, column 8)"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence_with_its_line(text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text, "f")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_a_variable_names_the_variable() -> None:
+    with pytest.raises(ConfigError, match="MANGROVE_PERIOD_S is 'soon', which is not a number"):
+        config.load(environ={"MANGROVE_PERIOD_S": "soon"})
+    with pytest.raises(ConfigError, match="MANGROVE_URL: client.url has 'x'"):
+        config.load(environ={"MANGROVE_URL": "x"})
+
+
+def test_a_mistake_in_a_flag_is_a_usage_error() -> None:
+    with pytest.raises(config.FlagError, match="--join: broker.join has 'nowhere'"):
+        config.load({"broker.join": ["nowhere"]}, environ={})
+
+
+def test_a_missing_or_unreadable_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        config.load(path=str(tmp_path / "none.toml"), environ={})
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        config.load(path=str(tmp_path), environ={})
+    (tmp_path / "latin").write_bytes(b"name = '\xe9'")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        config.load(path=str(tmp_path / "latin"), environ={})
+
+
+def test_the_template_parses_and_holds_every_key_with_its_default() -> None:
+    template = config.template()
+    assert config.parse(template) == {}, "everything is commented out"
+    live = "\n".join(
+        line.removeprefix("# ") if " = " in line and line.startswith("# ") else line
+        for line in template.splitlines()
+    )
+    assert set(config.parse(live)) == {option.name for option in config.options()}
+
+
+def test_unknown_variables_are_reported() -> None:
+    assert config.load(environ={"MANGROVE_LISEN": "x", "OTHER": "y"}).unknown_variables == ("MANGROVE_LISEN",)
+
+
+def test_the_mesh_key_comes_from_the_variable_or_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("a secret of some length\n")
+    broker = config.BrokerConfig(mesh_key_file=str(path))
+    assert config.mesh_key(broker, {}) == b"a secret of some length"
+    assert config.mesh_key(broker, {"MANGROVE_MESH_KEY": "another secret"}) == b"another secret"
+    assert config.mesh_key(config.BrokerConfig(), {}) is None
+
+
+def test_a_useless_mesh_key_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    broker = config.BrokerConfig(mesh_key_file=str(path))
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        config.mesh_key(broker, {})
+    path.write_text("\n")
+    with pytest.raises(ConfigError, match="is empty"):
+        config.mesh_key(broker, {})
+    path.write_text("short")
+    with pytest.raises(ConfigError, match="has 5 bytes"):
+        config.mesh_key(broker, {})
+
+
+def test_the_reference_page_lists_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "configuration.md").read_text()
+    for option in config.options():
+        assert f"| `{option.key}` | {option.kind} |" in page, f"{option.name} is not in configuration.md"
+        assert f"`{option.env}`" in page
