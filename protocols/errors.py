@@ -75,7 +75,14 @@ class RemoteProtocolError(ProtocolError):
 
 
 class HandshakeError(RemoteProtocolError):
-    """The peer's first eight bytes are not the header of a protocol we serve."""
+    """The peer's first eight bytes are not the header of a protocol we serve.
+
+    ``reason`` is one of a few fixed words, fit to count by; the message is for people.
+    """
+
+    def __init__(self, message: str, *, reason: str = "handshake") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class MessageTooLarge(RemoteProtocolError):

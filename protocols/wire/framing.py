@@ -1,0 +1,166 @@
+"""Bytes of a stream to frames and back.
+
+A frame on TCP is ``length u64 big-endian`` and the payload; on ipc a byte ``01`` goes in front. That byte
+is the *lead* here: `TCP_LEAD` is empty, `IPC_LEAD` one byte long. Length 0 is legal. A payload is SP header
+words and body together; this module looks into neither.
+
+Both directions work on runs. A 128-byte message costs about 70 ns to decode and 30 to encode, since peers
+tend to send frames of one size: `encode_frames` then joins with the packed length as the separator, and
+`FrameDecoder`, having seen some equal frames, unpacks the next with one struct until a length differs.
+
+The decoder is in one of three states, told by ``_frame`` and ``_start``:
+
+* between frames: both empty;
+* inside a prefix: ``_start`` holds its first bytes (fewer than nine);
+* inside a payload: ``_frame`` collects it. It grows as bytes arrive, never ahead of them, so a peer that
+  announces 64 MiB and sends nothing takes nothing; and it grows in place, so that a big frame is not copied
+  with every chunk.
+
+A broken rule ends decoding: ``failure`` is set, the frames before it are still returned, later bytes ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from protocols.errors import MessageTooLarge, RemoteProtocolError
+
+TCP_LEAD: Final = b""
+IPC_LEAD: Final = b"\x01"
+
+_LENGTH: Final = Struct(">Q")
+_RUN_AFTER: Final = 8
+"""Equal frames in a row before a run is tried: an attempt that ends at once costs as much as three frames."""
+
+
+def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
+    """One buffer with every frame behind its prefix."""
+    sizes = set(map(len, frames))
+    if len(sizes) == 1:
+        prefix = lead + _LENGTH.pack(sizes.pop())
+        return prefix + prefix.join(frames)
+    prefixes = {size: lead + _LENGTH.pack(size) for size in sizes}
+    parts: list[bytes] = []
+    for frame in frames:
+        parts += (prefixes[len(frame)], frame)
+    return b"".join(parts)
+
+
+class FrameDecoder:
+    """Cuts a byte stream into payloads.
+
+    ``size_max`` bounds a payload in bytes (0 = no limit); it is checked before memory is taken.
+    """
+
+    __slots__ = (
+        "_frame",
+        "_lead",
+        "_missing",
+        "_prefix_size",
+        "_run",
+        "_run_size",
+        "_start",
+        "failure",
+        "size_max",
+    )
+
+    def __init__(self, size_max: int, lead: bytes = TCP_LEAD) -> None:
+        self.size_max = size_max
+        self.failure: RemoteProtocolError | None = None
+        """What the peer did wrong; once set, the stream cannot be read on."""
+        self._lead = lead
+        self._prefix_size = len(lead) + _LENGTH.size
+        self._start = b""
+        self._frame: bytearray | None = None
+        self._missing = 0
+        self._run_size = -1
+        self._run = Struct("")
+
+    @property
+    def inside_frame(self) -> bool:
+        """True if the stream may not end here without losing a frame."""
+        return self._frame is not None or bool(self._start)
+
+    def feed(self, chunk: bytes | memoryview) -> list[bytes]:
+        """The frames that ``chunk`` completes, in order. The chunk's memory may be used again."""
+        if self.failure is not None:
+            return []
+        frames: list[bytes] = []
+        if self._frame is not None:
+            rest = self._collect(chunk, frames)
+            if not rest:
+                return frames
+            chunk = rest
+        data = self._start + chunk  # a copy either way: bytes + memoryview is bytes
+        self._start = b""
+        self._cut(data, frames)
+        return frames
+
+    def _collect(self, chunk: bytes | memoryview, frames: list[bytes]) -> bytes | memoryview:
+        """Add to the frame that is being received; returns what lies behind its end."""
+        assert self._frame is not None
+        taken = chunk[: self._missing]
+        self._frame += taken
+        self._missing -= len(taken)
+        if self._missing:
+            return b""
+        frames.append(bytes(self._frame))
+        self._frame = None
+        return chunk[len(taken) :]
+
+    def _cut(self, data: bytes, frames: list[bytes]) -> None:
+        prefix_size = self._prefix_size
+        lead = self._lead
+        offset = len(lead)
+        size_max = self.size_max
+        unpack_length = _LENGTH.unpack_from
+        position = 0
+        end = len(data)
+        previous = -1
+        equal = 0
+        while position + prefix_size <= end:
+            if lead and data[position] != lead[0]:
+                self._fail_lead(data[position])
+                return
+            (size,) = unpack_length(data, position + offset)
+            if size > size_max > 0:
+                self.failure = MessageTooLarge(size, size_max)
+                return
+            payload = position + prefix_size
+            if payload + size > end:
+                self._frame = bytearray(data[payload:])
+                self._missing = payload + size - end
+                return
+            frames.append(data[payload : payload + size])
+            position = payload + size
+            if size != previous:
+                previous = size
+                equal = 0
+            equal += 1
+            if equal == _RUN_AFTER:
+                position = self._cut_run(data, position, size, frames)
+                equal = 0
+        self._start = data[position:]
+
+    def _cut_run(self, data: bytes, position: int, size: int, frames: list[bytes]) -> int:
+        """Frames of one known size, until another prefix appears; returns where."""
+        step = size + self._prefix_size
+        if size != self._run_size:
+            self._run_size = size
+            self._run = Struct(f"{self._prefix_size}s{size}s")
+        expected = self._lead + _LENGTH.pack(size)
+        whole = (len(data) - position) // step * step
+        before = len(frames)
+        append = frames.append
+        for prefix, payload in self._run.iter_unpack(memoryview(data)[position : position + whole]):
+            if prefix != expected:
+                break
+            append(payload)
+        return position + (len(frames) - before) * step
+
+    def _fail_lead(self, found: int) -> None:
+        self.failure = RemoteProtocolError(
+            f"an ipc frame begins with {found:#04x} instead of {self._lead[0]:#04x}"
+        )
