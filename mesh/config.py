@@ -146,7 +146,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "client": ClientConfig,
     "console": ConsoleConfig,
 }
-OTHER_VARIABLES: Final = ("MANGROVE_CONFIG", "MANGROVE_MESH_KEY", "MANGROVE_REQUIRE_INTEROP")
+OTHER_VARIABLES: Final = ("MANGROVE_CONFIG", "MANGROVE_DEBUG", "MANGROVE_MESH_KEY", "MANGROVE_REQUIRE_INTEROP")
 
 
 @dataclass(frozen=True, slots=True)

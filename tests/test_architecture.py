@@ -46,6 +46,8 @@ PURE_MESH = (
     "link",
     "interest",
     "overlay",
+    "asking",
+    "conversation",
 )
 SHELL_MESH = (
     "environment",

@@ -1,0 +1,8 @@
+"""``python -m mesh`` is the command ``mesh``."""
+
+import sys
+
+from mesh.cli.app import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""The command ``mesh``."""
+
+from mesh.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,111 @@
+"""The command line: which commands there are, and how each one ends.
+
+Commands are registered by the name of their function and imported when they run: ``mesh pub`` loads no Spark.
+Standard output carries data, standard error everything else; whatever goes wrong is one sentence and an exit code
+of `ExitCode`, never a traceback (``MANGROVE_DEBUG=1`` shows it to those who want it).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from cyclopts import App, CycloptsError, Parameter
+
+from mesh.cli.exits import CommandFailed, ExitCode, explain
+
+COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
+    ("broker", "mesh.cli.broker:broker", "Run a broker until it is told to stop."),
+    ("pub", "mesh.cli.messages:pub", "Publish a message, or one for each line of standard input."),
+    ("sub", "mesh.cli.messages:sub", "Subscribe, and print what arrives."),
+    ("request", "mesh.cli.messages:request", "Ask one of those who answer on a topic."),
+    (
+        "survey",
+        "mesh.cli.messages:survey",
+        "Ask all of those who answer on a topic, and name the silent ones.",
+    ),
+    ("status", "mesh.cli.status:status", "Show a broker and the mesh as it sees it."),
+    ("top", "mesh.cli.status:top", "Watch the mesh live: topology, peers, rates, events."),
+    ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
+    ("simulate", "simulations.cli:simulate", "Run a mesh in virtual time and break it on purpose."),
+    ("analyze", "mesh.analysis.cli:analyze", "Say from the event logs how the mesh fared."),
+    ("bench", "mesh.cli.bench:app", "Measure sockets and brokers beside their peers."),
+    ("demo", "mesh.demo.cli:demo", "Five brokers, two faults and a verdict, in 90 seconds."),
+)
+
+EXPLAINED: Final = (
+    "Commands that talk to a broker take --url, else MANGROVE_URL, else the local broker. "
+    "Exit codes: 0 ok, 1 failed, 64 usage, 65 bad data, 66 no input, 69 unavailable, 75 timeout, "
+    "78 configuration, 130 interrupted."
+)
+
+
+def version() -> str:
+    try:
+        return importlib.metadata.version("mangrove-mesh")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def build() -> App:
+    """The application, with every command by name only."""
+    app = App(
+        name="mesh",
+        help="Mangrove: a mesh of message brokers over the Scalability Protocols.",
+        help_epilogue=EXPLAINED,
+        version=version,
+        default_parameter=Parameter(negative=()),
+        help_format="plaintext",
+    )
+    for name, target, help in COMMANDS:
+        app.command(target, name=name, help=help)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; the entry point of the console script."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    command = next((token for token in tokens if not token.startswith("-")), "")
+    try:
+        _check_command(tokens)
+        result = build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()
+        return int(result) if isinstance(result, int) else ExitCode.OK
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return error.code or ExitCode.OK
+        return _fail(command, ExitCode.FAILED, str(error.code))
+    except BrokenPipeError:
+        # The reader went away (`mesh sub | head -1`); nothing more may be written, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+    except CycloptsError as error:
+        return _fail(
+            command,
+            ExitCode.USAGE,
+            f"{' '.join(str(error).split())} See mesh {command} --help.".replace("  ", " "),
+        )
+    except Exception as error:
+        if os.environ.get("MANGROVE_DEBUG"):
+            raise
+        return _fail(command, *explain(error))
+
+
+def _check_command(tokens: list[str]) -> None:
+    """An unknown command is ours to report: looking for similar ones, cyclopts would import all of them."""
+    names = [name for name, _, _ in COMMANDS]
+    if tokens and not tokens[0].startswith("-") and tokens[0] not in names:
+        close = difflib.get_close_matches(tokens[0], names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
+        raise CommandFailed(ExitCode.USAGE, f"there is no such command; {hint}")
+
+
+def _fail(command: str, code: int, sentence: str) -> int:
+    print(f"mesh {command}: {sentence}" if command else f"mesh: {sentence}", file=sys.stderr)
+    return code

@@ -1,0 +1,16 @@
+"""``mesh bench``: the measurements, imported when they run, as pyzmq and pynng are extras."""
+
+from __future__ import annotations
+
+from cyclopts import App, Parameter
+
+app = App(
+    name="bench",
+    help="Measure sockets and brokers beside their peers.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+app.command("mesh.bench.cli:sockets", name="sockets", help="Our sockets beside pynng's and pyzmq's.")
+app.command(
+    "mesh.bench.cli:broker", name="broker", help="A broker beside a ZeroMQ proxy; flooding; an idle broker."
+)

@@ -1,0 +1,107 @@
+"""``mesh config``: what is in force and why, whether a file is sound, a file to begin with."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+import sys
+from typing import Any
+
+from cyclopts import App, Parameter
+
+from mesh import config as configuration
+from mesh.cli.exits import CommandFailed, ExitCode
+
+app = App(
+    name="config",
+    help="Show, check or begin a configuration.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+
+
+@app.command
+def show(*, origin: bool = False, config: str | None = None, json: bool = False) -> None:
+    """Print every value in force.
+
+    Parameters
+    ----------
+    origin
+        Say of each value where it came from.
+    config
+        Read this file instead of looking for one.
+    json
+        Print one JSON document.
+    """
+    _show(config, origin=origin, as_json=json)
+
+
+@app.command
+def check(file: str, /) -> None:
+    """Check a file without starting anything; exit code 78 and the line if it is wrong.
+
+    Parameters
+    ----------
+    file
+        The file to check.
+    """
+    loaded = configuration.load(path=file)
+    configuration.mesh_key(loaded.config.broker)
+    given = sum(1 for origin in loaded.origins.values() if origin.startswith(f"{file}:"))
+    print(f"{file}: {given} values, no mistakes")
+
+
+@app.command
+def init(file: str = "-", /) -> None:
+    """Write a file with every key in it, commented out and explained.
+
+    Parameters
+    ----------
+    file
+        Where to write it; an existing file is left alone. Without it: standard output.
+    """
+    if file == "-":
+        sys.stdout.write(configuration.template())
+        return
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        raise CommandFailed(ExitCode.FAILED, f"{file} exists and is left as it is") from None
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(configuration.template())
+    print(f"wrote {file}", file=sys.stderr)
+
+
+def _show(path: str | None, *, origin: bool, as_json: bool) -> None:
+    loaded = configuration.load(path=path)
+    rows = [(option, _value(loaded, option)) for option in configuration.options()]
+    if as_json:
+        document: dict[str, Any] = {}
+        for option, value in rows:
+            entry = {"value": value, "origin": loaded.origins[option.name]} if origin else value
+            document.setdefault(option.section, {})[option.key] = entry
+        print(jsonlib.dumps({"schema": 1, "file": loaded.path, **document}, indent=2))
+    else:
+        _print_text(loaded, rows, origin=origin)
+    for name in loaded.unknown_variables:
+        print(f"mesh config: {name} is set but is not a variable of mesh; it does nothing", file=sys.stderr)
+
+
+def _print_text(
+    loaded: configuration.Loaded, rows: list[tuple[configuration.Option, Any]], *, origin: bool
+) -> None:
+    section = ""
+    for option, value in rows:
+        if option.section != section:
+            print(f"{'' if not section else chr(10)}[{option.section}]")
+            section = option.section
+        line = (
+            f"{option.key} = {configuration.as_toml(value)}"
+            if value is not None
+            else f"# {option.key} is not set"
+        )
+        print(f"{line:<44}# {loaded.origins[option.name]}" if origin else line)
+
+
+def _value(loaded: configuration.Loaded, option: configuration.Option) -> Any:
+    return getattr(getattr(loaded.config, option.section), option.key)
