@@ -1,8 +1,8 @@
 """The event log: JSON Lines that say what a broker saw, for the console's feed and for the analysis.
 
 A row is built and encoded at once, waits in memory and is written within a second, many rows in one append.
-Files are ``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow and lose the ``.part`` when they are rotated
-(by size or age) or closed. Rows of one boot are numbered without a gap; so a gap is a loss.
+Files are ``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow and lose the ``.part`` when they are
+rotated (by size or age) or closed. Rows of one boot are numbered without a gap; so a gap is a loss.
 
 The broker never waits for this: `ROWS_MAX` rows wait at most, those that find no room are counted in
 ``dropped`` (their numbers are used up), and a failing disk is counted, said once on the log, and tried again.
@@ -91,7 +91,7 @@ def member_fields(
     reason: str,
     via: int,
 ) -> Row:
-    """A member changed its state in this writer's eyes; ``via`` is who told, the writer if it saw so itself."""
+    """A member changed its state in this writer's eyes; ``via`` is who told, perhaps the writer."""
     return {
         "subject": format_id(subject),
         "subject_name": name,
