@@ -1,0 +1,1381 @@
+"""The broker's data plane: who is connected, who wants what, and every block's way through. Pure.
+
+Around it a broker has two kinds of neighbours: *sessions* of clients, known by (pipe, backtrace), and
+*peers*, the other brokers, known by member id. Both send blocks under credit (`mesh.session`), both are
+fed through outlets (`mesh.delivery`); what arrives from a peer goes to local subscriptions only, one hop,
+so rings deliver once.
+
+How it is driven: feed it (`client_frames`, `peer_frames`, `peer_up`, ...), each call with ``now``; it
+queues frames on the pipes it was given before the call returns, collected per pipe and handed over once.
+`tick` is called when it asks for it. Nothing here waits, reads a clock or holds policy of the shell's.
+
+A rule broken by a client costs its session (and its connection, unless that is shared with others behind
+an SP device); by a peer raises `PeerError` out of `peer_frames`, and whoever owns the link drops it.
+
+Pipes are duck-typed, see `Pipe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from mesh import blocks
+from mesh.asking import Asked, Question, Questions
+from mesh.delivery import DeliveryOptions, Held, Outlet, Source
+from mesh.errors import BlockError, MeshError, PeerError, SessionError, TopicError
+from mesh.routing import Route, Router
+from mesh.session import (
+    DATA,
+    DATA_SIZE,
+    KIND_MAX,
+    VERSION,
+    Keepalive,
+    Kind,
+    ReceiveWindow,
+    Role,
+    Status,
+    credit_frame,
+    decode,
+    encode,
+    read_data,
+)
+from mesh.topics import check_pattern, check_topic
+from protocols.wire import backtrace
+
+EARLY_MAX: Final = 256
+"""Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
+SCAN_S: Final = 0.5
+"""How often keepalives and stalled consumers are looked at."""
+TIMEOUT_MAX_S: Final = 3600.0
+
+
+class Pipe(Protocol):
+    """What the exchange needs of a pipe (`protocols.pipe.Pipe` has it)."""
+
+    def send_many(self, frames: Sequence[bytes], /) -> int:
+        """Queue as many leading frames as fit; returns how many."""
+
+    def send_control(self, frame: bytes, /) -> None:
+        """Queue one frame ahead of data."""
+
+    def close(self, reason: str, *, flush: bool = False) -> None: ...
+
+
+class Hooks(Protocol):
+    """What the exchange asks of the broker around it."""
+
+    def local_interest_changed(self, patterns: list[tuple[str, int]]) -> int:
+        """This broker's whole interest as (pattern, role) pairs; called for each new subscription, even if
+        it adds nothing.
+
+        Returns the interest version that holds it. Once every live broker has acknowledged that version,
+        or the time for it is over, the broker calls `Exchange.barrier_reached(version, unreached)`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOptions:
+    """Windows and bounds. Windows are (messages, bytes)."""
+
+    session_messages: int = 32768
+    session_bytes: int = 4 << 20
+    link_messages: int = 131072
+    link_bytes: int = 16 << 20
+    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
+    link_delivery: DeliveryOptions = field(default_factory=lambda: DeliveryOptions(bytes_max=64 << 20))
+    sessions_per_pipe_max: int = 1024
+    subscriptions_per_session_max: int = 4096
+    questions_per_session_max: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of messages published through `Exchange.publish`."""
+
+    level: str
+    broker: str
+    seq: int
+    """Sequence number of the first; the others follow it."""
+    count: int
+    absent: tuple[str, ...]
+    """Brokers whose interest is not known or that cannot be reached now."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeStatistics:
+    """Cumulative counters of the data plane; ``sessions``, ``subscriptions`` and ``taps`` are as of now."""
+
+    published: int
+    """Messages that entered the mesh here."""
+    delivered: int
+    """Messages handed to this broker's own subscribers and taps."""
+    dropped: int
+    unwanted: int
+    """Messages that nobody wanted when they came."""
+    msgs_in: int
+    msgs_out: int
+    bytes_in: int
+    bytes_out: int
+    sessions: int
+    subscriptions: int
+    drops: dict[str, int]
+    refused: dict[str, int]
+    taps: list[str]
+    interest: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """Counters of the link to one broker, cumulative over its connections."""
+
+    msgs_in: int
+    msgs_out: int
+    bytes_in: int
+    bytes_out: int
+    dropped: int
+    lost: int
+    """Blocks missing in the link's sequence: dropped by the other side."""
+    queued: int
+
+
+class Session:
+    """One client, from its HELLO on."""
+
+    __slots__ = (
+        "acks",
+        "boot",
+        "bytes_in",
+        "client",
+        "closed",
+        "exchange",
+        "id",
+        "keepalive",
+        "messages_in",
+        "name",
+        "pipe",
+        "prefix",
+        "questions",
+        "ready",
+        "source",
+        "subscriptions",
+    )
+
+    def __init__(self, exchange: Exchange, pipe: Pipe, prefix: bytes, id: int) -> None:
+        self.exchange = exchange
+        self.pipe = pipe
+        self.prefix = prefix
+        self.id = id
+        self.ready: list[bytes] = []
+        self.name = ""
+        self.client = 0
+        self.boot = 0
+        self.keepalive = Keepalive(0.0, 0.0)
+        self.source = Source(self, ReceiveWindow(0, 0), exchange.due, is_link=False)
+        self.closed = False
+        self.subscriptions: dict[int, Subscription] = {}
+        self.acks: list[list[int]] = []
+        self.questions = 0
+        self.messages_in = 0
+        self.bytes_in = 0
+
+    def wake(self) -> None:
+        self.exchange.dirty.append(self)
+
+    def send(self, frame: bytes) -> None:
+        """In order with the data."""
+        if not self.ready:
+            self.wake()
+        self.ready.append(self.prefix + frame)
+
+    def send_control(self, frame: bytes) -> None:
+        """Ahead of the data."""
+        self.pipe.send_control(self.prefix + frame)
+
+
+class Taker(Protocol):
+    """Whoever gets what is published on this broker: an `Outlet`, a tap, a responder, a peer."""
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None: ...
+
+
+class Subscription(Outlet):
+    """One client's subscription: an outlet with patterns, a role and its session."""
+
+    __slots__ = ("patterns", "role", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        number: int,
+        patterns: list[str],
+        role: int,
+        options: DeliveryOptions,
+        now: float,
+    ) -> None:
+        super().__init__(session, number, options, now)
+        self.session = session
+        self.patterns = patterns
+        self.role = role
+
+    def _wait(self, item: Any, now: float) -> None:
+        self.session.exchange.waiting[self] = None
+        super()._wait(item, now)
+
+
+class LinkOutlet(Outlet):
+    """The outlet of a link."""
+
+    __slots__ = ("peer",)
+
+    def __init__(self, peer: Peer, options: DeliveryOptions, now: float) -> None:
+        super().__init__(peer, 0, options, now)
+        self.peer = peer
+
+    def _wait(self, item: Any, now: float) -> None:
+        self.peer.exchange.waiting[self] = None
+        super()._wait(item, now)
+
+
+class Tap:
+    """A stock subscriber's view: whole messages, each block opened and handed to a callback."""
+
+    __slots__ = ("_assembler", "callback", "delivered", "id", "patterns")
+
+    def __init__(self, id: int, patterns: list[str], callback: Callable[[str, list[bytes]], None]) -> None:
+        self.id = id
+        self.patterns = patterns
+        self.callback = callback
+        self.delivered = 0
+        self._assembler = blocks.Assembler()
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        try:
+            opened = blocks.open_block(block)
+        except BlockError:
+            return  # a peer's; blocks of clients were checked when they came in
+        bodies = list(opened.bodies)
+        if opened.whole_size:
+            whole = self._assembler.add(opened)
+            if whole is None:
+                return
+            bodies = [whole[0]]
+        self.delivered += len(bodies)
+        self.callback(opened.topic.decode("ascii"), bodies)
+
+
+class Responder:
+    """Answers requests and surveys inside the broker itself."""
+
+    __slots__ = ("handler", "patterns")
+
+    def __init__(self, patterns: list[str], handler: Callable[[str, bytes], bytes]) -> None:
+        self.patterns = patterns
+        self.handler = handler
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        """Published messages are not for it."""
+
+
+class Peer:
+    """Another broker. Its interest and counters outlive its link; ``outlet`` is None while there is no
+    link."""
+
+    __slots__ = (
+        "bytes_in",
+        "drops",
+        "early",
+        "exchange",
+        "expected",
+        "id",
+        "interest_known",
+        "lost",
+        "messages_in",
+        "name",
+        "outlet",
+        "pipe",
+        "prefix",
+        "ready",
+        "retired",
+        "rtt_s",
+        "source",
+    )
+
+    def __init__(self, exchange: Exchange, id: int, name: str) -> None:
+        self.exchange = exchange
+        self.id = id
+        self.name = name
+        self.prefix = b""
+        self.ready: list[bytes] = []
+        self.pipe: Pipe | None = None
+        self.outlet: LinkOutlet | None = None
+        self.source = Source(self, ReceiveWindow(0, 0), exchange.due, is_link=True)
+        self.rtt_s = 0.0
+        self.interest_known = False
+        self.expected = 1
+        self.lost = 0
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.retired = [0, 0]  # messages and bytes out of earlier links
+        self.drops: dict[str, int] = {}
+        self.early: list[bytes] = []
+
+    def wake(self) -> None:
+        self.exchange.dirty.append(self)
+
+    def send(self, frame: bytes) -> None:
+        if self.pipe is None:
+            return
+        if not self.ready:
+            self.wake()
+        self.ready.append(frame)
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        if self.outlet is None:
+            self.drop("no_link", messages)
+        else:
+            self.outlet.offer(block, messages, hops, flags, held, now)
+
+    def drop(self, reason: str, messages: int) -> None:
+        if messages:
+            self.drops[reason] = self.drops.get(reason, 0) + messages
+
+    def statistics(self) -> LinkStatistics:
+        outlet = self.outlet
+        out, size = self.retired
+        dropped = sum(self.drops.values())
+        queued = 0
+        if outlet is not None:
+            out += outlet.messages_out
+            size += outlet.bytes_out
+            dropped += outlet.dropped
+            queued = outlet.queued_messages
+        return LinkStatistics(
+            self.messages_in,
+            out,
+            self.bytes_in,
+            size,
+            dropped,
+            self.lost,
+            queued,
+        )
+
+
+class LocalAsker:
+    """A question asked by the program around the broker: ``callback(status, body)`` is called once."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[int, bytes], None]) -> None:
+        self.callback = callback
+
+
+Local = Subscription | Tap | Responder
+Asker = Session | LocalAsker
+
+
+class Exchange:
+    """One broker's data plane. See the module's docstring for how it is driven."""
+
+    def __init__(
+        self,
+        *,
+        id: int,
+        boot: int,
+        name: str,
+        mesh: str,
+        hooks: Hooks,
+        options: ExchangeOptions | None = None,
+        now: float = 0.0,
+    ) -> None:
+        self.id = id
+        self.boot = boot
+        self.name = name
+        self.mesh = mesh
+        self.options = options or ExchangeOptions()
+        self.dirty: list[Session | Peer] = []
+        """Ports with frames for their pipes; `Outlet` and the ports append themselves."""
+        self.due: list[Source] = []
+        """Sources to which a grant of credit is owed; sent at the end of the turn."""
+        self.waiting: dict[Subscription | LinkOutlet, None] = {}
+        """Outlets in which blocks wait."""
+        self._hooks = hooks
+        self._router: Router[Local, Peer] = Router()
+        self._routes = self._router.cache
+        self._pipes: dict[Pipe, dict[bytes, Session]] = {}
+        self._peers: dict[int, Peer] = {}
+        self._live: dict[int, str] = {}
+        self._absent: tuple[str, ...] = ()
+        self._interest: dict[str, list[int]] = {}
+        self._barriers: list[tuple[int, Session, int]] = []
+        self._known_version = -1
+        self._questions: Questions[Asker] = Questions()
+        self._asked: Asked[Subscription] = Asked()
+        self._taps: dict[int, Tap] = {}
+        self._seen = blocks.Seen()
+        self._sequence = 0
+        self._session_id = 0
+        self._tap_id = 0
+        self._turn = 0
+        self._next_scan = now + SCAN_S
+        self._leaving = ""
+        self._published = 0
+        self._unwanted = 0
+        self._retired_delivered = 0
+        self._retired_messages_in = 0
+        self._retired_messages_out = 0
+        self._retired_bytes_in = 0
+        self._retired_bytes_out = 0
+        self._drops: dict[str, int] = {}
+        self._refused: dict[str, int] = {}
+
+    # ------------------------------------------------------------------ clients
+
+    def client_frames(self, pipe: Pipe, frames: list[bytes], now: float) -> list[bytes]:
+        """Frames (backtrace and all) of a pipe that clients use; returns those that are no session frames.
+
+        What comes back is a stock client's ``topic payload``, with its backtrace, for the broker to serve.
+        """
+        strays: list[bytes] = []
+        sessions = self._pipes.get(pipe)
+        if sessions is None:
+            sessions = self._pipes[pipe] = {}
+        touched: dict[Session, None] = {}
+        for frame in frames:
+            start = backtrace.split(frame)
+            if start < backtrace.WORD_SIZE:
+                continue  # a raw Rep0 lets no such frame through
+            if len(frame) <= start or frame[start] & 0xF0 != 0x90:
+                strays.append(frame)
+                continue
+            kind = frame[start + 1] if len(frame) > start + 1 else KIND_MAX
+            prefix = frame[:start]
+            session = sessions.get(prefix)
+            try:
+                if session is None or kind == Kind.HELLO:
+                    session = self._hello(pipe, sessions, prefix, frame, now)
+                elif kind == DATA:
+                    self._client_block(session, frame, start, now)
+                else:
+                    self._client_control(session, decode(frame, start), now)
+                touched[session] = None
+            except (PeerError, TopicError) as error:
+                self._refuse_session(pipe, sessions, prefix, error, now)
+                if pipe not in self._pipes:
+                    break
+        for session in touched:
+            session.keepalive.heard_at = now
+            if session.acks:
+                self._acknowledge(session)
+        if not sessions:
+            self._pipes.pop(pipe, None)
+        self._hand_over()
+        return strays
+
+    def client_gone(self, pipe: Pipe, now: float) -> None:
+        """A pipe that clients used is closed."""
+        for session in list(self._pipes.pop(pipe, {}).values()):
+            self._end_session(session, now)
+        self._hand_over()
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        """A pipe that refused frames has room again."""
+        for session in self._pipes.get(pipe, {}).values():
+            if session.ready:
+                self.dirty.append(session)
+        for peer in self._peers.values():
+            if peer.pipe is pipe and peer.ready:
+                self.dirty.append(peer)
+        self._hand_over()
+
+    def _hello(
+        self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, frame: bytes, now: float
+    ) -> Session:
+        kind, *fields = decode(frame, len(prefix))
+        if kind != Kind.HELLO:
+            raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
+        version, client, boot, name, keepalive_ms = fields
+        if version != VERSION:
+            raise SessionError(f"the client speaks session version {version}, this broker {VERSION}")
+        if self._leaving:
+            raise SessionError(f"broker {self.name} is leaving: {self._leaving}")
+        old = sessions.pop(prefix, None)
+        if old is not None:
+            self._end_session(old, now)
+        if len(sessions) >= self.options.sessions_per_pipe_max:
+            raise SessionError(f"more than {self.options.sessions_per_pipe_max} sessions on one connection")
+        self._session_id += 1
+        session = sessions[prefix] = Session(self, pipe, prefix, self._session_id)
+        session.name = name or f"client-{client:016x}"
+        session.client, session.boot = client, boot
+        session.keepalive = Keepalive(keepalive_ms / 1000, now)
+        options = self.options
+        window = ReceiveWindow(options.session_messages, options.session_bytes)
+        session.source = Source(session, window, self.due, is_link=False)
+        session.send_control(
+            encode(
+                Kind.WELCOME,
+                VERSION,
+                self.id,
+                self.name,
+                self.mesh,
+                session.id,
+                window.messages,
+                window.bytes,
+            )
+        )
+        return session
+
+    def _client_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
+        """A block from a client: checked, de-duplicated where it may be a retry, routed, acknowledged."""
+        _, flags, _, _ = read_data(frame, start)
+        block = frame[start + DATA_SIZE :]
+        blocks.check(block, 0)
+        _, kind, level, topic_size, count, _, sequence, publisher, boot = blocks.HEAD.unpack_from(block)
+        size = len(block)
+        if size > blocks.BLOCK_MAX:
+            raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
+        if publisher != session.client or boot != session.boot:
+            raise SessionError("a block names another publisher than its session's HELLO")
+        source = session.source
+        source.window.arrive(count, size)
+        session.messages_in += count
+        session.bytes_in += size
+        topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
+        route = self._routes.get(topic) or self._router.route(topic)
+        if topic[0] == 0x24:
+            raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
+        if self._leaving:
+            session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self._leaving))
+            session.source.settle(count, size)
+            return
+        if level:
+            whole = not kind & blocks.PIECE
+            if whole or blocks.is_last_piece(block, 0):
+                _merge(session.acks, sequence, sequence + count - 1)
+            if whole and not self._seen.add(publisher, boot, sequence, count):
+                self._drop("duplicate", count)
+                session.source.settle(count, size)
+                return
+        self._published += count
+        held = Held(source, count, size)
+        self._route_block(route, block, count, 0, flags, held, now)
+        if held.outlets == 0:
+            source.settle(count, size)
+
+    def _route_block(
+        self,
+        route: Route[Local, Peer],
+        block: bytes,
+        count: int,
+        hops: int,
+        flags: int,
+        held: Held | None,
+        now: float,
+    ) -> None:
+        """To everybody here who wants it and, if it entered the mesh here, to every broker that does."""
+        for taker in route.local:
+            taker.offer(block, count, hops, flags, held, now)
+        if hops == 0:
+            for peer in route.remote:
+                peer.offer(block, count, 0, flags, held, now)
+            if not route.local and not route.remote:
+                self._unwanted += count
+
+    def _acknowledge(self, session: Session) -> None:
+        session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, list(self.absent())))
+        session.acks = []
+
+    def absent(self) -> tuple[str, ...]:
+        """Names of live brokers that a publish here cannot reach now, or whose interest is not known."""
+        return self._absent
+
+    def _client_control(self, session: Session, frame: list[Any], now: float) -> None:
+        match frame:
+            case [Kind.CREDIT, number, messages, size]:
+                subscription = session.subscriptions.get(number)
+                if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
+                    self._consumed(subscription, messages, size, now)
+            case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
+                self._subscribe(session, number, patterns, role, messages, size, now)
+            case [Kind.UNSUBSCRIBE, number]:
+                subscription = session.subscriptions.pop(number, None)
+                if subscription is not None:
+                    self._end_subscription(subscription, now)
+                    self._export()
+            case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
+                self._ask(session, id, topic, body, headers, timeout_ms / 1000, False, now)
+            case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
+                self._ask(session, id, topic, body, headers, timeout_ms / 1000, True, now)
+            case [Kind.ANSWER, token, status, body, headers]:
+                self._client_answer(session, token, status, body, headers, now)
+            case [Kind.EXTEND, token, more_ms]:
+                self._client_extends(session, token, more_ms, now)
+            case [Kind.PING, stamp]:
+                session.send_control(encode(Kind.PONG, stamp))
+            case [Kind.PONG, _]:
+                pass
+            case [Kind.BYE, _] | [Kind.ERROR, _, _]:
+                self._pipes[session.pipe].pop(session.prefix, None)
+                self._end_session(session, now)
+            case [kind, *_]:
+                raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
+
+    def _consumed(self, outlet: Subscription | LinkOutlet, messages: int, size: int, now: float) -> None:
+        outlet.granted(messages, size, now)
+        if not outlet.queue:
+            self.waiting.pop(outlet, None)
+
+    def _subscribe(
+        self,
+        session: Session,
+        number: int,
+        patterns: list[str],
+        role: int,
+        messages: int,
+        size: int,
+        now: float,
+    ) -> None:
+        if number == 0 or number in session.subscriptions:
+            raise SessionError(f"subscription number {number} is taken")
+        if not patterns or not messages or not size:
+            raise SessionError("a subscription needs at least one pattern and a window above zero")
+        if len(session.subscriptions) >= self.options.subscriptions_per_session_max:
+            raise SessionError(
+                f"a session has at most {self.options.subscriptions_per_session_max} subscriptions"
+            )
+        patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
+        if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
+            raise TopicError("only brokers answer on topics that begin with '$'")
+        subscription = Subscription(session, number, patterns, role, self.options.delivery, now)
+        subscription.granted(messages, size, now)
+        session.subscriptions[number] = subscription
+        self._router.subscribe(patterns, role, subscription)
+        self._count_interest(patterns, role, 1)
+        version = self._export()
+        if version <= self._known_version:
+            session.send_control(encode(Kind.SUBSCRIBED, number, []))
+        else:
+            self._barriers.append((version, session, number))
+
+    def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
+        """Every live broker knows this broker's interest up to ``version``, except those named."""
+        self._known_version = max(self._known_version, version)
+        waiting, self._barriers = self._barriers, []
+        for entry in waiting:
+            needed, session, number = entry
+            if needed > version:
+                self._barriers.append(entry)
+            elif number in session.subscriptions:
+                session.send_control(encode(Kind.SUBSCRIBED, number, list(unreached)))
+
+    def _refuse_session(
+        self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, error: MeshError, now: float
+    ) -> None:
+        """A client broke a rule: it is told why and loses its session, and its connection if it is its
+        own."""
+        reason = type(error).__name__
+        self._refused[reason] = self._refused.get(reason, 0) + 1
+        session = sessions.pop(prefix, None)
+        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:250]))
+        if session is not None:
+            self._end_session(session, now)
+        if len(prefix) == 4:  # no device in between: the connection is this client's alone
+            others = list(sessions.values())
+            sessions.clear()
+            self._pipes.pop(pipe, None)
+            for other in others:
+                self._end_session(other, now)
+            pipe.close(f"{reason}: {error}", flush=True)
+
+    def _end_session(self, session: Session, now: float) -> None:
+        for subscription in list(session.subscriptions.values()):
+            self._end_subscription(subscription, now)
+        session.closed = True
+        had_interest = bool(session.subscriptions)
+        session.subscriptions.clear()
+        session.ready = []
+        self._barriers = [entry for entry in self._barriers if entry[1] is not session]
+        for question in self._questions.of_asker(session):
+            self._questions.forget(question)
+        self._retired_messages_in += session.messages_in
+        self._retired_bytes_in += session.bytes_in
+        if had_interest:
+            self._export()
+
+    def _end_subscription(self, subscription: Subscription, now: float) -> None:
+        """Takes it out of everything but its session's table."""
+        self._router.unsubscribe(subscription.patterns, subscription)
+        self._count_interest(subscription.patterns, subscription.role, -1)
+        left = subscription.close()
+        self.waiting.pop(subscription, None)
+        if left:
+            self._drop("subscriber_gone", left)
+        if subscription.dropped:
+            self._drop("slow_subscriber", subscription.dropped)
+        self._retired_delivered += subscription.messages_out
+        self._retired_messages_out += subscription.messages_out
+        self._retired_bytes_out += subscription.bytes_out
+        for pending in self._asked.of_subscriber(subscription):
+            self._answered(
+                pending.broker,
+                pending.token,
+                pending.responder,
+                Status.GONE,
+                b"",
+                b"",
+                subscription.session.name,
+                now,
+            )
+
+    # ------------------------------------------------------------------ interest
+
+    def interest(self) -> list[tuple[str, int]]:
+        """What this broker wants, as (pattern, role) pairs: role answers where anybody here answers."""
+        return [
+            (pattern, Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN)
+            for pattern, counts in self._interest.items()
+        ]
+
+    def _count_interest(self, patterns: Iterable[str], role: int, change: int) -> None:
+        for pattern in patterns:
+            counts = self._interest.setdefault(pattern, [0, 0])
+            counts[role] += change
+            if not any(counts):
+                del self._interest[pattern]
+
+    def _export(self) -> int:
+        return self._hooks.local_interest_changed(self.interest())
+
+    # ------------------------------------------------------------------ the program around the broker
+
+    def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> Receipt:
+        """Messages of a stock client, or the broker's own: this broker is their publisher.
+
+        Raises `TopicError`, and ValueError for a body above the limit.
+        """
+        encoded = check_topic(topic)
+        number = blocks.LEVELS.index(level)
+        for body in bodies:
+            if len(body) > blocks.BODY_MAX:
+                raise ValueError(f"a body of {len(body)} bytes is above the limit of {blocks.BODY_MAX}")
+        first = self._sequence + 1
+        route = self._router.route(encoded)
+        for start, stop in blocks.cut(bodies) if bodies else ():
+            for block, count in self._seal(encoded, bodies[start:stop], number):
+                self._route_block(route, block, count, 0, 0, None, now)
+        self._published += len(bodies)
+        self._hand_over()
+        return Receipt(level, self.name, first, len(bodies), self.absent())
+
+    def _seal(self, topic: bytes, bodies: Sequence[bytes], level: int) -> list[tuple[bytes, int]]:
+        sequence = self._sequence + 1
+        self._sequence += len(bodies)
+        if len(bodies) == 1 and len(bodies[0]) > blocks.SPLIT:
+            pieces = blocks.seal_pieces(
+                topic, bodies[0], publisher=self.id, boot=self.boot, sequence=sequence, level=level
+            )
+            return [(piece, 1) for piece in pieces]
+        block = blocks.seal(topic, bodies, publisher=self.id, boot=self.boot, sequence=sequence, level=level)
+        return [(block, len(bodies))]
+
+    def add_tap(self, patterns: Sequence[str], callback: Callable[[str, list[bytes]], None]) -> int:
+        """Hand all messages that match to ``callback(topic, bodies)``; they are this broker's interest.
+        Returns an id."""
+        checked = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
+        self._tap_id += 1
+        tap = self._taps[self._tap_id] = Tap(self._tap_id, checked, callback)
+        self._router.subscribe(checked, Role.LISTEN, tap)
+        self._count_interest(checked, Role.LISTEN, 1)
+        self._export()
+        return tap.id
+
+    def remove_tap(self, id: int) -> None:
+        tap = self._taps.pop(id, None)
+        if tap is not None:
+            self._router.unsubscribe(tap.patterns, tap)
+            self._count_interest(tap.patterns, Role.LISTEN, -1)
+            self._retired_delivered += tap.delivered
+            self._export()
+
+    def respond(self, pattern: str, handler: Callable[[str, bytes], bytes]) -> None:
+        """Answer requests and surveys on a pattern inside this broker, for as long as it runs."""
+        responder = Responder([check_pattern(pattern)], handler)
+        self._router.subscribe(responder.patterns, Role.ANSWERS, responder)
+        self._count_interest(responder.patterns, Role.ANSWERS, 1)
+        self._export()
+
+    def request(
+        self,
+        topic: str,
+        body: bytes,
+        timeout_s: float,
+        callback: Callable[[int, bytes], None],
+        now: float,
+    ) -> None:
+        """Ask for a stock client; ``callback(status, body)`` is called once, perhaps before this returns.
+
+        ``status`` is a `mesh.session.Status`. Raises `TopicError`.
+        """
+        self._ask(LocalAsker(callback), 0, topic, body, b"", timeout_s, False, now)
+        self._hand_over()
+
+    # ------------------------------------------------------------------ requests and surveys
+
+    def _ask(
+        self,
+        asker: Asker,
+        id: int,
+        topic: str,
+        body: bytes,
+        headers: bytes,
+        timeout_s: float,
+        survey: bool,
+        now: float,
+    ) -> None:
+        route = self._router.route(check_topic(topic))
+        if isinstance(asker, Session):
+            asker.questions += 1
+            if asker.questions > self.options.questions_per_session_max:
+                raise SessionError(f"more than {self.options.questions_per_session_max} questions at once")
+        question = self._questions.add(
+            asker,
+            id,
+            topic,
+            body,
+            headers,
+            survey=survey,
+            timeout_s=min(timeout_s, TIMEOUT_MAX_S),
+            now=now,
+        )
+        if survey:
+            self._survey(question, route, now)
+        else:
+            self._request(question, route, now)
+
+    def _request(self, question: Question[Asker], route: Route[Local, Peer], now: float) -> None:
+        """Ask one subscriber: of this broker in turn, else of the nearest broker not tried yet."""
+        if route.local_answers and self.id not in question.tried:
+            question.tried.append(self.id)
+            self._turn += 1
+            one = route.local_answers[self._turn % len(route.local_answers)]
+            self._ask_local(question, [one], now)
+            return
+        near = [
+            peer for peer in route.remote_answers if peer.pipe is not None and peer.id not in question.tried
+        ]
+        if not near:
+            self._reply(question, Status.NO_RESPONDERS, b"", b"", self.name, "")
+            self._end_question(question, now)
+            return
+        peer = min(near, key=lambda peer: (peer.rtt_s, peer.id))
+        question.tried.append(peer.id)
+        question.silent[peer.id] = peer.name
+        self._forward(question, peer, now)
+
+    def _survey(self, question: Question[Asker], route: Route[Local, Peer], now: float) -> None:
+        """Ask everybody who answers, here and at every broker with such interest or with interest not
+        known yet."""
+        for peer in route.remote_answers:
+            if peer.pipe is None:
+                question.missing.append(peer.name)
+            else:
+                question.silent[peer.id] = peer.name
+        for member, name in self._live.items():
+            peer_known = self._peers.get(member)
+            if peer_known is None or not peer_known.interest_known:
+                question.missing.append(name)
+        for member in question.silent:
+            self._forward(question, self._peers[member], now)
+        if route.local_answers:
+            self._ask_local(question, list(route.local_answers), now)
+        if question.complete and not question.done:
+            self._finish_survey(question, now)
+
+    def _forward(self, question: Question[Asker], peer: Peer, now: float) -> None:
+        left_ms = max(1, int((question.deadline - now) * 1000))
+        peer.send(
+            encode(
+                Kind.FORWARD,
+                question.token,
+                int(question.survey),
+                question.topic,
+                question.body,
+                question.headers,
+                left_ms,
+            )
+        )
+
+    def _ask_local(self, question: Question[Asker], takers: list[Local], now: float) -> None:
+        """A question of our own to our own subscribers."""
+        names = [self._taker_name(taker) for taker in takers]
+        question.asked += len(names)
+        for index, name in enumerate(names):
+            question.waiting[(self.id, index)] = name
+        self._put(
+            self.id,
+            question.token,
+            takers,
+            question.survey,
+            question.topic,
+            question.body,
+            question.headers,
+            question.deadline - now,
+            now,
+        )
+
+    def _put(
+        self,
+        broker: int,
+        token: int,
+        takers: list[Local],
+        survey: bool,
+        topic: str,
+        body: bytes,
+        headers: bytes,
+        timeout_s: float,
+        now: float,
+    ) -> None:
+        """Hand a question to subscribers here; each has its index among them as its responder number."""
+        for index, taker in enumerate(takers):
+            if isinstance(taker, Responder):
+                answer = taker.handler(topic, body)
+                self._answered(broker, token, index, Status.OK, answer, b"", self.name, now)
+            elif isinstance(taker, Subscription):
+                keep_s = timeout_s * 2 if survey else timeout_s
+                mine = self._asked.add(taker, broker, token, index, now + keep_s)
+                taker.offer_frame(
+                    encode(
+                        Kind.ASK,
+                        taker.number,
+                        mine,
+                        int(survey),
+                        topic,
+                        body,
+                        headers,
+                        max(1, int(timeout_s * 1000)),
+                    ),
+                    now,
+                )
+
+    def _taker_name(self, taker: Local) -> str:
+        return taker.session.name if isinstance(taker, Subscription) else self.name
+
+    def _client_answer(
+        self, session: Session, token: int, status: int, body: bytes, headers: bytes, now: float
+    ) -> None:
+        pending = self._asked.get(token)
+        if pending is None or pending.subscriber.session is not session:
+            self._drop("answer_unknown", 1)
+            return
+        self._asked.pop(token)
+        self._answered(
+            pending.broker, pending.token, pending.responder, status, body, headers, session.name, now
+        )
+
+    def _client_extends(self, session: Session, token: int, more_ms: int, now: float) -> None:
+        pending = self._asked.get(token)
+        if pending is None or pending.subscriber.session is not session:
+            return
+        more_ms = min(more_ms, int(TIMEOUT_MAX_S * 1000))
+        self._asked.extend(token, more_ms / 1000)
+        if pending.broker == self.id:
+            self._longer(pending.token, more_ms)
+        elif pending.broker in self._peers:
+            self._peers[pending.broker].send(encode(Kind.LONGER, pending.token, more_ms))
+
+    def _longer(self, token: int, more_ms: int) -> None:
+        question = self._questions.get(token)
+        if question is None or question.done:
+            return
+        self._questions.extend(question, more_ms / 1000)
+        if isinstance(question.asker, Session):
+            question.asker.send(encode(Kind.LONGER, question.id, more_ms))
+
+    def _answered(
+        self,
+        broker: int,
+        token: int,
+        responder: int,
+        status: int,
+        body: bytes,
+        headers: bytes,
+        name: str,
+        now: float,
+    ) -> None:
+        """A subscriber of this broker answered, or is gone: home to the broker whose question it was."""
+        if broker == self.id:
+            self._answer_arrived(self.id, token, responder, status, body, headers, name, now)
+        elif broker in self._peers:
+            self._peers[broker].send(encode(Kind.RETURN, token, responder, int(status), body, headers, name))
+
+    def _answer_arrived(
+        self,
+        broker: int,
+        token: int,
+        responder: int,
+        status: int,
+        body: bytes,
+        headers: bytes,
+        name: str,
+        now: float,
+    ) -> None:
+        question = self._questions.get(token)
+        if question is None or (broker, responder) not in question.waiting:
+            self._drop("answer_unknown", 1)
+            return
+        if question.survey and status == Status.GONE:
+            question.missing.append(question.waiting.pop((broker, responder)))
+        else:
+            del question.waiting[(broker, responder)]
+            home = self.name if broker == self.id else self._peers[broker].name
+            self._reply(question, status, body, headers, home, name)
+        if not question.survey:
+            self._end_question(question, now)
+        elif question.complete and not question.done:
+            self._finish_survey(question, now)
+
+    def _reply(
+        self, question: Question[Asker], status: int, body: bytes, headers: bytes, broker: str, name: str
+    ) -> None:
+        asker = question.asker
+        if isinstance(asker, Session):
+            asker.send(encode(Kind.REPLY, question.id, int(status), body, headers, broker, name))
+        else:
+            asker.callback(int(status), body)
+
+    def _finish_survey(self, question: Question[Asker], now: float) -> None:
+        if isinstance(question.asker, Session):
+            missing = [*question.missing, *question.silent.values(), *question.waiting.values()]
+            question.asker.send(encode(Kind.SURVEYED, question.id, question.asked, missing))
+        self._end_question(question, now)
+
+    def _end_question(self, question: Question[Asker], now: float) -> None:
+        if not question.done and isinstance(question.asker, Session):
+            question.asker.questions -= 1
+        self._questions.end(question, now)
+
+    # ------------------------------------------------------------------ other brokers
+
+    def members_changed(self, live: Iterable[tuple[int, str]]) -> None:
+        """All brokers that are alive or suspect, this one not among them; of the others interest is
+        forgotten."""
+        self._live = dict(live)
+        for id, peer in list(self._peers.items()):
+            if id not in self._live and peer.pipe is None:
+                self._forget(peer)
+            elif id in self._live:
+                peer.name = self._live[id]
+
+    def set_absent(self, names: Iterable[str]) -> None:
+        """Live brokers whose interest is not known here or that have no link; receipts name them."""
+        self._absent = tuple(names)
+
+    def set_peer_interest(self, member_id: int, patterns: Iterable[tuple[str, int]]) -> None:
+        """Replace what a broker wants: (pattern, role) pairs. Raises `TopicError`."""
+        peer = self._peer(member_id)
+        self._router.set_remote(peer, patterns)
+        peer.interest_known = True
+
+    def peer_up(self, member_id: int, name: str, pipe: Pipe, rtt_s: float, now: float) -> None:
+        """A link is admitted; its Bus pipe carries blocks from now on. Replaces an earlier link."""
+        peer = self._peer(member_id)
+        early, peer.early = peer.early, []
+        if peer.pipe is not None:
+            self._link_over(peer, now)
+        peer.name, peer.pipe, peer.rtt_s = name, pipe, rtt_s
+        peer.expected = 1
+        peer.outlet = LinkOutlet(peer, self.options.link_delivery, now)
+        window = ReceiveWindow(self.options.link_messages, self.options.link_bytes)
+        peer.source = Source(peer, window, self.due, is_link=True)
+        pipe.send_control(credit_frame(0, window.messages, window.bytes))
+        if early:
+            self.peer_frames(member_id, early, now)
+
+    def peer_down(self, member_id: int, now: float) -> None:
+        """A link is over. The broker's interest is kept until `members_changed` no longer names it."""
+        peer = self._peers.get(member_id)
+        if peer is None:
+            return
+        peer.early = []
+        if peer.pipe is not None:
+            self._link_over(peer, now)
+        if member_id not in self._live:
+            self._forget(peer)
+        self._hand_over()
+
+    def peer_rtt(self, member_id: int, rtt_s: float) -> None:
+        """A new measure of the round trip to a broker; the nearest gets requests first."""
+        peer = self._peers.get(member_id)
+        if peer is not None:
+            peer.rtt_s = rtt_s
+
+    def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
+        """Session frames (kinds 0 to 31) from a broker's Bus pipe. Raises `PeerError`: the link must be
+        dropped."""
+        peer = self._peer(member_id)
+        if peer.pipe is None:
+            peer.early += frames[: EARLY_MAX - len(peer.early)]
+            return
+        try:
+            for frame in frames:
+                if len(frame) > 1 and frame[1] == DATA and frame[0] & 0xF0 == 0x90:
+                    self._peer_block(peer, frame, now)
+                else:
+                    self._peer_control(peer, decode(frame), now)
+        except TopicError as error:
+            raise SessionError(str(error)) from error
+        finally:
+            self._hand_over()
+
+    def _peer_block(self, peer: Peer, frame: bytes, now: float) -> None:
+        hops, flags, _, number = read_data(frame)
+        block = frame[DATA_SIZE:]
+        size = len(block)
+        if size < blocks.HEAD_SIZE or size > blocks.BLOCK_MAX:
+            raise BlockError(f"a block of {size} bytes; they have {blocks.HEAD_SIZE} to {blocks.BLOCK_MAX}")
+        _, kind, level, topic_size, count, _, sequence, publisher, boot = blocks.HEAD.unpack_from(block)
+        peer.source.window.arrive(count, size)
+        if number < peer.expected:
+            raise SessionError(f"link sequence {number} after {peer.expected - 1}")
+        peer.lost += number - peer.expected
+        peer.expected = number + 1
+        peer.messages_in += count
+        peer.bytes_in += size
+        topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
+        if level and not kind & blocks.PIECE and not self._seen.add(publisher, boot, sequence, count):
+            self._drop("duplicate", count)
+            peer.source.settle(count, size)
+            return
+        held = Held(peer.source, count, size)
+        route = self._routes.get(topic) or self._router.route(topic)
+        self._route_block(route, block, count, hops + 1, flags, held, now)
+        if held.outlets == 0:
+            peer.source.settle(count, size)
+
+    def _peer_control(self, peer: Peer, frame: list[Any], now: float) -> None:
+        match frame:
+            case [Kind.CREDIT, 0, messages, size]:
+                if peer.outlet is not None:
+                    self._consumed(peer.outlet, messages, size, now)
+            case [Kind.FORWARD, token, survey, topic, body, headers, timeout_ms]:
+                self._forwarded(peer, token, bool(survey), topic, body, headers, timeout_ms / 1000, now)
+            case [Kind.ASKED, token, names]:
+                self._peer_asked(peer, token, names, now)
+            case [Kind.RETURN, token, responder, status, body, headers, name]:
+                self._answer_arrived(peer.id, token, responder, status, body, headers, name, now)
+            case [Kind.LONGER, token, more_ms]:
+                self._longer(token, more_ms)
+            case [Kind.PING, stamp]:
+                peer.send(encode(Kind.PONG, stamp))
+            case [Kind.PONG, _]:
+                pass
+            case [kind, *_]:
+                raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
+
+    def _forwarded(
+        self,
+        peer: Peer,
+        token: int,
+        survey: bool,
+        topic: str,
+        body: bytes,
+        headers: bytes,
+        timeout_s: float,
+        now: float,
+    ) -> None:
+        """Another broker's question: say whom it is put to, then put it."""
+        route = self._router.route(check_topic(topic))
+        takers = list(route.local_answers)
+        if not survey and takers:
+            self._turn += 1
+            takers = [takers[self._turn % len(takers)]]
+        peer.send(encode(Kind.ASKED, token, [self._taker_name(taker) for taker in takers]))
+        self._put(peer.id, token, takers, survey, topic, body, headers, timeout_s, now)
+
+    def _peer_asked(self, peer: Peer, token: int, names: list[str], now: float) -> None:
+        question = self._questions.get(token)
+        if question is None or question.silent.pop(peer.id, None) is None:
+            return  # it came after the question's time
+        question.asked += len(names)
+        for index, name in enumerate(names):
+            question.waiting[(peer.id, index)] = f"{name}@{peer.name}" if name != peer.name else name
+        if question.survey:
+            if question.complete and not question.done:
+                self._finish_survey(question, now)
+        elif not names:  # its interest had gone by the time we asked: the next one
+            self._request(question, self._router.route(question.topic.encode()), now)
+
+    def _link_over(self, peer: Peer, now: float) -> None:
+        outlet = peer.outlet
+        peer.pipe = None
+        peer.ready = []
+        if outlet is not None:
+            left = outlet.close()
+            self.waiting.pop(outlet, None)
+            peer.retired[0] += outlet.messages_out
+            peer.retired[1] += outlet.bytes_out
+            peer.drop("slow_link", outlet.dropped)
+            peer.drop("link_down", left)
+            peer.outlet = None
+        for question in self._questions.concerning(peer.id):
+            self._broker_gone(question, peer, now)
+
+    def _broker_gone(self, question: Question[Asker], peer: Peer, now: float) -> None:
+        places = [place for place in question.waiting if place[0] == peer.id]
+        names = [question.waiting.pop(place) for place in places]
+        if question.silent.pop(peer.id, None) is not None:
+            names.append(peer.name)
+        question.missing += names
+        if question.done:
+            return
+        if not question.survey:
+            self._reply(question, Status.GONE, b"", b"", peer.name, names[0])
+            self._end_question(question, now)
+        elif question.complete:
+            self._finish_survey(question, now)
+
+    def _peer(self, member_id: int) -> Peer:
+        peer = self._peers.get(member_id)
+        if peer is None:
+            name = self._live.get(member_id, f"{member_id:016x}")
+            peer = self._peers[member_id] = Peer(self, member_id, name)
+        return peer
+
+    def _forget(self, peer: Peer) -> None:
+        self._router.set_remote(peer, ())
+        del self._peers[peer.id]
+        for reason, count in peer.drops.items():
+            self._drop(reason, count)
+        self._retired_messages_in += peer.messages_in
+        self._retired_bytes_in += peer.bytes_in
+        self._retired_messages_out += peer.retired[0]
+        self._retired_bytes_out += peer.retired[1]
+
+    # ------------------------------------------------------------------ time, output, numbers
+
+    def tick(self, now: float) -> float:
+        """Do what is due; returns when to call again (never later than half a second from now)."""
+        for question in self._questions.expired(now):
+            if question.survey:
+                self._finish_survey(question, now)
+            else:
+                self._reply(question, Status.TIMEOUT, b"", b"", self.name, "")
+                self._end_question(question, now)
+        self._asked.expire(now)
+        if now >= self._next_scan:
+            late_s = now - self._next_scan
+            self._next_scan = now + SCAN_S
+            self._scan(now, late_s)
+        self._hand_over()
+        return min(self._next_scan, self._questions.next_deadline() or self._next_scan)
+
+    def _scan(self, now: float, late_s: float) -> None:
+        for outlet in list(self.waiting):
+            outlet.check_stall(now)
+            if not outlet.queue:
+                del self.waiting[outlet]
+        for pipe, sessions in list(self._pipes.items()):
+            for prefix, session in list(sessions.items()):
+                if session.keepalive.lapsed(now, late_s):
+                    silence = SessionError(
+                        f"nothing heard for {now - session.keepalive.heard_at:.1f} s, "
+                        f"three times the {session.keepalive.interval_s:g} s that HELLO named"
+                    )
+                    self._refuse_session(pipe, sessions, prefix, silence, now)
+
+    def leave(self, reason: str) -> None:
+        """Tell every client that this broker goes; what is published from now on is refused."""
+        self._leaving = reason
+        for sessions in self._pipes.values():
+            for session in sessions.values():
+                session.send(encode(Kind.BYE, reason))
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """What this turn produced: frames to their pipes, one call each, and credit to those who earned
+        it."""
+        dirty = self.dirty
+        if dirty:
+            self.dirty = []
+            for port in dirty:
+                pipe, frames = port.pipe, port.ready
+                if pipe is None or not frames:
+                    continue
+                taken = pipe.send_many(frames)
+                port.ready = frames[taken:] if taken < len(frames) else []
+        if self.due:
+            due, self.due[:] = list(self.due), ()
+            for source in due:
+                self._grant(source)
+
+    def _grant(self, source: Source) -> None:
+        source.is_due = False
+        frame = credit_frame(0, *source.window.grant())
+        owner = source.owner
+        if isinstance(owner, Session):
+            if not owner.closed:
+                owner.send_control(frame)
+        elif isinstance(owner, Peer) and owner.source is source and owner.pipe is not None:
+            owner.pipe.send_control(frame)
+
+    def _drop(self, reason: str, count: int) -> None:
+        self._drops[reason] = self._drops.get(reason, 0) + count
+
+    def link_statistics(self, member_id: int) -> LinkStatistics:
+        """Counters of the link to a broker; zeros for one never linked."""
+        peer = self._peers.get(member_id)
+        return peer.statistics() if peer is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
+
+    def statistics(self) -> ExchangeStatistics:
+        sessions = [s for table in self._pipes.values() for s in table.values()]
+        subscriptions = [sub for session in sessions for sub in session.subscriptions.values()]
+        links = [peer.statistics() for peer in self._peers.values()]
+        drops = dict(self._drops)
+        for subscription in subscriptions:
+            if subscription.dropped:
+                drops["slow_subscriber"] = drops.get("slow_subscriber", 0) + subscription.dropped
+        for peer in self._peers.values():
+            slow = {"slow_link": peer.outlet.dropped} if peer.outlet and peer.outlet.dropped else {}
+            for reason, count in (*peer.drops.items(), *slow.items()):
+                drops[reason] = drops.get(reason, 0) + count
+        out = sum(sub.messages_out for sub in subscriptions)
+        tapped = sum(tap.delivered for tap in self._taps.values())
+        return ExchangeStatistics(
+            published=self._published,
+            delivered=self._retired_delivered + out + tapped,
+            dropped=sum(count for reason, count in drops.items() if reason != "duplicate"),
+            unwanted=self._unwanted,
+            msgs_in=self._retired_messages_in
+            + sum(session.messages_in for session in sessions)
+            + sum(link.msgs_in for link in links),
+            msgs_out=self._retired_messages_out + out + sum(link.msgs_out for link in links),
+            bytes_in=self._retired_bytes_in
+            + sum(session.bytes_in for session in sessions)
+            + sum(link.bytes_in for link in links),
+            bytes_out=self._retired_bytes_out
+            + sum(sub.bytes_out for sub in subscriptions)
+            + sum(link.bytes_out for link in links),
+            sessions=len(sessions),
+            subscriptions=len(subscriptions),
+            drops=drops,
+            refused=dict(self._refused),
+            taps=[" ".join(tap.patterns) for tap in self._taps.values()],
+            interest=list(self._interest),
+        )
+
+
+def _merge(ranges: list[list[int]], first: int, last: int) -> None:
+    if ranges and ranges[-1][1] + 1 == first:
+        ranges[-1][1] = last
+    else:
+        ranges.append([first, last])
