@@ -1,8 +1,8 @@
 """Stock SP sockets as clients of a broker: ``topic``, one space, payload; no session, no credit.
 
 * REQ: ``topic payload`` publishes and gets one line back, ``accepted topic=news.uk broker=alpha seq=17``, or
-  ``error: `` and a sentence. A topic of the broker's own, such as ``$sys.status``, is answered by what it
-  holds.
+  ``error: `` and a sentence. A topic that begins with ``$``, such as ``$sys.status``, asks the mesh instead
+  and gets what the nearest broker that knows answers.
 * PUSH and PUB: ``topic payload`` publishes, fire and forget; a frame that is not so costs the connection.
 * SUB: ``topic payload`` of whatever its subscriptions match (SP filters at the subscriber).
 
@@ -15,35 +15,42 @@ Nothing here waits: frames come in, the exchange and pipes are called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from mesh.errors import MeshError, TopicError
+from mesh.session import Status
 from mesh.topics import check_public_topic
 from protocols.pipe import Pipe
 
 TOPICS_CACHED: Final = 4096
 """Topics known to be good that each receiver remembers; then it starts afresh."""
+ANSWER_TIMEOUT_S: Final = 2.0
 TEXT_SHOWN: Final = 40
 
-Tap = Callable[[bytes, Sequence[bytes]], None]
+Clock = Callable[[], float]
+Tap = Callable[[str, list[bytes]], None]
 
 
 class StockReceipt(Protocol):
     """What the exchange says of an accepted publish."""
 
     @property
-    def sequence(self) -> int: ...
+    def seq(self) -> int: ...
 
 
 class StockExchange(Protocol):
     """The part of the exchange that stock sockets need."""
 
-    def publish(self, topic: bytes, bodies: Sequence[bytes], level: str) -> StockReceipt: ...
+    def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> StockReceipt: ...
+
+    def request(
+        self, topic: str, body: bytes, timeout_s: float, callback: Callable[[int, bytes], None], now: float
+    ) -> None: ...
 
     def add_tap(self, patterns: Sequence[str], callback: Tap) -> int: ...
 
-    def remove_tap(self, tap: int) -> None: ...
+    def remove_tap(self, id: int) -> None: ...
 
 
 class TopicCheck:
@@ -52,58 +59,77 @@ class TopicCheck:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[bytes, None] = {}
+        self._known: dict[bytes, str] = {}
 
-    def check(self, topic: bytes) -> None:
-        """Raise `TopicError` for what may not be published to."""
-        if topic in self._known:
-            return
-        try:
-            text = topic.decode("ascii")
-        except UnicodeDecodeError:
-            shown = repr(topic[:TEXT_SHOWN])[1:]
-            raise TopicError(f"{shown} is no topic; send one such as news.uk, a space, a payload") from None
+    def check(self, topic: bytes) -> str:
+        """The topic as text; raises `TopicError` for what may not be published to."""
+        known = self._known.get(topic)
+        if known is not None:
+            return known
+        text = decode_topic(topic)
         check_public_topic(text)
         if len(self._known) >= TOPICS_CACHED:
             self._known.clear()
-        self._known[topic] = None
+        self._known[topic] = text
+        return text
+
+
+def decode_topic(topic: bytes) -> str:
+    """Text of what may be a topic; raises `TopicError`."""
+    try:
+        return topic.decode("ascii")
+    except UnicodeDecodeError:
+        shown = repr(topic[:TEXT_SHOWN])[1:]
+        raise TopicError(f"{shown} is no topic; send one such as news.uk, a space, a payload") from None
 
 
 class StockRequests:
-    """What stock REQ sockets get back; ``answers`` are the broker's own topics and what they hold."""
+    """What stock REQ sockets get back: always one reply."""
 
-    def __init__(
-        self, exchange: StockExchange, broker_name: str, answers: Mapping[str, Callable[[], bytes]]
-    ) -> None:
+    def __init__(self, exchange: StockExchange, broker_name: str, clock: Clock) -> None:
         self.published = 0
         self.refused = 0
         self._exchange = exchange
         self._broker_name = broker_name
-        self._answers = answers
+        self._clock = clock
         self._topics = TopicCheck()
 
-    def answer(self, body: bytes) -> bytes:
-        """The reply to one request, always one."""
+    def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+        """Serve one request; ``reply`` is called once, mostly before this returns."""
         topic, _, payload = body.partition(b" ")
         try:
-            if topic[:1] == b"$" and (known := self._answers.get(topic.decode("ascii", "replace"))):
-                return known()
-            self._topics.check(topic)
-            receipt = self._exchange.publish(topic, [payload], "accepted")
-        except MeshError as error:
+            if topic[:1] == b"$":
+                self._ask(decode_topic(topic), payload, reply)
+                return
+            text = self._topics.check(topic)
+            receipt = self._exchange.publish(text, [payload], "accepted", self._clock())
+        except (MeshError, ValueError) as error:
             self.refused += 1
-            return f"error: {error}".encode()
+            reply(f"error: {error}".encode())
+            return
         self.published += 1
-        return f"accepted topic={topic.decode()} broker={self._broker_name} seq={receipt.sequence}".encode()
+        reply(f"accepted topic={text} broker={self._broker_name} seq={receipt.seq}".encode())
+
+    def _ask(self, topic: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
+        def answered(status: int, body: bytes) -> None:
+            if status == Status.OK:
+                reply(body)
+            elif status == Status.NO_RESPONDERS:
+                reply(f"error: nobody answers {topic}".encode())
+            else:
+                reply(f"error: no answer to {topic} in {ANSWER_TIMEOUT_S:g} s".encode())
+
+        self._exchange.request(topic, payload, ANSWER_TIMEOUT_S, answered, self._clock())
 
 
 class StockPublishers:
     """Receiver of the sockets that stock PUSH and PUB dial: runs of one topic are published together."""
 
-    def __init__(self, exchange: StockExchange) -> None:
+    def __init__(self, exchange: StockExchange, clock: Clock) -> None:
         self.published = 0
         self.refused = 0
         self._exchange = exchange
+        self._clock = clock
         self._topics = TopicCheck()
 
     def pipe_attached(self, pipe: Pipe) -> None: ...
@@ -113,12 +139,12 @@ class StockPublishers:
     def pipe_writable(self, pipe: Pipe) -> None: ...
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        now = self._clock()
         try:
             for topic, bodies in runs(frames):
-                self._topics.check(topic)
-                self._exchange.publish(topic, bodies, "sent")
+                self._exchange.publish(self._topics.check(topic), bodies, "sent", now)
                 self.published += len(bodies)
-        except MeshError as error:
+        except (MeshError, ValueError) as error:
             self.refused += 1
             pipe.close(f"stock publisher: {error}")
 
@@ -133,11 +159,6 @@ class StockTaps:
         self._export = tuple(export)
         self._pipes: dict[int, Pipe] = {}
         self._tap: int | None = None
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """What is wanted for stock subscribers now."""
-        return () if self._tap is None else self._export
 
     def pipe_attached(self, pipe: Pipe) -> None:
         self._pipes[pipe.id] = pipe
@@ -155,9 +176,9 @@ class StockTaps:
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         pipe.close("a SUB socket does not send")
 
-    def deliver(self, topic: bytes, bodies: Sequence[bytes]) -> None:
+    def deliver(self, topic: str, bodies: list[bytes]) -> None:
         """One encoding, many pipes."""
-        prefix = topic + b" "
+        prefix = topic.encode() + b" "
         frames = [prefix + body for body in bodies]
         for pipe in self._pipes.values():
             taken = pipe.send_many(frames)
