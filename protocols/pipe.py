@@ -52,6 +52,9 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Drop the connection now."""
 
+    async def wait_closed(self) -> None:
+        """Return once nothing is left of it: all written and the peer gone, or aborted."""
+
 
 class PipeOwner(Protocol):
     """What a socket offers the pipes attached to it."""

@@ -1,0 +1,440 @@
+"""Dialers and listeners: how pipes come to a socket, and come again.
+
+An endpoint opens connections and hands each one, handshake done, to its `EndpointOwner` (a socket), which
+makes a pipe of it or refuses it. Pipes belong to the socket: closing an endpoint ends dialling or
+accepting, no pipe.
+
+A `Dialer` is one task that goes round for ever:
+
+```
+connect --ok--> attach --ok--> wait for the end --> pause --> connect
+   |               |                                  ^
+   +---- failed ---+---- refused ---------------------+
+```
+
+The pause doubles with every round that brought no pipe, or one that lived shorter than the pause before
+it (a peer that accepts and hangs up at once, as a Pair0 with another partner does, is not worth a
+connection every 100 ms).
+
+A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's
+header and gives the connection to the socket that the dialler's protocol asks for, so one address serves
+every pattern (every known SP implementation writes its header without waiting). Both hold at most
+``headerless_max`` connections without a header; one more drops the *oldest* of them, since an honest
+peer's header is there within milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from protocols.errors import (
+    AddressError,
+    Closed,
+    ConnectionRefused,
+    HandshakeError,
+    PipeRefused,
+    RemoteProtocolError,
+    StateError,
+    Timeout,
+)
+from protocols.options import SocketOptions
+from protocols.pipe import Connection, Pipe
+from protocols.transports.base import Binding, Greeting
+from protocols.transports.registry import check_dialable, check_url, find_transport
+from protocols.wire.handshake import protocol_name
+
+HEADERLESS_MAX: Final = 256
+"""Connections a listener keeps that have not sent their header."""
+
+
+class EndpointOwner(Protocol):
+    """A socket, as its endpoints see it."""
+
+    @property
+    def protocol(self) -> int:
+        """Our protocol number."""
+
+    @property
+    def peer(self) -> int:
+        """The number of the protocol we talk to."""
+
+    @property
+    def options(self) -> SocketOptions: ...
+
+    @property
+    def rng(self) -> random.Random: ...
+
+    def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
+        """Make a pipe, call ``connection.start(pipe)``. Raises `PipeRefused`; the endpoint then closes."""
+
+
+def backoff_s(attempt: int, minimum_s: float, maximum_s: float, rng: random.Random) -> float:
+    """Seconds to wait after ``attempt`` failures in a row (0 = the first): doubling, upper half at random.
+
+    A ``maximum_s`` below ``minimum_s`` means no growth. The jitter keeps the peers of a restarted broker from
+    coming back in one instant.
+    """
+    ceiling = min(max(maximum_s, minimum_s), minimum_s * 2.0 ** min(attempt, 40))
+    return ceiling * (0.5 + 0.5 * rng.random())
+
+
+# --- dialling
+
+
+class Attempt:
+    """The watcher of one connection that we dial."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[RemoteProtocolError | None] = asyncio.get_running_loop().create_future()
+
+    def connection_opened(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def connection_ready(self, connection: Connection) -> None:
+        if not self.ready.done():
+            self.ready.set_result(connection)
+
+    def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error)
+
+    def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+    async def connect(self, owner: EndpointOwner, url: str, timeout: float | None) -> Connection:
+        """Open and shake hands; cancelled or late, nothing is left open.
+
+        Raises:
+            Timeout: not done after ``timeout`` seconds (``handshake_timeout_s`` if None).
+            AddressError, ConnectionRefused, HandshakeError: as they say.
+        """
+        transport, address = find_transport(url)
+        limit_s = owner.options.handshake_timeout_s if timeout is None else timeout
+        greeting = Greeting.of(owner.protocol, owner.peer)
+        try:
+            async with asyncio.timeout(limit_s):
+                await transport.connect(address, greeting, owner.options, self)
+                return await self.ready
+        except TimeoutError as error:
+            self._abort()
+            raise Timeout(f"no connection to {url} within {limit_s:g} s") from error
+        except BaseException:
+            self._abort()
+            raise
+
+    def _abort(self) -> None:
+        if not self.ready.cancel() and not self.ready.cancelled():
+            self.ready.exception()  # retrieved, or the loop would log it
+        if self.connection is not None:
+            self.connection.abort()
+
+
+async def dial_once(owner: EndpointOwner, url: str, timeout: float | None = None) -> Pipe:
+    """One attempt, handshake included, no reconnecting.
+
+    Raises:
+        ConnectionRefused, AddressError, HandshakeError, Timeout: no connection; see each.
+        PipeRefused: the socket did not want the peer.
+    """
+    check_dialable(url)
+    connection = await Attempt().connect(owner, url, timeout)
+    return attach(owner, connection, url=url, dialed=True)
+
+
+def attach(owner: EndpointOwner, connection: Connection, *, url: str, dialed: bool) -> Pipe:
+    """Hand the connection over; what is refused is closed."""
+    try:
+        return owner.attach(connection, url=url, dialed=dialed)
+    except BaseException:
+        connection.abort()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class DialerStatistics:
+    """Cumulative; ``failed`` by reason, ``bad_frames`` counts pipes a peer lost by breaking a rule."""
+
+    attempts: int
+    connected: int
+    failed: dict[str, int]
+    bad_frames: int
+
+
+class Dialer:
+    """Keeps one pipe to ``url``, for ever. Raises `AddressError` for a URL that can never work."""
+
+    def __init__(self, owner: EndpointOwner, url: str) -> None:
+        self.url = check_dialable(url)
+        self.pipe: Pipe | None = None
+        self.last_error = ""
+        """Why the last attempt failed, as a sentence; empty while connected."""
+        self._owner = owner
+        self._attempts = 0
+        self._connected = 0
+        self._failed: dict[str, int] = {}
+        self._bad_frames = 0
+        self._task: asyncio.Task[None] | None = None
+        self._up = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin to dial, in a task that `aclose` ends."""
+        assert self._task is None, "a dialer is started once"
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dial {self.url}")
+
+    async def wait_connected(self) -> Pipe:
+        """Return the pipe, once there is one."""
+        while self.pipe is None:
+            if self._task is None or self._task.done():
+                raise Closed(f"nothing dials {self.url}")
+            await self._up.wait()
+        return self.pipe
+
+    def statistics(self) -> DialerStatistics:
+        return DialerStatistics(self._attempts, self._connected, dict(self._failed), self._bad_frames)
+
+    async def aclose(self) -> None:
+        """Stop dialling. The pipe, if there is one, lives on until its socket closes it."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()  # a defect in the owner's `attach`
+        self._up.set()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        options = self._owner.options
+        failures = 0
+        pause_s = 0.0
+        while True:
+            lived_s = -1.0
+            attempt = Attempt()
+            if await self._connect(attempt):
+                since = loop.time()
+                self._count_end(await attempt.ended)
+                lived_s = loop.time() - since
+            if lived_s >= pause_s:
+                failures = 0
+            pause_s = backoff_s(failures, options.reconnect_min_s, options.reconnect_max_s, self._owner.rng)
+            failures += 1
+            await asyncio.sleep(pause_s)
+
+    async def _connect(self, attempt: Attempt) -> bool:
+        """One round; False if it brought no pipe."""
+        self._attempts += 1
+        try:
+            connection = await attempt.connect(self._owner, self.url, None)
+            self.pipe = attach(self._owner, connection, url=self.url, dialed=True)
+        except (AddressError, HandshakeError, Timeout, PipeRefused) as error:
+            reason = failure_reason(error)
+            self._failed[reason] = self._failed.get(reason, 0) + 1
+            self.last_error = str(error)
+            return False
+        self.last_error = ""
+        self._connected += 1
+        self._up.set()
+        return True
+
+    def _count_end(self, error: RemoteProtocolError | None) -> None:
+        self.pipe = None
+        self._up.clear()
+        if error is not None:
+            self._bad_frames += 1
+            self.last_error = str(error)
+
+
+def failure_reason(error: Exception) -> str:
+    """A few words to count by."""
+    match error:
+        case HandshakeError():
+            return error.reason
+        case ConnectionRefused():
+            return "refused"
+        case Timeout():
+            return "timeout"
+        case PipeRefused():
+            return "not wanted"
+        case _:
+            return "unreachable"
+
+
+# --- listening
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStatistics:
+    """Cumulative, but ``headerless``, which is now.
+
+    ``accepted`` counts streams, ``connected`` those that became pipes, ``refused`` the others by reason
+    (``handshake_timeouts`` being one of them), ``bad_frames`` pipes a peer lost by breaking a rule.
+    """
+
+    accepted: int
+    connected: int
+    refused: dict[str, int]
+    handshake_timeouts: int
+    bad_frames: int
+    headerless: int
+
+
+OnRefused = Callable[[str, str], None]
+"""Called with the peer's address and a sentence."""
+
+
+class Acceptor:
+    """What both listeners are: the watcher of accepted connections; the protocol number chooses the owner."""
+
+    def __init__(
+        self,
+        url: str,
+        options: SocketOptions,
+        *,
+        wait: bool,
+        headerless_max: int = HEADERLESS_MAX,
+        on_refused: OnRefused | None = None,
+    ) -> None:
+        self.url = check_url(url)
+        """As bound once started (port 0 is resolved), as given before."""
+        self.closed = False
+        self._options = options
+        self._serves: dict[int, int] = {}
+        self._owners: dict[int, EndpointOwner] = {}
+        self._greeting = Greeting(self._serves, wait)
+        self._headerless_max = headerless_max
+        self._headerless: dict[Connection, None] = {}
+        self._on_refused = on_refused
+        self._binding: Binding | None = None
+        self._accepted = 0
+        self._connected = 0
+        self._refused: dict[str, int] = {}
+        self._bad_frames = 0
+
+    async def start(self) -> None:
+        """Bind and accept. Raises `AddressInUse`, `AddressError`."""
+        if self.closed:
+            raise Closed(f"the listener of {self.url} is closed")
+        if self._binding is not None:
+            return
+        transport, address = find_transport(self.url)
+        self._binding = await transport.listen(address, self._greeting, self._options, self)
+        self.url = self._binding.url
+
+    def statistics(self) -> ListenerStatistics:
+        return ListenerStatistics(
+            accepted=self._accepted,
+            connected=self._connected,
+            refused=dict(self._refused),
+            handshake_timeouts=self._refused.get("timeout", 0),
+            bad_frames=self._bad_frames,
+            headerless=len(self._headerless),
+        )
+
+    async def aclose(self) -> None:
+        """Accept no more and drop what has no header. Pipes live on until their socket closes them."""
+        self.closed = True
+        if self._binding is not None:
+            self._binding.close()
+            self._binding = None
+        headerless, self._headerless = self._headerless, {}
+        for connection in headerless:
+            connection.abort()
+        for connection in headerless:
+            await connection.wait_closed()
+
+    # --- Watcher
+
+    def connection_opened(self, connection: Connection) -> None:
+        if self.closed:  # accepted in the loop turn in which we closed
+            connection.abort()
+            return
+        self._accepted += 1
+        self._headerless[connection] = None
+        if len(self._headerless) > self._headerless_max:
+            oldest = next(iter(self._headerless))
+            message = f"no header yet and {self._headerless_max} newer connections wait too"
+            self._refuse(oldest, "crowded out", message)
+            oldest.abort()
+
+    def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
+        if connection in self._headerless:
+            self._refuse(connection, error.reason, str(error))
+
+    def connection_ready(self, connection: Connection) -> None:
+        del self._headerless[connection]
+        owner = self._owners[connection.peer]
+        try:
+            attach(owner, connection, url=self.url, dialed=False)
+        except PipeRefused as error:
+            self._refuse(connection, "not wanted", str(error))
+        else:
+            self._connected += 1
+
+    def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
+        if error is not None:
+            self._bad_frames += 1
+
+    # ---
+
+    def _serve(self, owner: EndpointOwner) -> None:
+        other = self._owners.get(owner.peer)
+        if other is not None and other is not owner:
+            peer = protocol_name(owner.peer)
+            raise StateError(f"the listener of {self.url} already has a socket for {peer} peers")
+        self._serves[owner.peer] = owner.protocol
+        self._owners[owner.peer] = owner
+
+    def _refuse(self, connection: Connection, reason: str, message: str) -> None:
+        self._headerless.pop(connection, None)
+        self._refused[reason] = self._refused.get(reason, 0) + 1
+        if self._on_refused is not None:
+            self._on_refused(connection.remote_address, message)
+
+
+class Listener(Acceptor):
+    """Accepts connections at ``url`` for one socket. Its header goes out at once, as NNG does."""
+
+    def __init__(self, owner: EndpointOwner, url: str) -> None:
+        super().__init__(url, owner.options, wait=False)
+        self._serve(owner)
+
+
+class SharedListener(Acceptor):
+    """One address for several sockets of different protocols; see the module.
+
+    ``options`` are those of the connections (limits, deadlines, read budget), whichever socket gets them.
+    ``on_refused(remote_address, sentence)`` is told of every connection that became no pipe.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        options: SocketOptions | None = None,
+        on_refused: OnRefused | None = None,
+        headerless_max: int = HEADERLESS_MAX,
+    ) -> None:
+        super().__init__(
+            url,
+            options or SocketOptions(),
+            wait=True,
+            headerless_max=headerless_max,
+            on_refused=on_refused,
+        )
+
+    def serve(self, owner: EndpointOwner) -> None:
+        """Give ``owner`` the peers it talks to, from now on. Raises `StateError` if they have a socket."""
+        self._serve(owner)
+
+    def stop_serving(self, owner: EndpointOwner) -> None:
+        """Refuse new peers of this socket; its pipes live on."""
+        if self._owners.get(owner.peer) is owner:
+            del self._owners[owner.peer]
+            del self._serves[owner.peer]

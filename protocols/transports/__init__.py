@@ -1,0 +1,1 @@
+"""Transports: from a URL to open connections of frames."""

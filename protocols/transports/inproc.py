@@ -1,0 +1,202 @@
+"""``inproc://name``: two sockets on one event loop; lists of frames are handed across, nothing is copied.
+
+The same contract as a stream, with one difference that callers may enjoy and must not need: no frame is
+ever lost between the ends. A side that is not started or has paused reading takes nothing, so the other's
+pipe fills and refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from protocols.errors import AddressError, AddressInUse, ConnectionRefused, HandshakeError
+from protocols.options import SocketOptions
+from protocols.pipe import Pipe
+from protocols.transports.base import Binding, Greeting, Watcher
+from protocols.transports.loops import LoopState, loop_state
+
+CLOSED_BY_PEER: Final = "closed by the peer"
+
+
+def parse_name(address: str) -> str:
+    if not address:
+        raise AddressError("inproc:// needs a name, as in inproc://name")
+    return address
+
+
+class InprocTransport:
+    """See the module. Names live as long as the loop and their listener."""
+
+    async def connect(
+        self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
+    ) -> None:
+        name = parse_name(address)
+        binding = loop_state().inproc.get(name)
+        if binding is None:
+            raise ConnectionRefused(f"nobody listens at inproc://{name}")
+        binding.accept(greeting, options, watcher)
+
+    async def listen(
+        self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
+    ) -> Binding:
+        name = parse_name(address)
+        state = loop_state()
+        if name in state.inproc:
+            raise AddressInUse(f"inproc://{name} is in use in this process; choose another name")
+        binding = state.inproc[name] = InprocBinding(name, state, greeting, options, watcher)
+        return binding
+
+
+class InprocBinding:
+    """A name that is listened on."""
+
+    def __init__(
+        self, name: str, state: LoopState, greeting: Greeting, options: SocketOptions, watcher: Watcher
+    ) -> None:
+        self.url = f"inproc://{name}"
+        self._name = name
+        self._state = state
+        self._greeting = greeting
+        self._options = options
+        self._watcher = watcher
+
+    def accept(self, greeting: Greeting, options: SocketOptions, watcher: Watcher) -> None:
+        """Join a dialler to this listener; the handshake is two numbers, compared at once."""
+        dialer = InprocConnection(watcher, self.url, options.linger_s)
+        listener = InprocConnection(self._watcher, self.url, self._options.linger_s)
+        dialer.join(listener)
+        watcher.connection_opened(dialer)
+        self._watcher.connection_opened(listener)
+        try:
+            listener_number = self._greeting.answer(greeting.own)
+            greeting.answer(listener_number)
+        except HandshakeError as error:
+            listener.fail(error)
+            dialer.fail(HandshakeError("the peer closed before its header", reason="closed"))
+            return
+        listener.open(greeting.own)
+        dialer.open(listener_number)
+
+    def close(self) -> None:
+        if self._state.inproc.get(self._name) is self:
+            del self._state.inproc[self._name]
+
+
+class InprocConnection:
+    """One end. ``_other`` is the end that what we write arrives at."""
+
+    def __init__(self, watcher: Watcher, url: str, linger_s: float) -> None:
+        self.peer = 0
+        self.local_address = url
+        self.remote_address = url
+        self._watcher = watcher
+        self._linger_s = linger_s
+        self._deadline: asyncio.TimerHandle | None = None
+        self._other: InprocConnection = self
+        self._loop = asyncio.get_running_loop()
+        self._pipe: Pipe | None = None
+        self._ready = False
+        self._draining = False
+        self._ended = False
+        self._paused = False
+        self._flush_scheduled = False
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    def join(self, other: InprocConnection) -> None:
+        self._other = other
+        other._other = self
+
+    def open(self, peer: int) -> None:
+        if self._ended:
+            return
+        self.peer = peer
+        self._ready = True
+        self._watcher.connection_ready(self)
+
+    def fail(self, error: HandshakeError) -> None:
+        self._end(error, str(error))
+
+    # --- Connection
+
+    def start(self, pipe: Pipe) -> None:
+        assert self._pipe is None, "a connection serves one pipe"
+        self._pipe = pipe
+        if self._ended:  # before its owner was asked
+            self._loop.call_soon(pipe.connection_lost, CLOSED_BY_PEER)
+        else:
+            self._other.flush_soon()
+
+    def flush_soon(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def pause_reading(self) -> None:
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._other.flush_soon()
+
+    def close(self) -> None:
+        """End once the other side has taken what is queued; `abort` follows by itself after ``linger_s``."""
+        if self._draining:
+            return
+        if self._pipe is None or self._ended:
+            self.abort()
+            return
+        self._draining = True
+        self._deadline = self._loop.call_later(self._linger_s, self.abort)
+        self.flush_soon()
+
+    def abort(self) -> None:
+        self._end(HandshakeError("closed by this end", reason="closed here"), "closed by this end")
+        other = self._other
+        if (
+            not other._ended
+        ):  # in a later turn, as a stream would: the caller may be inside the other's callback
+            self._loop.call_soon(
+                other._end, HandshakeError("the peer closed", reason="closed"), CLOSED_BY_PEER
+            )
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._closed)
+
+    # ---
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        pipe, other = self._pipe, self._other
+        if pipe is None or self._ended:
+            return
+        if not other._takes_frames():
+            return  # `start` or `resume_reading` of the other end flushes again
+        frames = pipe.take_output()
+        if frames and other._pipe is not None:
+            size = sum(map(len, frames))
+            pipe.bytes_out += size
+            other._pipe.bytes_in += size
+            other._pipe.deliver(frames)
+        if self._draining and not pipe.queued:
+            self.abort()
+
+    def _takes_frames(self) -> bool:
+        if self._draining or self._ended:
+            return True  # nobody reads any more: what still comes is thrown away, as a closed stream would
+        return self._pipe is not None and not self._paused
+
+    def _end(self, error: HandshakeError, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if not self._ready:
+            self._watcher.connection_failed(self, error)
+        else:
+            if self._pipe is not None:
+                self._pipe.connection_lost(reason)
+            self._watcher.connection_ended(self, None)
+        if not self._closed.done():
+            self._closed.set_result(None)

@@ -1,0 +1,320 @@
+"""A connection over a byte stream (TCP, ipc): handshake, frames in, coalesced frames out.
+
+States, and what moves between them:
+
+```
+OPENING  --good header-->  HELD  --start(pipe)-->  RUNNING  --close()-->  DRAINING
+   |                         |                        |                      |
+   +------- bad header, deadline, EOF, abort(), broken frame, lost link -----+-->  CLOSED
+```
+
+* OPENING: our header goes out at once, or after the peer's (`Greeting.wait`). The peer has
+  ``handshake_timeout_s``.
+* HELD: the watcher has the connection and decides. Early frames are kept and reading stops after the
+  first run of them, so a peer that is not admitted can make us hold one read at most.
+* RUNNING: runs of frames go to the pipe in the loop turn that read them. Output is pulled from the pipe
+  once per turn. While the kernel is full nothing is pulled, so the pipe's queue fills and refuses.
+* DRAINING: what is queued is written, then our direction is closed and what the peer still sends is read
+  and thrown away: closing a TCP socket with unread input resets it, which can destroy what we just wrote.
+  Bounded by ``linger_s``.
+
+Every end has a reason, told to the pipe once. EOF inside a frame loses that frame and nothing else (NNG
+closes so).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from protocols.errors import HandshakeError, RemoteProtocolError
+from protocols.options import SocketOptions
+from protocols.pipe import Pipe
+from protocols.transports.base import Greeting, Watcher
+from protocols.transports.loops import loop_state
+from protocols.wire.framing import FrameDecoder, encode_frames
+from protocols.wire.handshake import HEADER_SIZE, encode_header, parse_header
+
+
+class State(Enum):
+    OPENING = "opening"
+    HELD = "held"
+    RUNNING = "running"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+CLOSED_HERE: Final = "closed by this end"
+CLOSED_BY_PEER: Final = "closed by the peer"
+CLOSED_INSIDE_FRAME: Final = "closed by the peer inside a frame"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKind:
+    """What differs between stream transports: the frame lead, how an address reads, socket options."""
+
+    lead: bytes
+    describe: Callable[[object], str]
+    tune: Callable[[asyncio.Transport, SocketOptions], None]
+
+
+class StreamConnection(asyncio.BufferedProtocol):
+    """One stream; see the module."""
+
+    def __init__(
+        self, kind: StreamKind, greeting: Greeting, options: SocketOptions, watcher: Watcher
+    ) -> None:
+        self.peer = 0
+        self.state = State.OPENING
+        self.local_address = ""
+        self.remote_address = ""
+        self._greeting = greeting
+        self._options = options
+        self._watcher = watcher
+        self._kind = kind
+        self._decoder = FrameDecoder(options.recv_size_max, kind.lead)
+        self._loop = asyncio.get_running_loop()
+        self._reads = loop_state().reads
+        self._last_turn = 0
+        self._buffer = memoryview(b"")
+        self._header = b""
+        self._early: list[bytes] = []
+        self._early_bytes = 0
+        self._pipe: Pipe | None = None
+        self._reason = ""
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._writing_paused = False
+        self._flush_scheduled = False
+        self._reading_paused = False
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        return f"<StreamConnection {self.state.value} {self.local_address} - {self.remote_address}>"
+
+    # --- Connection: what pipes and endpoints call
+
+    def start(self, pipe: Pipe) -> None:
+        """Deliver to ``pipe`` from the next loop turn on, early frames first."""
+        assert self._pipe is None, "a connection serves one pipe"
+        self._pipe = pipe
+        if self.state is not State.HELD:  # it ended before its owner was asked
+            self._loop.call_soon(self._end_pipe)
+            return
+        self.state = State.RUNNING
+        pipe.bytes_in += self._early_bytes
+        if self._early:
+            self._loop.call_soon(self._deliver_early)
+        elif not self._reading_paused:
+            self._resume_transport()
+
+    def flush_soon(self) -> None:
+        if not self._flush_scheduled and not self._writing_paused:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def pause_reading(self) -> None:
+        self._reading_paused = True
+        if self._transport is not None and self.state is State.RUNNING:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._reading_paused = False
+        if self.state is State.RUNNING and not self._early:
+            self._resume_transport()
+
+    def close(self) -> None:
+        """Write what is queued, then end; `abort` follows by itself after ``linger_s``."""
+        if self.state is not State.RUNNING:
+            if self.state is not State.DRAINING:
+                self.abort()
+            return
+        self.state = State.DRAINING
+        self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
+        self._resume_transport()  # to see the peer's EOF, whatever lies before it
+        if not self._writing_paused:
+            self._flush()
+
+    def abort(self) -> None:
+        transport = self._transport
+        self._end(HandshakeError(CLOSED_HERE, reason="closed here"), CLOSED_HERE)
+        if transport is not None:
+            transport.abort()
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._closed)
+
+    # --- asyncio.BufferedProtocol: what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self.state is State.CLOSED:  # aborted while it was being made
+            transport.abort()
+            return
+        self._transport = transport
+        self.local_address = self._kind.describe(transport.get_extra_info("sockname"))
+        self.remote_address = self._kind.describe(transport.get_extra_info("peername"))
+        self._kind.tune(transport, self._options)
+        self._deadline = self._loop.call_later(self._options.handshake_timeout_s, self._handshake_late)
+        if not self._greeting.wait:
+            transport.write(encode_header(self._greeting.own))
+        self._watcher.connection_opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        reads = self._reads
+        self._buffer = reads.take(self._last_turn, self._options.read_budget)
+        self._last_turn = reads.turn
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        chunk: memoryview = self._buffer[:nbytes]
+        if self.state is State.OPENING:
+            chunk = self._read_header(chunk)
+            if not chunk:
+                return
+        if self.state is State.DRAINING or self.state is State.CLOSED:
+            return
+        frames = self._decoder.feed(chunk)
+        pipe = self._pipe
+        if pipe is None or self._early:
+            self._keep_early(frames, len(chunk))
+        else:
+            pipe.bytes_in += len(chunk)
+            if frames:
+                pipe.deliver(frames)
+        if self._decoder.failure is not None:
+            self._fail(self._decoder.failure)
+
+    def eof_received(self) -> bool:
+        if self.state is State.OPENING:
+            self._end(HandshakeError("the peer closed before its header", reason="closed"), CLOSED_BY_PEER)
+        else:
+            self._end(None, CLOSED_INSIDE_FRAME if self._decoder.inside_frame else CLOSED_BY_PEER)
+        # asyncio now writes what it holds and closes; a peer that never reads would keep it open for ever
+        self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = CLOSED_BY_PEER if exc is None else f"connection lost: {exc}"
+        self._end(HandshakeError(f"{reason} before its header", reason="closed"), reason)
+        self._cancel_deadline()
+        self._transport = None
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        if self._pipe is not None:
+            self._flush()
+
+    # --- handshake
+
+    def _read_header(self, chunk: memoryview) -> memoryview:
+        """Take the header's bytes off the chunk; returns the rest, empty while the header is not whole."""
+        missing = HEADER_SIZE - len(self._header)
+        self._header += chunk[:missing]
+        if len(self._header) < HEADER_SIZE:
+            return chunk[:0]
+        try:
+            peer = parse_header(self._header)
+            own = self._greeting.answer(peer)
+        except HandshakeError as error:
+            self._fail(error)
+            return chunk[:0]
+        self._cancel_deadline()
+        self.peer = peer
+        self.state = State.HELD
+        if self._greeting.wait:
+            assert self._transport is not None
+            self._transport.write(encode_header(own))
+        self._watcher.connection_ready(self)
+        return chunk[missing:]
+
+    def _handshake_late(self) -> None:
+        got = len(self._header)
+        waited = self._options.handshake_timeout_s
+        self._fail(
+            HandshakeError(f"{got} of {HEADER_SIZE} header bytes after {waited:g} s", reason="timeout")
+        )
+
+    # --- frames
+
+    def _keep_early(self, frames: list[bytes], size: int) -> None:
+        self._early += frames
+        self._early_bytes += size
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _deliver_early(self) -> None:
+        pipe = self._pipe
+        frames, self._early = self._early, []
+        if pipe is None or not frames:
+            return
+        pipe.deliver(frames)
+        if self.state is State.RUNNING and not self._reading_paused:
+            self._resume_transport()
+
+    def _flush(self) -> None:
+        """Write everything the pipe holds, in one go."""
+        self._flush_scheduled = False
+        pipe, transport = self._pipe, self._transport
+        if pipe is None or transport is None or self.state is State.CLOSED or self._writing_paused:
+            return
+        frames = pipe.take_output()
+        if frames and not transport.is_closing():  # the owner may have aborted when told of the room
+            data = encode_frames(frames, self._kind.lead)
+            pipe.bytes_out += len(data)
+            transport.write(data)
+        if self.state is State.DRAINING and not pipe.queued and not transport.is_closing():
+            self._close_own_direction(transport)
+
+    def _close_own_direction(self, transport: asyncio.Transport) -> None:
+        if transport.can_write_eof():
+            transport.write_eof()
+        else:
+            transport.close()
+
+    # --- ends
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        """The peer broke a rule."""
+        transport = self._transport
+        self._end(error, str(error))
+        if transport is not None:
+            transport.abort()
+
+    def _end(self, error: RemoteProtocolError | None, reason: str) -> None:
+        """Tell everybody, once. Before ``ready`` every end is an error, after it the peer's faults only."""
+        before, self.state = self.state, State.CLOSED
+        if before is State.CLOSED:
+            return
+        self._cancel_deadline()
+        if before is State.OPENING:
+            assert isinstance(error, HandshakeError)
+            self._watcher.connection_failed(self, error)
+        else:
+            self._reason = reason
+            self._end_pipe()
+            self._watcher.connection_ended(self, None if isinstance(error, HandshakeError) else error)
+        if self._transport is None and not self._closed.done():
+            self._closed.set_result(None)
+
+    def _end_pipe(self) -> None:
+        if self._pipe is not None:
+            self._deliver_early()
+            self._pipe.connection_lost(self._reason)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _resume_transport(self) -> None:
+        if self._transport is not None:
+            self._transport.resume_reading()

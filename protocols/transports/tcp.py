@@ -1,0 +1,173 @@
+"""``tcp://host:port``, and ``tcp4://``, ``tcp6://`` for one family only.
+
+A listener may leave the host out or say ``*`` for every interface, and port 0 for any free one. IPv6
+addresses stand in brackets. Frames have no lead byte.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from protocols.errors import AddressError, AddressInUse, ConnectionRefused
+from protocols.options import SocketOptions
+from protocols.transports.base import Binding, Greeting, Watcher
+from protocols.transports.stream import StreamConnection, StreamKind
+from protocols.wire.framing import TCP_LEAD
+
+BACKLOG: Final = 512
+"""Connections the kernel holds for us; asyncio accepts at most as many in one loop turn."""
+
+_FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
+_WILDCARDS: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """``host`` is empty for a wildcard."""
+
+    host: str
+    port: int
+
+
+def parse_address(scheme: str, address: str) -> TcpAddress:
+    """``host:port``, ``[v6]:port``, ``*:port`` or ``:port``. Raises `AddressError`."""
+    host, colon, port = address.rpartition(":")
+    url = f"{scheme}://{address}"
+    if not colon:
+        raise AddressError(f"{url} has no port; write {scheme}://{address or 'host'}:7770")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise AddressError(f"{url}: the port must be a number from 0 to 65535, not {port!r}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise AddressError(f"{url}: an IPv6 address stands in brackets, as in {scheme}://[::1]:7770")
+    if any(character in host for character in "/[]?#@ \t\r\n;"):
+        raise AddressError(f"{url}: {host!r} is not a host name or an address")
+    return TcpAddress("" if host == "*" else host, int(port))
+
+
+def format_address(host: str, port: int) -> str:
+    """The URL of a host and port."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def describe(address: object) -> str:
+    """A socket address as a URL; empty if there is none (a connection that is already gone)."""
+    if isinstance(address, tuple) and len(address) >= 2:
+        return format_address(str(address[0]), int(address[1]))
+    return ""
+
+
+def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
+    """TCP_NODELAY and keepalive; a simulated transport has no socket, and a dead one no options."""
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(options.nodelay))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.keepalive))
+    except OSError:
+        pass  # the peer is gone already; connection_lost follows
+
+
+KIND: Final = StreamKind(lead=TCP_LEAD, describe=describe, tune=tune)
+
+
+class TcpTransport:
+    """See the module; one instance per scheme."""
+
+    def __init__(self, scheme: str = "tcp") -> None:
+        self.scheme = scheme
+        self._family = _FAMILIES[scheme]
+
+    async def connect(
+        self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
+    ) -> None:
+        target = parse_address(self.scheme, address)
+        url = f"{self.scheme}://{address}"
+        loop = asyncio.get_running_loop()
+        factory = partial(StreamConnection, KIND, greeting, options, watcher)
+        try:
+            await loop.create_connection(factory, target.host, target.port, family=self._family)
+        except OSError as error:
+            raise dial_error(url, error) from error
+
+    async def listen(
+        self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
+    ) -> Binding:
+        target = parse_address(self.scheme, address)
+        url = f"{self.scheme}://{address}"
+        factory = partial(StreamConnection, KIND, greeting, options, watcher)
+        if target.host:
+            return TcpBinding([await self._serve(factory, target.host, target.port, url)])
+        return await self._listen_everywhere(factory, target.port, url)
+
+    async def _listen_everywhere(self, factory: partial[StreamConnection], port: int, url: str) -> TcpBinding:
+        """Both families on one port: asyncio's own wildcard gives each family another port where it is 0."""
+        families = [family for family in _WILDCARDS if self._family in (socket.AF_UNSPEC, family)]
+        servers: list[asyncio.Server] = []
+        for family in families:
+            try:
+                server = await self._serve(factory, _WILDCARDS[family], port, url)
+            except AddressError as error:
+                if servers and not isinstance(error, AddressInUse):
+                    break  # no IPv6 on this machine
+                close_servers(servers)
+                raise
+            servers.append(server)
+            port = server.sockets[0].getsockname()[1]
+        return TcpBinding(servers)
+
+    async def _serve(
+        self, factory: partial[StreamConnection], host: str, port: int, url: str
+    ) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.create_server(factory, host, port, family=self._family, backlog=BACKLOG)
+        except OSError as error:
+            raise listen_error(url, error) from error
+
+
+class TcpBinding:
+    """A bound address; ``url`` is the first one where there are several (IPv4 before IPv6)."""
+
+    def __init__(self, servers: list[asyncio.Server]) -> None:
+        self._servers = servers
+        self.url = describe(servers[0].sockets[0].getsockname())
+
+    def close(self) -> None:
+        close_servers(self._servers)
+
+
+def close_servers(servers: list[asyncio.Server]) -> None:
+    """Not awaited: since Python 3.12 ``wait_closed`` waits for accepted connections too."""
+    for server in servers:
+        server.close()
+
+
+def dial_error(url: str, error: OSError) -> AddressError:
+    """What the system said, as ours. asyncio folds several attempts into one text without an errno."""
+    if error.errno == errno.ECONNREFUSED or f"[Errno {errno.ECONNREFUSED}]" in str(error):
+        return ConnectionRefused(f"nobody listens at {url}")
+    return AddressError(f"cannot reach {url}: {system_message(error)}")
+
+
+def listen_error(url: str, error: OSError) -> AddressError:
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUse(f"{url} is in use by another program; choose another port or stop that program")
+    return AddressError(f"cannot listen at {url}: {system_message(error)}")
+
+
+def system_message(error: OSError) -> str:
+    """The system's own words, without the numbers and addresses asyncio puts around them."""
+    if isinstance(error, socket.gaierror):
+        return str(error.strerror or error).lower()
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(error)
