@@ -15,8 +15,12 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ASYNC_TEST_TIMEOUT_S = 45.0
+# Two cores shared with real brokers make any time limit on one example a lottery.
+settings.register_profile("mangrove", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("mangrove")
 REQUIRE_INTEROP = bool(os.environ.get("MANGROVE_REQUIRE_INTEROP"))
 
 

@@ -56,6 +56,7 @@ SHELL_MESH = (
     "eventlog",
     "snapshot",
     "stock",
+    "doors",
     "peering",
     "broker",
     "client",

@@ -1,8 +1,8 @@
 """The command line: which commands there are, and how each one ends.
 
 Commands are registered by the name of their function and imported when they run: ``mesh pub`` loads no Spark.
-Standard output carries data, standard error everything else; whatever goes wrong is one sentence and an exit code
-of `ExitCode`, never a traceback (``MANGROVE_DEBUG=1`` shows it to those who want it).
+Standard output carries data, standard error everything else; whatever goes wrong is one sentence and an
+exit code of `ExitCode`, never a traceback (``MANGROVE_DEBUG=1`` shows it to those who want it).
 """
 
 from __future__ import annotations

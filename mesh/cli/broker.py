@@ -1,7 +1,7 @@
 """``mesh broker``: one broker as one process, from its first line to a graceful leave.
 
-SIGTERM and SIGINT make it leave: the others hear it go and nobody counts a failure. A second signal ends the process
-at once, as a crash would.
+SIGTERM and SIGINT make it leave: the others hear it go and nobody counts a failure. A second signal ends
+the process at once, as a crash would.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def ready_line(status: dict[str, Any]) -> str:
     listeners = " ".join(status["listeners"])
     others = sum(1 for member in status["members"] if not member.get("self"))
     company = f", {others} other{'s' if others != 1 else ''} in sight" if others else ""
-    return f"mesh broker: {status['name']} ({status['id']}) is ready at {listeners}, mesh {status['mesh']!r}{company}"
+    who = f"{status['name']} ({status['id']})"
+    return f"mesh broker: {who} is ready at {listeners}, mesh {status['mesh']!r}{company}"
 
 
 def write_ports(path: str, status: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""What a person sees: one picture of the mesh, drawn with rich."""

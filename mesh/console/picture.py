@@ -1,0 +1,348 @@
+"""One picture of the mesh from what its brokers say of themselves and of each other.
+
+A broker's status (``$sys.status``) holds its own figures and its view of every member. Several of them make
+a `Picture`: nodes, links between them as both ends see them, the parts the mesh is in, and one feed of
+events. Brokers may disagree: the state shown is the state in the eyes of the broker we talk to (``home``),
+with the number of those who say the same.
+
+Pure, and tolerant of what it reads: a broker of another version may lack a key or have more of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import networkx
+
+Status = Mapping[str, Any]
+LIVE: Final = ("alive", "suspect")
+EVENTS_MAX: Final = 200
+SAME_NEWS_S: Final = 5.0
+"""Observers that report the same change of the same member within this time share one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One broker. Figures are None where the broker itself did not answer."""
+
+    id: str
+    name: str
+    state: str
+    agree: int
+    observers: int
+    host: str
+    url: str
+    incarnation: int
+    since_s: float | None
+    rtt_ms: float | None
+    answered: bool
+    home: bool
+    mode: str | None = None
+    uptime_s: float | None = None
+    msgs_in_s: float | None = None
+    msgs_out_s: float | None = None
+    bytes_in_s: float | None = None
+    bytes_out_s: float | None = None
+    published: int | None = None
+    delivered: int | None = None
+    dropped: int | None = None
+    lost: int | None = None
+    queued: int | None = None
+    late_ms: float | None = None
+    rss_bytes: int | None = None
+    sessions: int | None = None
+    subscriptions: int | None = None
+    taps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link. ``ends`` is how many of its two brokers report it; one alone may be a broken half."""
+
+    a: str
+    b: str
+    ends: int
+    heard: int
+    rtt_ms: float | None
+    dropped: int
+    lost: int
+    msgs_s: float | None
+
+    @property
+    def whole(self) -> bool:
+        """Every end that could be asked reports the link."""
+        return self.ends == self.heard
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A line of the feed: ``observers`` brokers reported it, the first at ``ts``."""
+
+    ts: str
+    kind: str
+    text: str
+    state: str
+    observers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything the screen shows, at one moment."""
+
+    mesh: str
+    home: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    parts: tuple[tuple[str, ...], ...]
+    news: tuple[News, ...]
+    drops: dict[str, int]
+    refused: dict[str, int]
+    silent: tuple[str, ...]
+    views: dict[str, dict[str, str]]
+
+    def count(self, *states: str) -> int:
+        return sum(1 for node in self.nodes if node.state in states)
+
+    def total(self, field: str) -> float:
+        """The sum of a figure over the brokers that answered."""
+        values = (getattr(node, field) for node in self.nodes)
+        return float(sum(value for value in values if value is not None))
+
+    @property
+    def late_ms(self) -> float | None:
+        """The worst loop lateness of all."""
+        return max((node.late_ms for node in self.nodes if node.late_ms is not None), default=None)
+
+
+def compose(
+    statuses: Sequence[Status], previous: Sequence[Status] = (), silent: Sequence[str] = ()
+) -> Picture:
+    """Make a picture; the first status is home's. ``previous`` statuses give the rates of single links.
+
+    Raises:
+        ValueError: no status at all.
+    """
+    if not statuses:
+        raise ValueError("a picture needs at least one broker's status")
+    by_id = {_id(status): status for status in reversed(statuses)}
+    home = statuses[0]
+    before = {(_id(status), status.get("boot")): status for status in previous}
+    views = {_id(status): {_id(member): _state(member) for member in _members(status)} for status in statuses}
+    edges = _edges(by_id, before)
+    nodes = _nodes(home, by_id, views)
+    return Picture(
+        mesh=str(home.get("mesh", "?")),
+        home=_id(home),
+        nodes=nodes,
+        edges=edges,
+        parts=_parts(nodes, edges),
+        news=_news(statuses, {node.id: node.name for node in nodes}),
+        drops=_summed(statuses, "drops"),
+        refused=_summed(statuses, "refused"),
+        silent=tuple(silent),
+        views=views,
+    )
+
+
+def _id(record: Mapping[str, Any]) -> str:
+    return str(record.get("id", "?"))
+
+
+def _state(member: Mapping[str, Any]) -> str:
+    return str(member.get("state", "unknown"))
+
+
+def _members(status: Status) -> list[Mapping[str, Any]]:
+    members = status.get("members")
+    return [member for member in members if isinstance(member, dict)] if isinstance(members, list) else []
+
+
+def _number(record: Any, key: str) -> Any:
+    value = record.get(key) if isinstance(record, dict) else None
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _nodes(
+    home: Status, by_id: Mapping[str, Status], views: Mapping[str, Mapping[str, str]]
+) -> tuple[Node, ...]:
+    """Every member anybody knows of: home's order first, then those only others know."""
+    records: dict[str, Mapping[str, Any]] = {}
+    for status in (home, *by_id.values()):
+        for member in _members(status):
+            records.setdefault(_id(member), member)
+    for id, status in by_id.items():
+        records.setdefault(id, status)
+    nodes = [_node(id, record, home, by_id.get(id), views) for id, record in records.items()]
+    return tuple(sorted(nodes, key=lambda node: (node.name, node.id)))
+
+
+def _node(
+    id: str,
+    record: Mapping[str, Any],
+    home: Status,
+    status: Status | None,
+    views: Mapping[str, Mapping[str, str]],
+) -> Node:
+    at_home = views[_id(home)].get(id)
+    # Whoever answers is up; only if home has not heard of it is somebody else's word taken.
+    state = at_home or ("alive" if status is not None else _state(record))
+    # What a broker says of itself is no testimony.
+    opinions = [view[id] for observer, view in views.items() if id in view and observer != id]
+    link = record.get("link") if id in views[_id(home)] else None
+    own = status or {}
+    return Node(
+        id=id,
+        name=str(record.get("name") or id[:8]),
+        state=state,
+        agree=sum(1 for opinion in opinions if opinion == state),
+        observers=len(opinions),
+        host=str(record.get("host", "")),
+        url=str(record.get("url", "")),
+        incarnation=int(_number(record, "incarnation") or 0),
+        since_s=_number(record, "since_s"),
+        rtt_ms=_number(link, "rtt_ms"),
+        answered=status is not None,
+        home=id == _id(home),
+        mode=str(own["state"]) if "state" in own else None,
+        uptime_s=_number(own, "uptime_s"),
+        msgs_in_s=_number(own.get("rates"), "msgs_in_s"),
+        msgs_out_s=_number(own.get("rates"), "msgs_out_s"),
+        bytes_in_s=_number(own.get("rates"), "bytes_in_s"),
+        bytes_out_s=_number(own.get("rates"), "bytes_out_s"),
+        published=_number(own.get("totals"), "published"),
+        delivered=_number(own.get("totals"), "delivered"),
+        dropped=_number(own.get("totals"), "dropped"),
+        lost=_over_links(own, "lost"),
+        queued=_over_links(own, "queued"),
+        late_ms=_number(own.get("loop"), "late_ms_max"),
+        rss_bytes=_number(own, "rss_bytes"),
+        sessions=_number(own, "sessions"),
+        subscriptions=_number(own, "subscriptions"),
+        taps=len(own.get("taps") or ()),
+    )
+
+
+def _over_links(status: Status, key: str) -> int | None:
+    if not status:
+        return None
+    return sum(_number(member.get("link"), key) or 0 for member in _members(status))
+
+
+def _edges(by_id: Mapping[str, Status], before: Mapping[tuple[str, Any], Status]) -> tuple[Edge, ...]:
+    ends: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    for id, status in by_id.items():
+        for member in _members(status):
+            link = member.get("link")
+            if isinstance(link, dict):
+                a, b = sorted((id, _id(member)))
+                if a == b:
+                    continue
+                ends.setdefault((a, b), []).append((id, link))
+    return tuple(
+        Edge(
+            a=a,
+            b=b,
+            ends=len(reports),
+            heard=(a in by_id) + (b in by_id),
+            rtt_ms=min(
+                (rtt for _, link in reports if (rtt := _number(link, "rtt_ms")) is not None), default=None
+            ),
+            dropped=sum(_number(link, "dropped") or 0 for _, link in reports),
+            lost=sum(_number(link, "lost") or 0 for _, link in reports),
+            msgs_s=_link_rate(reports[0], b if reports[0][0] == a else a, by_id, before),
+        )
+        for (a, b), reports in sorted(ends.items())
+    )
+
+
+def _link_rate(
+    report: tuple[str, Mapping[str, Any]],
+    peer: str,
+    by_id: Mapping[str, Status],
+    before: Mapping[tuple[str, Any], Status],
+) -> float | None:
+    """Messages a second both ways over a link, from two statuses of the same run of one of its ends."""
+    reporter, link = report
+    now = by_id[reporter]
+    then = before.get((reporter, now.get("boot")))
+    if then is None:
+        return None
+    elapsed = (_number(now, "uptime_s") or 0.0) - (_number(then, "uptime_s") or 0.0)
+    old = next((member.get("link") for member in _members(then) if _id(member) == peer), None)
+    if elapsed <= 0 or not isinstance(old, dict):
+        return None
+    grown = sum((_number(link, key) or 0) - (_number(old, key) or 0) for key in ("msgs_in", "msgs_out"))
+    return max(0.0, grown / elapsed)
+
+
+def _parts(nodes: Sequence[Node], edges: Iterable[Edge]) -> tuple[tuple[str, ...], ...]:
+    """Connected components of the brokers that run, largest first; names order the rest."""
+    graph = networkx.Graph()
+    graph.add_nodes_from(node.id for node in nodes if node.answered or node.state in LIVE)
+    graph.add_edges_from((edge.a, edge.b) for edge in edges if edge.a in graph and edge.b in graph)
+    order = {node.id: rank for rank, node in enumerate(nodes)}
+    parts = [tuple(sorted(part, key=order.__getitem__)) for part in networkx.connected_components(graph)]
+    return tuple(sorted(parts, key=lambda part: (-len(part), order[part[0]])))
+
+
+def _summed(statuses: Sequence[Status], key: str) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for status in statuses:
+        for reason, count in (status.get(key) or {}).items():
+            total[str(reason)] = total.get(str(reason), 0) + int(count)
+    return {reason: count for reason, count in sorted(total.items(), key=lambda item: -item[1]) if count}
+
+
+def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, ...]:
+    """The events of all brokers as one feed, newest last, the same change told once."""
+    rows: dict[tuple[Any, Any, Any], Mapping[str, Any]] = {}
+    for status in statuses:
+        for row in status.get("events") or ():
+            if isinstance(row, dict):
+                rows[(row.get("node"), row.get("boot"), row.get("seq"))] = row
+    told: list[News] = []
+    latest: dict[str, int] = {}
+    for row in sorted(rows.values(), key=lambda row: str(row.get("ts", ""))):
+        text, state = _told(row, names)
+        observer = names.get(str(row.get("node")), str(row.get("node"))[:8])
+        index = latest.get(text)
+        if index is not None and _seconds_between(told[index].ts, str(row.get("ts", ""))) <= SAME_NEWS_S:
+            same = told[index]
+            if observer not in same.observers:
+                told[index] = News(same.ts, same.kind, same.text, same.state, (*same.observers, observer))
+            continue
+        latest[text] = len(told)
+        told.append(News(str(row.get("ts", "")), str(row.get("kind", "")), text, state, (observer,)))
+    return tuple(told[-EVENTS_MAX:])
+
+
+def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str]:
+    """What happened, in words, and the state that colours it."""
+    reason = f" ({row['reason']})" if row.get("reason") else ""
+    if row.get("kind") == "mem":
+        subject = str(row.get("subject_name") or names.get(str(row.get("subject")), "?"))
+        state = str(row.get("to_state", "unknown"))
+        return f"{subject} {row.get('from_state', '?')} → {state}{reason}", state
+    if row.get("kind") == "link":
+        ends = sorted((names.get(str(row.get("node")), "?"), names.get(str(row.get("peer")), "?")))
+        state = str(row.get("state", "?"))
+        return f"link {' - '.join(ends)} {state}{reason if state == 'down' else ''}", f"link-{state}"
+    if row.get("kind") == "meta":
+        name = str(row.get("name") or names.get(str(row.get("node")), "?"))
+        op = {"start": "started", "stop": "stopped"}.get(str(row.get("op")), str(row.get("op")))
+        return f"{name} {op}{reason}", f"meta-{row.get('op')}"
+    return f"{row.get('kind', '?')}{reason}", ""
+
+
+def _seconds_between(earlier: str, later: str) -> float:
+    """Between two RFC 3339 times; brokers' clocks may differ, so this is for grouping only."""
+    return abs(_day_seconds(later) - _day_seconds(earlier)) if earlier[:10] == later[:10] else 86400.0
+
+
+def _day_seconds(ts: str) -> float:
+    try:
+        return int(ts[11:13]) * 3600 + int(ts[14:16]) * 60 + float(ts[17:].rstrip("Z"))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,49 @@
+"""Signs and colours of states. Colour is never the only sign; a terminal without Unicode gets letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+COLOURS: Final = {
+    "alive": "green",
+    "suspect": "yellow",
+    "dead": "red",
+    "left": "bright_black",
+    "unknown": "magenta",
+    "link-up": "green",
+    "link-down": "yellow",
+    "meta-start": "cyan",
+    "meta-stop": "cyan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """One character for each thing the screen says without words."""
+
+    alive: str
+    suspect: str
+    dead: str
+    left: str
+    unknown: str
+    arrow: str
+    none: str
+    unicode: bool
+
+    def of(self, state: str) -> str:
+        signs = {"alive": self.alive, "suspect": self.suspect, "dead": self.dead, "left": self.left}
+        return signs.get(state, self.unknown)
+
+
+UNICODE: Final = Signs("●", "◐", "✕", "○", "◌", "→", "·", True)
+ASCII: Final = Signs("A", "S", "D", "L", "?", "->", ".", False)
+
+
+def signs_for(encoding: str) -> Signs:
+    """The signs a terminal of that encoding can show."""
+    return UNICODE if encoding.lower().replace("-", "").startswith("utf") else ASCII
+
+
+def colour(state: str) -> str:
+    return COLOURS.get(state, "white")

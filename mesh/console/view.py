@@ -1,0 +1,352 @@
+"""A picture as rich renderables and as plain lines. Pure: nothing here asks for anything.
+
+The screen is one fixed frame: a head of two lines, the topology beside the brokers, the feed below, one line
+of hints. Regions keep their size while figures change, so nothing jumps. What does not fit is left out from
+the least important on: at 80 x 24 the table has the columns one needs at night, wider screens have them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.layout import Layout
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from mesh.console.picture import Edge, News, Node, Picture
+from mesh.console.signs import UNICODE, Signs, colour
+from mesh.console.topology import topology
+
+LATE_WARN_MS: Final = 50.0
+"""A loop later than this is worth a colour: a tenth of the heartbeat's deadline."""
+WIDE: Final = 110
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the brokers' table: ``need`` orders what goes first where room is short."""
+
+    title: str
+    cell: Callable[[Node, Signs], Text]
+    width: int
+    need: int
+    right: bool = True
+
+
+def number(value: float | None) -> str:
+    """At most five characters: 999, 12.3k, 4.56M; ``-`` for what is not known."""
+    if value is None:
+        return "-"
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size * 0.9995:
+            scaled = value / size
+            return f"{scaled:.0f}{unit}" if scaled >= 99.95 else f"{scaled:.3g}{unit}"
+    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def milliseconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if value < 9.995 else f"{value:.0f}" if value < 9999.5 else f"{value / 1e3:.0f}s"
+
+
+def duration(seconds: float | None) -> str:
+    """At most four characters: 59s, 59m, 23h, 99d."""
+    if seconds is None:
+        return "-"
+    for unit, size, limit in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 100)):
+        if seconds / size < limit:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds / 86400:.0f}d"
+
+
+def _text(value: str, style: str = "") -> Text:
+    return Text(value, style, no_wrap=True, overflow="ellipsis")
+
+
+def _worry(value: float | None, limit: float, shown: str) -> Text:
+    return _text(shown, "bold yellow" if value is not None and value > limit else "")
+
+
+COLUMNS: Final = (
+    Column("broker", lambda n, s: _text(n.name, "bold" if n.home else ""), 12, 0, right=False),
+    Column("state", lambda n, s: _text(_state_word(n, s), colour(n.state)), 10, 1, right=False),
+    Column("rtt ms", lambda n, s: _text("self" if n.home else milliseconds(n.rtt_ms)), 6, 2),
+    Column("in/s", lambda n, s: _text(number(n.msgs_in_s)), 5, 3),
+    Column("out/s", lambda n, s: _text(number(n.msgs_out_s)), 5, 4),
+    Column("drop", lambda n, s: _worry(n.dropped, 0, number(n.dropped)), 4, 5),
+    Column("late", lambda n, s: _worry(n.late_ms, LATE_WARN_MS, milliseconds(n.late_ms)), 4, 6),
+    Column("lost", lambda n, s: _worry(n.lost, 0, number(n.lost)), 5, 8),
+    Column("queue", lambda n, s: _text(number(n.queued)), 5, 10),
+    Column("bytes/s", lambda n, s: _text(number(_sum(n.bytes_in_s, n.bytes_out_s))), 7, 9),
+    Column("sess", lambda n, s: _text(number(n.sessions)), 4, 11),
+    Column("subs", lambda n, s: _text(number(n.subscriptions)), 4, 12),
+    Column("MB", lambda n, s: _text("-" if n.rss_bytes is None else f"{n.rss_bytes / 1e6:.0f}"), 4, 13),
+    Column("inc", lambda n, s: _text(str(n.incarnation)), 3, 14),
+    Column("since", lambda n, s: _text(duration(n.since_s)), 5, 7),
+    Column("address", lambda n, s: _text(n.url), 24, 15, right=False),
+)
+
+
+def _sum(*values: float | None) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _state_word(node: Node, signs: Signs) -> str:
+    """The state, and how many say so where not all do: ``alive 3/4``."""
+    word = node.mode if node.home and node.mode in ("joining", "isolated", "leaving") else node.state
+    if 0 < node.agree < node.observers:
+        return f"{signs.of(node.state)} {word[:4]} {node.agree}/{node.observers}"
+    return f"{signs.of(node.state)} {word}"
+
+
+def brokers_table(picture: Picture, width: int, rows: int, signs: Signs = UNICODE) -> Table:
+    """Who there is and how each fares; as many columns and brokers as fit into ``width`` and ``rows``."""
+    names = max((cell_len(node.name) for node in picture.nodes), default=6)
+    chosen = _fitting(width, names)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
+    for column in chosen:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            width=_width(column, names),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    # Trouble first, if not everyone fits; otherwise the order of names, which never jumps.
+    shown = list(picture.nodes)
+    if len(shown) > rows - 1:
+        shown.sort(key=lambda node: (node.state == "alive", not node.home))
+        hidden = len(shown) - max(0, rows - 2)
+        shown = shown[: max(0, rows - 2)]
+    else:
+        hidden = 0
+    for node in shown:
+        table.add_row(*(column.cell(node, signs) for column in chosen))
+    if hidden:
+        table.add_row(Text(f"+{hidden} more", "bright_black", no_wrap=True))
+    return table
+
+
+def _width(column: Column, names: int) -> int:
+    return min(max(names, 6), 20) if column.title == "broker" else column.width
+
+
+def _fitting(width: int, names: int) -> list[Column]:
+    left, chosen = width + 1, set()  # the last column needs no gap behind it
+    for column in sorted(COLUMNS, key=lambda column: column.need):
+        need = _width(column, names) + 1
+        if need > left:
+            break
+        left -= need
+        chosen.add(column.title)
+    return [column for column in COLUMNS if column.title in chosen]
+
+
+def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
+    """Two lines: what the mesh is, and what it does."""
+    who = Text(no_wrap=True, overflow="ellipsis")
+    who.append("mangrove ", "bold cyan").append(picture.mesh, "bold")
+    who.append(f"  {len(picture.nodes)} broker{'s' if len(picture.nodes) != 1 else ''}")
+    for state in ("alive", "suspect", "dead", "left", "unknown"):
+        count = picture.count(state)
+        if count:
+            who.append(f"  {signs.of(state)} {count} {state}", colour(state))
+    parts = len(picture.parts)
+    if parts > 1:
+        who.append(f"  split into {parts} parts", "bold white on red")
+    home = next((node for node in picture.nodes if node.home), None)
+    if home is not None:
+        mode = f" {home.mode.upper()}" if home.mode not in (None, "ready") else ""
+        who.append(f"  via {home.name}", "bright_black").append(mode, "bold yellow")
+    does = Text(no_wrap=True, overflow="ellipsis")
+    late = picture.late_ms
+    does.append(f"in {number(picture.total('msgs_in_s'))}/s  out {number(picture.total('msgs_out_s'))}/s  ")
+    if width >= 90:
+        does.append(f"{number(picture.total('bytes_in_s') + picture.total('bytes_out_s'))}B/s  ")
+    does.append(
+        f"published {number(picture.total('published'))}  delivered {number(picture.total('delivered'))}  "
+    )
+    dropped = picture.total("dropped")
+    does.append(f"dropped {number(dropped)}", "bold yellow" if dropped else "")
+    does.append("  late ")
+    does.append(f"{milliseconds(late)} ms", "bold yellow" if late is not None and late > LATE_WARN_MS else "")
+    return [who, does]
+
+
+def news_lines(news: Sequence[News], rows: int, width: int = 200) -> list[Text]:
+    """The newest events, newest last, one line each."""
+    lines = []
+    for item in news[len(news) - rows if rows < len(news) else 0 :]:
+        line = Text(no_wrap=True, overflow="ellipsis", end="")
+        line.append(item.ts[11:19] + " ", "bright_black")
+        line.append(item.text, colour(item.state))
+        line.append(f" {_said_by(item.observers, width)}", "bright_black")
+        lines.append(line)
+    return lines
+
+
+def _said_by(observers: Sequence[str], width: int) -> str:
+    if width < WIDE:
+        return f"x{len(observers)}" if len(observers) > 1 else ""
+    more = f" +{len(observers) - 4}" if len(observers) > 4 else ""
+    return "seen by " + ", ".join(observers[:4]) + more
+
+
+def trouble_lines(picture: Picture, rows: int) -> list[Text]:
+    """What is wrong: a split, silent brokers, bad links, drops and refused connections by reason."""
+    names = {node.id: node.name for node in picture.nodes}
+    said: list[str] = []
+    if len(picture.parts) > 1:
+        said.append("split: " + " | ".join(" ".join(names[id] for id in part) for part in picture.parts))
+    said += [f"silent: {name}" for name in picture.silent]
+    said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
+    said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
+    said += [f"{number(count)} refused: {_words(reason)}" for reason, count in picture.refused.items()]
+    if len(said) > rows:
+        said = [*said[: max(0, rows - 1)], f"+{len(said) - rows + 1} more"]
+    if not said:
+        return [Text("none", "green")]
+    return [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in said]
+
+
+def _words(reason: str) -> str:
+    return reason.replace("_", " ")
+
+
+def _link_trouble(edge: Edge, names: dict[str, str]) -> str:
+    link = f"{names.get(edge.a, edge.a)} - {names.get(edge.b, edge.b)}"
+    return f"{link}: one end only" if not edge.whole else f"{link}: {number(edge.lost)} lost"
+
+
+class Screen:
+    """The whole frame, drawn for whatever size the terminal has at that moment."""
+
+    def __init__(self, picture: Picture, clock: str = "", note: str = "", signs: Signs = UNICODE) -> None:
+        self.picture = picture
+        self.clock = clock
+        self.note = note
+        self.signs = signs
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width, height = options.max_width, options.height or console.height
+        yield _frame(self, width, height)
+
+
+def _frame(screen: Screen, width: int, height: int) -> RenderableType:
+    picture, signs = screen.picture, screen.signs
+    wide = width >= WIDE
+    feed = max(3, min(len(picture.news) + 2, (height - 3) // 3))
+    body = max(4, height - 3 - feed)
+    drawing = max(20, min(width * 35 // 100, body * 5)) if not wide else min(width // 2 - 8, body * 4)
+    frame = Layout()
+    frame.split_column(
+        Layout(Group(*head(picture, width, signs)), name="head", size=2),
+        Layout(name="body", size=body),
+        Layout(name="feed", size=feed),
+        Layout(_hints(screen), name="hints", size=1),
+    )
+    frame["body"].split_row(
+        Layout(
+            _panel(_lines(topology(picture, drawing - 2, body - 2, signs)), "topology", signs),
+            name="topology",
+            size=drawing,
+        ),
+        Layout(
+            _panel(brokers_table(picture, width - drawing - 4, body - 2, signs), "brokers", signs, pad=1),
+            name="brokers",
+        ),
+    )
+    events = Layout(
+        _panel(_lines(news_lines(picture.news, feed - 2, width)), "events", signs, pad=1), name="events"
+    )
+    trouble = Layout(
+        _panel(_lines(trouble_lines(picture, feed - 2)), "trouble", signs, pad=1), name="trouble"
+    )
+    trouble.size = 26 if not wide else min(48, width // 3)
+    frame["feed"].split_row(events, trouble)
+    return frame
+
+
+def _hints(screen: Screen) -> Text:
+    if screen.note:
+        return Text(screen.note, "bold yellow", no_wrap=True, overflow="ellipsis")
+    return Text(f"{screen.clock}  q quits", "bright_black", no_wrap=True)
+
+
+def _panel(content: RenderableType, title: str, signs: Signs, pad: int = 0) -> Panel:
+    return Panel(
+        content,
+        title=title,
+        title_align="left",
+        border_style="bright_black",
+        padding=(0, pad),
+        box=box.ROUNDED if signs.unicode else box.ASCII,
+    )
+
+
+def _lines(lines: Sequence[Text]) -> Text:
+    return Text("\n", no_wrap=True, overflow="crop").join(lines)
+
+
+def plain_line(picture: Picture, clock: str) -> str:
+    """The state of the mesh in one line of key=value, for logs and pipes."""
+    states = " ".join(f"{state}={picture.count(state)}" for state in ("alive", "suspect", "dead", "left"))
+    late = picture.late_ms
+    return (
+        f"{clock} mesh={picture.mesh} brokers={len(picture.nodes)} {states} parts={len(picture.parts)} "
+        f"in={number(picture.total('msgs_in_s'))}/s out={number(picture.total('msgs_out_s'))}/s "
+        f"published={picture.total('published'):.0f} delivered={picture.total('delivered'):.0f} "
+        f"dropped={picture.total('dropped'):.0f} late_ms={milliseconds(late)}"
+    )
+
+
+def plain_news(item: News) -> str:
+    """An event in one line."""
+    return f"{item.ts} {item.text} (seen by {', '.join(item.observers)})"
+
+
+def status_report(picture: Picture, status: dict[str, Any], width: int, signs: Signs = UNICODE) -> Group:
+    """What ``mesh status`` prints: the broker asked, the members as it sees them, what went wrong."""
+    about = Table.grid(padding=(0, 2))
+    about.add_column(style="bright_black", no_wrap=True)
+    about.add_column(overflow="fold")
+    for key, value in _about(status):
+        about.add_row(key, value)
+    parts: list[RenderableType] = [*head(picture, width, signs), Text(), about, Text()]
+    parts.append(brokers_table(picture, width, len(picture.nodes) + 1, signs))
+    wrong = trouble_lines(picture, 20)
+    if wrong[0].plain != "none":
+        parts += [Text(), *wrong]
+    return Group(*parts)
+
+
+def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
+    def get(key: str) -> str:
+        return str(status.get(key, "?"))
+
+    taps = len(status.get("taps") or ())
+    interest = [str(pattern) for pattern in status.get("interest") or ()]
+    return [
+        ("broker", f"{get('name')} ({get('id')}), {get('state')}, incarnation {get('incarnation')}"),
+        ("process", f"{get('host')} pid {get('pid')}, version {get('version')}, up {_uptime(status)}"),
+        ("listens at", " ".join(str(url) for url in status.get("listeners") or ())),
+        ("known as", f"{get('url')} to brokers, {get('client_url')} to clients"),
+        ("clients", f"{get('sessions')} sessions, {get('subscriptions')} subscriptions, {taps} taps"),
+        (
+            "interest",
+            " ".join(interest[:20]) + (f" +{len(interest) - 20}" if len(interest) > 20 else "") or "none",
+        ),
+    ]
+
+
+def _uptime(status: dict[str, Any]) -> str:
+    seconds = status.get("uptime_s")
+    return duration(seconds) if isinstance(seconds, int | float) else "?"

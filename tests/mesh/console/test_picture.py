@@ -1,0 +1,122 @@
+"""From what brokers say to one picture of the mesh."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.console.picture import compose
+from tests.mesh.console import statuses
+from tests.mesh.console.statuses import NAMES, broker_id, link, member, status
+
+
+def test_a_calm_mesh_is_one_part_with_every_link_whole() -> None:
+    picture = compose(statuses.calm())
+    assert [node.name for node in picture.nodes] == sorted(NAMES)
+    assert picture.count("alive") == 5
+    assert len(picture.edges) == 10
+    assert all(edge.whole and edge.ends == 2 for edge in picture.edges)
+    assert len(picture.parts) == 1
+    assert picture.total("msgs_in_s") == pytest.approx(5 * 12_345.6)
+    assert picture.late_ms == 3.4
+
+
+def test_the_state_shown_is_homes_and_disagreement_is_counted() -> None:
+    picture = compose(statuses.split())
+    delta = next(node for node in picture.nodes if node.name == "delta")
+    assert delta.state == "dead", "alpha is home and holds delta dead"
+    assert (delta.agree, delta.observers) == (3, 4), "epsilon sees delta alive; delta itself is no witness"
+
+
+def test_a_split_mesh_has_two_parts_largest_first() -> None:
+    picture = compose(statuses.split())
+    named = {node.id: node.name for node in picture.nodes}
+    assert [[named[id] for id in part] for part in picture.parts] == [
+        ["alpha", "beta", "gamma"],
+        ["delta", "epsilon"],
+    ]
+
+
+def test_a_dead_broker_that_does_not_answer_is_in_no_part() -> None:
+    picture = compose(statuses.after_a_kill(), silent=("beta",))
+    assert len(picture.parts) == 1
+    assert broker_id("beta") not in picture.parts[0]
+    assert picture.silent == ("beta",)
+    beta = next(node for node in picture.nodes if node.name == "beta")
+    assert not beta.answered
+    assert beta.msgs_in_s is None, "what is not known is None, never 0"
+
+
+def test_a_link_that_only_one_of_two_answering_brokers_reports_is_not_whole() -> None:
+    answers = statuses.calm()
+    answers[1]["members"][0]["link"] = None  # beta has no link to alpha, alpha thinks it has one to beta
+    edge = next(
+        edge for edge in compose(answers).edges if {edge.a, edge.b} == {broker_id("alpha"), broker_id("beta")}
+    )
+    assert not edge.whole
+    alone = compose(answers[:1])
+    assert all(edge.whole for edge in alone.edges), "with one broker to ask, one end is all there is"
+
+
+def test_link_rates_come_from_two_statuses_of_the_same_run() -> None:
+    def at(uptime_s: float, msgs: int, boot: str = "b1") -> dict[str, object]:
+        peers = [member("alpha", is_self=True), member("beta", link=link(msgs_in=msgs, msgs_out=msgs))]
+        return status("alpha", peers, uptime_s=uptime_s, boot=boot)
+
+    assert compose([at(12.0, 300)], [at(10.0, 100)]).edges[0].msgs_s == pytest.approx(200.0)
+    assert compose([at(12.0, 300)]).edges[0].msgs_s is None
+    assert compose([at(2.0, 300, "b2")], [at(10.0, 100)]).edges[0].msgs_s is None, "a restart is no rate"
+
+
+def test_the_same_change_seen_by_many_is_told_once() -> None:
+    picture = compose(statuses.after_a_kill())
+    dead = [item for item in picture.news if "suspect → dead" in item.text]
+    assert len(dead) == 1
+    assert dead[0].observers == ("alpha", "gamma", "delta", "epsilon")
+    assert [item.ts for item in picture.news] == sorted(item.ts for item in picture.news)
+
+
+def test_the_same_change_a_minute_later_is_news_again() -> None:
+    rows = [
+        statuses.changed("alpha", 1, "09:00:00.0", "beta", "alive", "suspect", ""),
+        statuses.changed("alpha", 2, "09:01:00.0", "beta", "alive", "suspect", ""),
+    ]
+    assert len(compose([status(events=rows)]).news) == 2
+
+
+def test_an_event_two_brokers_hold_copies_of_is_one_event() -> None:
+    row = statuses.changed("alpha", 1, "09:00:00.0", "beta", "alive", "suspect", "")
+    picture = compose([status(events=[row]), status("beta", events=[dict(row)])])
+    assert picture.news[0].observers == ("alpha",)
+
+
+def test_drops_and_refusals_are_summed_by_reason_largest_first() -> None:
+    answers = [status(drops={"a": 1, "b": 5, "c": 0}), status("beta", drops={"a": 2})]
+    assert list(compose(answers).drops.items()) == [("b", 5), ("a", 3)]
+
+
+def test_no_status_is_no_picture() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        compose([])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["link", "rates", "loop", "totals", "state", "incarnation", "since_s"]), JSON
+    )
+)
+def test_a_broker_of_another_version_does_not_break_the_picture(odd: dict[str, object]) -> None:
+    strange = status("beta") | {
+        key: value for key, value in odd.items() if key in ("rates", "loop", "totals")
+    }
+    strange["members"] = [member("beta", is_self=True) | odd, {"id": "x"}, "no member at all"]
+    picture = compose([status("alpha"), strange])
+    assert len(picture.nodes) == 6

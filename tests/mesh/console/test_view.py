@@ -1,0 +1,143 @@
+"""What the screen says, as text, at the sizes people use."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console, RenderableType
+
+from mesh.console.picture import compose
+from mesh.console.signs import ASCII, signs_for
+from mesh.console.view import Screen, duration, milliseconds, number, plain_line, plain_news, status_report
+from tests.mesh.console import statuses
+
+
+def drawn(renderable: RenderableType, width: int = 80, height: int = 24) -> list[str]:
+    console = Console(file=StringIO(), width=width, height=height, _environ={}, legacy_windows=False)
+    console.print(renderable, height=height)
+    out = console.file
+    assert isinstance(out, StringIO)
+    return out.getvalue().rstrip("\n").split("\n")
+
+
+SIZES = [(80, 24), (100, 30), (132, 43), (160, 50), (60, 15)]
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("make", [statuses.calm, statuses.after_a_kill, statuses.split])
+def test_the_frame_fills_the_terminal_exactly(make: object, width: int, height: int) -> None:
+    assert callable(make)
+    lines = drawn(Screen(compose(make()), "09:00:00"), width, height)
+    assert len(lines) == height
+    assert {len(line) for line in lines} == {width}
+
+
+def test_at_80x24_everything_one_needs_at_night_is_there() -> None:
+    lines = drawn(Screen(compose(statuses.after_a_kill(), silent=("beta",)), "09:01:07"))
+    text = "\n".join(lines)
+    assert "● 3 alive  ◐ 1 suspect  ✕ 1 dead" in lines[0]
+    assert "dropped 37" in lines[1]
+    assert "late 612 ms" in lines[1]
+    for title in ("topology", "brokers", "events", "trouble", "rtt ms", "in/s", "out/s", "drop", "late"):
+        assert title in text
+    assert "✕ dead" in text
+    assert "beta suspect → dead (missed 3) x4" in text
+    assert "silent: beta" in text
+    assert "09:01:07  q quits" in lines[-1]
+
+
+def test_a_split_is_seen_before_anything_is_read() -> None:
+    lines = drawn(Screen(compose(statuses.split()), ""))
+    text = "\n".join(lines)
+    assert "split into 2 parts" in lines[0]
+    assert sum("┃" in line or "╏" in line for line in lines) > 10, "a wall stands between the parts"
+    assert "split: alpha beta gamm" in text
+
+
+def test_a_wide_screen_has_more_columns_and_says_who_saw_what() -> None:
+    text = "\n".join(drawn(Screen(compose(statuses.after_a_kill())), 160, 50))
+    for title in ("lost", "queue", "bytes/s", "since"):
+        assert title in text
+    assert "seen by alpha, gamma, delta, epsilon" in text
+
+
+def test_disagreement_shows_how_many_agree() -> None:
+    assert "✕ dead 3/4" in "\n".join(drawn(Screen(compose(statuses.split()))))
+
+
+def test_an_isolated_broker_says_so() -> None:
+    lonely = statuses.status(state="isolated")
+    text = drawn(Screen(compose([lonely])))
+    assert "ISOLATED" in text[0]
+
+
+def test_many_brokers_become_a_matrix_and_trouble_comes_first() -> None:
+    answers = statuses.crowd(40)
+    answers[0]["members"][38]["state"] = "dead"
+    text = "\n".join(drawn(Screen(compose(answers)), 100, 24))
+    assert "row sees column" in text
+    assert "✕ dead" in text, "a dead broker is not among those left out"
+    assert "more" in text
+
+
+def test_a_note_replaces_the_hints() -> None:
+    assert drawn(Screen(compose(statuses.calm()), "", "no answer for 3 s"))[-1].startswith(
+        "no answer for 3 s"
+    )
+
+
+def test_a_terminal_without_unicode_gets_letters() -> None:
+    assert signs_for("ascii") is ASCII
+    assert signs_for("UTF-8").unicode
+    text = "\n".join(drawn(Screen(compose(statuses.after_a_kill()), signs=ASCII)))
+    assert "D dead" in text
+    assert not set(text) & set("●◐✕╭─│⠤")
+
+
+def test_plain_lines_are_for_machines_and_logs() -> None:
+    picture = compose(statuses.after_a_kill())
+    line = plain_line(picture, "09:01:07")
+    assert line.startswith("09:01:07 mesh=demo brokers=5 alive=3 suspect=1 dead=1 left=0 parts=1 ")
+    assert "dropped=37" in line
+    assert plain_news(picture.news[-1]).endswith(
+        "delta alive → suspect (missed 1) (seen by alpha, gamma, epsilon)"
+    )
+
+
+def test_status_names_the_broker_its_members_and_its_trouble() -> None:
+    answers = statuses.after_a_kill()
+    console = Console(file=StringIO(), width=80, _environ={})
+    console.print(status_report(compose(answers), answers[0], 80))
+    out = console.file
+    assert isinstance(out, StringIO)
+    text = out.getvalue()
+    assert "alpha (" in text
+    assert "host-alpha pid 4242" in text
+    assert "4 sessions, 9 subscriptions, 0 taps" in text
+    assert "✕ dead" in text
+    assert "30 dropped: slow subscriber" in text
+
+
+NUMBERS = {
+    None: "-",
+    0: "0",
+    7: "7",
+    0.25: "0.2",
+    999: "999",
+    999.7: "1k",
+    12_345: "12.3k",
+    123_456: "123k",
+    1_580_000: "1.58M",
+    2.5e9: "2.5G",
+}
+DURATIONS = {None: "-", 5: "5s", 99: "99s", 100: "2m", 7200: "2h", 400_000: "5d"}
+MILLISECONDS = {None: "-", 0.4: "0.40", 9.99: "9.99", 12.3: "12", 12_000.0: "12s"}
+
+
+def test_figures_are_short_and_keep_what_matters() -> None:
+    assert {value: number(value) for value in NUMBERS} == NUMBERS
+    assert {value: duration(value) for value in DURATIONS} == DURATIONS
+    assert {value: milliseconds(value) for value in MILLISECONDS} == MILLISECONDS
+    assert all(len(number(10.0**power)) <= 5 for power in range(12))
+    assert all(len(duration(10.0**power)) <= 4 for power in range(8))
