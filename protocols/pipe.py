@@ -14,7 +14,7 @@ The queue holds ``send_queue`` frames (newest refused, counted in ``refused``); 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
@@ -52,8 +52,8 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Drop the connection now."""
 
-    async def wait_closed(self) -> None:
-        """Return once nothing is left of it: all written and the peer gone, or aborted."""
+    def wait_closed(self) -> Awaitable[None]:
+        """Returns once nothing is left of it: all written and the peer gone, or aborted."""
 
 
 class PipeOwner(Protocol):
