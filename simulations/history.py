@@ -1,0 +1,62 @@
+"""What happened in a run, as a chain of hashes, so that two runs can be compared by one number.
+
+Every turn of a loop, every arrival of bytes and every fault is a line; the hash covers all lines so far.
+Checkpoints of the hash say between which two lines runs that should be equal part; kept lines say where
+exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Final
+
+CHECKPOINT_LINES: Final = 1000
+DIGEST_BYTES: Final = 16
+
+
+class History:
+    """The run's lines, hashed as they come; kept only when ``keep`` is asked for, since a minute may hold a
+    million.
+    """
+
+    def __init__(self, *, keep: bool = False) -> None:
+        self.lines = 0
+        self.counts: Counter[str] = Counter()
+        """Lines by kind."""
+        self.checkpoints: list[str] = []
+        self.kept: list[str] | None = [] if keep else None
+        self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
+
+    def record(self, t_ns: int, where: str, kind: str, key: str) -> None:
+        """Add a line. ``key`` must not hold addresses, real times or anything else that two equal runs differ
+        in.
+        """
+        line = f"{t_ns}|{where}|{kind}|{key}\n"
+        self._hash.update(line.encode())
+        self.lines += 1
+        self.counts[kind] += 1
+        if self.kept is not None:
+            self.kept.append(line)
+        if not self.lines % CHECKPOINT_LINES:
+            self.checkpoints.append(self.digest)
+
+    @property
+    def digest(self) -> str:
+        """The hash of all lines so far, as hex digits."""
+        return self._hash.hexdigest()
+
+
+def first_difference(one: History, other: History) -> str | None:
+    """Where two runs part, in words; None if they are equal."""
+    if one.digest == other.digest:
+        return None
+    if one.kept is not None and other.kept is not None:
+        for number, (left, right) in enumerate(zip(one.kept, other.kept, strict=False)):
+            if left != right:
+                return f"line {number + 1}: {left.rstrip()!r} against {right.rstrip()!r}"
+        return f"one run goes on after {min(one.lines, other.lines)} lines"
+    for number, (left, right) in enumerate(zip(one.checkpoints, other.checkpoints, strict=False)):
+        if left != right:
+            return f"between lines {number * CHECKPOINT_LINES + 1} and {(number + 1) * CHECKPOINT_LINES}"
+    return f"after line {min(len(one.checkpoints), len(other.checkpoints)) * CHECKPOINT_LINES}"

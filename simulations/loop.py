@@ -1,0 +1,403 @@
+"""An asyncio event loop in virtual time: one per simulated process, all of them turned by one scheduler.
+
+A loop never runs by itself. It tells the scheduler when it next wants a turn, and a turn is what
+``_run_once`` is in CPython: timers that are due become ready, then everything that was ready at the start
+runs. Between two turns of one loop others run, so processes interleave as they would on different machines,
+yet always in the same order.
+
+* **Time passes while code runs**: a turn costs `TURN_NS` plus `CALLBACK_NS` for each callback, times
+  ``slowness``; the next turn of this loop waits for that. So a loop that never sleeps still cannot stop the
+  clock, and a slow machine can be had.
+* **Its clock** has an offset and a drift of its own, as the monotonic clocks of different machines have.
+* **Pausing** a process (SIGSTOP) is not turning its loop.
+* **Killing** it is harder than dropping it: a task that is dropped is closed by the garbage collector, which
+  runs its ``finally`` blocks. So `kill` first makes the loop deaf (nothing that is scheduled any more ever
+  runs), keeps every task, handle and generator alive, and `dispose` ends them after the run, when nothing
+  they do has an effect.
+* **Order**: tasks and futures are hashed by a serial number instead of their address, so sets of them
+  (asyncio's own, in ``TaskGroup`` and ``wait``) have the same order in every run.
+
+What would touch the real world raises `NotSimulated`, which names the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import sys
+import threading
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+from simulations.scheduler import SECOND, Scheduler
+
+T = TypeVar("T")
+
+TURN_NS: Final = 5_000
+CALLBACK_NS: Final = 1_000
+"""A turn of CPython's loop costs a few microseconds, a callback about one; what it calls is not counted."""
+CANCELLED_TIMERS_MAX: Final = 100
+"""More cancelled timers than this, if they are half of all, are swept, as BaseEventLoop does."""
+
+
+class NotSimulated(NotImplementedError):
+    """The call reaches outside of the simulation; the message says which."""
+
+
+class SimTask(asyncio.Task[T]):
+    """A task whose hash is its serial number."""
+
+    def __init__(self, coro: Any, *, loop: SimLoop, **options: Any) -> None:
+        self._serial = loop.scheduler.next_serial()  # first: asyncio hashes the task while it is being made
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self._serial
+
+
+class SimFuture(asyncio.Future[T]):
+    """A future whose hash is its serial number."""
+
+    def __init__(self, *, loop: SimLoop) -> None:
+        self._serial = loop.scheduler.next_serial()
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self._serial
+
+
+class Machine(Protocol):
+    """What a loop needs of the process it belongs to: its name, its network and where to report."""
+
+    @property
+    def name(self) -> str: ...
+
+    def turned(self, callbacks: int) -> None:
+        """A turn has ended in which so many callbacks ran."""
+
+    def failed(self, context: dict[str, Any]) -> None:
+        """A callback or a forgotten task raised; asyncio would have logged this context."""
+
+    def job_ns(self) -> int:
+        """How long the next job of a worker thread takes to be done."""
+
+    def fenced(self, closed: bool) -> bool:
+        """Code under test is about to run, or no longer; returns what held before."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The event loop of one life of one simulated process."""
+
+    # BaseEventLoop's own, which typeshed does not show.
+    _ready: deque[Any]
+    _scheduled: list[Any]
+    _asyncgens: Any
+    _thread_id: int | None
+    _timer_cancelled_count: int
+    _check_closed: Callable[[], None]
+    _asyncgen_firstiter_hook: Any
+
+    def __init__(
+        self, scheduler: Scheduler, machine: Machine, *, clock_offset_ns: int = 0, drift_ppb: int = 0
+    ) -> None:
+        super().__init__()
+        self.scheduler = scheduler
+        self.machine = machine
+        self.slowness = 1.0
+        self.dead = False
+        self._paused = False
+        self._clock_offset_ns = clock_offset_ns
+        self._drift_ppb = drift_ppb
+        self._busy_until_ns = 0
+        self._wakes: set[int] = set()  # looked up only, never iterated
+        self._turning = False
+        self._parked: list[Any] = []
+        # Timers are compared in floats of seconds; a nanosecond is above their error for the first months.
+        self._clock_resolution = 1e-9
+        self.set_debug(False)
+
+    # --- the clock
+
+    def time(self) -> float:
+        """This process' monotonic clock, in seconds."""
+        return self._local_ns(self.scheduler.now_ns) / SECOND
+
+    def _local_ns(self, world_ns: int) -> int:
+        return world_ns + world_ns * self._drift_ppb // SECOND + self._clock_offset_ns
+
+    def _world_ns(self, when: float) -> int:
+        """The first instant at which ``time()`` is at least ``when``."""
+        local_ns = -int(-when * SECOND // 1) - self._clock_offset_ns
+        world_ns = local_ns * SECOND // (SECOND + self._drift_ppb)
+        while self._local_ns(world_ns) - self._clock_offset_ns < local_ns:
+            world_ns += 1
+        return world_ns
+
+    # --- turns
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def pause(self) -> None:
+        """Take no turns until `resume`; timers and arrivals pile up."""
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._ask_for_turn()
+
+    def _due_ns(self) -> int | None:
+        if self._ready:
+            return self._busy_until_ns
+        scheduled = self._scheduled
+        while scheduled and scheduled[0]._cancelled:
+            self._timer_cancelled_count -= 1
+            heapq.heappop(scheduled)._scheduled = False
+        if scheduled:
+            return max(self._world_ns(scheduled[0].when()), self._busy_until_ns)
+        return None
+
+    def _ask_for_turn(self) -> None:
+        if self.dead or self._paused:
+            return
+        due_ns = self._due_ns()
+        if due_ns is None:
+            return
+        due_ns = max(due_ns, self.scheduler.now_ns)
+        if due_ns not in self._wakes:
+            self._wakes.add(due_ns)
+            self.scheduler.at(due_ns, self._woken, due_ns)
+
+    def _woken(self, due_ns: int) -> None:
+        self._wakes.discard(due_ns)
+        if self.dead or self._paused:
+            return
+        wanted_ns = self._due_ns()
+        if wanted_ns is not None and wanted_ns <= self.scheduler.now_ns:
+            self._turn()
+        self._ask_for_turn()
+
+    def _turn(self) -> None:
+        """One iteration, with this loop as the running one and everything else as it was before and after."""
+        previous_loop = events._get_running_loop()
+        previous_hooks = sys.get_asyncgen_hooks()
+        previous_thread = self._thread_id
+        fenced = self.machine.fenced(True)
+        self._turning = True
+        self._thread_id = threading.get_ident()
+        events._set_running_loop(self)
+        sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
+        callbacks = 0
+        try:
+            callbacks = self._run_ready()
+        finally:
+            sys.set_asyncgen_hooks(*previous_hooks)
+            events._set_running_loop(previous_loop)
+            self._thread_id = previous_thread
+            self._turning = False
+            self.machine.fenced(fenced)
+            self._busy_until_ns = self.scheduler.now_ns + int(
+                (TURN_NS + CALLBACK_NS * callbacks) * self.slowness
+            )
+        self.machine.turned(callbacks)
+
+    def _run_ready(self) -> int:
+        scheduled, ready = self._scheduled, self._ready
+        if self._timer_cancelled_count > CANCELLED_TIMERS_MAX and self._timer_cancelled_count * 2 > len(
+            scheduled
+        ):
+            self._sweep_timers()
+            scheduled = self._scheduled
+        end = self.time() + self._clock_resolution
+        while scheduled and scheduled[0]._when < end:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            if handle._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(handle)
+        count = len(ready)
+        for _ in range(count):
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+        return count
+
+    def _sweep_timers(self) -> None:
+        kept = []
+        for handle in self._scheduled:
+            if handle._cancelled:
+                handle._scheduled = False
+            else:
+                kept.append(handle)
+        heapq.heapify(kept)
+        self._scheduled = kept
+        self._timer_cancelled_count = 0
+
+    # --- scheduling: as in BaseEventLoop, and then a turn is asked for
+
+    def _call_soon(self, callback: Any, args: Any, context: Any) -> events.Handle:
+        handle = events.Handle(callback, args, self, context)
+        if self.dead:
+            self._parked.append(handle)
+            return handle
+        self._ready.append(handle)
+        if not self._turning:
+            self._ask_for_turn()
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> events.TimerHandle:
+        if self.dead:
+            handle = events.TimerHandle(when, callback, args, self, context)
+            self._parked.append(handle)
+            return handle
+        handle = super().call_at(when, callback, *args, context=context)
+        if not self._turning:
+            self._ask_for_turn()
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return SimFuture(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+        **_options: Any,
+    ) -> asyncio.Task[T]:
+        """Make a task. Eager start is not simulated: it would change the order between Python versions."""
+        self._check_closed()
+        task_name = None if name is None else str(name)
+        return SimTask(coro, loop=self, name=task_name, context=context)
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Run the function a little later, in no thread and with no loop running, whatever the executor."""
+        self._check_closed()
+        future = self.create_future()
+
+        def job() -> None:
+            if self.dead or future.cancelled():
+                return
+            previous_loop = events._get_running_loop()
+            events._set_running_loop(None)
+            fenced = self.machine.fenced(True)
+            try:
+                result = func(*args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # whatever it is belongs to the caller
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            finally:
+                self.machine.fenced(fenced)
+                events._set_running_loop(previous_loop)
+
+        self.scheduler.after(self.machine.job_ns(), job)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    # --- errors and ends
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self.dead:
+            self.machine.failed(context)
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        self._asyncgens.discard(agen)
+        if not self.dead:
+            self.create_task(agen.aclose())
+
+    def kill(self) -> None:
+        """The process is gone: nothing of it runs any more, and nothing of it is cleaned up."""
+        if self.dead:
+            return
+        self._parked.extend(asyncio.all_tasks(self))
+        self._parked.extend(self._asyncgens)
+        self._parked.extend(self._ready)
+        self._parked.extend(self._scheduled)
+        self._ready.clear()
+        self._scheduled.clear()
+        self.dead = True
+
+    def dispose(self) -> None:
+        """After the run: end what the dead process left, now that nothing it does has an effect."""
+        self.kill()
+        parked = [item for item in self._parked if isinstance(item, asyncio.Task)]
+        tasks = sorted({*parked, *asyncio.all_tasks(self)}, key=hash)
+        previous_loop = events._get_running_loop()
+        previous_hooks = sys.get_asyncgen_hooks()
+        events._set_running_loop(self)
+        sys.set_asyncgen_hooks(None, self._asyncgen_finalizer_hook)
+        try:
+            for task in tasks:
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close_quietly(task.get_coro())
+            self._parked.clear()
+        finally:
+            sys.set_asyncgen_hooks(*previous_hooks)
+            events._set_running_loop(previous_loop)
+        super().close()
+
+    # --- what BaseEventLoop leaves to its children
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a selector here."""
+
+    def _process_events(self, event_list: Any) -> None:
+        """There is no selector, so there are no events of one."""
+
+    def close(self) -> None:
+        self._not_simulated("close: a simulated process ends when its main coroutine returns")
+
+    def stop(self) -> None:
+        self._not_simulated("stop: a simulated process ends when its main coroutine returns")
+
+    def run_forever(self) -> NoReturn:
+        self._not_simulated("run_forever: the world turns this loop")
+
+    def run_until_complete(self, future: Any) -> NoReturn:
+        self._not_simulated("run_until_complete: the world turns this loop")
+
+    def _not_simulated(self, call: str) -> NoReturn:
+        raise NotSimulated(f"the event loop of simulated process {self.machine.name} has no {call}")
+
+
+def _close_quietly(coroutine: Any) -> None:
+    """Run the coroutine's ``finally`` blocks; whatever they raise, the process has been dead for long."""
+    try:
+        coroutine.close()
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a dead process' clean-up has nobody to tell
+        return
+
+
+def _fence(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: SimLoop, *_arguments: object, **_options: object) -> NoReturn:
+        self._not_simulated(name)
+
+    refuse.__name__ = name
+    return refuse
+
+
+FENCED: Final = (
+    "add_reader remove_reader add_writer remove_writer add_signal_handler remove_signal_handler "
+    "sock_accept sock_connect sock_recv sock_recv_into sock_recvfrom sock_recvfrom_into sock_sendall "
+    "sock_sendfile sock_sendto connect_read_pipe connect_write_pipe subprocess_exec subprocess_shell "
+    "create_datagram_endpoint connect_accepted_socket sendfile start_tls getnameinfo set_default_executor"
+).split()
+for _name in FENCED:
+    setattr(SimLoop, _name, _fence(_name))

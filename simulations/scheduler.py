@@ -1,0 +1,67 @@
+"""Virtual time: one queue of things to happen, ordered by (instant, order of asking).
+
+Time is an integer number of nanoseconds since the run began, so that no rounding decides which of two events
+comes first. Nothing here knows of loops or networks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, Final
+
+MILLISECOND: Final = 1_000_000
+SECOND: Final = 1_000_000_000
+
+
+def nanoseconds(seconds: float) -> int:
+    """Seconds as the scheduler counts them."""
+    return round(seconds * SECOND)
+
+
+class Scheduler:
+    """A heap of (instant, serial, action). Actions are never cancelled; they look whether they are still
+    wanted.
+    """
+
+    __slots__ = ("_heap", "_serial", "events", "now_ns")
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.events = 0
+        """How many actions have run."""
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._serial = 0
+
+    def at(self, when_ns: int, action: Callable[..., object], *arguments: Any) -> None:
+        """Run ``action(*arguments)`` at an instant, which is now if it has passed."""
+        self._serial += 1
+        heapq.heappush(self._heap, (max(when_ns, self.now_ns), self._serial, action, arguments))
+
+    def after(self, delay_ns: int, action: Callable[..., object], *arguments: Any) -> None:
+        self.at(self.now_ns + delay_ns, action, *arguments)
+
+    def next_serial(self) -> int:
+        """A number that is given once in a run: what tasks and futures are hashed by."""
+        self._serial += 1
+        return self._serial
+
+    @property
+    def next_ns(self) -> int | None:
+        """When the next action is due; None when nothing will ever happen again by itself."""
+        return self._heap[0][0] if self._heap else None
+
+    def run_next(self) -> None:
+        """Advance to the next action and run it."""
+        when_ns, _, action, arguments = heapq.heappop(self._heap)
+        self.now_ns = when_ns
+        self.events += 1
+        action(*arguments)
+
+    def advance_to(self, when_ns: int) -> None:
+        """Let time pass in which nothing happens."""
+        assert self.next_ns is None or self.next_ns >= when_ns, "something is due before that"
+        self.now_ns = max(self.now_ns, when_ns)
+
+    def clear(self) -> None:
+        self._heap.clear()

@@ -1,0 +1,261 @@
+"""Disks that survive their processes, and lose what was not synced when their host loses power.
+
+A `Disk` belongs to a host; a `VirtualStorage` is one process' way to it and has the contract of
+``mesh.storage.Storage``. Jobs of one storage are done one after the other, each after a time drawn from the
+disk's random stream, and take effect when they end.
+
+* A killed process loses the jobs it had asked for. The one being done is done, not done, or, if it appends,
+  done in part: a seeded choice. Everything else stays, as it does in a kernel's cache. Its locks are free.
+* A host that loses power also loses appended bytes that were not synced: from a seeded point on, for each
+  file.
+* `write_atomic` and `rename` happen wholly or not at all, and last once they have returned.
+* ``Disk.fault`` makes every job fail with that errno (ENOSPC, EIO) until it is taken away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from mesh.errors import Locked, StorageError
+from simulations.scheduler import MILLISECOND, Scheduler
+
+T = TypeVar("T")
+
+JOBS_MAX: Final = 1024
+JOB_NS: Final = (20_000, 200_000)
+SYNC_NS: Final = (200_000, 4 * MILLISECOND)
+
+
+@dataclass(slots=True)
+class File:
+    """``content`` is what a reader sees; its first ``durable`` bytes would outlive a power loss."""
+
+    content: bytearray
+    durable: int
+
+
+class Disk:
+    """The files of a host, by absolute path."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.files: dict[str, File] = {}
+        self.folders: dict[str, None] = {"/": None}
+        self.locks: dict[str, VirtualLock] = {}
+        self.fault: int | None = None
+        """An errno that every job fails with."""
+
+    def lose_power(self) -> None:
+        """Forget a seeded part of what was not synced."""
+        for path in sorted(self.files):
+            file = self.files[path]
+            kept = self.rng.randint(file.durable, len(file.content))
+            del file.content[kept:]
+            file.durable = kept
+        self.locks.clear()
+
+    def under(self, folder: str) -> dict[str, bytes]:
+        """The files below a folder, by path."""
+        prefix = folder.rstrip("/") + "/"
+        return {
+            path: bytes(self.files[path].content) for path in sorted(self.files) if path.startswith(prefix)
+        }
+
+    # --- what storages do, at once
+
+    def read(self, path: str) -> bytes | None:
+        file = self.files.get(path)
+        return None if file is None else bytes(file.content)
+
+    def write(self, path: str, data: bytes) -> None:
+        self._need_folder(path)
+        self.files[path] = File(bytearray(data), len(data))
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        self._need_folder(path)
+        file = self.files.setdefault(path, File(bytearray(), 0))
+        file.content += data
+        if sync:
+            file.durable = len(file.content)
+
+    def rename(self, old: str, new: str) -> None:
+        if old not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self._need_folder(new)
+        self.files[new] = self.files.pop(old)
+
+    def list(self, folder: str) -> list[str]:
+        prefix = folder.rstrip("/") + "/"
+        paths = [*self.files, *self.folders]
+        return sorted(
+            {path.removeprefix(prefix).partition("/")[0] for path in paths if path.startswith(prefix)} - {""}
+        )
+
+    def make_folder(self, path: str) -> None:
+        while path not in self.folders:
+            if path in self.files:
+                raise NotADirectoryError(errno.ENOTDIR, "not a folder", path)
+            self.folders[path] = None
+            path = os.path.dirname(path) or "/"
+
+    def remove(self, path: str) -> None:
+        self.files.pop(path, None)
+
+    def lock(self, path: str, storage: VirtualStorage) -> VirtualLock:
+        self._need_folder(path)
+        holder = self.locks.get(path)
+        if holder is not None:
+            raise Locked(path, holder.pid)
+        self.write(path, f"{storage.pid}\n".encode())
+        lock = self.locks[path] = VirtualLock(self, path, storage)
+        return lock
+
+    def _need_folder(self, path: str) -> None:
+        folder = os.path.dirname(path) or "/"
+        if folder not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
+
+
+class VirtualLock:
+    """Held until it is released or its process dies."""
+
+    def __init__(self, disk: Disk, path: str, storage: VirtualStorage) -> None:
+        self._disk = disk
+        self._path = path
+        self.storage = storage
+        self.pid = storage.pid
+
+    def release(self) -> None:
+        if self._disk.locks.get(self._path) is self:
+            del self._disk.locks[self._path]
+
+
+@dataclass(slots=True)
+class Job:
+    """Something asked of the disk: how long it takes, what it does, and what half of it would do."""
+
+    takes_ns: int
+    act: Callable[[], Any]
+    torn: Callable[[], None] | None
+    done: asyncio.Future[Any]
+
+
+class VirtualStorage:
+    """One process' way to its host's disk. Relative paths begin at the root."""
+
+    def __init__(self, disk: Disk, scheduler: Scheduler, pid: int) -> None:
+        self.pid = pid
+        self._disk = disk
+        self._scheduler = scheduler
+        self._jobs: deque[Job] = deque()
+        self._closed = False
+        self._dead = False
+
+    # --- mesh.storage.Storage
+
+    async def read(self, path: str) -> bytes | None:
+        return await self._ask(lambda: self._disk.read(_absolute(path)))
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        await self._ask(lambda: self._disk.write(_absolute(path), data), sync=True)
+
+    async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        def torn() -> None:
+            self._disk.append(_absolute(path), data[: self._disk.rng.randrange(len(data) + 1)], False)
+
+        await self._ask(lambda: self._disk.append(_absolute(path), data, sync), torn, sync=sync)
+
+    async def rename(self, old: str, new: str) -> None:
+        await self._ask(lambda: self._disk.rename(_absolute(old), _absolute(new)))
+
+    async def list(self, folder: str) -> list[str]:
+        return await self._ask(lambda: self._disk.list(_absolute(folder)))
+
+    async def make_folder(self, path: str) -> None:
+        await self._ask(lambda: self._disk.make_folder(_absolute(path)))
+
+    async def size(self, path: str) -> int | None:
+        data = await self.read(path)
+        return None if data is None else len(data)
+
+    async def remove(self, path: str) -> None:
+        await self._ask(lambda: self._disk.remove(_absolute(path)))
+
+    async def lock(self, path: str) -> VirtualLock:
+        return await self._ask(lambda: self._disk.lock(_absolute(path), self))
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            done = self._ask(lambda: None)
+            self._closed = True
+            await done
+
+    # ---
+
+    def kill(self) -> None:
+        """The process is dead: decide what became of the job at hand, forget the rest, free the locks."""
+        if self._dead:
+            return
+        self._dead = True
+        if self._jobs and self._disk.fault is None:
+            job = self._jobs[0]
+            outcome = self._disk.rng.choice(("done", "not done", "torn"))
+            try:
+                if outcome == "done":
+                    job.act()
+                elif outcome == "torn" and job.torn is not None:
+                    job.torn()
+            except (OSError, StorageError):
+                pass  # it would have failed, and there is nobody left to be told
+        self._jobs.clear()
+        for lock in [lock for lock in self._disk.locks.values() if lock.storage is self]:
+            lock.release()
+
+    def _ask(
+        self, act: Callable[[], T], torn: Callable[[], None] | None = None, *, sync: bool = False
+    ) -> asyncio.Future[T]:
+        if self._closed:
+            raise StorageError("this storage is closed")
+        if len(self._jobs) >= JOBS_MAX:
+            raise StorageError(f"{JOBS_MAX} disk jobs are waiting; the disk does not keep up")
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        takes_ns = self._disk.rng.randint(*(SYNC_NS if sync else JOB_NS))
+        self._jobs.append(Job(takes_ns, act, torn, done))
+        if len(self._jobs) == 1:
+            self._begin()
+        return done
+
+    def _begin(self) -> None:
+        self._scheduler.after(self._jobs[0].takes_ns, self._end)
+
+    def _end(self) -> None:
+        if self._dead:
+            return
+        job = self._jobs.popleft()
+        error: BaseException | None = None
+        result: Any = None
+        try:
+            if self._disk.fault is not None:
+                raise OSError(self._disk.fault, os.strerror(self._disk.fault))
+            result = job.act()
+        except (OSError, StorageError) as failure:
+            error = failure
+        if self._jobs:
+            self._begin()
+        if job.done.done():  # the caller was cancelled
+            return
+        if error is not None:
+            job.done.set_exception(error)
+        else:
+            job.done.set_result(result)
+
+
+def _absolute(path: str) -> str:
+    return os.path.normpath("/" + path)

@@ -1,0 +1,432 @@
+"""A world of processes on hosts, run in virtual time from one seed.
+
+A `Node` is a program with a name; each time it is started it lives as a new `Process` with an event loop,
+sockets and storage of its own. `World` owns the clock, the network, the disks and the fault schedule, and
+decides whose turn it is.
+
+Everything random comes from streams named ``seed:stream:place``, so one more draw in one place does not
+reshuffle the rest. Every turn, arrival and fault goes into the run's `History`: two runs of one seed have one
+hash.
+
+The world is a context manager: inside, the fence of `simulations.guards` is up and the garbage collector runs
+only at fixed points, since finalisers run code; at the end the dead processes are taken apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
+from contextvars import Context
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Final, Self
+
+from simulations import faults
+from simulations.connections import ProcessLoop
+from simulations.faults import Fault, FaultKind
+from simulations.guards import Fence
+from simulations.history import History
+from simulations.network import LAN, Host, LinkQuality, Network
+from simulations.scheduler import SECOND, Scheduler, nanoseconds
+from simulations.storage import Disk, VirtualStorage
+
+EPOCH_S: Final = 1_767_225_600.0
+"""When every run begins by the wall clock: the first second of 2026, UTC."""
+COLLECT_EVERY: Final = 20_000
+"""Events between two collections of garbage."""
+JOB_NS: Final = (50_000, 500_000)
+CLOCK_OFFSET_MAX_S: Final = 10_000
+DRIFT_MAX_PPB: Final = 50_000
+
+Main = Callable[["Process"], Coroutine[Any, Any, None]]
+
+
+class Deadlock(RuntimeError):
+    """Nothing will ever happen again, and something is still waited for."""
+
+
+class ConditionNotMet(TimeoutError):
+    """What was waited for did not come true in time."""
+
+
+class NodeState(StrEnum):
+    DOWN = "down"
+    RUNNING = "running"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A process ended by an exception, a task died unseen, a callback raised, or code reached for the real
+    world.
+    """
+
+    t_s: float
+    process: str
+    message: str
+    exception: BaseException | None = None
+
+    def __str__(self) -> str:
+        reason = "" if self.exception is None else f": {type(self.exception).__name__}: {self.exception}"
+        return f"at {self.t_s:.6f} s {self.process}: {self.message}{reason}"
+
+
+class Process:
+    """One life of a node, which its main coroutine is given. It is over when that returns, or when it is
+    killed.
+    """
+
+    def __init__(self, world: World, node: Node, life: int) -> None:
+        self.world = world
+        self.node = node
+        self.name = node.name
+        self.life = life
+        self.host = node.host
+        self.network = world.network
+        self.alive = True
+        self.pid = 1000 + world.next_pid()
+        self.rng = self.stream("node")
+        self.storage = VirtualStorage(world.disk(node.host.name), world.scheduler, self.pid)
+        self.stopping = asyncio.Event()
+        """Set when the process is asked to end (SIGTERM)."""
+        self.exposed: Any = None
+        """What main wants the scenario to see: its broker, its counters."""
+        clock = self.stream("clock")
+        self.loop = ProcessLoop(
+            world.scheduler,
+            self,
+            chunk_rng=self.stream("chunks") if world.chunked else None,
+            clock_offset_ns=clock.randrange(CLOCK_OFFSET_MAX_S) * SECOND,
+            drift_ppb=clock.randint(-DRIFT_MAX_PPB, DRIFT_MAX_PPB),
+        )
+        self._job_rng = self.stream("jobs")
+
+    @property
+    def address(self) -> str:
+        """The host's address, e.g. 10.0.0.3."""
+        return self.host.address
+
+    def stream(self, name: str) -> random.Random:
+        """A random stream of this life of this process."""
+        return random.Random(f"{self.world.seed}:{name}:{self.name}:{self.life}")
+
+    def wall_time(self) -> float:
+        """Seconds since the epoch by the host's wall clock."""
+        return self.world.wall_time(self.host.name)
+
+    # --- what the loop asks and tells (connections.NetworkedMachine)
+
+    def turned(self, callbacks: int) -> None:
+        world = self.world
+        world.history.record(world.scheduler.now_ns, self.name, "turn", str(callbacks))
+
+    def failed(self, context: dict[str, Any]) -> None:
+        self.world.fail(self.name, str(context.get("message")), context.get("exception"))
+
+    def job_ns(self) -> int:
+        return self._job_rng.randint(*JOB_NS)
+
+    def fenced(self, closed: bool) -> bool:
+        fence = self.world.fence
+        before, fence.closed = fence.closed, closed
+        return before
+
+    # --- life
+
+    def begin(self) -> None:
+        Context().run(self.loop.create_task, self._live(), name=f"{self.name}: main")
+
+    async def _live(self) -> None:
+        """As ``asyncio.run``: main, then an end for every task it left, which is also reported."""
+        try:
+            await self.node.main(self)
+        except Exception as error:
+            self.world.fail(self.name, "main ended by an exception", error)
+        me = asyncio.current_task()
+        left = sorted((task for task in asyncio.all_tasks() if task is not me), key=hash)
+        for task in left:
+            self.world.fail(self.name, f"main left a task behind: {_where(task)}")
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        self.world.scheduler.after(0, self._exited)
+
+    def _exited(self) -> None:
+        if self.alive:
+            self.network.close_sockets(self)
+            self.over()
+            self.world.history.record(self.world.scheduler.now_ns, self.name, "exit", "")
+
+    def over(self) -> None:
+        """Nothing of this process runs any more. Its sockets are the caller's business."""
+        self.alive = False
+        self.loop.kill()
+        self.storage.kill()
+
+
+class Node:
+    """A program with a name on a host, which can be started, killed and started again."""
+
+    def __init__(self, world: World, name: str, host: Host, main: Main) -> None:
+        self.world = world
+        self.name = name
+        self.host = host
+        self.main = main
+        self.lives = 0
+        self.process: Process | None = None
+
+    @property
+    def state(self) -> NodeState:
+        if self.process is None or not self.process.alive:
+            return NodeState.DOWN
+        return NodeState.PAUSED if self.process.loop.paused else NodeState.RUNNING
+
+    @property
+    def running(self) -> bool:
+        return self.state is NodeState.RUNNING
+
+    @property
+    def exposed(self) -> Any:
+        """What the main coroutine of the present life has exposed; None if it has not, or there is none."""
+        return self.process.exposed if self.process is not None and self.process.alive else None
+
+    def start(self) -> None:
+        """Begin a life, on a host that is powered on where needed."""
+        if self.state is not NodeState.DOWN:
+            raise ValueError(f"process {self.name} is {self.state} already")
+        self.host.powered = True
+        self.lives += 1
+        self.process = Process(self.world, self, self.lives)
+        self.world.processes.append(self.process)
+        self.process.begin()
+
+    def stop(self) -> None:
+        """Ask it to end, as SIGTERM does; a paused one hears of it when it is resumed."""
+        process = self._living()
+        process.loop.call_soon(process.stopping.set)
+
+    def crash(self) -> None:
+        """Kill it. Its peers get RST."""
+        process = self._living()
+        self.world.network.kill_sockets(process)
+        process.over()
+
+    def pause(self) -> None:
+        self._living().loop.pause()
+
+    def resume(self) -> None:
+        self._living().loop.resume()
+
+    def slow_down(self, factor: float) -> None:
+        """Let its code take this many times as long."""
+        if factor <= 0:
+            raise ValueError(f"a process can be slowed by a factor above 0, got {factor}")
+        self._living().loop.slowness = factor
+
+    def _living(self) -> Process:
+        if self.process is None or not self.process.alive:
+            raise ValueError(f"process {self.name} is not running")
+        return self.process
+
+
+class World:
+    """All of it. Use it as a context manager, add nodes, then let time pass by `run_for` and `run_until`.
+
+    ``chunked`` lets every read end at a random boundary. ``keep_history`` keeps the lines of the history for
+    finding where two runs part.
+    """
+
+    def __init__(
+        self, seed: int, *, quality: LinkQuality = LAN, chunked: bool = False, keep_history: bool = False
+    ) -> None:
+        self.seed = seed
+        self.chunked = chunked
+        self.scheduler = Scheduler()
+        self.history = History(keep=keep_history)
+        self.network = Network(self.scheduler, seed, history=self.history, quality=quality)
+        self.fence = Fence()
+        self.nodes: dict[str, Node] = {}
+        self.processes: list[Process] = []
+        """Every life there was, in order of birth."""
+        self.failures: list[Failure] = []
+        self.faults: list[tuple[float, Fault]] = []
+        """What was done, and when."""
+        self.on_second: Callable[[float], None] | None = None
+        """Called at about every virtual second, for showing progress."""
+        self._disks: dict[str, Disk] = {}
+        self._wall_offset_s: dict[str, float] = {}
+        self._pids = 0
+        self._next_second_ns = SECOND
+        self._next_collection = COLLECT_EVERY
+        self._exit = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._exit.enter_context(self.fence.patched())
+        if gc.isenabled():
+            gc.collect()
+            gc.disable()
+            self._exit.callback(gc.enable)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.scheduler.clear()
+            for process in self.processes:
+                process.over()
+            for process in self.processes:
+                process.loop.dispose()
+        finally:
+            self._exit.close()
+
+    # --- building
+
+    def add_node(self, name: str, main: Main, *, host: str | None = None) -> Node:
+        """A program, on a host of its own or beside others; it is not started."""
+        if name in self.nodes:
+            raise ValueError(f"there is a process {name} already")
+        host_name = host or name
+        found = self.network.hosts.get(host_name) or self.network.add_host(host_name)
+        node = self.nodes[name] = Node(self, name, found, main)
+        return node
+
+    def node(self, name: str) -> Node:
+        if name not in self.nodes:
+            raise ValueError(f"there is no process {name!r} in this world; there are {', '.join(self.nodes)}")
+        return self.nodes[name]
+
+    def disk(self, host: str) -> Disk:
+        """The disk of a host, which survives everything but is not always complete."""
+        if host not in self._disks:
+            self._disks[host] = Disk(random.Random(f"{self.seed}:disk:{host}"))
+        return self._disks[host]
+
+    def next_pid(self) -> int:
+        self._pids += 1
+        return self._pids
+
+    # --- time
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the run began."""
+        return self.scheduler.now_ns / SECOND
+
+    def wall_time(self, host: str | None = None) -> float:
+        """Seconds since the epoch, by a host's wall clock or by the true one."""
+        return EPOCH_S + self.now_s + (self._wall_offset_s.get(host, 0.0) if host else 0.0)
+
+    def step_clock(self, host: str, seconds: float) -> None:
+        self._wall_offset_s[host] = self._wall_offset_s.get(host, 0.0) + seconds
+
+    def run_for(self, seconds: float) -> None:
+        """Let so much time pass."""
+        self._run_to(self.scheduler.now_ns + nanoseconds(seconds))
+
+    def run_until(
+        self,
+        condition: Callable[[], bool],
+        *,
+        timeout_s: float,
+        what: str = "a condition",
+        poll_s: float = 0.01,
+    ) -> float:
+        """Let time pass until the condition holds; it is looked at every ``poll_s``. Returns the seconds that
+        took.
+
+        Raises:
+            Deadlock: nothing is scheduled any more. ConditionNotMet: it did not hold within ``timeout_s``.
+        """
+        start_ns = self.scheduler.now_ns
+        end_ns = start_ns + nanoseconds(timeout_s)
+        while not condition():
+            if self.scheduler.next_ns is None:
+                raise Deadlock(
+                    f"nothing can happen any more, and {what} is still waited for: {self.waiting()}"
+                )
+            if self.scheduler.now_ns >= end_ns:
+                raise ConditionNotMet(
+                    f"{what} did not come about within {timeout_s:g} s (at {self.now_s:.3f} s)"
+                )
+            self._run_to(min(self.scheduler.now_ns + nanoseconds(poll_s), end_ns))
+        return (self.scheduler.now_ns - start_ns) / SECOND
+
+    def _run_to(self, end_ns: int) -> None:
+        scheduler = self.scheduler
+        while (next_ns := scheduler.next_ns) is not None and next_ns <= end_ns:
+            scheduler.run_next()
+            if scheduler.now_ns >= self._next_second_ns:
+                self._second_passed()
+            if scheduler.events >= self._next_collection:
+                self._next_collection += COLLECT_EVERY
+                gc.collect(1)
+        scheduler.advance_to(end_ns)
+
+    def _second_passed(self) -> None:
+        self._next_second_ns = (self.scheduler.now_ns // SECOND + 1) * SECOND
+        if self.on_second is not None:
+            self.on_second(self.now_s)
+
+    def waiting(self) -> str:
+        """What every task of every running process waits at."""
+        lines = []
+        for node in self.nodes.values():
+            if node.process is not None and node.process.alive:
+                tasks = sorted(asyncio.all_tasks(node.process.loop), key=hash)
+                lines.append(f"{node.name}: " + ", ".join(_where(task) for task in tasks))
+        return "; ".join(lines) or "no process is running"
+
+    # --- faults
+
+    def schedule(self, plan: Iterable[Fault]) -> None:
+        """Let the faults come at their times."""
+        for fault in plan:
+            self.scheduler.at(nanoseconds(fault.at_s), faults.apply, self, fault)
+
+    def inject(
+        self, kind: FaultKind, a: Iterable[str] = (), b: Iterable[str] = (), value: float = 0.0
+    ) -> None:
+        """Do something now."""
+        faults.apply(self, Fault(self.now_s, kind, tuple(a), tuple(b), value))
+
+    def note(self, fault: Fault) -> None:
+        """Remember that this is being done."""
+        self.faults.append((self.now_s, fault))
+        self.history.record(self.scheduler.now_ns, "world", "fault", str(fault))
+
+    def power_off(self, host: str) -> None:
+        """Take a host's power: its processes end, nobody is told, and unsynced bytes may be gone."""
+        if host not in self.network.hosts:
+            raise ValueError(
+                f"there is no host {host!r} in this world; there are {', '.join(self.network.hosts)}"
+            )
+        found = self.network.hosts[host]
+        found.powered = False
+        self.network.lose_sockets(found)
+        for node in self.nodes.values():
+            if node.host is found and node.process is not None and node.process.alive:
+                node.process.over()
+        self.disk(host).lose_power()
+
+    def fail(self, process: str, message: str, exception: BaseException | None = None) -> None:
+        """Something went wrong that nobody handled."""
+        self.failures.append(Failure(self.now_s, process, message, exception))
+        kind = "" if exception is None else type(exception).__name__
+        self.history.record(
+            self.scheduler.now_ns, process, "failure", f"{message.partition(' at 0x')[0]}|{kind}"
+        )
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    coroutine: Any = task.get_coro()
+    frames = task.get_stack(limit=1)
+    name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
+    if not frames:
+        return str(name)
+    file_name = frames[-1].f_code.co_filename.rpartition("/")[2]
+    return f"{name} ({file_name}:{frames[-1].f_lineno})"
