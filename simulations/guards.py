@@ -26,6 +26,8 @@ from typing import Any, Final
 EXEMPT: Final = frozenset({"logging", "linecache", "tokenize", "traceback", "warnings", "tracemalloc", "gc"})
 """Modules whose use of clocks and files changes nothing that is simulated."""
 
+LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
+
 CLOCK_HINT: Final = "use the event loop's time() for durations and environment.wall_time for time stamps"
 RANDOM_HINT: Final = "use environment.rng or environment.token"
 
@@ -78,8 +80,7 @@ class Fence:
         """Every refused call, since the code under test may swallow the exception."""
 
     def refuse(self, call: str, hint: str) -> None:
-        frame = sys._getframe(2)
-        caller = f"{frame.f_globals.get('__name__')}:{frame.f_lineno}"
+        caller = _caller()
         message = f"{call} was called by {caller} inside a simulation; {hint}"
         self.escapes.append(message)
         raise Escaped(message)
@@ -142,6 +143,14 @@ class Fence:
             (subprocess.Popen, "__init__", guarded_process),
             (builtins, "open", guarded_open),
         ]
+
+
+def _caller() -> str:
+    """The nearest caller outside of the standard library and of this module."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((LIBRARY, __file__)):
+        frame = frame.f_back
+    return f"{frame.f_globals.get('__name__')}:{frame.f_lineno}"
 
 
 def _exempt() -> bool:

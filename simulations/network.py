@@ -169,14 +169,14 @@ class Half:
 
     __slots__ = (
         "_acknowledged",
+        "_arrived",
         "_blocked",
         "_consumed",
-        "_arrived",
         "_delivered",
-        "_lost",
-        "_next_number",
         "_last_arrival_ns",
+        "_lost",
         "_network",
+        "_next_number",
         "_received",
         "_rto_ns",
         "_sent",
@@ -313,7 +313,7 @@ class Half:
     # --- the wire
 
     def _transmit(self, kind: str, data: bytes) -> None:
-        """A new packet: numbered, so that the peer takes it in its turn whatever became of those before it."""
+        """A new packet, numbered, so that the peer takes it in its turn whatever became of the others."""
         self._next_number += 1
         self._launch(self._next_number, kind, data)
 

@@ -258,4 +258,4 @@ class VirtualStorage:
 
 
 def _absolute(path: str) -> str:
-    return os.path.normpath("/" + path)
+    return os.path.normpath("/" + path.lstrip("/"))  # POSIX keeps two slashes at the start

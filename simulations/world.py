@@ -262,6 +262,7 @@ class World:
         self._pids = 0
         self._next_second_ns = SECOND
         self._next_collection = COLLECT_EVERY
+        self._over = False
         self._exit = ExitStack()
 
     def __enter__(self) -> Self:
@@ -275,6 +276,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._over = True
         try:
             self.scheduler.clear()
             for process in self.processes:
@@ -414,7 +416,9 @@ class World:
         self.disk(host).lose_power()
 
     def fail(self, process: str, message: str, exception: BaseException | None = None) -> None:
-        """Something went wrong that nobody handled."""
+        """Something went wrong that nobody handled; what the clean-up after the run meets does not count."""
+        if self._over:
+            return
         self.failures.append(Failure(self.now_s, process, message, exception))
         kind = "" if exception is None else type(exception).__name__
         self.history.record(
@@ -423,10 +427,12 @@ class World:
 
 
 def _where(task: asyncio.Task[Any]) -> str:
+    """The task's coroutine, and the innermost of those it waits in."""
     coroutine: Any = task.get_coro()
-    frames = task.get_stack(limit=1)
     name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
-    if not frames:
+    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_frame"):
+        coroutine = inner
+    frame = getattr(coroutine, "cr_frame", None)
+    if frame is None:
         return str(name)
-    file_name = frames[-1].f_code.co_filename.rpartition("/")[2]
-    return f"{name} ({file_name}:{frames[-1].f_lineno})"
+    return f"{name} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"

@@ -341,7 +341,7 @@ def test_a_partition_is_silent_and_held_bytes_come_with_a_later_retransmission()
         world.inject(FaultKind.HEAL)
         healed = world.now_s
         world.run_until(lambda: client.data == b"held", timeout_s=60)
-        # The sixth retransmission, at 0.2 * (2^8 - 1) seconds after the first loss, is the first after the heal.
+        # The first retransmission after the heal: at 0.2 * (2^8 - 1) seconds after the first loss.
         assert world.now_s - healed == pytest.approx(51.0 - 30.0, abs=0.1)
         client.transport.write(b"and more")
         world.run_for(0.1)

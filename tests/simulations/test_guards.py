@@ -1,0 +1,113 @@
+"""The fence: what would make a run differ from its repetition raises inside; nothing of it stays after."""
+
+from __future__ import annotations
+
+import builtins
+import logging
+import os
+import random
+import secrets
+import socket
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulations.guards import FORBIDDEN, Escaped
+from simulations.world import Process, World
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: time.time(),
+        lambda: time.monotonic(),
+        lambda: time.sleep(0),
+        lambda: random.random(),
+        lambda: random.shuffle([]),
+        lambda: random.Random(),
+        lambda: random.SystemRandom().random(),
+        lambda: os.urandom(1),
+        lambda: secrets.token_bytes(1),
+        lambda: uuid.uuid4(),
+        lambda: threading.Thread(target=print).start(),
+        lambda: socket.socket(),
+        lambda: socket.create_connection(("127.0.0.1", 1)),
+        lambda: socket.getaddrinfo("localhost", 1),
+        lambda: subprocess.run(["true"], check=False),
+        lambda: open("/tmp/never-written", "w"),
+        lambda: os.makedirs("/tmp/never-made"),
+    ],
+)
+def test_the_real_world_is_out_of_reach_inside_a_step(call: Callable[[], Any]) -> None:
+    async def main(process: Process) -> None:
+        with pytest.raises(Escaped, match="test_guards"):
+            call()
+        process.exposed = "tried"
+        await process.stopping.wait()
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(1)
+        assert node.exposed == "tried"
+        assert len(world.fence.escapes) == 1  # counted even where the code swallows the exception
+
+
+def test_seeded_randomness_reading_and_logging_are_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main(process: Process) -> None:
+        random.Random(1).random()
+        logging.getLogger("simulated").warning("a line with a real time stamp")
+        with open(__file__) as file:
+            file.readline()
+        process.exposed = "done"
+
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        assert not world.failures
+        assert time.time() > 0  # outside of steps everything is as ever
+    assert "a line with" in caplog.text
+
+
+def test_threads_of_the_simulation_are_fenced_too() -> None:
+    async def main(process: Process) -> None:
+        with pytest.raises(Escaped):
+            await process.loop.run_in_executor(None, lambda: time.time())
+
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        assert not world.failures
+        assert world.fence.escapes
+
+
+def test_everything_is_as_before_after_a_run_that_failed() -> None:
+    before = [owner.__dict__[name] for owner, name, _ in FORBIDDEN]
+    opened, seed = builtins.open, random.Random.seed
+    with pytest.raises(ZeroDivisionError), World(1):
+        raise ZeroDivisionError
+    assert [owner.__dict__[name] for owner, name, _ in FORBIDDEN] == before
+    assert builtins.open is opened and random.Random.seed is seed
+
+
+def test_no_module_that_runs_in_a_broker_binds_clocks_or_randomness_by_name() -> None:
+    """Such a name could not be patched, so the fence would not see its use."""
+    forbidden = [
+        f"from {module} import" for module in ("time", "random", "secrets", "uuid", "os import urandom")
+    ]
+    found = []
+    for folder in ("protocols", "mesh"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if path.relative_to(ROOT).parts[1] in ("analysis", "bench", "console", "cli", "demo"):
+                continue
+            lines = path.read_text().splitlines()
+            found += [f"{path}: {line}" for line in lines for start in forbidden if line.startswith(start)]
+    assert not found
