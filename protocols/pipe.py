@@ -8,8 +8,8 @@ A pipe joins three parties and knows none of them by class:
 * its `PipeOwner` (a socket) gets whole runs of frames, never one at a time;
 * whoever holds the pipe may ``send`` to it: a full queue refuses, it never grows.
 
-A frame is a whole SP payload, header words and body, without the transport's length prefix.
-The queue holds ``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data.
+A frame is a whole SP payload, header words and body, without the transport's length prefix. The queue
+holds ``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data.
 """
 
 from __future__ import annotations
@@ -205,11 +205,11 @@ class Pipe:
         """Drop the peer now, or with ``flush`` once everything queued has been written."""
         if self.closed:
             return
+        self.connection_lost(reason)  # first, so that the reason is ours and nothing more is queued
         if flush:
             self.connection.close()
         else:
             self.connection.abort()
-        self.connection_lost(reason)
 
     def statistics(self) -> PipeStatistics:
         return PipeStatistics(

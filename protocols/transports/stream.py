@@ -198,7 +198,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = CLOSED_BY_PEER if exc is None else f"connection lost: {exc}"
+        reason = CLOSED_BY_PEER
+        if exc is not None:
+            reason = f"connection lost: {(exc.strerror if isinstance(exc, OSError) else None) or exc}"
         self._end(HandshakeError(f"{reason} before its header", reason="closed"), reason)
         self._cancel_deadline()
         self._transport = None

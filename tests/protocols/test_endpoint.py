@@ -1,0 +1,479 @@
+"""Dialers come back for ever, listeners outlive what peers do, and one address serves many sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.endpoint import Dialer, Listener, SharedListener, backoff_s, dial_once
+from protocols.errors import (
+    AddressError,
+    Closed,
+    ConnectionRefused,
+    HandshakeError,
+    PipeRefused,
+    StateError,
+    Timeout,
+)
+from protocols.options import SocketOptions
+from protocols.wire.framing import encode_frames
+from protocols.wire.handshake import PEER_OF, ProtocolNumber, encode_header
+from tests.protocols.transports.support import FakeSocket, free_port, listen_url, raw_peer, until
+
+SCHEMES = ["tcp", "ipc", "inproc"]
+FAST = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05)
+
+
+@pytest.fixture(params=SCHEMES)
+def scheme(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+# --- back-off
+
+
+@given(st.integers(0, 2000), st.floats(0.001, 10), st.floats(0, 100), st.integers())
+def test_a_pause_lies_in_the_upper_half_of_its_ceiling(
+    attempt: int, minimum_s: float, maximum_s: float, seed: int
+) -> None:
+    pause_s = backoff_s(attempt, minimum_s, maximum_s, random.Random(seed))
+    assert minimum_s / 2 <= pause_s <= max(minimum_s, maximum_s)
+
+
+def test_pauses_double_up_to_the_maximum() -> None:
+    class Highest(random.Random):
+        def random(self) -> float:
+            return 1.0
+
+    assert [backoff_s(i, 0.1, 1.0, Highest()) for i in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert [backoff_s(i, 0.1, 0.0, Highest()) for i in range(3)] == [0.1, 0.1, 0.1]
+
+
+# --- Dialer
+
+
+async def test_a_dialer_may_come_first_and_comes_back_when_the_listener_does(
+    scheme: str, tmp_path: Path
+) -> None:
+    url = listen_url(scheme, tmp_path).replace(":0", f":{free_port()}")
+    owner, peer = FakeSocket(options=FAST), FakeSocket(options=FAST)
+    dialer = Dialer(owner, url)
+    dialer.start()
+    await until(lambda: dialer.statistics().failed.get("refused", 0) >= 2)
+    assert "nobody listens" in dialer.last_error
+    for round_number in range(1, 4):
+        listener = Listener(peer, url)
+        await listener.start()
+        pipe = await dialer.wait_connected()
+        assert dialer.last_error == ""
+        pipe.send(b"round %d" % round_number)
+        await until(lambda: len(peer.received) == round_number)  # noqa: B023
+        await listener.aclose()
+        for attached in list(peer.pipes):
+            attached.close("restart")
+        await until(lambda: len(owner.lost) == round_number)  # noqa: B023
+    assert dialer.statistics().connected == 3
+    await dialer.aclose()
+    await owner.aclose()
+    await peer.aclose()
+
+
+async def test_a_peer_that_hangs_up_at_once_is_dialled_ever_more_slowly() -> None:
+    """Accepting a connection is not a success if the pipe does not live."""
+    accepted: list[float] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(asyncio.get_running_loop().time())
+        writer.write(encode_header(ProtocolNumber.PAIR0))
+        await reader.readexactly(8)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    owner = FakeSocket(options=SocketOptions(reconnect_min_s=0.02, reconnect_max_s=10.0))
+    dialer = Dialer(owner, f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    dialer.start()
+    await until(lambda: len(accepted) >= 6)
+    assert accepted[5] - accepted[4] >= 0.02 * 2**4 / 2
+    await dialer.aclose()
+    await owner.aclose()
+    server.close()
+
+
+async def test_a_pipe_that_lived_resets_the_back_off(tmp_path: Path) -> None:
+    url = f"ipc://{tmp_path / 'x.sock'}"
+    owner = FakeSocket(options=SocketOptions(reconnect_min_s=0.01, reconnect_max_s=1000.0))
+    dialer = Dialer(owner, url)
+    dialer.start()
+    await until(lambda: dialer.statistics().attempts >= 5)
+    peer = FakeSocket()
+    listener = Listener(peer, url)
+    await listener.start()
+    loop = asyncio.get_running_loop()
+    await dialer.wait_connected()
+    up_at = loop.time()
+    await until(lambda: loop.time() > up_at + 0.4)  # longer than the pause that came before
+    peer.pipes[0].close("again")
+    await until(lambda: dialer.statistics().connected == 2, 5.0)
+    await dialer.aclose()
+    await listener.aclose()
+    await owner.aclose()
+    await peer.aclose()
+
+
+async def test_a_socket_that_wants_no_peer_is_asked_again_and_again(scheme: str, tmp_path: Path) -> None:
+    owner, peer = FakeSocket(options=FAST), FakeSocket()
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    owner.refusing = True
+    dialer = Dialer(owner, listener.url)
+    dialer.start()
+    await until(lambda: dialer.statistics().failed.get("not wanted", 0) >= 2)
+    owner.refusing = False
+    await dialer.wait_connected()
+    await dialer.aclose()
+    await listener.aclose()
+    await owner.aclose()
+    await peer.aclose()
+
+
+async def test_closing_a_dialer_leaves_its_pipe_and_dials_no_more(scheme: str, tmp_path: Path) -> None:
+    owner, peer = FakeSocket(options=FAST), FakeSocket()
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    dialer = Dialer(owner, listener.url)
+    dialer.start()
+    pipe = await dialer.wait_connected()
+    await dialer.aclose()
+    assert not pipe.closed
+    pipe.send(b"still here")
+    await until(lambda: peer.received == [b"still here"])
+    attempts = dialer.statistics().attempts
+    pipe.close("over")
+    await until(lambda: peer.lost)
+    assert dialer.statistics().attempts == attempts
+    await listener.aclose()
+    await owner.aclose()
+    await peer.aclose()
+
+
+async def test_waiting_for_a_dialer_that_is_closed_ends() -> None:
+    dialer = Dialer(FakeSocket(options=FAST), f"tcp://127.0.0.1:{free_port()}")
+    dialer.start()
+    waiting = asyncio.create_task(dialer.wait_connected())
+    await asyncio.sleep(0)
+    await dialer.aclose()
+    with pytest.raises(Closed):
+        await waiting
+
+
+async def test_a_broken_frame_is_counted_and_the_peer_dialled_again() -> None:
+    async def misbehave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode_header(ProtocolNumber.PAIR0) + b"\xff" * 8)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(misbehave, "127.0.0.1", 0)
+    owner = FakeSocket(options=FAST)
+    dialer = Dialer(owner, f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    dialer.start()
+    await until(lambda: dialer.statistics().bad_frames >= 2)
+    await dialer.aclose()
+    await owner.aclose()
+    server.close()
+
+
+def test_a_url_that_can_never_work_is_refused_at_once() -> None:
+    for url in ("tcp://*:7770", "tcp://host:0", "nonsense", "http://x"):
+        with pytest.raises(AddressError):
+            Dialer(FakeSocket(), url)
+
+
+# --- dial_once
+
+
+async def test_nobody_there(scheme: str, tmp_path: Path) -> None:
+    url = listen_url(scheme, tmp_path).replace(":0", f":{free_port()}")
+    with pytest.raises(ConnectionRefused, match="nobody listens at"):
+        await dial_once(FakeSocket(), url)
+
+
+async def test_the_wrong_protocol(scheme: str, tmp_path: Path) -> None:
+    peer = FakeSocket(ProtocolNumber.REP0)
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    with pytest.raises(HandshakeError):
+        await dial_once(FakeSocket(ProtocolNumber.SUB0), listener.url)
+    await until(lambda: sum(listener.statistics().refused.values()) == 1)
+    assert peer.all_pipes == []
+    await listener.aclose()
+
+
+async def test_a_peer_that_never_answers_is_a_timeout_and_leaves_nothing_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with pytest.raises(Timeout, match=r"within 0\.05 s"):
+            await dial_once(FakeSocket(), f"tcp://127.0.0.1:{silent.getsockname()[1]}", 0.05)
+        accepted, _ = silent.accept()
+        accepted.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with accepted:
+            assert await loop.sock_recv(accepted, 100) == encode_header(ProtocolNumber.PAIR0)
+            assert await loop.sock_recv(accepted, 100) == b""
+
+
+async def test_a_cancelled_attempt_leaves_nothing_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        task = asyncio.create_task(dial_once(FakeSocket(), url))
+        silent.setblocking(False)
+        loop = asyncio.get_running_loop()
+        accepted, _ = await loop.sock_accept(silent)
+        with accepted:
+            assert await loop.sock_recv(accepted, 100) == encode_header(ProtocolNumber.PAIR0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await loop.sock_recv(accepted, 100) == b""
+
+
+async def test_a_refused_pipe_is_closed_and_raised(scheme: str, tmp_path: Path) -> None:
+    peer, dialer = FakeSocket(), FakeSocket()
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    dialer.refusing = True
+    with pytest.raises(PipeRefused, match="no peer is wanted"):
+        await dial_once(dialer, listener.url)
+    await until(lambda: peer.lost)
+    await listener.aclose()
+    await peer.aclose()
+
+
+async def test_a_listening_socket_that_refuses_is_counted_and_serves_on(scheme: str, tmp_path: Path) -> None:
+    peer, dialer = FakeSocket(), FakeSocket()
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    peer.refusing = True
+    await dial_once(dialer, listener.url)  # as with Pair0, the handshake is done before the refusal
+    await until(lambda: dialer.lost)
+    assert listener.statistics().refused == {"not wanted": 1}
+    peer.refusing = False
+    await dial_once(dialer, listener.url)
+    await until(lambda: peer.pipes)
+    assert listener.statistics().connected == 1
+    await listener.aclose()
+    await dialer.aclose()
+    await peer.aclose()
+
+
+# --- SharedListener
+
+ROLES = [
+    ProtocolNumber.BUS0,
+    ProtocolNumber.REP0,
+    ProtocolNumber.PUB0,
+    ProtocolNumber.PULL0,
+    ProtocolNumber.SUB0,
+    ProtocolNumber.SURVEYOR0,
+    ProtocolNumber.RESPONDENT0,
+]
+
+
+class Refusals:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def __call__(self, remote_address: str, sentence: str) -> None:
+        self.told.append((remote_address, sentence))
+
+
+@asynccontextmanager
+async def sharing(
+    url: str, options: SocketOptions = FAST, headerless_max: int = 256
+) -> AsyncIterator[tuple[SharedListener, dict[int, FakeSocket], Refusals]]:
+    """A shared listener with one socket for each of the roles a broker has."""
+    refusals = Refusals()
+    listener = SharedListener(url, options=options, on_refused=refusals, headerless_max=headerless_max)
+    sockets = {int(role): FakeSocket(role, options) for role in ROLES}
+    for each in sockets.values():
+        listener.serve(each)
+    await listener.start()
+    try:
+        yield listener, sockets, refusals
+    finally:
+        await listener.aclose()
+        for each in sockets.values():
+            await each.aclose()
+
+
+async def test_every_protocol_is_served_at_one_address(scheme: str, tmp_path: Path) -> None:
+    async with sharing(listen_url(scheme, tmp_path)) as (listener, sockets, _):
+        for role in ROLES:
+            dialer = FakeSocket(PEER_OF[role])
+            pipe = await dial_once(dialer, listener.url)
+            assert pipe.peer == role
+            pipe.send(b"to %d" % role)
+            await until(lambda: sockets[role].received == [b"to %d" % role])  # noqa: B023
+            sockets[role].pipes[0].send(b"back")
+            await until(lambda: dialer.received == [b"back"])  # noqa: B023
+            await dialer.aclose()
+        assert listener.statistics().connected == len(ROLES)
+
+
+async def test_the_header_waits_for_the_diallers(tmp_path: Path) -> None:
+    async with sharing(f"ipc://{tmp_path / 'x.sock'}") as (listener, _, _), raw_peer(listener.url) as peer:
+        peer.writer.write(encode_header(ProtocolNumber.REQ0)[:7])
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(peer.reader.read(1), 0.05)
+        peer.writer.write(b"\x00")
+        assert await peer.reader.readexactly(8) == encode_header(ProtocolNumber.REP0)
+
+
+@pytest.mark.parametrize("number", [ProtocolNumber.PAIR0, ProtocolNumber.STAR0, 0xF000])
+async def test_a_protocol_that_nothing_serves_is_refused_with_a_sentence(number: int) -> None:
+    async with sharing("tcp://127.0.0.1:0") as (listener, sockets, refusals):
+        async with raw_peer(listener.url) as peer:
+            peer.writer.write(encode_header(number) + encode_frames([b"ignored"]))
+            assert await peer.read_all() == b""
+        assert listener.statistics().refused == {"wrong protocol": 1}
+        ((address, sentence),) = refusals.told
+        assert address.startswith("tcp://127.0.0.1:")
+        assert "this end talks to" in sentence
+        assert not any(each.all_pipes for each in sockets.values())
+
+
+async def test_a_header_that_never_comes_costs_that_connection_at_the_deadline() -> None:
+    options = replace(FAST, handshake_timeout_s=0.05)
+    async with sharing("tcp://127.0.0.1:0", options) as (listener, sockets, refusals):
+        async with raw_peer(listener.url) as silent:
+            assert await silent.read_all() == b""
+        assert listener.statistics().handshake_timeouts == 1
+        assert refusals.told[0][1] == "0 of 8 header bytes after 0.05 s"
+        dialer = FakeSocket(ProtocolNumber.REQ0)
+        await dial_once(dialer, listener.url)
+        await dialer.aclose()
+        assert sockets[ProtocolNumber.REP0].all_pipes
+
+
+async def test_too_many_without_a_header_crowd_out_the_oldest_of_themselves() -> None:
+    async with sharing("tcp://127.0.0.1:0", headerless_max=5) as (listener, sockets, _):
+        silent = [socket.create_connection(("127.0.0.1", int(listener.url.rpartition(":")[2])))]
+        for _ in range(7):
+            count = listener.statistics().accepted
+            silent.append(socket.create_connection(silent[0].getpeername()))
+            await until(lambda: listener.statistics().accepted > count)  # noqa: B023
+        await until(lambda: listener.statistics().accepted == 8)
+        assert listener.statistics().headerless == 5
+        assert listener.statistics().refused == {"crowded out": 3}
+        assert [each.recv(1) for each in silent[:3]] == [b"", b"", b""]
+        dialer = FakeSocket(ProtocolNumber.BUS0)
+        await dial_once(dialer, listener.url)  # an honest peer gets in all the same
+        await until(lambda: sockets[ProtocolNumber.BUS0].pipes)
+        await dialer.aclose()
+        for each in silent:
+            each.close()
+
+
+async def test_several_listeners_may_serve_one_socket(tmp_path: Path) -> None:
+    socket_ = FakeSocket(ProtocolNumber.REP0)
+    listeners = [SharedListener(url) for url in ("tcp://127.0.0.1:0", f"ipc://{tmp_path / 'x.sock'}")]
+    dialer = FakeSocket(ProtocolNumber.REQ0)
+    for listener in listeners:
+        listener.serve(socket_)
+        await listener.start()
+        await dial_once(dialer, listener.url)
+    await until(lambda: len(socket_.pipes) == 2)
+    assert [pipe.url for pipe in socket_.pipes] == [listener.url for listener in listeners]
+    for listener in listeners:
+        await listener.aclose()
+    await dialer.aclose()
+    await socket_.aclose()
+
+
+async def test_two_sockets_for_the_same_peers_are_a_mistake() -> None:
+    listener = SharedListener("tcp://127.0.0.1:0")
+    first = FakeSocket(ProtocolNumber.REP0)
+    listener.serve(first)
+    listener.serve(first)
+    with pytest.raises(StateError, match="already has a socket for req0"):
+        listener.serve(FakeSocket(ProtocolNumber.REP0))
+
+
+async def test_a_socket_that_is_no_longer_served_keeps_its_pipes_and_gets_no_more() -> None:
+    async with sharing("tcp://127.0.0.1:0") as (listener, sockets, _):
+        rep, dialer = sockets[ProtocolNumber.REP0], FakeSocket(ProtocolNumber.REQ0)
+        await dial_once(dialer, listener.url)
+        await until(lambda: rep.pipes)
+        listener.stop_serving(rep)
+        with pytest.raises(HandshakeError):
+            await dial_once(FakeSocket(ProtocolNumber.REQ0), listener.url)
+        assert listener.statistics().refused == {"wrong protocol": 1}
+        assert len(rep.pipes) == 1
+        await dialer.aclose()
+
+
+# --- listeners in general
+
+
+@pytest.mark.parametrize("make", [lambda url: Listener(FakeSocket(), url), SharedListener])
+async def test_closing_a_listener_drops_what_has_no_header(make: Callable[[str], Listener]) -> None:
+    listener = make("tcp://127.0.0.1:0")
+    await listener.start()
+    async with raw_peer(listener.url) as silent:
+        await until(lambda: listener.statistics().headerless == 1)
+        await listener.aclose()
+        assert len(await silent.read_all()) in (0, 8)
+    with pytest.raises(Closed):
+        await listener.start()
+
+
+async def test_a_listener_survives_running_out_of_file_descriptors() -> None:
+    """accept fails with EMFILE; asyncio pauses accepting for a second and goes on."""
+    owner = FakeSocket()
+    listener = Listener(owner, "tcp://127.0.0.1:0")
+    await listener.start()
+    complaints: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: complaints.append(context["message"]))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    peer = socket.socket()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (peer.fileno() + 1, hard))
+        peer.connect(("127.0.0.1", int(listener.url.rpartition(":")[2])))
+        await until(lambda: complaints)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "out of system resource" in complaints[0]
+    peer.sendall(encode_header(ProtocolNumber.PAIR0) + encode_frames([b"at last"]))
+    await until(lambda: owner.received == [b"at last"])
+    peer.close()
+    await listener.aclose()
+    await owner.aclose()
+
+
+async def test_a_thousand_connections_come_and_go(scheme: str, tmp_path: Path) -> None:
+    owner = FakeSocket()
+    listener = Listener(owner, listen_url(scheme, tmp_path))
+    await listener.start()
+    for _ in range(10):
+        dialer = FakeSocket()
+        await asyncio.gather(*(dial_once(dialer, listener.url) for _ in range(100)))
+        for pipe in dialer.pipes:
+            pipe.send(b"x")
+        await until(lambda: len(owner.received) % 100 == 0 and len(owner.received) > 0 and owner.pipes)
+        for pipe in list(dialer.pipes):
+            pipe.close("done", flush=True)
+        await dialer.aclose()
+    await until(lambda: len(owner.received) == 1000 and not owner.pipes)
+    assert listener.statistics().connected == 1000
+    assert listener.statistics().headerless == 0
+    await listener.aclose()

@@ -1,0 +1,149 @@
+"""A pipe's queue: bounded, control first, pulled once a turn; its end is told once."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols.pipe import CONTROL_MAX, Pipe
+
+
+class FakeConnection:
+    peer = 0x10
+    local_address = "here"
+    remote_address = "there"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def start(self, pipe: Pipe) -> None: ...
+
+    def flush_soon(self) -> None:
+        self.calls.append("flush")
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+    async def wait_closed(self) -> None: ...
+
+
+class FakeOwner:
+    def __init__(self) -> None:
+        self.received: list[list[bytes]] = []
+        self.closed: list[str] = []
+        self.writable = 0
+
+    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        self.received.append(frames)
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self.writable += 1
+
+    def pipe_closed(self, pipe: Pipe, reason: str) -> None:
+        self.closed.append(reason)
+
+
+@pytest.fixture
+def connection() -> FakeConnection:
+    return FakeConnection()
+
+
+@pytest.fixture
+def owner() -> FakeOwner:
+    return FakeOwner()
+
+
+@pytest.fixture
+def pipe(connection: FakeConnection, owner: FakeOwner) -> Pipe:
+    return Pipe(1, connection, owner, url="inproc://x", dialed=True, limit=3)
+
+
+def test_many_sends_ask_for_one_flush(pipe: Pipe, connection: FakeConnection) -> None:
+    assert pipe.send(b"1")
+    assert pipe.send_many([b"2", b"3"]) == 2
+    assert connection.calls == ["flush"]
+    assert pipe.take_output() == [b"1", b"2", b"3"]
+    assert pipe.take_output() == []
+    pipe.send(b"4")
+    assert connection.calls == ["flush", "flush"]
+
+
+def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, owner: FakeOwner) -> None:
+    assert pipe.send_many([b"1", b"2", b"3", b"4", b"5"]) == 3
+    assert pipe.full
+    assert not pipe.send(b"6")
+    assert pipe.send_many([b"7"]) == 0
+    assert pipe.statistics().refused == 4
+    pipe.take_output()
+    assert owner.writable == 1
+    pipe.take_output()
+    assert owner.writable == 1, "room is told once, and only to those who were refused"
+
+
+def test_control_goes_ahead_of_data_and_past_a_full_queue(pipe: Pipe) -> None:
+    pipe.send_many([b"1", b"2", b"3"])
+    pipe.send_control(b"c1")
+    pipe.send_control(b"c2")
+    assert pipe.queued == 5
+    assert pipe.take_output() == [b"c1", b"c2", b"1", b"2", b"3"]
+
+
+def test_a_peer_that_reads_no_control_frames_loses_its_pipe(
+    pipe: Pipe, owner: FakeOwner, connection: FakeConnection
+) -> None:
+    for _ in range(CONTROL_MAX):
+        pipe.send_control(b"c")
+    assert not pipe.closed
+    pipe.send_control(b"c")
+    assert pipe.closed
+    assert owner.closed == [f"{CONTROL_MAX} control frames unread"]
+    assert connection.calls[-1] == "abort"
+
+
+def test_the_end_is_told_once_whoever_ends_it(pipe: Pipe, owner: FakeOwner) -> None:
+    pipe.connection_lost("first")
+    pipe.connection_lost("second")
+    pipe.close("third")
+    assert owner.closed == ["first"]
+    assert pipe.close_reason == "first"
+
+
+def test_a_closed_pipe_refuses_and_delivers_nothing(pipe: Pipe, owner: FakeOwner) -> None:
+    pipe.send(b"queued")
+    pipe.close("over", flush=True)
+    assert not pipe.send(b"late")
+    assert pipe.send_many([b"late"]) == 0
+    pipe.send_control(b"late")
+    pipe.deliver([b"late"])
+    assert owner.received == []
+    assert pipe.take_output() == [b"queued"], "what was queued is still there for the connection to write"
+
+
+def test_close_drains_only_when_asked(pipe: Pipe, connection: FakeConnection) -> None:
+    pipe.close("now")
+    assert connection.calls == ["abort"]
+
+
+def test_reading_is_paused_and_resumed_at_the_connection(pipe: Pipe, connection: FakeConnection) -> None:
+    pipe.pause_reading()
+    pipe.resume_reading()
+    pipe.close("over")
+    pipe.pause_reading()
+    assert connection.calls == ["pause", "resume", "abort"]
+
+
+def test_statistics_count_frames_both_ways(pipe: Pipe) -> None:
+    pipe.deliver([b"a", b"b"])
+    pipe.send(b"c")
+    pipe.take_output()
+    pipe.send(b"d")
+    counted = pipe.statistics()
+    assert (counted.frames_in, counted.frames_out, counted.queued) == (2, 1, 1)

@@ -1,0 +1,158 @@
+"""Frames survive every cut of a stream; what is not a frame ends the stream before it takes memory."""
+
+from __future__ import annotations
+
+import itertools
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.errors import MessageTooLarge, RemoteProtocolError
+from protocols.wire.framing import IPC_LEAD, TCP_LEAD, FrameDecoder, encode_frames
+
+LEADS = [TCP_LEAD, IPC_LEAD]
+
+# Sizes repeat, so that the decoder's run of equal frames begins, ends early and ends late.
+frame_lists = st.lists(st.tuples(st.sampled_from([0, 1, 3, 8, 9, 40]), st.integers(1, 25)), max_size=12).map(
+    lambda runs: [bytes([size]) * size for size, count in runs for _ in range(count)]
+)
+
+
+def reference_encoding(frames: list[bytes], lead: bytes) -> bytes:
+    return b"".join(lead + len(frame).to_bytes(8, "big") + frame for frame in frames)
+
+
+def decode(chunks: list[bytes], lead: bytes, size_max: int = 0) -> tuple[list[bytes], FrameDecoder]:
+    decoder = FrameDecoder(size_max, lead)
+    frames = [frame for chunk in chunks for frame in decoder.feed(memoryview(chunk))]
+    return frames, decoder
+
+
+@pytest.mark.parametrize(
+    ("frame", "lead", "wire"),
+    [
+        (b"", TCP_LEAD, "0000000000000000"),
+        (b"hi", TCP_LEAD, "00000000000000026869"),
+        (b"hi", IPC_LEAD, "0100000000000000026869"),
+    ],
+)
+def test_vectors(frame: bytes, lead: bytes, wire: str) -> None:
+    assert encode_frames([frame], lead).hex() == wire
+    assert decode([bytes.fromhex(wire)], lead)[0] == [frame]
+
+
+def test_no_frames_are_no_bytes() -> None:
+    assert encode_frames([]) == b""
+
+
+@given(frame_lists, st.sampled_from(LEADS))
+def test_whole(frames: list[bytes], lead: bytes) -> None:
+    wire = encode_frames(frames, lead)
+    assert wire == reference_encoding(frames, lead)
+    decoded, decoder = decode([wire], lead)
+    assert decoded == frames
+    assert all(type(frame) is bytes for frame in decoded)
+    assert not decoder.inside_frame
+
+
+@given(frame_lists, st.sampled_from(LEADS))
+def test_byte_by_byte(frames: list[bytes], lead: bytes) -> None:
+    wire = encode_frames(frames, lead)
+    decoded, decoder = decode([wire[i : i + 1] for i in range(len(wire))], lead)
+    assert decoded == frames
+    assert not decoder.inside_frame
+
+
+@given(frame_lists, st.sampled_from(LEADS), st.data())
+def test_random_cuts(frames: list[bytes], lead: bytes, data: st.DataObject) -> None:
+    wire = encode_frames(frames, lead)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=8)))
+    chunks = [wire[a:b] for a, b in itertools.pairwise([0, *cuts, len(wire)])]
+    assert decode(chunks, lead)[0] == frames
+
+
+@given(frame_lists.filter(lambda frames: len(frames) > 0), st.sampled_from(LEADS), st.data())
+def test_an_end_inside_a_frame_is_noticed_and_loses_that_frame_only(
+    frames: list[bytes], lead: bytes, data: st.DataObject
+) -> None:
+    wire = encode_frames(frames, lead)
+    last = len(lead) + 8 + len(frames[-1])
+    missing = data.draw(st.integers(1, last - 1))
+    decoded, decoder = decode([wire[:-missing]], lead)
+    assert decoded == frames[:-1]
+    assert decoder.inside_frame
+    assert decoder.failure is None
+
+
+@pytest.mark.parametrize("lead", LEADS)
+def test_a_frame_of_the_limit_passes_and_one_byte_more_does_not(lead: bytes) -> None:
+    wire = encode_frames([b"a", b"b" * 100, b"c" * 101, b"d"], lead)
+    for chunks in ([wire], [wire[i : i + 1] for i in range(len(wire))]):
+        decoded, decoder = decode(chunks, lead, size_max=100)
+        assert decoded == [b"a", b"b" * 100], "frames before the broken rule are not lost"
+        assert isinstance(decoder.failure, MessageTooLarge)
+        assert (decoder.failure.size, decoder.failure.size_max) == (101, 100)
+        assert decoder.feed(b"more") == []
+
+
+def test_the_limit_also_holds_within_a_run_of_equal_frames() -> None:
+    decoded, decoder = decode([encode_frames([b"x" * 50] * 40 + [b"y" * 101])], TCP_LEAD, size_max=100)
+    assert len(decoded) == 40
+    assert isinstance(decoder.failure, MessageTooLarge)
+
+
+def test_an_announced_size_takes_no_memory() -> None:
+    decoder = FrameDecoder(0)
+    tracemalloc.start()
+    try:
+        assert decoder.feed((1 << 62).to_bytes(8, "big") + b"only this") == []
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
+
+
+@pytest.mark.parametrize("lead_byte", [0, 2, 255])
+def test_an_ipc_frame_of_another_type_is_refused(lead_byte: int) -> None:
+    good = encode_frames([b"good"], IPC_LEAD)
+    decoded, decoder = decode([good + bytes([lead_byte]) + bytes(8)], IPC_LEAD)
+    assert decoded == [b"good"]
+    assert isinstance(decoder.failure, RemoteProtocolError)
+    assert "instead of 0x01" in str(decoder.failure)
+
+
+def test_a_lead_byte_that_changes_within_a_run_is_refused() -> None:
+    wire = bytearray(encode_frames([b"x" * 10] * 30, IPC_LEAD))
+    wire[20 * 19] = 7
+    decoded, decoder = decode([bytes(wire)], IPC_LEAD)
+    assert len(decoded) == 20
+    assert decoder.failure is not None
+
+
+def test_a_big_frame_arrives_in_chunks_between_small_ones() -> None:
+    frames = [b"before", bytes(range(256)) * 8192, b"after"]
+    wire = encode_frames(frames)
+    decoded, decoder = decode([wire[i : i + 65536] for i in range(0, len(wire), 65536)], TCP_LEAD)
+    assert decoded == frames
+    assert not decoder.inside_frame
+
+
+def test_the_chunks_memory_may_be_used_again() -> None:
+    buffer = bytearray(encode_frames([b"first", b"second"]))
+    decoder = FrameDecoder(0)
+    frames = decoder.feed(memoryview(buffer)[:20])
+    buffer[:20] = bytes(20)
+    frames += decoder.feed(memoryview(buffer)[20:])
+    assert frames == [b"first", b"second"]
+
+
+@given(st.binary(max_size=200), st.sampled_from(LEADS), st.integers(0, 50))
+def test_garbage_gives_frames_or_a_failure_and_never_an_exception(
+    garbage: bytes, lead: bytes, size_max: int
+) -> None:
+    decoder = FrameDecoder(size_max, lead)
+    for i in range(0, len(garbage), 7):
+        for frame in decoder.feed(garbage[i : i + 7]):
+            assert not size_max or len(frame) <= size_max

@@ -1,0 +1,94 @@
+"""The first eight bytes, against vectors read from NNG 1.11 and nanomsg 1.1.5."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.errors import HandshakeError, LocalProtocolError
+from protocols.wire.handshake import (
+    PEER_OF,
+    ProtocolNumber,
+    encode_header,
+    parse_header,
+    protocol_name,
+)
+
+VECTORS = {
+    ProtocolNumber.PAIR0: "0053500000100000",
+    ProtocolNumber.PAIR1: "0053500000110000",
+    ProtocolNumber.PUB0: "0053500000200000",
+    ProtocolNumber.SUB0: "0053500000210000",
+    ProtocolNumber.REQ0: "0053500000300000",
+    ProtocolNumber.REP0: "0053500000310000",
+    ProtocolNumber.PUSH0: "0053500000500000",
+    ProtocolNumber.PULL0: "0053500000510000",
+    ProtocolNumber.SURVEYOR0: "0053500000620000",
+    ProtocolNumber.RESPONDENT0: "0053500000630000",
+    ProtocolNumber.BUS0: "0053500000700000",
+    ProtocolNumber.STAR0: "0053500006400000",
+}
+
+# Each differs from a Rep0's header in one way; the second column is what it is counted under.
+BROKEN = [
+    ("0153500000310000", "not SP"),
+    ("0054500000310000", "not SP"),
+    ("0053510000310000", "not SP"),
+    ("0053500100310000", "version"),
+    ("005350ff00310000", "version"),
+    ("0053500000310001", "reserved field"),
+    ("0053500000318000", "reserved field"),
+    ("0000000000000000", "not SP"),
+    ("ffffffffffffffff", "not SP"),
+    (b"GET / HT".hex(), "not SP"),
+    ("16030100c8010000", "not SP"),
+    (b"SSH-2.0-".hex(), "not SP"),
+    ("00535000", "short header"),
+    ("005350000031000000", "short header"),
+]
+
+
+@pytest.mark.parametrize("number", list(ProtocolNumber))
+def test_headers_are_those_of_nng_and_nanomsg(number: ProtocolNumber) -> None:
+    header = encode_header(number)
+    assert header.hex() == VECTORS[number]
+    assert parse_header(header) == number
+
+
+@pytest.mark.parametrize(("header", "reason"), BROKEN)
+def test_a_broken_header_is_refused_with_a_reason_to_count_by(header: str, reason: str) -> None:
+    with pytest.raises(HandshakeError) as caught:
+        parse_header(bytes.fromhex(header))
+    assert caught.value.reason == reason
+
+
+def test_peers_are_symmetric() -> None:
+    assert list(PEER_OF) == list(ProtocolNumber)
+    for number, peer in PEER_OF.items():
+        assert PEER_OF[peer] == number
+
+
+@given(st.binary(min_size=8, max_size=8))
+def test_any_eight_bytes_give_a_number_or_a_handshake_error(header: bytes) -> None:
+    try:
+        number = parse_header(header)
+    except HandshakeError:
+        return
+    assert header == b"\x00SP\x00" + number.to_bytes(2, "big") + b"\x00\x00"
+
+
+@given(st.integers(1, 0xFFFF))
+def test_every_number_round_trips(number: int) -> None:
+    assert parse_header(encode_header(number)) == number
+
+
+@pytest.mark.parametrize("number", [0, -1, 0x10000])
+def test_a_number_that_does_not_fit_is_the_callers_mistake(number: int) -> None:
+    with pytest.raises(LocalProtocolError, match="not between 1 and 65535"):
+        encode_header(number)
+
+
+def test_unknown_numbers_have_a_name_too() -> None:
+    assert protocol_name(0x30) == "req0"
+    assert protocol_name(0x123) == "protocol 0x123"
