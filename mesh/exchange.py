@@ -33,6 +33,7 @@ from mesh.session import (
     VERSION,
     Keepalive,
     Kind,
+    Receipt,
     ReceiveWindow,
     Role,
     Status,
@@ -88,19 +89,6 @@ class ExchangeOptions:
     sessions_per_pipe_max: int = 1024
     subscriptions_per_session_max: int = 4096
     questions_per_session_max: int = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What became of messages published through `Exchange.publish`."""
-
-    level: str
-    broker: str
-    seq: int
-    """Sequence number of the first; the others follow it."""
-    count: int
-    absent: tuple[str, ...]
-    """Brokers whose interest is not known or that cannot be reached now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
@@ -114,6 +115,20 @@ class Status(IntEnum):
     GONE = 3
     """Whoever was asked disappeared before it answered: it may or may not have acted."""
     TIMEOUT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a success is worth: the level that was reached, and by whom."""
+
+    level: str
+    broker: str
+    """Name of the broker that said so; empty for level sent before any broker was reached."""
+    seq: int
+    """Sequence number of the first message, 0 for level sent (blocks are numbered when they are sealed)."""
+    count: int = 1
+    absent: tuple[str, ...] = ()
+    """Live brokers that could not be reached or whose interest was not known then."""
 
 
 # --- field types: each takes the field's name and value and returns the value or raises

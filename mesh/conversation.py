@@ -1,0 +1,1055 @@
+"""A client's end of the session. Pure; `mesh.client` and `mesh.blocking` are two shells around it.
+
+States: *away* (no connection, or no WELCOME yet) and *settled*. A shell tells of `connected` and
+`disconnected`; between a `connected` and the WELCOME only HELLO is on the wire. With WELCOME everything
+that outlives a connection is said again: subscriptions, blocks that are not acknowledged (unchanged,
+marked ``AGAIN``), questions that were not asked yet. What was asked and not answered when the connection
+went is over (`Unknown`): a request is never repeated by itself.
+
+**Publishing.** Messages gather by topic (`forming`) until `flush` seals them into blocks. Two counters are
+kept by whoever adds: ``room``, the bytes still to gather before a flush is due, and ``left``, the messages
+that may still be added; at zero or below one waits for the `gate`. A new topic adds to ``room``,
+or a thousand topics in turn would make blocks of one message. Sealing stops where credit stops; the rest
+stays gathered. Order is per topic within a level; messages with headers are sealed with their level's in
+order.
+
+**Receiving.** `received` reads a run of frames and appends one `Run` to each `Feed` (subscription) it
+concerns: lists of topics and bodies, no object a message. The credit of a run goes back when the
+application takes the next one.
+
+What a shell must look at afterwards: frames to send (`take_control`, `take_frames`) and whom to wake (the
+list `received` returns).
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mesh import blocks
+from mesh.errors import (
+    BlockError,
+    Disconnected,
+    MeshError,
+    MeshTimeout,
+    NoResponders,
+    NotAccepted,
+    SessionError,
+    Unknown,
+)
+from mesh.session import (
+    AGAIN,
+    BODY_MAX,
+    DATA,
+    DATA_SIZE,
+    VERSION,
+    Keepalive,
+    Kind,
+    Receipt,
+    ReceiveWindow,
+    SendCredit,
+    Status,
+    credit_frame,
+    data_head,
+    decode,
+    encode,
+    read_data,
+)
+from mesh.topics import check_pattern, check_public_topic, check_topic
+
+TURN: Final = 65536
+"""Bytes gathered before a flush is due."""
+TURN_TOPIC: Final = 2048
+"""And so much more for each topic that joins (a flat budget would seal one-message blocks at 1 000
+topics)."""
+TURN_MAX: Final = 4 << 20
+TOPICS_MAX: Final = 65536
+"""Topics whose encoding is remembered."""
+WINDOW: Final = 2048
+WINDOW_BYTES: Final = 4 << 20
+"""Default credit of a subscription."""
+
+# backtrace, DATA head, block head up to the sequence number; publisher, boot and topic are the cached suffix
+_FRAME: Final = struct.Struct(">4sBBBBBBHIQBIBBBBIIQ")
+_frame: Final = _FRAME.pack
+_RECEIVED: Final = struct.Struct(">4xIBBHIQBIBBBBIIQQQ")
+_received: Final = _RECEIVED.unpack_from
+_MARK: Final = 0x9305C410
+_BODY_AT: Final = 4 + DATA_SIZE + blocks.HEAD_SIZE
+
+
+class Waitable:
+    """Something a caller may wait for; ``waiters`` are called, once each, by the shell."""
+
+    __slots__ = ("waiters",)
+
+    def __init__(self) -> None:
+        self.waiters: list[Callable[[], None]] = []
+
+    def wake(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter()
+
+
+class Ticket(Waitable):
+    """The acknowledgement of one batch: done when every block of it is accepted, or it has failed."""
+
+    __slots__ = ("absent", "broker", "cancelled", "count", "done", "error", "first", "pending", "watchers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.first = 0
+        """Sequence number of the first message; 0 until it is sealed."""
+        self.pending = 0
+        self.done = False
+        self.error: MeshError | None = None
+        self.broker = ""
+        self.absent: tuple[str, ...] = ()
+        self.cancelled: list[int] = []
+        self.watchers = 0
+
+    @property
+    def sealed(self) -> bool:
+        return self.first > 0
+
+    def receipt(self, index: int, count: int = 1) -> Receipt:
+        """The receipt of ``count`` messages from the ``index``-th on. Raises what the batch failed with."""
+        if self.error is not None:
+            raise self.error
+        seq = self.first + index - bisect_left(self.cancelled, index)
+        return Receipt("accepted", self.broker, seq, count, self.absent)
+
+
+class Batch:
+    """Messages of one topic and level that are not sealed yet."""
+
+    __slots__ = ("bodies", "headers", "level", "ticket", "topic")
+
+    def __init__(self, topic: str, level: int, bodies: list[bytes]) -> None:
+        self.topic = topic
+        self.level = level
+        self.bodies = bodies
+        self.headers: list[bytes] | None = None
+        self.ticket: Ticket | None = None
+
+    def add_headers(self, headers: bytes) -> None:
+        """Headers for the body just added (and none for those before it, if these are the first)."""
+        if self.headers is None:
+            if not headers:
+                return
+            self.headers = [b""] * (len(self.bodies) - 1)
+        self.headers.append(headers)
+
+
+class _Unacked:
+    __slots__ = ("blocks", "count", "last", "ticket")
+
+    def __init__(self, blocks: list[bytes], count: int, last: int, ticket: Ticket) -> None:
+        self.blocks = blocks
+        self.count = count  # messages, as credit counts them, of each block
+        self.last = last
+        self.ticket = ticket
+
+
+class Run:
+    """Messages that arrived together for one subscription, as lists of one length.
+
+    ``tokens`` is None for published messages; for questions it holds a token for each.
+    """
+
+    __slots__ = ("bodies", "epoch", "headers", "messages", "size", "tokens", "topics")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.topics: list[str] = []
+        self.bodies: list[bytes] = []
+        self.headers: list[bytes] | None = None
+        self.tokens: list[int] | None = None
+        self.messages = 0
+        self.size = 0
+
+
+class Feed(Waitable):
+    """One subscription: runs that wait for the application, and the window that bounds them."""
+
+    __slots__ = (
+        "assembler",
+        "bad_blocks",
+        "closed",
+        "current",
+        "epoch",
+        "error",
+        "expected",
+        "lost_blocks",
+        "messages",
+        "number",
+        "patterns",
+        "ready",
+        "role",
+        "runs",
+        "seen",
+        "size",
+        "unreached",
+        "window",
+    )
+
+    def __init__(self, number: int, patterns: list[str], role: int, messages: int, size: int) -> None:
+        super().__init__()
+        self.number = number
+        self.patterns = patterns
+        self.role = role
+        self.messages = messages
+        self.size = size
+        self.window = ReceiveWindow(messages, size)
+        self.epoch = 0
+        self.runs: deque[Run] = deque()
+        self.current: Run | None = None
+        self.ready = False
+        self.unreached: tuple[str, ...] = ()
+        self.closed = False
+        self.error: MeshError | None = None
+        self.expected = 1
+        self.lost_blocks = 0
+        """Blocks the broker dropped because this subscriber was slow."""
+        self.bad_blocks = 0
+        self.assembler = blocks.Assembler(bodies_max=16)
+        self.seen = blocks.Seen(publishers_max=1024)
+
+    def again(self) -> None:
+        """A new session: a fresh window, to which runs of the old one no longer count."""
+        self.epoch += 1
+        self.window = ReceiveWindow(self.messages, self.size)
+        self.expected = 1
+        self.ready = False
+
+    def settle(self, run: Run) -> bool:
+        """The application is done with a run; True when a grant is due."""
+        return run.epoch == self.epoch and self.window.settle(run.messages, run.size)
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer to a survey."""
+
+    broker: str
+    responder: str
+    body: bytes
+    headers: dict[str, blocks.HeaderValue] | None
+
+
+@dataclass(slots=True)
+class SurveyResult:
+    """What a survey brought. ``late`` goes on growing for one more deadline after the result was returned."""
+
+    answers: list[Answer] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Those asked who did not answer, and brokers that were silent."""
+    late: list[Answer] = field(default_factory=list)
+    asked: int = 0
+    refused: list[str] = field(default_factory=list)
+    """Those who said they would not answer, as ``name: reason``."""
+
+
+class Question(Waitable):
+    """A request or a survey of this client."""
+
+    __slots__ = (
+        "body",
+        "deadline",
+        "done",
+        "error",
+        "headers",
+        "id",
+        "reply",
+        "reply_headers",
+        "result",
+        "sent",
+        "survey",
+        "timeout_s",
+        "topic",
+    )
+
+    def __init__(
+        self, id: int, topic: str, body: bytes, headers: bytes, survey: bool, timeout_s: float, now: float
+    ) -> None:
+        super().__init__()
+        self.id = id
+        self.topic = topic
+        self.body = body
+        self.headers = headers
+        self.survey = survey
+        self.timeout_s = timeout_s
+        self.deadline = now + timeout_s
+        self.sent = False
+        self.done = False
+        self.error: MeshError | None = None
+        self.reply = b""
+        self.reply_headers = b""
+        self.result = SurveyResult()
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationStatistics:
+    """Counters of one client; cumulative over its sessions."""
+
+    published: int
+    blocks_out: int
+    dropped: int
+    """Messages `publish_nowait` did not take for want of credit."""
+    received: int
+    lost_blocks: int
+    bad_blocks: int
+    sessions: int
+
+
+class Conversation:
+    """The session of one client with whichever broker it is connected to.
+
+    ``prefix`` is the SP backtrace of all its frames (a request id). ``client`` and ``boot`` name it as a
+    publisher.
+    """
+
+    def __init__(
+        self, *, client: int, boot: int, name: str, prefix: bytes, keepalive_s: float, now: float
+    ) -> None:
+        self.client = client
+        self.boot = boot
+        self.name = name
+        self.prefix = prefix
+        self.keepalive_s = keepalive_s
+        self.keepalive = Keepalive(keepalive_s, now)
+        self.broker = ""
+        self.mesh = ""
+        self.settled = False
+        self.attached = False
+        self.last_error = ""
+        self.opened = Waitable()
+        """Woken when a session begins, and when one ends."""
+        self.gate = Waitable()
+        """Woken when there is credit again."""
+        self.credit = SendCredit()
+        # gathered and not sealed; read and written directly by a shell's `publish`
+        self.forming: dict[str, list[bytes]] = {}
+        self.room = TURN
+        self.left = 0
+        self._accepting: dict[str, Batch] = {}
+        self._backlog: deque[Batch] = deque()
+        self._again: deque[tuple[bytes, int]] = deque()
+        self._unacked: dict[int, _Unacked] = {}
+        self._suffixes: dict[str, bytes] = {}
+        self._topics: dict[bytes, str] = {}
+        self._sequence = 0
+        self._feeds: dict[int, Feed] = {}
+        self._number = 0
+        self._questions: dict[int, Question] = {}
+        self._question_id = 0
+        self._control: list[bytes] = []
+        self._frames: list[bytes] = []
+        self._published = 0
+        self._blocks_out = 0
+        self.dropped = 0
+        self._received = 0
+        self._sessions = 0
+
+    # ------------------------------------------------------------------ the connection
+
+    def connected(self, now: float) -> None:
+        """A pipe to a broker is there: say HELLO on it."""
+        self.attached = True
+        self.settled = False
+        self.keepalive = Keepalive(self.keepalive_s, now)
+        self._control.clear()
+        self._frames.clear()
+        self._say(Kind.HELLO, VERSION, self.client, self.boot, self.name, round(self.keepalive_s * 1000))
+
+    def disconnected(self, now: float) -> list[Waitable]:
+        """The pipe is gone. Questions that had been asked end as `Unknown`; the rest waits for the next
+        session."""
+        self.attached = False
+        self.settled = False
+        self.credit = SendCredit()
+        self.left = 0
+        self._control.clear()
+        self._frames.clear()
+        woken: list[Waitable] = [self.opened]
+        for question in list(self._questions.values()):
+            if question.sent:
+                if not question.done:
+                    self._fail(
+                        question, Unknown("the connection to the broker was lost before an answer came")
+                    )
+                    woken.append(question)
+                self._questions.pop(question.id, None)
+        return woken
+
+    def tick(self, now: float, late_s: float = 0.0) -> bool:
+        """Once a keepalive interval: say PING. True when the broker has been silent for three and must be
+        dropped."""
+        if not self.attached or not self.keepalive_s:
+            return False
+        if self.keepalive.lapsed(now, late_s):
+            return True
+        if self.settled:
+            self._say(Kind.PING, 0)
+        return False
+
+    def close(self, reason: str) -> list[Waitable]:
+        """The program is done: BYE is left to be sent, everything that waits is woken with an error."""
+        if self.settled:
+            self._frames.append(self.prefix + encode(Kind.BYE, reason))
+        woken: list[Waitable] = [self.opened, self.gate]
+        for entry in self._unacked.values():
+            if not entry.ticket.done:
+                entry.ticket.done = True
+                entry.ticket.error = Unknown("the client was closed before the broker answered")
+                woken.append(entry.ticket)
+        self._unacked.clear()
+        for batch in (*self._accepting.values(), *self._backlog):
+            if batch.ticket is not None and not batch.ticket.done:
+                batch.ticket.done = True
+                batch.ticket.error = NotAccepted("the client was closed before the message was sent")
+                woken.append(batch.ticket)
+        self._accepting.clear()
+        self._backlog.clear()
+        self.forming = {}
+        for question in self._questions.values():
+            if not question.done:
+                self._fail(question, Disconnected("the client was closed"))
+                woken.append(question)
+        self._questions.clear()
+        for feed in self._feeds.values():
+            feed.closed = True
+            woken.append(feed)
+        return woken
+
+    def take_control(self) -> list[bytes]:
+        """Frames that go ahead of data, with their backtrace."""
+        control, self._control = self._control, []
+        return control
+
+    def take_frames(self) -> list[bytes]:
+        """Frames in order, with their backtrace."""
+        frames, self._frames = self._frames, []
+        return frames
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._control or self._frames)
+
+    def _say(self, kind: int, *fields: object) -> None:
+        self._control.append(self.prefix + encode(kind, *fields))
+
+    # ------------------------------------------------------------------ publishing
+
+    @property
+    def gathered(self) -> bool:
+        """True while messages wait to be sealed or sent."""
+        return bool(self.forming or self._accepting or self._backlog or self._again)
+
+    @property
+    def blocked(self) -> bool:
+        """True while nothing more may be sent."""
+        return not self.credit.open
+
+    def open_topic(self, topic: str) -> list[bytes]:
+        """The list that gathers a topic's messages of level sent. Raises `TopicError`."""
+        if topic not in self._suffixes:
+            self._remember(topic)
+        bodies = self.forming[topic] = []
+        if self.room < TURN_MAX:
+            self.room += TURN_TOPIC
+        return bodies
+
+    def add(self, topic: str, body: bytes, level: int, headers: bytes) -> tuple[Ticket | None, int]:
+        """One message of any level, with headers; (ticket, index in its batch). Raises `TopicError`."""
+        return self.add_many(topic, [body], level, headers)
+
+    def add_many(
+        self, topic: str, bodies: list[bytes], level: int, headers: bytes = b""
+    ) -> tuple[Ticket | None, int]:
+        """Messages of one topic; the index is that of the first. ``headers`` belong to a single message
+        only."""
+        if topic not in self._suffixes:
+            self._remember(topic)
+        self.room -= sum(map(len, bodies))
+        self.left -= len(bodies)
+        if level == blocks.SENT:
+            if headers:
+                self._add_headed(topic, bodies[0], headers)
+            else:
+                gathered = self.forming.get(topic)
+                if gathered is None:
+                    gathered = self.open_topic(topic)
+                gathered += bodies
+            return None, 0
+        batch = self._accepting.get(topic)
+        if batch is None:
+            batch = self._accepting[topic] = Batch(topic, level, [])
+            batch.ticket = Ticket()
+            if self.room < TURN_MAX:
+                self.room += TURN_TOPIC
+        index = len(batch.bodies)
+        batch.bodies += bodies
+        if headers or batch.headers is not None:
+            batch.add_headers(headers)
+            if batch.headers is not None:
+                batch.headers += [b""] * (len(batch.bodies) - len(batch.headers))
+        assert batch.ticket is not None
+        batch.ticket.count = len(batch.bodies)
+        return batch.ticket, index
+
+    def cancel(self, ticket: Ticket, index: int, count: int = 1) -> bool:
+        """Take messages back that are not sealed yet; False when they are under way already."""
+        if ticket.sealed or ticket.done:
+            return False
+        ticket.cancelled = sorted({*ticket.cancelled, *range(index, index + count)})
+        return True
+
+    def _remember(self, topic: str) -> bytes:
+        encoded = check_public_topic(topic)
+        if len(self._suffixes) >= TOPICS_MAX:
+            kept = self._suffixes  # topics that are being gathered must stay
+            self._suffixes = {name: kept[name] for name in self._gathering() if name in kept}
+        suffix = self._suffixes[topic] = blocks.suffix_of(encoded, self.client, self.boot)
+        return suffix
+
+    def _gathering(self) -> list[str]:
+        return [*self.forming, *self._accepting, *(batch.topic for batch in self._backlog)]
+
+    def _add_headed(self, topic: str, body: bytes, headers: bytes) -> None:
+        """Level sent with headers: behind what is gathered, so that a topic's order holds."""
+        self._gather_backlog()
+        last = self._backlog[-1] if self._backlog else None
+        if last is None or last.topic != topic or last.level != blocks.SENT or last.headers is None:
+            last = Batch(topic, blocks.SENT, [])
+            last.headers = []
+            self._backlog.append(last)
+        last.bodies.append(body)
+        assert last.headers is not None
+        last.headers.append(headers)
+
+    def _gather_backlog(self) -> None:
+        """Everything gathered, in a line."""
+        forming, self.forming = self.forming, {}
+        for topic, bodies in forming.items():
+            self._backlog.append(Batch(topic, blocks.SENT, bodies))
+        accepting, self._accepting = self._accepting, {}
+        self._backlog.extend(accepting.values())
+
+    def flush(self) -> None:
+        """Seal and queue what is gathered, as far as credit reaches."""
+        credit = self.credit
+        if not self.settled or credit.messages <= 0 or credit.bytes <= 0:
+            self.left = 0
+            return
+        if self._again:
+            self._send_again()
+        if self._backlog or self._accepting:
+            self._gather_backlog()
+            self._flush_backlog()
+        elif self.forming:
+            self._flush_forming()
+        self.room = TURN
+        if self.forming or self._backlog:
+            self.left = 0
+        else:
+            self.left = credit.messages if credit.bytes > 0 else 0
+
+    def _flush_forming(self) -> None:
+        """The fast way, for level sent without headers: one Struct call, one join a block."""
+        forming, self.forming = self.forming, {}
+        suffixes, prefix, credit = self._suffixes, self.prefix, self.credit
+        add, join = self._frames.append, b"".join
+        sequence = self._sequence + 1
+        blocks_out = published = 0
+        for topic, bodies in forming.items():
+            count = len(bodies)
+            if credit.messages <= 0 or credit.bytes <= 0:
+                self.forming[topic] = bodies
+                continue
+            size = len(bodies[0])
+            suffix = suffixes[topic]
+            if count == 1:
+                total = size
+                equal = size <= blocks.SPLIT
+            else:
+                sizes = list(map(len, bodies))
+                total = size * count
+                equal = sizes.count(size) == count and total <= blocks.SPLIT and count <= blocks.COUNT_MAX
+            if not equal:
+                self._sequence = sequence - 1
+                self._seal_batch(Batch(topic, blocks.SENT, bodies))  # counts by itself
+                sequence = self._sequence + 1
+                continue
+            whole = total + len(suffix) + 20
+            chars = len(suffix) - 16
+            head = _frame(
+                prefix, 0x93, 5, 0xC4, 16, 0, 0, 0, 0, 0, 0xC6, whole, 1, 1, 0, chars, count, size, sequence
+            )  # fmt: skip
+            add(join((head, suffix, *bodies)))
+            sequence += count
+            blocks_out += 1
+            published += count
+            credit.messages -= count
+            credit.bytes -= whole
+        self._published += published
+        self._sequence = sequence - 1
+        self._blocks_out += blocks_out
+
+    def _flush_backlog(self) -> None:
+        while self._backlog and self.credit.open:
+            self._seal_batch(self._backlog.popleft())
+
+    def _seal_batch(self, batch: Batch) -> None:
+        """Any batch: cut, sealed, queued. What credit does not reach goes to the front of the backlog."""
+        ticket = batch.ticket
+        if ticket is not None and not ticket.sealed:
+            if ticket.cancelled:
+                self._leave_out(batch, ticket)
+            ticket.first = self._sequence + 1
+            if not batch.bodies:
+                ticket.done = True
+                return
+        bodies, headers = batch.bodies, batch.headers
+        for start, stop in blocks.cut(bodies, headers):
+            if not self.credit.open:
+                rest = Batch(batch.topic, batch.level, bodies[start:])
+                rest.headers = headers[start:] if headers is not None else None
+                rest.ticket = ticket
+                self._backlog.appendleft(rest)  # first in line, so that the batch's numbers stay one range
+                return
+            self._seal_records(
+                batch, bodies[start:stop], headers[start:stop] if headers is not None else None
+            )
+
+    def _leave_out(self, batch: Batch, ticket: Ticket) -> None:
+        gone = set(ticket.cancelled)
+        batch.bodies = [body for index, body in enumerate(batch.bodies) if index not in gone]
+        if batch.headers is not None:
+            batch.headers = [head for index, head in enumerate(batch.headers) if index not in gone]
+
+    def _seal_records(self, batch: Batch, bodies: list[bytes], headers: list[bytes] | None) -> None:
+        suffix = self._suffixes[batch.topic]
+        first = self._sequence + 1
+        self._sequence += len(bodies)
+        count = len(bodies)
+        topic = suffix[16:]
+        if count == 1 and len(bodies[0]) > blocks.SPLIT:
+            sealed = blocks.seal_pieces(
+                topic,
+                bodies[0],
+                publisher=self.client,
+                boot=self.boot,
+                sequence=first,
+                level=batch.level,
+                headers=headers[0] if headers else b"",
+            )
+        else:
+            if headers is not None and not any(headers):
+                headers = None
+            sealed = [
+                blocks.seal(
+                    topic,
+                    bodies,
+                    publisher=self.client,
+                    boot=self.boot,
+                    sequence=first,
+                    level=batch.level,
+                    headers=headers,
+                )
+            ]
+        if batch.ticket is not None:
+            batch.ticket.pending += 1
+            self._unacked[first] = _Unacked(sealed, count, self._sequence, batch.ticket)
+        self._published += count
+        for block in sealed:
+            self._send_block(block, count, 0)
+
+    def _send_block(self, block: bytes, count: int, flags: int) -> None:
+        """Queue a sealed block, or keep it for when there is credit."""
+        if not self.credit.open or (self._again and not flags & AGAIN):
+            self._again.append((block, count))
+            return
+        self.credit.spend(count, len(block))
+        self._blocks_out += 1
+        self._frames.append(self.prefix + data_head(0, flags, 0, 0, len(block)) + block)
+
+    def _send_again(self) -> None:
+        waiting = self._again
+        while waiting and self.credit.open:
+            block, count = waiting.popleft()
+            self._send_block(block, count, AGAIN)
+
+    def _acknowledged(self, ranges: list[list[int]], absent: list[str]) -> list[Waitable]:
+        woken: list[Waitable] = []
+        for entry in self._pop_unacked(ranges):
+            ticket = entry.ticket
+            ticket.pending -= 1
+            if not ticket.done and ticket.pending == 0 and self._is_sealed_whole(ticket, entry):
+                ticket.done = True
+                ticket.broker = self.broker
+                ticket.absent = tuple(absent)
+                woken.append(ticket)
+        return woken
+
+    def _is_sealed_whole(self, ticket: Ticket, entry: _Unacked) -> bool:
+        """Whether no part of the ticket's batch is still in the backlog."""
+        return all(batch.ticket is not ticket for batch in self._backlog)
+
+    def _pop_unacked(self, ranges: list[list[int]]) -> list[_Unacked]:
+        found: list[_Unacked] = []
+        for first, last in ranges:
+            entry = self._unacked.pop(first, None)
+            while entry is not None:
+                found.append(entry)
+                entry = self._unacked.pop(entry.last + 1, None) if entry.last < last else None
+        return found
+
+    def _refused(self, ranges: list[list[int]], reason: str) -> list[Waitable]:
+        woken: list[Waitable] = []
+        for entry in self._pop_unacked(ranges):
+            entry.ticket.pending -= 1
+            if not entry.ticket.done:
+                entry.ticket.done = True
+                entry.ticket.error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
+                woken.append(entry.ticket)
+        return woken
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def subscribe(self, patterns: Sequence[str], role: int, messages: int, size: int) -> Feed:
+        """A new subscription, announced now or when a session begins. Raises `TopicError`, ValueError."""
+        if not patterns:
+            raise ValueError("subscribe needs at least one pattern, such as 'news.#'")
+        if messages < 1 or size < 1:
+            raise ValueError(f"a window of {messages} messages and {size} bytes must be above zero")
+        checked = [check_pattern(pattern) for pattern in patterns]
+        self._number += 1
+        feed = self._feeds[self._number] = Feed(self._number, checked, role, messages, size)
+        if self.settled:
+            self._announce(feed)
+        return feed
+
+    def unsubscribe(self, feed: Feed) -> None:
+        if self._feeds.pop(feed.number, None) is not None and self.settled:
+            self._say(Kind.UNSUBSCRIBE, feed.number)
+        feed.closed = True
+
+    def _announce(self, feed: Feed) -> None:
+        feed.again()
+        self._say(Kind.SUBSCRIBE, feed.number, feed.patterns, feed.role, feed.messages, feed.size)
+
+    def next_run(self, feed: Feed) -> Run | None:
+        """The next run for the application, which is thereby done with the one before."""
+        done, feed.current = feed.current, None
+        if done is not None and feed.settle(done) and self.settled:
+            self._control.append(self.prefix + credit_frame(feed.number, *feed.window.grant()))
+        if feed.runs:
+            feed.current = feed.runs.popleft()
+        return feed.current
+
+    # ------------------------------------------------------------------ questions
+
+    def ask(
+        self, topic: str, body: bytes, headers: bytes, *, survey: bool, timeout_s: float, now: float
+    ) -> Question:
+        """A request or survey, sent now or when a session begins. Raises `TopicError`, ValueError."""
+        check_topic(topic)
+        if len(body) > BODY_MAX:
+            raise ValueError(f"a body of {len(body)} bytes is above the {BODY_MAX} of requests and surveys")
+        self._question_id += 1
+        question = Question(self._question_id, topic, body, headers, survey, timeout_s, now)
+        self._questions[question.id] = question
+        if self.settled:
+            self._put(question, now)
+        return question
+
+    def _put(self, question: Question, now: float) -> None:
+        question.sent = True
+        kind = Kind.SURVEY if question.survey else Kind.REQUEST
+        left_ms = max(1, int((question.deadline - now) * 1000))
+        self._frames.append(
+            self.prefix + encode(kind, question.id, question.topic, question.body, question.headers, left_ms)
+        )
+
+    def give_up(self, question: Question, now: float) -> None:
+        """Its time is over on this side too; an answer that still comes is dropped."""
+        if question.done:
+            return
+        self._questions.pop(question.id, None)
+        where = f"broker {self.broker} did not answer" if question.sent else "there was no connection"
+        self._fail(
+            question, MeshTimeout(f"no answer on {question.topic!r} in {question.timeout_s:g} s: {where}")
+        )
+
+    def answer(self, token: int, body: bytes, headers: bytes = b"", *, status: int = Status.OK) -> None:
+        """Answer a question that was put to one of this client's subscriptions."""
+        if len(body) > BODY_MAX:
+            raise ValueError(f"an answer of {len(body)} bytes is above the limit of {BODY_MAX}")
+        if self.settled:  # otherwise the asker has been told already that this session is gone
+            self._frames.append(self.prefix + encode(Kind.ANSWER, token, int(status), body, headers))
+
+    def extend(self, token: int, more_s: float) -> None:
+        """Ask for more time to answer."""
+        if self.settled:
+            self._frames.append(self.prefix + encode(Kind.EXTEND, token, max(0, round(more_s * 1000))))
+
+    def _fail(self, question: Question, error: MeshError) -> None:
+        question.done = True
+        question.error = error
+
+    # ------------------------------------------------------------------ receiving
+
+    def received(self, frames: list[bytes], now: float) -> list[Waitable]:
+        """Read frames of the pipe, backtrace and all; returns whom to wake.
+
+        Raises `PeerError` when the broker broke a rule: the connection must be dropped.
+        """
+        self.keepalive.heard_at = now
+        runs: dict[Feed, Run] = {}
+        woken: list[Waitable] = []
+        for frame in frames:
+            if len(frame) > 5 and frame[5] == DATA and frame[4] & 0xF0 == 0x90:
+                self._received_block(frame, runs)
+            elif frame[:4] == self.prefix:
+                fields = decode(frame, 4)
+                if fields[0] == Kind.ASK:
+                    woken += self._asked(fields, len(frame) - 4)
+                else:
+                    woken += self._received_control(fields, now)
+        for feed, run in runs.items():
+            feed.runs.append(run)
+            self._received += len(run.bodies)
+            woken.append(feed)
+        return woken
+
+    def _received_block(self, frame: bytes, runs: dict[Feed, Run]) -> None:
+        if len(frame) < _BODY_AT:
+            raise SessionError(f"a DATA frame of {len(frame)} bytes is shorter than its heads")
+        (
+            mark, _, _, zero, number, sequence, bin32, size,
+            form, kind, level, topic_size, count, record, first, publisher, boot,
+        ) = _received(frame)  # fmt: skip
+        if mark != _MARK or bin32 != 0xC6 or zero or size != len(frame) - 4 - DATA_SIZE:
+            read_data(frame, 4)  # raises with what is wrong
+        feed = self._feeds.get(number)
+        if feed is None:
+            return  # it crossed our UNSUBSCRIBE
+        feed.window.arrive(count, size)
+        if sequence != feed.expected:
+            feed.lost_blocks += sequence - feed.expected
+        feed.expected = sequence + 1
+        run = runs.get(feed)
+        if run is None:
+            run = runs[feed] = Run(feed.epoch)
+        run.messages += count
+        run.size += size
+        at = _BODY_AT + topic_size
+        if level and not kind & blocks.PIECE and not feed.seen.add(publisher, boot, first, count):
+            return
+        if kind != blocks.EQUAL or form != blocks.FORMAT or at + count * record != len(frame):
+            self._received_other(frame, feed, run)
+            return
+        encoded = frame[_BODY_AT:at]
+        topic = self._topics.get(encoded) or self._decode_topic(encoded)
+        if count == 1:
+            run.topics.append(topic)
+            run.bodies.append(frame[at:])
+        else:
+            run.topics += [topic] * count
+            run.bodies += blocks.equal_slices(frame, at, count, record)
+        if run.headers is not None:
+            run.headers += [b""] * count
+
+    def _received_other(self, frame: bytes, feed: Feed, run: Run) -> None:
+        """Blocks of mixed lengths, with headers, or a piece of a large body."""
+        try:
+            opened = blocks.open_block(frame, 4 + DATA_SIZE)
+            topic = self._topics.get(opened.topic) or self._decode_topic(opened.topic)
+        except BlockError:
+            feed.bad_blocks += 1  # another client's fault: it costs neither this session nor its broker
+            return
+        bodies, headers = opened.bodies, opened.headers
+        if opened.whole_size:
+            whole = feed.assembler.add(opened)
+            if whole is None:
+                return
+            if opened.level and not feed.seen.add(opened.publisher, opened.boot, opened.sequence, 1):
+                return
+            bodies, headers = [whole[0]], [whole[1]]
+        if run.headers is None and headers is not None:
+            run.headers = [b""] * len(run.bodies)
+        run.topics += [topic] * len(bodies)
+        run.bodies += bodies
+        if run.headers is not None:
+            run.headers += headers if headers is not None else [b""] * len(bodies)
+
+    def _decode_topic(self, encoded: bytes) -> str:
+        try:
+            topic = encoded.decode("ascii")
+        except UnicodeDecodeError as error:
+            raise BlockError(f"topic {encoded!r} is not ASCII") from error
+        if len(self._topics) >= TOPICS_MAX:
+            self._topics.clear()
+        self._topics[encoded] = topic
+        return topic
+
+    def _received_control(self, frame: list[Any], now: float) -> list[Waitable]:
+        match frame:
+            case [Kind.CREDIT, 0, messages, size]:
+                self.credit.grant(messages, size)
+                return self._credit_came()
+            case [Kind.ACK, _, ranges, absent]:
+                return self._acknowledged(ranges, absent)
+            case [Kind.REFUSED, ranges, reason]:
+                return self._refused(ranges, reason)
+            case [Kind.WELCOME, version, _, broker, mesh, _, messages, size]:
+                return self._welcomed(version, broker, mesh, messages, size, now)
+            case [Kind.SUBSCRIBED, number, unreached]:
+                feed = self._feeds.get(number)
+                if feed is None:
+                    return []
+                feed.ready = True
+                feed.unreached = tuple(unreached)
+                return [feed]
+            case [Kind.REPLY, id, status, body, headers, broker, responder]:
+                return self._replied(id, status, body, headers, broker, responder)
+            case [Kind.SURVEYED, id, asked, missing]:
+                return self._surveyed(id, asked, missing)
+            case [Kind.LONGER, id, more_ms]:
+                if id in self._questions:
+                    self._questions[id].deadline += more_ms / 1000
+            case [Kind.PING, stamp]:
+                self._say(Kind.PONG, stamp)
+            case [Kind.ERROR, code, sentence]:
+                self.last_error = f"{code}: {sentence}"
+                raise SessionError(f"the broker ended the session ({code}): {sentence}")
+            case [Kind.BYE, reason]:
+                self.last_error = f"broker {self.broker} left: {reason}"
+                self.settled = False
+                return [self.opened]
+            case [Kind.PONG, _]:
+                pass
+            case [kind, *_]:
+                raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
+        return []
+
+    def _welcomed(
+        self, version: int, broker: str, mesh: str, messages: int, size: int, now: float
+    ) -> list[Waitable]:
+        if version != VERSION:
+            raise SessionError(f"broker {broker} speaks session version {version}, this client {VERSION}")
+        self.broker, self.mesh = broker, mesh
+        self.settled = True
+        self.last_error = ""
+        self._sessions += 1
+        self.credit = SendCredit(messages, size)
+        for feed in self._feeds.values():
+            self._announce(feed)
+        self._again = deque(
+            (block, entry.count)
+            for entry in self._unacked.values()
+            if not entry.ticket.done
+            for block in entry.blocks
+        )
+        for question in self._questions.values():
+            if not question.sent:
+                self._put(question, now)
+        return [self.opened, *self._credit_came()]
+
+    def _credit_came(self) -> list[Waitable]:
+        if self.left > 0 or not self.credit.open:
+            return []  # nobody waits, or nobody is helped; `left` is renewed by the next flush
+        self.flush()
+        return [self.gate] if self.left > 0 else []
+
+    def _asked(self, ask: list[Any], size: int) -> list[Waitable]:
+        _, number, token, _, topic, body, headers, _ = ask
+        feed = self._feeds.get(number)
+        if feed is None:
+            self.answer(token, b"not subscribed any more", status=Status.DROPPED)
+            return []
+        run = Run(feed.epoch)
+        run.topics, run.bodies, run.headers, run.tokens = [topic], [body], [headers], [token]
+        feed.window.arrive(1, size)
+        run.messages, run.size = 1, size
+        feed.runs.append(run)
+        return [feed]
+
+    def _replied(
+        self, id: int, status: int, body: bytes, headers: bytes, broker: str, responder: str
+    ) -> list[Waitable]:
+        question = self._questions.get(id)
+        if question is None:
+            return []
+        if question.survey:
+            self._survey_reply(question, status, body, headers, broker, responder)
+            return []
+        del self._questions[id]
+        if question.done:
+            return []
+        match status:
+            case Status.OK:
+                question.done = True
+                question.reply, question.reply_headers = body, headers
+            case Status.NO_RESPONDERS:
+                self._fail(question, NoResponders(f"nobody who answers subscribes to {question.topic!r}"))
+            case Status.DROPPED:
+                reason = body.decode("utf-8", "replace")
+                self._fail(question, NotAccepted(f"{responder} at {broker} refused to answer: {reason}"))
+            case Status.GONE:
+                who = responder or broker
+                self._fail(question, Unknown(f"{who} was asked and disappeared before it answered"))
+            case _:
+                self._fail(
+                    question,
+                    MeshTimeout(f"no answer on {question.topic!r} in {question.timeout_s:g} s"),
+                )
+        return [question]
+
+    def _survey_reply(
+        self, question: Question, status: int, body: bytes, headers: bytes, broker: str, responder: str
+    ) -> None:
+        if status == Status.OK:
+            try:
+                unpacked = blocks.unpack_headers(headers)
+            except BlockError:
+                unpacked = None
+            answer = Answer(broker, responder, body, unpacked)
+            (question.result.late if question.done else question.result.answers).append(answer)
+        elif not question.done:
+            question.result.refused.append(f"{responder}: {body.decode('utf-8', 'replace')}")
+
+    def _surveyed(self, id: int, asked: int, missing: list[str]) -> list[Waitable]:
+        question = self._questions.get(id)
+        if question is None or question.done:
+            return []
+        question.done = True
+        question.result.asked = asked
+        question.result.missing = missing
+        if not missing:
+            del self._questions[id]
+        return [question]
+
+    def forget_late(self, now: float) -> None:
+        """Surveys whose late answers are no longer waited for."""
+        for question in list(self._questions.values()):
+            if question.done and now > question.deadline + question.timeout_s:
+                del self._questions[question.id]
+
+    def statistics(self) -> ConversationStatistics:
+        return ConversationStatistics(
+            published=self._published,
+            blocks_out=self._blocks_out,
+            dropped=self.dropped,
+            received=self._received,
+            lost_blocks=sum(feed.lost_blocks for feed in self._feeds.values()),
+            bad_blocks=sum(feed.bad_blocks for feed in self._feeds.values()),
+            sessions=self._sessions,
+        )
