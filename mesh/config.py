@@ -23,11 +23,11 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-from mesh.errors import ConfigError
+from mesh.errors import ConfigError, TopicError
+from mesh.topics import check_pattern
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 URL: Final = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/\s:\[\]]*):(\d{1,5})|ipc://\S+|inproc://\S+)")
-PATTERN: Final = re.compile(r"\$?[A-Za-z0-9_*-]+(\.[A-Za-z0-9_*-]+)*(\.#)?|#")
 
 
 class FlagError(ConfigError):
@@ -62,8 +62,12 @@ def _urls(values: Any) -> str | None:
 
 
 def _patterns(values: Any) -> str | None:
-    bad = [value for value in values if not PATTERN.fullmatch(value)]
-    return f"has {bad[0]!r}, which is no topic pattern such as news.# or *.uk" if bad else None
+    for value in values:
+        try:
+            check_pattern(value)
+        except TopicError as error:
+            return f"has a bad pattern: {error}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ LAYERS = (
         ("mesh.errors", "protocols.wire.backtrace", *(f"mesh.{name}" for name in PURE_MESH)),
         pure=True,
     ),
-    Layer(("mesh.config",), ("mesh.errors",)),
+    Layer(("mesh.config",), ("mesh.errors", "mesh.topics")),
     Layer(
         tuple(f"mesh.{name}" for name in SHELL_MESH),
         ("protocols", "mesh.errors", "mesh.config", *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH)),

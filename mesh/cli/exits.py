@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
+from mesh.cli.lines import LineTooLong
 from mesh.config import FlagError
 from mesh.errors import (
     ConfigError,
@@ -64,6 +65,8 @@ CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (TimeoutError, ExitCode.TIMEOUT),
     (SPError, ExitCode.FAILED),
     (ConnectionError, ExitCode.UNAVAILABLE),
+    (LineTooLong, ExitCode.BAD_DATA),
+    (UnicodeError, ExitCode.BAD_DATA),
     (FileNotFoundError, ExitCode.NO_INPUT),
     (OSError, ExitCode.FAILED),
 )

@@ -90,7 +90,7 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.Mon
         ("[broker]\nname = 'a b'\n", "f:2: broker.name must be 1 to 64 of the characters"),
         ("[broker]\njoin = ['tcp:/a']\n", "f:2: broker.join has 'tcp:/a', which is no address"),
         ("[broker]\njoin = ['tcp://a:70000']\n", "which is no address"),
-        ("[broker]\nexport = ['a..b']\n", "which is no topic pattern"),
+        ("[broker]\nexport = ['a..b']\n", "f:2: broker.export has a bad pattern: "),
         ("[broker]\nname = \n", "f: invalid value (at line 2, column 8)"),
     ],
 )

@@ -1,0 +1,74 @@
+"""Lines of standard input, in batches, without a thread.
+
+A thread that waits in ``read`` would keep Ctrl-C from ending the program until the next line comes. Pipes and
+terminals are watched by the event loop; regular files, which it cannot watch, never make a reader wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import Final, Self
+
+CHUNK: Final = 65536
+LINE_MAX: Final = 1 << 20
+"""A line longer than this is not a message but a mistake."""
+
+
+class LineTooLong(ValueError):
+    """A line is longer than any message may be."""
+
+
+class LineReader:
+    """Iterates over batches: the lines of one read each, without their line feeds, in order.
+
+    The last line counts without a line feed, too. Cancelling loses nothing that was not yet handed out.
+
+    Raises:
+        LineTooLong: a line has more than `LINE_MAX` bytes.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest = b""
+        self._ended = False
+        self._watched = not stat.S_ISREG(os.fstat(descriptor).st_mode) and not _is_null(descriptor)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[bytes]:
+        while not self._ended:
+            chunk = await self._read()
+            *lines, rest = (self._rest + chunk).split(b"\n")
+            self._ended = not chunk
+            self._rest = rest
+            if self._ended and rest:
+                lines.append(rest)
+            if any(len(line) > LINE_MAX for line in (*lines, rest)):
+                raise LineTooLong(f"a line has more than {LINE_MAX} bytes; publish it with --file")
+            if lines:
+                return lines
+        raise StopAsyncIteration
+
+    async def _read(self) -> bytes:
+        if self._watched:
+            await self._readable()
+        return os.read(self._descriptor, CHUNK)
+
+    async def _readable(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(self._descriptor, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(self._descriptor)
+
+
+def _is_null(descriptor: int) -> bool:
+    """`/dev/null` is a character device that the loop refuses to watch."""
+    return os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev and stat.S_ISCHR(
+        os.fstat(descriptor).st_mode
+    )

@@ -1,0 +1,351 @@
+"""``mesh pub | sub | request | survey``: messages from a shell, through any running broker.
+
+Standard output carries bodies, answers and receipts, one a line; who was silent and what went wrong goes to
+standard error. Streams are finite when asked to be: ``--count``, ``--timeout``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json as jsonlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from mesh import Client
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.lines import LineReader
+from mesh.cli.settings import client_settings
+from mesh.config import ClientConfig
+from mesh.conversation import Answer, SurveyResult
+from mesh.session import Receipt
+
+Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+Header = Annotated[list[str] | None, Parameter(name=["--header", "-H"])]
+
+
+def pub(
+    topic: str,
+    body: Body = None,
+    /,
+    *,
+    file: str | None = None,
+    header: Header = None,
+    level: str = "accepted",
+    json: bool = False,
+    url: str | None = None,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Publish a message and print its receipt.
+
+    Parameters
+    ----------
+    topic
+        Where it goes, such as news.uk.
+    body
+        The message; without one it is empty. A single - publishes each line of standard input.
+    file
+        Publish the content of this file as one message (- is standard input).
+    header
+        KEY=VALUE to go with the message; may be repeated.
+    level
+        What a success is worth: sent or accepted.
+    json
+        Print receipts as JSON.
+    url
+        The broker to talk to.
+    timeout
+        Seconds to wait for the broker.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    settings = client_settings(url, timeout, config)
+    headers = _headers(header or [])
+    if file is not None and body is not None:
+        raise CommandFailed(ExitCode.USAGE, "give a body or --file, not both")
+    if body == "-":
+        return asyncio.run(_publish_lines(settings, topic, level, headers, json))
+    payload = _file(file) if file is not None else (body or "").encode("utf-8", "surrogateescape")
+    return asyncio.run(_publish(settings, topic, payload, level, headers, json))
+
+
+def sub(
+    *patterns: str,
+    count: int | None = None,
+    timeout: float | None = None,
+    raw: bool = False,
+    json: bool = False,
+    url: str | None = None,
+    config: str | None = None,
+) -> int:
+    """Subscribe, and print each message as topic, space, body.
+
+    Parameters
+    ----------
+    patterns
+        What to subscribe to: news.uk, news.* (one token), news.# (any number of them).
+    count
+        End after this many messages.
+    timeout
+        End after this many seconds; exit code 75 if --count was not reached by then.
+    raw
+        Print bodies only, byte for byte, each followed by a line feed.
+    json
+        Print one JSON object a line: topic, body (or body_base64) and headers.
+    url
+        The broker to talk to.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    if not patterns:
+        raise CommandFailed(
+            ExitCode.USAGE, "say what to subscribe to: a pattern such as news.#, or # for all"
+        )
+    settings = client_settings(url, None, config)
+    show = _shown_as_json if json else _shown_raw if raw else _shown_as_text
+    return asyncio.run(_subscribe(settings, patterns, count, timeout, show))
+
+
+def request(
+    topic: str,
+    body: Body = None,
+    /,
+    *,
+    header: Header = None,
+    timeout: float | None = None,
+    json: bool = False,
+    url: str | None = None,
+    config: str | None = None,
+) -> int:
+    """Ask one of those who answer on a topic, the nearest first, and print its answer.
+
+    Parameters
+    ----------
+    topic
+        What to ask about.
+    body
+        The question.
+    header
+        KEY=VALUE to go with it; may be repeated.
+    timeout
+        Seconds to wait for the answer; exit code 75 when they are over, 69 at once if nobody answers there.
+    json
+        Print the answer as JSON.
+    url
+        The broker to talk to.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    settings = client_settings(url, timeout, config)
+    question = (body or "").encode("utf-8", "surrogateescape")
+    return asyncio.run(_request(settings, topic, question, _headers(header or []), json))
+
+
+def survey(
+    topic: str,
+    body: Body = None,
+    /,
+    *,
+    header: Header = None,
+    deadline: float = 1.0,
+    json: bool = False,
+    url: str | None = None,
+    config: str | None = None,
+) -> int:
+    """Ask all of those who answer on a topic; print the answers and name the missing.
+
+    Parameters
+    ----------
+    topic
+        What to ask about.
+    body
+        The question.
+    header
+        KEY=VALUE to go with it; may be repeated.
+    deadline
+        Seconds within which answers count; exit code 75 if somebody who was asked stayed silent.
+    json
+        Print one JSON document: answers, missing, late.
+    url
+        The broker to talk to.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    settings = client_settings(url, None, config)
+    question = (body or "").encode("utf-8", "surrogateescape")
+    return asyncio.run(_survey(settings, topic, question, _headers(header or []), deadline, json))
+
+
+async def _publish(
+    settings: ClientConfig, topic: str, payload: bytes, level: str, headers: dict[str, str], json: bool
+) -> int:
+    async with Client(settings.url) as client:
+        receipt = await client.publish(
+            topic, payload, level=level, headers=headers or None, timeout=settings.timeout_s
+        )
+    print(receipt_line(topic, receipt, json))
+    return ExitCode.OK
+
+
+async def _publish_lines(
+    settings: ClientConfig, topic: str, level: str, headers: dict[str, str], json: bool
+) -> int:
+    """What is there to read goes out as one batch with one receipt; a slow source makes small batches."""
+    async with Client(settings.url) as client:
+        async for lines in LineReader(sys.stdin.fileno()):
+            receipt = await client.publish_many(
+                [(topic, line) for line in lines],
+                level=level,
+                headers=headers or None,
+                timeout=settings.timeout_s,
+            )
+            print(receipt_line(topic, receipt, json), flush=True)
+    return ExitCode.OK
+
+
+async def _subscribe(
+    settings: ClientConfig,
+    patterns: tuple[str, ...],
+    count: int | None,
+    timeout_s: float | None,
+    show: Callable[[Any], bytes],
+) -> int:
+    left = count
+    try:
+        async with asyncio.timeout(timeout_s), Client(settings.url) as client:
+            async with client.subscribe(*patterns) as subscription:
+                _say_subscribed(patterns, subscription.unreached)
+                async for delivery in subscription:
+                    sys.stdout.buffer.write(show(delivery))
+                    sys.stdout.buffer.flush()
+                    if left is not None and (left := left - 1) <= 0:
+                        break
+    except TimeoutError:
+        if timeout_s is None:
+            raise
+        if left is not None:
+            raise CommandFailed(
+                ExitCode.TIMEOUT, f"{(count or 0) - left} of {count} messages came within {timeout_s:g} s"
+            ) from None
+    return ExitCode.OK
+
+
+def _say_subscribed(patterns: tuple[str, ...], unreached: Sequence[str]) -> None:
+    print(f"mesh sub: subscribed to {' '.join(patterns)}", file=sys.stderr, flush=True)
+    if unreached:
+        print(f"mesh sub: not known yet at {', '.join(unreached)}", file=sys.stderr, flush=True)
+
+
+async def _request(
+    settings: ClientConfig, topic: str, question: bytes, headers: dict[str, str], json: bool
+) -> int:
+    async with Client(settings.url) as client:
+        answer = await client.request(topic, question, headers=headers or None, timeout=settings.timeout_s)
+    line = jsonlib.dumps(described(answer.body, answer.headers)).encode() if json else answer.body
+    sys.stdout.buffer.write(line + b"\n")
+    return ExitCode.OK
+
+
+async def _survey(
+    settings: ClientConfig,
+    topic: str,
+    question: bytes,
+    headers: dict[str, str],
+    deadline_s: float,
+    json: bool,
+) -> int:
+    async with Client(settings.url) as client:
+        result = await client.survey(topic, question, headers=headers or None, deadline=deadline_s)
+    if json:
+        print(jsonlib.dumps(survey_document(result)))
+    else:
+        for answer in result.answers:
+            sys.stdout.buffer.write(f"{answer.broker}/{answer.responder} ".encode() + answer.body + b"\n")
+    sys.stdout.buffer.flush()
+    for refusal in result.refused:
+        print(f"mesh survey: refused by {refusal}", file=sys.stderr)
+    if result.missing:
+        names = ", ".join(result.missing)
+        raise CommandFailed(ExitCode.TIMEOUT, f"no answer within {deadline_s:g} s from {names}")
+    if not result.answers and not result.refused:
+        raise CommandFailed(ExitCode.UNAVAILABLE, f"nobody answers on {topic}")
+    return ExitCode.OK
+
+
+def receipt_line(topic: str, receipt: Receipt, json: bool) -> str:
+    """A receipt in the words a stock client gets, or as JSON."""
+    if json:
+        return jsonlib.dumps({"topic": topic, **asdict(receipt)})
+    words = [receipt.level, f"topic={topic}", f"broker={receipt.broker or '-'}"]
+    if receipt.seq:
+        words.append(f"seq={receipt.seq}")
+    if receipt.count != 1:
+        words.append(f"count={receipt.count}")
+    if receipt.absent:
+        words.append(f"absent={','.join(receipt.absent)}")
+    return " ".join(words)
+
+
+def described(body: bytes, headers: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A message for JSON: text as text, anything else in base64."""
+    out: dict[str, Any] = {}
+    try:
+        out["body"] = body.decode()
+    except UnicodeDecodeError:
+        out["body_base64"] = base64.b64encode(body).decode()
+    if headers:
+        out["headers"] = {
+            key: base64.b64encode(value).decode() if isinstance(value, bytes) else value
+            for key, value in headers.items()
+        }
+    return out
+
+
+def survey_document(result: SurveyResult) -> dict[str, Any]:
+    def answers(given: Sequence[Answer]) -> list[dict[str, Any]]:
+        return [
+            {"broker": one.broker, "responder": one.responder, **described(one.body, one.headers)}
+            for one in given
+        ]
+
+    return {
+        "schema": 1,
+        "asked": result.asked,
+        "answers": answers(result.answers),
+        "missing": result.missing,
+        "late": answers(result.late),
+        "refused": result.refused,
+    }
+
+
+def _shown_as_text(delivery: Any) -> bytes:
+    return f"{delivery.topic} ".encode() + bytes(delivery.body) + b"\n"
+
+
+def _shown_raw(delivery: Any) -> bytes:
+    return bytes(delivery.body) + b"\n"
+
+
+def _shown_as_json(delivery: Any) -> bytes:
+    document = {"topic": delivery.topic, **described(bytes(delivery.body), delivery.headers)}
+    return jsonlib.dumps(document).encode() + b"\n"
+
+
+def _headers(given: list[str]) -> dict[str, str]:
+    headers = {}
+    for item in given:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise CommandFailed(ExitCode.USAGE, f"--header {item!r} is not KEY=VALUE")
+        headers[key] = value
+    return headers
+
+
+def _file(path: str) -> bytes:
+    return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()

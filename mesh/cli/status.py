@@ -1,0 +1,116 @@
+"""``mesh status`` and ``mesh top``: how a mesh fares, from any of its brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import sys
+
+from rich.console import Console
+
+from mesh import Client
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.settings import client_settings
+from mesh.config import ClientConfig, load
+from mesh.console import app
+from mesh.console.probe import Look, look
+from mesh.console.signs import signs_for
+from mesh.console.view import Screen, status_report
+
+PLAIN_WIDTH = 120
+"""Columns where standard output is no terminal, and so has no width."""
+
+
+def status(
+    *,
+    all: bool = False,
+    json: bool = False,
+    url: str | None = None,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Show a broker and the mesh as it sees it.
+
+    Parameters
+    ----------
+    all
+        Ask every broker, not only the one connected to; exit code 75 if one was silent.
+    json
+        Print the whole status as JSON (a list of them with --all).
+    url
+        The broker to ask.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    settings = client_settings(url, timeout, config)
+    seen = asyncio.run(_look(settings, all))
+    if json:
+        print(jsonlib.dumps(list(seen.statuses) if all else seen.statuses[0], indent=2))
+    else:
+        console = _console()
+        signs = signs_for(console.encoding)
+        console.print(status_report(seen.picture(), seen.statuses[0], console.width, signs))
+    if seen.silent:
+        raise CommandFailed(ExitCode.TIMEOUT, f"no answer from {', '.join(seen.silent)}")
+    return ExitCode.OK
+
+
+def top(
+    *,
+    interval: float | None = None,
+    once: bool = False,
+    plain: bool = False,
+    count: int | None = None,
+    url: str | None = None,
+    config: str | None = None,
+) -> int:
+    """Watch the mesh live; q quits.
+
+    Parameters
+    ----------
+    interval
+        Seconds between two looks.
+    once
+        Print the picture once and end.
+    plain
+        Print a line a look and a line an event even on a terminal, as is done where there is none.
+    count
+        With plain lines: end after this many looks.
+    url
+        The broker to ask.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    loaded = load({"client.url": url, "console.interval_s": interval}, path=config).config
+    console = _console()
+    if once:
+        seen = asyncio.run(_look(loaded.client, True))
+        console.height = max(24, console.height) if console.is_terminal else 40
+        console.print(Screen(seen.picture(), signs=signs_for(console.encoding)), height=console.height)
+        return ExitCode.OK
+    live = console.is_terminal and not plain and count is None
+    asyncio.run(_watch(loaded.client, console, loaded.console.interval_s, live, count))
+    return ExitCode.OK
+
+
+async def _look(settings: ClientConfig, everyone: bool) -> Look:
+    async with Client(settings.url) as client:
+        return await look(
+            client, min(settings.timeout_s, 1.0) if everyone else settings.timeout_s, everyone=everyone
+        )
+
+
+async def _watch(
+    settings: ClientConfig, console: Console, interval_s: float, live: bool, count: int | None
+) -> None:
+    async with Client(settings.url) as client:
+        if live:
+            await app.watch(client, console, interval_s)
+        else:
+            await app.log(client, console, interval_s, count)
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)

@@ -1,0 +1,147 @@
+"""``mesh top``: looks at the mesh again and again, and redraws when something changed.
+
+On a terminal it takes the whole screen, ends on ``q`` or Ctrl-C and leaves one line behind, since the screen
+it drew vanishes. Elsewhere it prints a line for each look and one for each event, which is what a log wants.
+A broker that goes away is not the end: the last picture stays, with a note, while the client reconnects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mesh import Client
+from mesh.console.picture import News, Picture
+from mesh.console.probe import Look, look
+from mesh.console.signs import signs_for
+from mesh.console.view import Screen, plain_line, plain_news
+from mesh.errors import MeshError
+
+REDRAW_MIN_S = 0.25
+"""Never redraw more often: a screen that flickers is not read."""
+
+
+async def watch(client: Client, console: Console, interval_s: float) -> None:
+    """Show the mesh until ``q`` or the end of the task; needs a terminal."""
+    screen = _Terminal(console)
+    with screen.shown(), _keys() as quit_asked:
+        while not quit_asked.is_set():
+            await screen.look(client, interval_s)
+            await _pause(quit_asked, interval_s)
+    if screen.latest is not None:
+        console.print(Text(plain_line(screen.latest, _clock())), soft_wrap=True)
+
+
+async def _pause(event: asyncio.Event, interval_s: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(max(interval_s, REDRAW_MIN_S)):
+            await event.wait()
+
+
+class _Terminal:
+    """The screen and what is on it."""
+
+    def __init__(self, console: Console) -> None:
+        self.latest: Picture | None = None
+        self._console = console
+        self._signs = signs_for(console.encoding)
+        self._live = Live(console=console, screen=True, auto_refresh=False, transient=True)
+        self._look: Look | None = None
+        self._since = time.monotonic()
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        with self._live:
+            self._live.update(Text("asking the mesh ..."), refresh=True)
+            yield
+
+    async def look(self, client: Client, interval_s: float) -> None:
+        """One look, drawn; a look that fails leaves the last picture with a note."""
+        try:
+            seen = await look(client, max(interval_s, 0.5))
+        except (MeshError, TimeoutError) as error:
+            self._draw(f"{error or 'no answer'} (for {time.monotonic() - self._since:.0f} s; still trying)")
+            return
+        self.latest = seen.picture(self._look)
+        self._look = seen
+        self._since = time.monotonic()
+        self._draw("")
+
+    def _draw(self, note: str) -> None:
+        if self.latest is None:
+            self._live.update(Text(f"no picture yet: {note}", "bold yellow"), refresh=True)
+        else:
+            self._live.update(Screen(self.latest, _clock(), note, self._signs), refresh=True)
+
+
+@contextmanager
+def _keys() -> Iterator[asyncio.Event]:
+    """An event that is set when ``q`` is typed; the terminal's own settings come back at the end."""
+    asked = asyncio.Event()
+    if not sys.stdin.isatty():
+        yield asked
+        return
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
+    settings = termios.tcgetattr(descriptor)
+
+    def typed() -> None:
+        keys = os.read(descriptor, 64).lower()
+        if not keys or b"q" in keys or b"\x04" in keys:
+            asked.set()
+
+    try:
+        tty.setcbreak(descriptor)
+        loop.add_reader(descriptor, typed)
+        yield asked
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, settings)
+
+
+async def log(client: Client, console: Console, interval_s: float, count: int | None = None) -> None:
+    """Plain lines: the mesh at each look, and each event once; ``count`` looks, or until the task ends."""
+    lines = _Lines()
+    before: Look | None = None
+    while count is None or count > 0:
+        started = time.monotonic()
+        try:
+            seen = await look(client, max(interval_s, 0.5))
+        except (MeshError, TimeoutError) as error:
+            console.print(f"{_clock()} {error or 'no answer'}", soft_wrap=True, highlight=False, markup=False)
+        else:
+            picture = seen.picture(before)
+            before = seen
+            for line in [*lines.news(picture), plain_line(picture, _clock())]:
+                console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.file.flush()
+        count = count - 1 if count is not None else None
+        if count != 0:
+            await asyncio.sleep(max(0.0, interval_s - (time.monotonic() - started)))
+
+
+class _Lines:
+    """Which events were printed already; an event that more brokers confirm later is not news."""
+
+    def __init__(self) -> None:
+        self._latest = ""
+        self._said: dict[tuple[str, str], None] = {}
+
+    def news(self, picture: Picture) -> list[str]:
+        fresh: list[News] = [item for item in picture.news if (item.ts, item.text) not in self._said]
+        self._said = {(item.ts, item.text): None for item in picture.news}
+        return [plain_news(item) for item in fresh]
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")

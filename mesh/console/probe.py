@@ -1,0 +1,63 @@
+"""Asking a mesh how it is: one status from the broker we are connected to, the others by survey."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mesh import Client
+from mesh.console.picture import Picture, compose
+from mesh.errors import MeshError
+
+STATUS_TOPIC = "$sys.status"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look brought: home's status first, and the names of those who did not answer."""
+
+    statuses: tuple[dict[str, Any], ...]
+    silent: tuple[str, ...] = ()
+    unreadable: int = field(default=0)
+
+    def picture(self, before: Look | None = None) -> Picture:
+        return compose(self.statuses, before.statuses if before is not None else (), self.silent)
+
+
+async def look(client: Client, deadline_s: float, *, everyone: bool = True) -> Look:
+    """Ask home, then all. A survey that fails leaves home's view, which is a picture, too.
+
+    Raises:
+        MeshError: home itself did not answer, or what it said is no status.
+    """
+    home = await client.status(timeout=deadline_s)
+    if not everyone:
+        return Look((home,))
+    try:
+        result = await client.survey(STATUS_TOPIC, b"", deadline=deadline_s)
+    except (MeshError, TimeoutError):
+        return Look((home,), tuple(_others(home)))
+    statuses, unreadable = _decoded([answer.body for answer in result.answers])
+    others = [status for status in statuses if status.get("id") != home.get("id")]
+    return Look((home, *others), tuple(result.missing), unreadable)
+
+
+def _decoded(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
+    """The statuses among the answers; what is not one is counted, since anybody may answer a survey."""
+    statuses = []
+    for body in bodies:
+        try:
+            status = json.loads(body)
+        except ValueError:
+            continue
+        if isinstance(status, dict) and "id" in status:
+            statuses.append(status)
+    return statuses, len(bodies) - len(statuses)
+
+
+def _others(home: dict[str, Any]) -> list[str]:
+    members = home.get("members")
+    live = [member for member in members if not member.get("self")] if isinstance(members, list) else []
+    return [str(member.get("name")) for member in live if member.get("state") in ("alive", "suspect")]

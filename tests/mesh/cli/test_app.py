@@ -1,0 +1,189 @@
+"""Every way a command may end without a broker: one sentence, the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh.cli import app as application
+from mesh.cli import broker, messages, status
+from mesh.cli.exits import ExitCode, explain
+from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
+from protocols.errors import AddressError, ConnectionRefused
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("MANGROVE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """The exit code and the sentence of a command that fails."""
+    code = application.main(arguments)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, f"one sentence, not: {said.err}"
+    assert said.err.startswith("mesh")
+    return code, said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["stats"], 64, "there is no such command; did you mean 'status'?"),
+        (["zzz"], 64, "there are broker, pub, sub"),
+        (["pub"], 64, "TOPIC"),
+        (["pub", "news.uk", "x", "--lvel", "sent"], 64, "--lvel"),
+        (["pub", "news.uk", "x", "--timeout", "soon"], 64, "soon"),
+        (["pub", "news.uk", "x", "--timeout", "-1"], 64, "must be above zero"),
+        (["pub", "news.uk", "x", "--url", "tpc://x"], 64, "--url"),
+        (["pub", "news.uk", "x", "-H", "nokey"], 64, "not KEY=VALUE"),
+        (["pub", "news.uk", "x", "--file", "y"], 64, "not both"),
+        (["pub", "news.uk", "--file", "nowhere"], 66, "nowhere: No such file"),
+        (["sub"], 64, "say what to subscribe to"),
+        (["config", "check", "nowhere.toml"], 78, "no such configuration file"),
+        (["config", "shw"], 64, "shw"),
+        (["broker", "--config", "nowhere.toml"], 78, "no such configuration file"),
+        (["broker", "--listen", "nowhere"], 64, "--listen"),
+        (["broker", "--name", "a b"], 64, "--name"),
+        (["broker", "--mesh-key-file", "nowhere"], 78, "the mesh key cannot be read"),
+    ],
+)
+def test_misuse_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, sentence: str
+) -> None:
+    ended, said = failed(capsys, *arguments)
+    assert sentence in said
+    assert ended == code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 78),
+        (TopicError("x"), 64),
+        (AddressError("x"), 64),
+        (MeshTimeout("x"), 75),
+        (TimeoutError(), 75),
+        (Disconnected("x"), 69),
+        (NoResponders("x"), 69),
+        (ConnectionRefused("x"), 69),
+        (Locked("/state", 7), 69),
+        (FileNotFoundError(2, "No such file or directory", "logs"), 66),
+        (PermissionError(13, "Permission denied", "/var/log"), 1),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 65),
+        (ExceptionGroup("tasks", [ExceptionGroup("inner", [Disconnected("x")])]), 69),
+        (KeyError("x"), 70),
+    ],
+)
+def test_each_kind_of_failure_has_its_code(error: Exception, code: int) -> None:
+    ended, sentence = explain(error)
+    assert ended == code
+    assert sentence
+    assert "\n" not in sentence
+
+
+def test_a_fault_of_ours_is_a_sentence_unless_one_asks_for_the_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*patterns: str) -> int:
+        raise KeyError("oops")
+
+    monkeypatch.setattr("mesh.cli.messages.sub", broken)
+    ended, said = failed(capsys, "sub", "a")
+    assert ended == ExitCode.BUG
+    assert "KeyError" in said
+    monkeypatch.setenv("MANGROVE_DEBUG", "1")
+    with pytest.raises(KeyError):
+        application.main(["sub", "a"])
+
+
+def test_config_show_says_where_each_value_came_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mangrove.toml").write_text('[broker]\nname = "alpha"\n')
+    monkeypatch.setenv("MANGROVE_URL", "tcp://127.0.0.1:1")
+    monkeypatch.setenv("MANGROVE_LISEN", "x")
+    assert application.main(["config", "show", "--origin"]) == 0
+    said = capsys.readouterr()
+    assert 'name = "alpha"' in said.out
+    assert "# mangrove.toml:2" in said.out
+    assert "# environment MANGROVE_URL" in said.out
+    assert "MANGROVE_LISEN is set but is not a variable of mesh" in said.err
+
+
+def test_config_init_never_overwrites(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert application.main(["config", "init", "new.toml"]) == 0
+    assert application.main(["config", "check", "new.toml"]) == 0
+    capsys.readouterr()
+    ended, said = failed(capsys, "config", "init", "new.toml")
+    assert ended == 1
+    assert "left as it is" in said
+    assert application.main(["config", "init"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "new.toml").read_text()
+
+
+def test_an_unset_secret_is_not_shown_and_a_key_is_no_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert application.main(["config", "show"]) == 0
+    assert "mesh_key =" not in capsys.readouterr().out
+    assert failed(capsys, "broker", "--mesh-key", "secret")[0] == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("broker", broker.broker),
+        ("pub", messages.pub),
+        ("sub", messages.sub),
+        ("request", messages.request),
+        ("survey", messages.survey),
+        ("status", status.status),
+        ("top", status.top),
+    ],
+)
+def test_the_reference_page_has_every_flag(name: str, function: object) -> None:
+    assert callable(function)
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    section = page.partition(f"## mesh {name}")[2].partition("\n## ")[0]
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            assert f"`--{parameter.name.replace('_', '-')}`" in section, f"mesh {name}: {parameter.name}"
+
+
+def test_the_reference_page_has_every_exit_code_and_command() -> None:
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text()
+    for code in ExitCode:
+        assert f"| {code.value} |" in page
+    for command, _, _ in application.COMMANDS:
+        assert f"mesh {command}" in page
+
+
+def test_python_m_mesh_is_mesh() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "mesh", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=30
+    )
+    assert ran.returncode == 0
+    assert ran.stdout.strip()
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    ran = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m mesh config init | head -c 1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+    )
+    assert ran.stderr == ""
+    assert ran.returncode in (0, ExitCode.BROKEN_PIPE), "0 if all of it fitted into the pipe"
