@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from simulations.loop import Machine, SimLoop
-from simulations.network import LOOPBACK, WILDCARDS, Address, Half, Host, Listener, Network
+from simulations.network import LOOPBACK, WILDCARD, Address, Half, Host, Listener, Network
 from simulations.scheduler import Scheduler
 from simulations.transport import SimServer, SimTransport
 
@@ -48,16 +48,16 @@ class ProcessLoop(SimLoop):
     async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
     ) -> list[Any]:
-        """Hosts have their names, and ``localhost`` is the own one; everything else is unknown."""
+        """Hosts have their names, ``localhost`` is the own one, others are unknown; there is no IPv6."""
         looked_up = self.create_future()
         self.scheduler.after(LOOKUP_NS, _settle, looked_up)
         await looked_up
         if isinstance(host, bytes):
             host = host.decode()
         if not host:
-            address: str | None = WILDCARDS[1] if flags & socket.AI_PASSIVE else LOOPBACK
+            address: str | None = WILDCARD if flags & socket.AI_PASSIVE else LOOPBACK
         else:
-            address = host if host in WILDCARDS[1:] else self._process.network.resolve(host)
+            address = self._process.network.resolve(host)
         if address is None or family not in (0, socket.AF_INET):
             raise socket.gaierror(socket.EAI_NONAME, f"no host is called {host!r}")
         try:
@@ -165,7 +165,7 @@ class ProcessLoop(SimLoop):
             else:
                 opened.set_result(half)
 
-        if not isinstance(destination, str) and destination[0] in WILDCARDS:
+        if not isinstance(destination, str) and destination[0] == WILDCARD:
             destination = (LOOPBACK, destination[1])
         attempt = process.network.connect(process.host, process, destination, done)
         try:

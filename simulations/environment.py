@@ -15,4 +15,5 @@ def environment_of(process: Process) -> Environment:
         token=process.stream("token").randbytes,
         host=process.host.name,
         pid=process.pid,
+        rss_bytes=lambda: 0,  # the simulator's own memory says nothing about one broker
     )

@@ -42,7 +42,7 @@ SYN_TIMES_S: Final = (0, 1, 3, 7, 15, 31, 63, 127)
 BACKLOG: Final = 100
 PORT_FIRST: Final = 32768
 LOOPBACK: Final = "127.0.0.1"
-WILDCARDS: Final = ("", "0.0.0.0", "::")
+WILDCARD: Final = "0.0.0.0"
 
 Address = tuple[str, int] | str
 """(host, port), or the path of a unix socket."""
@@ -110,17 +110,13 @@ class Host:
 
     def bind(self, listener: Listener, address: str, port: int) -> tuple[str, int]:
         """Take an address; port 0 is any free one. Raises OSError as bind(2) does."""
-        if address in ("::1", "localhost"):
-            address = LOOPBACK
-        if address in WILDCARDS:
-            address = WILDCARDS[1]
-        elif address not in (self.address, LOOPBACK):
+        if address not in (self.address, LOOPBACK, WILDCARD):
             raise OSError(
                 errno.EADDRNOTAVAIL, f"{address} is not an address of host {self.name} ({self.address})"
             )
         port = port or self.free_port()
         for held_address, held_port in self.listeners:
-            if held_port == port and (held_address == address or WILDCARDS[1] in (address, held_address)):
+            if held_port == port and (held_address == address or WILDCARD in (address, held_address)):
                 raise OSError(errno.EADDRINUSE, f"address {(address, port)} is in use on host {self.name}")
         self.listeners[address, port] = listener
         return address, port
@@ -128,7 +124,7 @@ class Host:
     def listener_at(self, destination: Address) -> Listener | None:
         if isinstance(destination, str):
             return self.unix.get(destination)
-        return self.listeners.get(destination) or self.listeners.get((WILDCARDS[1], destination[1]))
+        return self.listeners.get(destination) or self.listeners.get((WILDCARD, destination[1]))
 
 
 class Listener:
@@ -548,7 +544,7 @@ class Network:
 
     def resolve(self, name: str) -> str | None:
         """The address of a host by name or address; an unknown numeric address is itself, as in DNS."""
-        if name in ("localhost", "::1"):
+        if name == "localhost":
             return LOOPBACK
         if name in self.hosts:
             return self.hosts[name].address

@@ -276,6 +276,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        gc.collect()  # a task that failed unseen is reported by its finaliser
         self._over = True
         try:
             self.scheduler.clear()

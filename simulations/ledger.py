@@ -1,0 +1,80 @@
+"""What publishers sent and subscribers got in a run, kept outside of the processes, where no fault reaches
+it.
+
+Every body is published once and says by whom, in which life and under which number; so a body seen twice by
+one subscriber is a duplicate, and a body nobody published is damage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What the publisher was told."""
+
+    PENDING = "pending"
+    """Nothing yet, or never: it was killed while it waited."""
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    """Certainly not taken."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True)
+class Publication:
+    """One body, on its way from ``at_s`` on."""
+
+    publisher: str
+    life: int
+    number: int
+    topic: str
+    body: bytes
+    at_s: float
+    outcome: Outcome = Outcome.PENDING
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One body that reached a subscription."""
+
+    subscriber: str
+    life: int
+    topic: str
+    body: bytes
+    at_s: float
+
+
+@dataclass(slots=True)
+class Subscribed:
+    """One subscription of one life of a subscriber; ``since_s`` is when it passed the barrier."""
+
+    subscriber: str
+    life: int
+    patterns: tuple[str, ...]
+    since_s: float
+    unreached: tuple[str, ...] = ()
+    until_s: float = float("inf")
+
+
+class Ledger:
+    """All of it, in the order in which it happened."""
+
+    def __init__(self) -> None:
+        self.publications: dict[bytes, Publication] = {}
+        """By body."""
+        self.receipts: list[Receipt] = []
+        self.subscriptions: list[Subscribed] = []
+
+    def publish(
+        self, publisher: str, life: int, number: int, topic: str, filler: str, at_s: float
+    ) -> Publication:
+        """A new publication with a body of its own, before it is sent."""
+        body = f"{publisher}/{life}/{number}/{filler}".encode()
+        publication = Publication(publisher, life, number, topic, body, at_s)
+        self.publications[body] = publication
+        return publication
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(publication.outcome is outcome for publication in self.publications.values())

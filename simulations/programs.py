@@ -1,0 +1,105 @@
+"""The programs that simulated processes run: the real broker, and publishers and subscribers by the real
+client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from mesh import Broker, Client
+from mesh.errors import Disconnected, NotAccepted, Unknown
+from simulations.environment import environment_of
+from simulations.ledger import Ledger, Outcome, Subscribed
+from simulations.ledger import Receipt as Received
+from simulations.truth import LOG_FOLDER
+from simulations.world import Main, Process
+
+PORT = 7770
+STATE_FOLDER = "/state"
+MESH = "simulated"
+MESH_KEY = "a key of the simulation"
+PUBLISH_TIMEOUT_S = 5.0
+REDIAL_S = 0.5
+
+
+def url_of(address: str) -> str:
+    return f"tcp://{address}:{PORT}"
+
+
+def broker(join: Sequence[str]) -> Main:
+    """A broker with state and log on its host's disk; it exposes the `Broker` once that is up."""
+
+    async def main(process: Process) -> None:
+        async with Broker(
+            name=process.name,
+            listen=url_of(process.address),
+            join=[url_of(address) for address in join],
+            mesh=MESH,
+            mesh_key=MESH_KEY,
+            state_dir=STATE_FOLDER,
+            log_dir=LOG_FOLDER,
+            environment=environment_of(process),
+        ) as running:
+            process.exposed = running
+            await process.stopping.wait()
+
+    return main
+
+
+def publisher(ledger: Ledger, topics: Sequence[str], pause_s: float, *, size_max: int = 400) -> Main:
+    """Publishes on a topic chosen anew each time, again and again, and enters what it was told."""
+
+    async def main(process: Process) -> None:
+        rng = process.stream("workload")
+        number = 0
+        async with Client(
+            url_of(process.address), name=process.name, environment=environment_of(process)
+        ) as mesh:
+            process.exposed = mesh
+            while not process.stopping.is_set():
+                filler = "x" * rng.randrange(size_max)
+                entry = ledger.publish(
+                    process.name, process.life, number, rng.choice(topics), filler, process.world.now_s
+                )
+                number += 1
+                try:
+                    await mesh.publish(entry.topic, entry.body, timeout=PUBLISH_TIMEOUT_S)
+                    entry.outcome = Outcome.ACCEPTED
+                except (NotAccepted, Disconnected):
+                    entry.outcome = Outcome.REFUSED
+                except (Unknown, TimeoutError):
+                    entry.outcome = Outcome.UNKNOWN
+                await asyncio.sleep(rng.expovariate(1 / pause_s))
+
+    return main
+
+
+def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
+    """Subscribes once and enters all that comes; it exposes its ledger entry once it has subscribed."""
+
+    async def main(process: Process) -> None:
+        async with (
+            Client(url_of(process.address), name=process.name, environment=environment_of(process)) as mesh,
+            mesh.subscribe(*patterns) as subscription,
+        ):
+            now_s = process.world.now_s
+            entry = Subscribed(
+                process.name, process.life, tuple(patterns), now_s, tuple(subscription.unreached)
+            )
+            ledger.subscriptions.append(entry)
+            process.exposed = entry
+            reading = asyncio.create_task(_read(process, ledger, subscription))
+            await process.stopping.wait()
+            entry.until_s = process.world.now_s
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+
+    return main
+
+
+async def _read(process: Process, ledger: Ledger, subscription: object) -> None:
+    async for delivery in subscription:  # type: ignore[attr-defined]
+        ledger.receipts.append(
+            Received(process.name, process.life, delivery.topic, bytes(delivery.body), process.world.now_s)
+        )
