@@ -48,6 +48,9 @@ PURE_MESH = (
     "overlay",
     "asking",
     "conversation",
+    "messages",
+    "publishing",
+    "ports",
 )
 SHELL_MESH = (
     "environment",

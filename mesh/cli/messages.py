@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from mesh import Client
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.lines import LineReader
-from mesh.cli.settings import client_settings
+from mesh.cli.settings import client_settings, connected
+from mesh.client import Delivery
 from mesh.config import ClientConfig
 from mesh.conversation import Answer, SurveyResult
 from mesh.session import Receipt
@@ -185,7 +185,7 @@ def survey(
 async def _publish(
     settings: ClientConfig, topic: str, payload: bytes, level: str, headers: dict[str, str], json: bool
 ) -> int:
-    async with Client(settings.url) as client:
+    async with connected(settings) as client:
         receipt = await client.publish(
             topic, payload, level=level, headers=headers or None, timeout=settings.timeout_s
         )
@@ -197,15 +197,18 @@ async def _publish_lines(
     settings: ClientConfig, topic: str, level: str, headers: dict[str, str], json: bool
 ) -> int:
     """What is there to read goes out as one batch with one receipt; a slow source makes small batches."""
-    async with Client(settings.url) as client:
+    async with connected(settings) as client:
         async for lines in LineReader(sys.stdin.fileno()):
-            receipt = await client.publish_many(
-                [(topic, line) for line in lines],
-                level=level,
-                headers=headers or None,
-                timeout=settings.timeout_s,
-            )
-            print(receipt_line(topic, receipt, json), flush=True)
+            if headers:
+                # Headers are a message's own: these lines go out, and are answered for, one by one.
+                for line in lines:
+                    receipt = await client.publish(
+                        topic, line, level=level, headers=headers, timeout=settings.timeout_s
+                    )
+                    print(receipt_line(topic, receipt, json), flush=True)
+            else:
+                receipt = await client.publish_many(topic, lines, level=level, timeout=settings.timeout_s)
+                print(receipt_line(topic, receipt, json), flush=True)
     return ExitCode.OK
 
 
@@ -214,11 +217,11 @@ async def _subscribe(
     patterns: tuple[str, ...],
     count: int | None,
     timeout_s: float | None,
-    show: Callable[[Any], bytes],
+    show: Callable[[Delivery], bytes],
 ) -> int:
     left = count
     try:
-        async with asyncio.timeout(timeout_s), Client(settings.url) as client:
+        async with asyncio.timeout(timeout_s), connected(settings) as client:
             async with client.subscribe(*patterns) as subscription:
                 _say_subscribed(patterns, subscription.unreached)
                 async for delivery in subscription:
@@ -245,9 +248,9 @@ def _say_subscribed(patterns: tuple[str, ...], unreached: Sequence[str]) -> None
 async def _request(
     settings: ClientConfig, topic: str, question: bytes, headers: dict[str, str], json: bool
 ) -> int:
-    async with Client(settings.url) as client:
+    async with connected(settings) as client:
         answer = await client.request(topic, question, headers=headers or None, timeout=settings.timeout_s)
-    line = jsonlib.dumps(described(answer.body, answer.headers)).encode() if json else answer.body
+    line = jsonlib.dumps({"topic": topic, **described(answer, None)}).encode() if json else answer
     sys.stdout.buffer.write(line + b"\n")
     return ExitCode.OK
 
@@ -260,7 +263,7 @@ async def _survey(
     deadline_s: float,
     json: bool,
 ) -> int:
-    async with Client(settings.url) as client:
+    async with connected(settings) as client:
         result = await client.survey(topic, question, headers=headers or None, deadline=deadline_s)
     if json:
         print(jsonlib.dumps(survey_document(result)))
@@ -324,16 +327,16 @@ def survey_document(result: SurveyResult) -> dict[str, Any]:
     }
 
 
-def _shown_as_text(delivery: Any) -> bytes:
-    return f"{delivery.topic} ".encode() + bytes(delivery.body) + b"\n"
+def _shown_as_text(delivery: Delivery) -> bytes:
+    return f"{delivery.topic} ".encode() + delivery.body + b"\n"
 
 
-def _shown_raw(delivery: Any) -> bytes:
-    return bytes(delivery.body) + b"\n"
+def _shown_raw(delivery: Delivery) -> bytes:
+    return delivery.body + b"\n"
 
 
-def _shown_as_json(delivery: Any) -> bytes:
-    document = {"topic": delivery.topic, **described(bytes(delivery.body), delivery.headers)}
+def _shown_as_json(delivery: Delivery) -> bytes:
+    document = {"topic": delivery.topic, **described(delivery.body, delivery.headers)}
     return jsonlib.dumps(document).encode() + b"\n"
 
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from mesh import Client
 from mesh.config import ClientConfig, load
 
 
 def client_settings(url: str | None, timeout: float | None, path: str | None) -> ClientConfig:
     """The client's part of the configuration, flags first."""
     return load({"client.url": url, "client.timeout_s": timeout}, path=path).config.client
+
+
+def connected(settings: ClientConfig) -> Client:
+    """A client of the broker that the settings name; entering it connects, or fails within the timeout."""
+    return Client(settings.url, connect_timeout=settings.timeout_s)

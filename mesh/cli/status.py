@@ -8,9 +8,8 @@ import sys
 
 from rich.console import Console
 
-from mesh import Client
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.cli.settings import client_settings
+from mesh.cli.settings import client_settings, connected
 from mesh.config import ClientConfig, load
 from mesh.console import app
 from mesh.console.probe import Look, look
@@ -96,7 +95,7 @@ def top(
 
 
 async def _look(settings: ClientConfig, everyone: bool) -> Look:
-    async with Client(settings.url) as client:
+    async with connected(settings) as client:
         return await look(
             client, min(settings.timeout_s, 1.0) if everyone else settings.timeout_s, everyone=everyone
         )
@@ -105,7 +104,7 @@ async def _look(settings: ClientConfig, everyone: bool) -> Look:
 async def _watch(
     settings: ClientConfig, console: Console, interval_s: float, live: bool, count: int | None
 ) -> None:
-    async with Client(settings.url) as client:
+    async with connected(settings) as client:
         if live:
             await app.watch(client, console, interval_s)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -30,9 +31,10 @@ async def look(client: Client, deadline_s: float, *, everyone: bool = True) -> L
     """Ask home, then all. A survey that fails leaves home's view, which is a picture, too.
 
     Raises:
-        MeshError: home itself did not answer, or what it said is no status.
+        MeshError, TimeoutError: home itself did not answer.
     """
-    home = await client.status(timeout=deadline_s)
+    async with asyncio.timeout(deadline_s):
+        home = await client.status()
     if not everyone:
         return Look((home,))
     try:
