@@ -23,8 +23,20 @@ from typing import Any, Final, Protocol
 
 from mesh import blocks
 from mesh.asking import Asked, Question, Questions
-from mesh.delivery import DeliveryOptions, Held, Outlet, Source
+from mesh.delivery import DeliveryOptions, Held, Source
 from mesh.errors import BlockError, MeshError, PeerError, SessionError, TopicError
+from mesh.ports import (
+    LinkOutlet,
+    LinkStatistics,
+    LocalAsker,
+    Peer,
+    Pipe,
+    Responder,
+    Session,
+    Subscription,
+    Tap,
+    Turn,
+)
 from mesh.routing import Route, Router
 from mesh.session import (
     DATA,
@@ -50,18 +62,6 @@ EARLY_MAX: Final = 256
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
 TIMEOUT_MAX_S: Final = 3600.0
-
-
-class Pipe(Protocol):
-    """What the exchange needs of a pipe (`protocols.pipe.Pipe` has it)."""
-
-    def send_many(self, frames: Sequence[bytes], /) -> int:
-        """Queue as many leading frames as fit; returns how many."""
-
-    def send_control(self, frame: bytes, /) -> None:
-        """Queue one frame ahead of data."""
-
-    def close(self, reason: str, *, flush: bool = False) -> None: ...
 
 
 class Hooks(Protocol):
@@ -114,259 +114,6 @@ class ExchangeStatistics:
     interest: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class LinkStatistics:
-    """Counters of the link to one broker, cumulative over its connections."""
-
-    msgs_in: int
-    msgs_out: int
-    bytes_in: int
-    bytes_out: int
-    dropped: int
-    lost: int
-    """Blocks missing in the link's sequence: dropped by the other side."""
-    queued: int
-
-
-class Session:
-    """One client, from its HELLO on."""
-
-    __slots__ = (
-        "acks",
-        "boot",
-        "bytes_in",
-        "client",
-        "closed",
-        "exchange",
-        "id",
-        "keepalive",
-        "messages_in",
-        "name",
-        "pipe",
-        "prefix",
-        "questions",
-        "ready",
-        "source",
-        "subscriptions",
-    )
-
-    def __init__(self, exchange: Exchange, pipe: Pipe, prefix: bytes, id: int) -> None:
-        self.exchange = exchange
-        self.pipe = pipe
-        self.prefix = prefix
-        self.id = id
-        self.ready: list[bytes] = []
-        self.name = ""
-        self.client = 0
-        self.boot = 0
-        self.keepalive = Keepalive(0.0, 0.0)
-        self.source = Source(self, ReceiveWindow(0, 0), exchange.due, is_link=False)
-        self.closed = False
-        self.subscriptions: dict[int, Subscription] = {}
-        self.acks: list[list[int]] = []
-        self.questions = 0
-        self.messages_in = 0
-        self.bytes_in = 0
-
-    def wake(self) -> None:
-        self.exchange.dirty.append(self)
-
-    def send(self, frame: bytes) -> None:
-        """In order with the data."""
-        if not self.ready:
-            self.wake()
-        self.ready.append(self.prefix + frame)
-
-    def send_control(self, frame: bytes) -> None:
-        """Ahead of the data."""
-        self.pipe.send_control(self.prefix + frame)
-
-
-class Taker(Protocol):
-    """Whoever gets what is published on this broker: an `Outlet`, a tap, a responder, a peer."""
-
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None: ...
-
-
-class Subscription(Outlet):
-    """One client's subscription: an outlet with patterns, a role and its session."""
-
-    __slots__ = ("patterns", "role", "session")
-
-    def __init__(
-        self,
-        session: Session,
-        number: int,
-        patterns: list[str],
-        role: int,
-        options: DeliveryOptions,
-        now: float,
-    ) -> None:
-        super().__init__(session, number, options, now)
-        self.session = session
-        self.patterns = patterns
-        self.role = role
-
-    def _wait(self, item: Any, now: float) -> None:
-        self.session.exchange.waiting[self] = None
-        super()._wait(item, now)
-
-
-class LinkOutlet(Outlet):
-    """The outlet of a link."""
-
-    __slots__ = ("peer",)
-
-    def __init__(self, peer: Peer, options: DeliveryOptions, now: float) -> None:
-        super().__init__(peer, 0, options, now)
-        self.peer = peer
-
-    def _wait(self, item: Any, now: float) -> None:
-        self.peer.exchange.waiting[self] = None
-        super()._wait(item, now)
-
-
-class Tap:
-    """A stock subscriber's view: whole messages, each block opened and handed to a callback."""
-
-    __slots__ = ("_assembler", "callback", "delivered", "id", "patterns")
-
-    def __init__(self, id: int, patterns: list[str], callback: Callable[[str, list[bytes]], None]) -> None:
-        self.id = id
-        self.patterns = patterns
-        self.callback = callback
-        self.delivered = 0
-        self._assembler = blocks.Assembler()
-
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
-        try:
-            opened = blocks.open_block(block)
-        except BlockError:
-            return  # a peer's; blocks of clients were checked when they came in
-        bodies = list(opened.bodies)
-        if opened.whole_size:
-            whole = self._assembler.add(opened)
-            if whole is None:
-                return
-            bodies = [whole[0]]
-        self.delivered += len(bodies)
-        self.callback(opened.topic.decode("ascii"), bodies)
-
-
-class Responder:
-    """Answers requests and surveys inside the broker itself."""
-
-    __slots__ = ("handler", "patterns")
-
-    def __init__(self, patterns: list[str], handler: Callable[[str, bytes], bytes]) -> None:
-        self.patterns = patterns
-        self.handler = handler
-
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
-        """Published messages are not for it."""
-
-
-class Peer:
-    """Another broker. Its interest and counters outlive its link; ``outlet`` is None while there is no
-    link."""
-
-    __slots__ = (
-        "bytes_in",
-        "drops",
-        "early",
-        "exchange",
-        "expected",
-        "id",
-        "interest_known",
-        "lost",
-        "messages_in",
-        "name",
-        "outlet",
-        "pipe",
-        "prefix",
-        "ready",
-        "retired",
-        "rtt_s",
-        "source",
-    )
-
-    def __init__(self, exchange: Exchange, id: int, name: str) -> None:
-        self.exchange = exchange
-        self.id = id
-        self.name = name
-        self.prefix = b""
-        self.ready: list[bytes] = []
-        self.pipe: Pipe | None = None
-        self.outlet: LinkOutlet | None = None
-        self.source = Source(self, ReceiveWindow(0, 0), exchange.due, is_link=True)
-        self.rtt_s = 0.0
-        self.interest_known = False
-        self.expected = 1
-        self.lost = 0
-        self.messages_in = 0
-        self.bytes_in = 0
-        self.retired = [0, 0]  # messages and bytes out of earlier links
-        self.drops: dict[str, int] = {}
-        self.early: list[bytes] = []
-
-    def wake(self) -> None:
-        self.exchange.dirty.append(self)
-
-    def send(self, frame: bytes) -> None:
-        if self.pipe is None:
-            return
-        if not self.ready:
-            self.wake()
-        self.ready.append(frame)
-
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
-        if self.outlet is None:
-            self.drop("no_link", messages)
-        else:
-            self.outlet.offer(block, messages, hops, flags, held, now)
-
-    def drop(self, reason: str, messages: int) -> None:
-        if messages:
-            self.drops[reason] = self.drops.get(reason, 0) + messages
-
-    def statistics(self) -> LinkStatistics:
-        outlet = self.outlet
-        out, size = self.retired
-        dropped = sum(self.drops.values())
-        queued = 0
-        if outlet is not None:
-            out += outlet.messages_out
-            size += outlet.bytes_out
-            dropped += outlet.dropped
-            queued = outlet.queued_messages
-        return LinkStatistics(
-            self.messages_in,
-            out,
-            self.bytes_in,
-            size,
-            dropped,
-            self.lost,
-            queued,
-        )
-
-
-class LocalAsker:
-    """A question asked by the program around the broker: ``callback(status, body)`` is called once."""
-
-    __slots__ = ("callback",)
-
-    def __init__(self, callback: Callable[[int, bytes], None]) -> None:
-        self.callback = callback
-
-
 Local = Subscription | Tap | Responder
 Asker = Session | LocalAsker
 
@@ -390,12 +137,7 @@ class Exchange:
         self.name = name
         self.mesh = mesh
         self.options = options or ExchangeOptions()
-        self.dirty: list[Session | Peer] = []
-        """Ports with frames for their pipes; `Outlet` and the ports append themselves."""
-        self.due: list[Source] = []
-        """Sources to which a grant of credit is owed; sent at the end of the turn."""
-        self.waiting: dict[Subscription | LinkOutlet, None] = {}
-        """Outlets in which blocks wait."""
+        self._turn = Turn()
         self._hooks = hooks
         self._router: Router[Local, Peer] = Router()
         self._routes = self._router.cache
@@ -413,7 +155,7 @@ class Exchange:
         self._sequence = 0
         self._session_id = 0
         self._tap_id = 0
-        self._turn = 0
+        self._asked_count = 0
         self._next_scan = now + SCAN_S
         self._leaving = ""
         self._published = 0
@@ -479,10 +221,10 @@ class Exchange:
         """A pipe that refused frames has room again."""
         for session in self._pipes.get(pipe, {}).values():
             if session.ready:
-                self.dirty.append(session)
+                self._turn.dirty.append(session)
         for peer in self._peers.values():
             if peer.pipe is pipe and peer.ready:
-                self.dirty.append(peer)
+                self._turn.dirty.append(peer)
         self._hand_over()
 
     def _hello(
@@ -502,13 +244,13 @@ class Exchange:
         if len(sessions) >= self.options.sessions_per_pipe_max:
             raise SessionError(f"more than {self.options.sessions_per_pipe_max} sessions on one connection")
         self._session_id += 1
-        session = sessions[prefix] = Session(self, pipe, prefix, self._session_id)
+        session = sessions[prefix] = Session(self._turn, pipe, prefix, self._session_id)
         session.name = name or f"client-{client:016x}"
         session.client, session.boot = client, boot
         session.keepalive = Keepalive(keepalive_ms / 1000, now)
         options = self.options
         window = ReceiveWindow(options.session_messages, options.session_bytes)
-        session.source = Source(session, window, self.due, is_link=False)
+        session.source = Source(session, window, self._turn.due, is_link=False)
         session.send_control(
             encode(
                 Kind.WELCOME,
@@ -621,7 +363,7 @@ class Exchange:
     def _consumed(self, outlet: Subscription | LinkOutlet, messages: int, size: int, now: float) -> None:
         outlet.granted(messages, size, now)
         if not outlet.queue:
-            self.waiting.pop(outlet, None)
+            self._turn.waiting.pop(outlet, None)
 
     def _subscribe(
         self,
@@ -705,7 +447,7 @@ class Exchange:
         self._router.unsubscribe(subscription.patterns, subscription)
         self._count_interest(subscription.patterns, subscription.role, -1)
         left = subscription.close()
-        self.waiting.pop(subscription, None)
+        self._turn.waiting.pop(subscription, None)
         if left:
             self._drop("subscriber_gone", left)
         if subscription.dropped:
@@ -854,8 +596,8 @@ class Exchange:
         """Ask one subscriber: of this broker in turn, else of the nearest broker not tried yet."""
         if route.local_answers and self.id not in question.tried:
             question.tried.append(self.id)
-            self._turn += 1
-            one = route.local_answers[self._turn % len(route.local_answers)]
+            self._asked_count += 1
+            one = route.local_answers[self._asked_count % len(route.local_answers)]
             self._ask_local(question, [one], now)
             return
         near = [
@@ -1084,7 +826,7 @@ class Exchange:
         peer.expected = 1
         peer.outlet = LinkOutlet(peer, self.options.link_delivery, now)
         window = ReceiveWindow(self.options.link_messages, self.options.link_bytes)
-        peer.source = Source(peer, window, self.due, is_link=True)
+        peer.source = Source(peer, window, self._turn.due, is_link=True)
         pipe.send_control(credit_frame(0, window.messages, window.bytes))
         if early:
             self.peer_frames(member_id, early, now)
@@ -1185,8 +927,8 @@ class Exchange:
         route = self._router.route(check_topic(topic))
         takers = list(route.local_answers)
         if not survey and takers:
-            self._turn += 1
-            takers = [takers[self._turn % len(takers)]]
+            self._asked_count += 1
+            takers = [takers[self._asked_count % len(takers)]]
         peer.send(encode(Kind.ASKED, token, [self._taker_name(taker) for taker in takers]))
         self._put(peer.id, token, takers, survey, topic, body, headers, timeout_s, now)
 
@@ -1209,7 +951,7 @@ class Exchange:
         peer.ready = []
         if outlet is not None:
             left = outlet.close()
-            self.waiting.pop(outlet, None)
+            self._turn.waiting.pop(outlet, None)
             peer.retired[0] += outlet.messages_out
             peer.retired[1] += outlet.bytes_out
             peer.drop("slow_link", outlet.dropped)
@@ -1236,7 +978,7 @@ class Exchange:
         peer = self._peers.get(member_id)
         if peer is None:
             name = self._live.get(member_id, f"{member_id:016x}")
-            peer = self._peers[member_id] = Peer(self, member_id, name)
+            peer = self._peers[member_id] = Peer(self._turn, member_id, name)
         return peer
 
     def _forget(self, peer: Peer) -> None:
@@ -1268,10 +1010,10 @@ class Exchange:
         return min(self._next_scan, self._questions.next_deadline() or self._next_scan)
 
     def _scan(self, now: float, late_s: float) -> None:
-        for outlet in list(self.waiting):
+        for outlet in list(self._turn.waiting):
             outlet.check_stall(now)
             if not outlet.queue:
-                del self.waiting[outlet]
+                del self._turn.waiting[outlet]
         for pipe, sessions in list(self._pipes.items()):
             for prefix, session in list(sessions.items()):
                 if session.keepalive.lapsed(now, late_s):
@@ -1292,17 +1034,18 @@ class Exchange:
     def _hand_over(self) -> None:
         """What this turn produced: frames to their pipes, one call each, and credit to those who earned
         it."""
-        dirty = self.dirty
-        if dirty:
-            self.dirty = []
+        turn = self._turn
+        if turn.dirty:
+            dirty, turn.dirty = turn.dirty, []
             for port in dirty:
                 pipe, frames = port.pipe, port.ready
                 if pipe is None or not frames:
                     continue
                 taken = pipe.send_many(frames)
                 port.ready = frames[taken:] if taken < len(frames) else []
-        if self.due:
-            due, self.due[:] = list(self.due), ()
+        if turn.due:
+            due = turn.due.copy()
+            turn.due.clear()  # sources keep a reference to this very list
             for source in due:
                 self._grant(source)
 

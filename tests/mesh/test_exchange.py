@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from mesh import blocks
 from mesh.blocks import ACCEPTED, SENT
-from mesh.conversation import Ticket
 from mesh.delivery import DeliveryOptions
 from mesh.errors import MeshTimeout, NoResponders, NotAccepted, TopicError, Unknown
 from mesh.exchange import ExchangeOptions
+from mesh.publishing import Ticket
 from mesh.session import Kind, Role, Status, encode
 
 from .data_plane import FakeMesh, FakePipe

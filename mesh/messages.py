@@ -1,0 +1,188 @@
+"""Messages as programs see them: `Delivery`, `Request` and `Batch`, for `Client` and `BlockingClient`
+alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, Protocol
+
+from mesh import blocks
+from mesh.blocks import HeaderValue
+from mesh.conversation import Run
+from mesh.errors import MeshError
+from mesh.session import Status
+
+
+class Consumer(Protocol):
+    """The subscription that a message came by."""
+
+    dropped: int
+
+    def redeliver(self, delivery: Delivery, after: float) -> None: ...
+
+    def answer(self, token: int, body: bytes, status: int) -> None: ...
+
+    def extend(self, token: int, seconds: float) -> None: ...
+
+
+class Delivery:
+    """One message. `done`, `retry` and `drop` say what became of it; for a request they are the answer."""
+
+    __slots__ = ("_consumer", "_packed", "body", "topic")
+
+    def __init__(self, topic: str, body: bytes, packed: bytes | None, consumer: Consumer) -> None:
+        self.topic = topic
+        self.body = body
+        self._packed = packed
+        self._consumer = consumer
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic} {len(self.body)} bytes, attempt {self.attempt}>"
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        """The publisher's headers; empty for none. Raises `BlockError` if they are not what headers may
+        be."""
+        return (blocks.unpack_headers(self._packed) if self._packed else None) or {}
+
+    @property
+    def key(self) -> str | None:
+        """The publisher's own id for the message, if it gave one."""
+        key = self.headers.get("key")
+        return key if isinstance(key, str) else None
+
+    @property
+    def attempt(self) -> int:
+        """1, and one more for each `retry`."""
+        return 1
+
+    @property
+    def is_request(self) -> bool:
+        """True when somebody waits for `done(result)`."""
+        return False
+
+    def done(self, result: bytes | None = None) -> None:
+        """It is processed. Only a request takes a result."""
+        if result is not None:
+            raise MeshError(f"the message on {self.topic!r} was published, nobody waits for a result")
+
+    def retry(self, after: float = 0.0) -> None:
+        """Deliver it to this subscription again after that many seconds, `attempt` counted up."""
+        self._consumer.redeliver(Redelivery(self), after)
+
+    def drop(self, reason: str = "") -> None:
+        """It cannot be processed; counted in the subscription's ``dropped``."""
+        self._consumer.dropped += 1
+
+    def extend(self, seconds: float = 30.0) -> None:
+        """Ask for more time. Only a request has a deadline; a published message waits as long as it takes."""
+
+
+class Redelivery(Delivery):
+    """A message that `Delivery.retry` brought back."""
+
+    __slots__ = ("_attempt", "_origin")
+
+    def __init__(self, origin: Delivery) -> None:
+        super().__init__(origin.topic, origin.body, origin._packed, origin._consumer)
+        self._attempt = origin.attempt + 1
+        self._origin: Delivery = origin._origin if isinstance(origin, Redelivery) else origin
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    @property
+    def is_request(self) -> bool:
+        return self._origin.is_request
+
+    def done(self, result: bytes | None = None) -> None:
+        self._origin.done(result)
+
+    def drop(self, reason: str = "") -> None:
+        self._origin.drop(reason)
+
+    def extend(self, seconds: float = 30.0) -> None:
+        self._origin.extend(seconds)
+
+
+class Request(Delivery):
+    """A request or survey: `done(result)` is the answer, `drop(reason)` a refusal."""
+
+    __slots__ = ("_token", "answered")
+
+    def __init__(self, topic: str, body: bytes, packed: bytes | None, consumer: Consumer, token: int) -> None:
+        super().__init__(topic, body, packed, consumer)
+        self._token = token
+        self.answered = False
+
+    @property
+    def is_request(self) -> bool:
+        return True
+
+    def done(self, result: bytes | None = None) -> None:
+        """Answer with ``result`` (empty if none). Once; raises `MeshError` the second time."""
+        self._answer(b"" if result is None else checked_body(result), Status.OK)
+
+    def drop(self, reason: str = "") -> None:
+        """Refuse to answer: the asker gets `NotAccepted` with the reason."""
+        self._consumer.dropped += 1
+        self._answer(reason.encode(), Status.DROPPED)
+
+    def extend(self, seconds: float = 30.0) -> None:
+        """The answer needs that much longer than the asker wanted to wait; it is told and waits."""
+        self._consumer.extend(self._token, seconds)
+
+    def _answer(self, body: bytes, status: int) -> None:
+        if self.answered:
+            raise MeshError(f"the request on {self.topic!r} has been answered already")
+        self.answered = True
+        self._consumer.answer(self._token, body, status)
+
+
+class Batch:
+    """Messages that arrived together: ``topics`` and ``bodies`` are lists of one length."""
+
+    __slots__ = ("_consumer", "_run", "bodies", "topics")
+
+    def __init__(self, run: Run, consumer: Consumer) -> None:
+        self.topics = run.topics
+        self.bodies = run.bodies
+        self._run = run
+        self._consumer = consumer
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        return zip(self.topics, self.bodies, strict=True)
+
+    @property
+    def headers(self) -> list[dict[str, HeaderValue]]:
+        """Headers of each message."""
+        return [delivery.headers for delivery in self.deliveries()]
+
+    def deliveries(self) -> Iterator[Delivery]:
+        """The same messages as objects, for whoever wants `done` and its like."""
+        return deliveries(self._run, self._consumer)
+
+
+def deliveries(run: Run, consumer: Consumer) -> Iterator[Delivery]:
+    packed: Any = repeat(None) if run.headers is None else run.headers
+    if run.tokens is None:
+        return map(Delivery, run.topics, run.bodies, packed, repeat(consumer))
+    return map(Request, run.topics, run.bodies, packed, repeat(consumer), run.tokens)
+
+
+def checked_body(body: Any) -> bytes:
+    """What a caller gave as a body, as bytes. Raises TypeError, ValueError."""
+    if isinstance(body, bytes):
+        checked = body
+    elif isinstance(body, (bytearray, memoryview)):
+        checked = bytes(body)
+    else:
+        raise TypeError(f"a body is bytes, not {type(body).__name__}; encode it first")
+    if len(checked) > blocks.BODY_MAX:
+        raise ValueError(f"a body of {len(checked)} bytes is above the limit of {blocks.BODY_MAX}")
+    return checked

@@ -1,0 +1,298 @@
+"""Everybody the exchange talks to: clients' sessions and subscriptions, other brokers, taps and responders.
+
+Each is a record with its own way of taking a block (`offer`), so that the exchange hands a block to a
+route's takers without asking what they are. What they share with the exchange is three lists of its turn
+(`Turn`): ports with frames to send, outlets in which blocks wait, sources to which credit is owed.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mesh import blocks
+from mesh.delivery import DeliveryOptions, Held, Outlet, Source
+from mesh.errors import BlockError
+from mesh.session import Keepalive, ReceiveWindow
+
+
+class Pipe(Protocol):
+    """What the exchange needs of a pipe (`protocols.pipe.Pipe` has it)."""
+
+    def send_many(self, frames: Sequence[bytes], /) -> int:
+        """Queue as many leading frames as fit; returns how many."""
+
+    def send_control(self, frame: bytes, /) -> None:
+        """Queue one frame ahead of data."""
+
+    def close(self, reason: str, *, flush: bool = False) -> None: ...
+
+
+class Turn:
+    """What one input of the exchange leaves to be done at its end."""
+
+    __slots__ = ("dirty", "due", "waiting")
+
+    def __init__(self) -> None:
+        self.dirty: list[Session | Peer] = []
+        """Ports with frames for their pipes."""
+        self.due: list[Source] = []
+        """Sources to which a grant of credit is owed."""
+        self.waiting: dict[Subscription | LinkOutlet, None] = {}
+        """Outlets in which blocks wait; kept from turn to turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatistics:
+    """Counters of the link to one broker, cumulative over its connections."""
+
+    msgs_in: int
+    msgs_out: int
+    bytes_in: int
+    bytes_out: int
+    dropped: int
+    lost: int
+    """Blocks missing in the link's sequence: dropped by the other side."""
+    queued: int
+
+
+class Session:
+    """One client, from its HELLO on."""
+
+    __slots__ = (
+        "acks",
+        "boot",
+        "bytes_in",
+        "client",
+        "closed",
+        "id",
+        "keepalive",
+        "messages_in",
+        "name",
+        "pipe",
+        "prefix",
+        "questions",
+        "ready",
+        "source",
+        "subscriptions",
+        "turn",
+    )
+
+    def __init__(self, turn: Turn, pipe: Pipe, prefix: bytes, id: int) -> None:
+        self.turn = turn
+        self.pipe = pipe
+        self.prefix = prefix
+        self.id = id
+        self.ready: list[bytes] = []
+        self.name = ""
+        self.client = 0
+        self.boot = 0
+        self.keepalive = Keepalive(0.0, 0.0)
+        self.source = Source(self, ReceiveWindow(0, 0), turn.due, is_link=False)
+        self.closed = False
+        self.subscriptions: dict[int, Subscription] = {}
+        self.acks: list[list[int]] = []
+        self.questions = 0
+        self.messages_in = 0
+        self.bytes_in = 0
+
+    def wake(self) -> None:
+        self.turn.dirty.append(self)
+
+    def send(self, frame: bytes) -> None:
+        """In order with the data."""
+        if not self.ready:
+            self.wake()
+        self.ready.append(self.prefix + frame)
+
+    def send_control(self, frame: bytes) -> None:
+        """Ahead of the data."""
+        self.pipe.send_control(self.prefix + frame)
+
+
+class Taker(Protocol):
+    """Whoever gets what is published on this broker: an `Outlet`, a tap, a responder, a peer."""
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None: ...
+
+
+class Subscription(Outlet):
+    """One client's subscription: an outlet with patterns, a role and its session."""
+
+    __slots__ = ("patterns", "role", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        number: int,
+        patterns: list[str],
+        role: int,
+        options: DeliveryOptions,
+        now: float,
+    ) -> None:
+        super().__init__(session, number, options, now)
+        self.session = session
+        self.patterns = patterns
+        self.role = role
+
+    def _wait(self, item: Any, now: float) -> None:
+        self.session.turn.waiting[self] = None
+        super()._wait(item, now)
+
+
+class LinkOutlet(Outlet):
+    """The outlet of a link."""
+
+    __slots__ = ("peer",)
+
+    def __init__(self, peer: Peer, options: DeliveryOptions, now: float) -> None:
+        super().__init__(peer, 0, options, now)
+        self.peer = peer
+
+    def _wait(self, item: Any, now: float) -> None:
+        self.peer.turn.waiting[self] = None
+        super()._wait(item, now)
+
+
+class Tap:
+    """A stock subscriber's view: whole messages, each block opened and handed to a callback."""
+
+    __slots__ = ("_assembler", "callback", "delivered", "id", "patterns")
+
+    def __init__(self, id: int, patterns: list[str], callback: Callable[[str, list[bytes]], None]) -> None:
+        self.id = id
+        self.patterns = patterns
+        self.callback = callback
+        self.delivered = 0
+        self._assembler = blocks.Assembler()
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        try:
+            opened = blocks.open_block(block)
+        except BlockError:
+            return  # a peer's; blocks of clients were checked when they came in
+        bodies = list(opened.bodies)
+        if opened.whole_size:
+            whole = self._assembler.add(opened)
+            if whole is None:
+                return
+            bodies = [whole[0]]
+        self.delivered += len(bodies)
+        self.callback(opened.topic.decode("ascii"), bodies)
+
+
+class Responder:
+    """Answers requests and surveys inside the broker itself."""
+
+    __slots__ = ("handler", "patterns")
+
+    def __init__(self, patterns: list[str], handler: Callable[[str, bytes], bytes]) -> None:
+        self.patterns = patterns
+        self.handler = handler
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        """Published messages are not for it."""
+
+
+class Peer:
+    """Another broker. Its interest and counters outlive its link; ``outlet`` is None while there is no
+    link."""
+
+    __slots__ = (
+        "bytes_in",
+        "drops",
+        "early",
+        "expected",
+        "id",
+        "interest_known",
+        "lost",
+        "messages_in",
+        "name",
+        "outlet",
+        "pipe",
+        "prefix",
+        "ready",
+        "retired",
+        "rtt_s",
+        "source",
+        "turn",
+    )
+
+    def __init__(self, turn: Turn, id: int, name: str) -> None:
+        self.turn = turn
+        self.id = id
+        self.name = name
+        self.prefix = b""
+        self.ready: list[bytes] = []
+        self.pipe: Pipe | None = None
+        self.outlet: LinkOutlet | None = None
+        self.source = Source(self, ReceiveWindow(0, 0), turn.due, is_link=True)
+        self.rtt_s = 0.0
+        self.interest_known = False
+        self.expected = 1
+        self.lost = 0
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.retired = [0, 0]  # messages and bytes out of earlier links
+        self.drops: dict[str, int] = {}
+        self.early: list[bytes] = []
+
+    def wake(self) -> None:
+        self.turn.dirty.append(self)
+
+    def send(self, frame: bytes) -> None:
+        if self.pipe is None:
+            return
+        if not self.ready:
+            self.wake()
+        self.ready.append(frame)
+
+    def offer(
+        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        if self.outlet is None:
+            self.drop("no_link", messages)
+        else:
+            self.outlet.offer(block, messages, hops, flags, held, now)
+
+    def drop(self, reason: str, messages: int) -> None:
+        if messages:
+            self.drops[reason] = self.drops.get(reason, 0) + messages
+
+    def statistics(self) -> LinkStatistics:
+        outlet = self.outlet
+        out, size = self.retired
+        dropped = sum(self.drops.values())
+        queued = 0
+        if outlet is not None:
+            out += outlet.messages_out
+            size += outlet.bytes_out
+            dropped += outlet.dropped
+            queued = outlet.queued_messages
+        return LinkStatistics(
+            self.messages_in,
+            out,
+            self.bytes_in,
+            size,
+            dropped,
+            self.lost,
+            queued,
+        )
+
+
+class LocalAsker:
+    """A question asked by the program around the broker: ``callback(status, body)`` is called once."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[int, bytes], None]) -> None:
+        self.callback = callback

@@ -1,0 +1,445 @@
+"""The publisher's end: messages gather by topic, are sealed into blocks, and wait to be acknowledged. Pure.
+
+Messages gather (`forming`) until `flush` seals them into blocks. Two counters are kept by whoever adds:
+``room``, the bytes still to gather before a flush is due, and ``left``, the messages that may still be
+added; at zero or below one waits for credit. A new topic adds to ``room``, or a thousand topics in turn
+would make blocks of one message each.
+
+Sealing stops where credit stops; the rest stays gathered. Order is per topic within a level. Sequence numbers
+are given at sealing and never change: a block of level accepted is kept until its ACK and sent again as it
+is, marked ``AGAIN``, when a new session begins.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from mesh import blocks
+from mesh.errors import MeshError, NotAccepted, Unknown
+from mesh.session import AGAIN, Receipt, SendCredit, data_head
+from mesh.topics import check_public_topic
+
+TURN: Final = 65536
+"""Bytes gathered before a flush is due."""
+TURN_TOPIC: Final = 2048
+"""And so much more for each topic that joins (a flat budget would seal one-message blocks at 1 000
+topics)."""
+TURN_MAX: Final = 4 << 20
+TOPICS_MAX: Final = 65536
+"""Topics whose encoding is remembered."""
+# backtrace, DATA head, block head up to the sequence number; publisher, boot and topic are the cached suffix
+_FRAME: Final = struct.Struct(">4sBBBBBBHIQBIBBBBIIQ")
+_frame: Final = _FRAME.pack
+
+
+class Waitable:
+    """Something a caller may wait for; ``waiters`` are called, once each, by the shell."""
+
+    __slots__ = ("waiters",)
+
+    def __init__(self) -> None:
+        self.waiters: list[Callable[[], None]] = []
+
+    def wake(self) -> None:
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            waiter()
+
+
+class Ticket(Waitable):
+    """The acknowledgement of one batch: done when every block of it is accepted, or it has failed."""
+
+    __slots__ = ("absent", "broker", "cancelled", "count", "done", "error", "first", "pending", "watchers")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.first = 0
+        """Sequence number of the first message; 0 until it is sealed."""
+        self.pending = 0
+        self.done = False
+        self.error: MeshError | None = None
+        self.broker = ""
+        self.absent: tuple[str, ...] = ()
+        self.cancelled: list[int] = []
+        self.watchers = 0
+
+    @property
+    def sealed(self) -> bool:
+        return self.first > 0
+
+    def receipt(self, index: int, count: int = 1) -> Receipt:
+        """The receipt of ``count`` messages from the ``index``-th on. Raises what the batch failed with."""
+        if self.error is not None:
+            raise self.error
+        seq = self.first + index - bisect_left(self.cancelled, index)
+        return Receipt("accepted", self.broker, seq, count, self.absent)
+
+
+class Batch:
+    """Messages of one topic and level that are not sealed yet."""
+
+    __slots__ = ("bodies", "headers", "level", "ticket", "topic")
+
+    def __init__(self, topic: str, level: int, bodies: list[bytes]) -> None:
+        self.topic = topic
+        self.level = level
+        self.bodies = bodies
+        self.headers: list[bytes] | None = None
+        self.ticket: Ticket | None = None
+
+    def add_headers(self, headers: bytes) -> None:
+        """Headers for the body just added (and none for those before it, if these are the first)."""
+        if self.headers is None:
+            if not headers:
+                return
+            self.headers = [b""] * (len(self.bodies) - 1)
+        self.headers.append(headers)
+
+
+class _Unacked:
+    __slots__ = ("blocks", "count", "last", "ticket")
+
+    def __init__(self, blocks: list[bytes], count: int, last: int, ticket: Ticket) -> None:
+        self.blocks = blocks
+        self.count = count  # messages, as credit counts them, of each block
+        self.last = last
+        self.ticket = ticket
+
+
+class Publishing:
+    """What one client publishes: (``client``, ``boot``) is the publisher, ``prefix`` the backtrace of its
+    frames."""
+
+    def __init__(self, *, client: int, boot: int, prefix: bytes) -> None:
+        self.client = client
+        self.boot = boot
+        self.prefix = prefix
+        self.broker = ""
+        """Name of the broker of the current, or last, session."""
+        self.settled = False
+        """True while there is a session."""
+        self.credit = SendCredit()
+        # gathered and not sealed; read and written directly by a shell's `publish`
+        self.forming: dict[str, list[bytes]] = {}
+        self.room = TURN
+        self.left = 0
+        self.dropped = 0
+        """Messages that were not taken for want of credit."""
+        self._accepting: dict[str, Batch] = {}
+        self._backlog: deque[Batch] = deque()
+        self._again: deque[tuple[bytes, int]] = deque()
+        self._unacked: dict[int, _Unacked] = {}
+        self._suffixes: dict[str, bytes] = {}
+        self._sequence = 0
+        self._frames: list[bytes] = []
+        self._published = 0
+        self._blocks_out = 0
+
+    @property
+    def gathered(self) -> bool:
+        """True while messages wait to be sealed or sent."""
+        return bool(self.forming or self._accepting or self._backlog or self._again)
+
+    @property
+    def blocked(self) -> bool:
+        """True while nothing more may be sent."""
+        return not self.credit.open
+
+    def open_topic(self, topic: str) -> list[bytes]:
+        """The list that gathers a topic's messages of level sent. Raises `TopicError`."""
+        if topic not in self._suffixes:
+            self._remember(topic)
+        bodies = self.forming[topic] = []
+        if self.room < TURN_MAX:
+            self.room += TURN_TOPIC
+        return bodies
+
+    def add(self, topic: str, body: bytes, level: int, headers: bytes) -> tuple[Ticket | None, int]:
+        """One message of any level, with headers; (ticket, index in its batch). Raises `TopicError`."""
+        return self.add_many(topic, [body], level, headers)
+
+    def add_many(
+        self, topic: str, bodies: list[bytes], level: int, headers: bytes = b""
+    ) -> tuple[Ticket | None, int]:
+        """Messages of one topic; the index is that of the first. ``headers`` belong to a single message
+        only."""
+        if topic not in self._suffixes:
+            self._remember(topic)
+        self.room -= sum(map(len, bodies))
+        self.left -= len(bodies)
+        if level == blocks.SENT:
+            if headers:
+                self._add_headed(topic, bodies[0], headers)
+            else:
+                gathered = self.forming.get(topic)
+                if gathered is None:
+                    gathered = self.open_topic(topic)
+                gathered += bodies
+            return None, 0
+        batch = self._accepting.get(topic)
+        if batch is None:
+            batch = self._accepting[topic] = Batch(topic, level, [])
+            batch.ticket = Ticket()
+            if self.room < TURN_MAX:
+                self.room += TURN_TOPIC
+        index = len(batch.bodies)
+        batch.bodies += bodies
+        if headers or batch.headers is not None:
+            batch.add_headers(headers)
+            if batch.headers is not None:
+                batch.headers += [b""] * (len(batch.bodies) - len(batch.headers))
+        assert batch.ticket is not None
+        batch.ticket.count = len(batch.bodies)
+        return batch.ticket, index
+
+    def cancel(self, ticket: Ticket, index: int, count: int = 1) -> bool:
+        """Take messages back that are not sealed yet; False when they are under way already."""
+        if ticket.sealed or ticket.done:
+            return False
+        ticket.cancelled = sorted({*ticket.cancelled, *range(index, index + count)})
+        return True
+
+    def _remember(self, topic: str) -> bytes:
+        encoded = check_public_topic(topic)
+        if len(self._suffixes) >= TOPICS_MAX:
+            kept = self._suffixes  # topics that are being gathered must stay
+            self._suffixes = {name: kept[name] for name in self._gathering() if name in kept}
+        suffix = self._suffixes[topic] = blocks.suffix_of(encoded, self.client, self.boot)
+        return suffix
+
+    def _gathering(self) -> list[str]:
+        return [*self.forming, *self._accepting, *(batch.topic for batch in self._backlog)]
+
+    def _add_headed(self, topic: str, body: bytes, headers: bytes) -> None:
+        """Level sent with headers: behind what is gathered, so that a topic's order holds."""
+        self._gather_backlog()
+        last = self._backlog[-1] if self._backlog else None
+        if last is None or last.topic != topic or last.level != blocks.SENT or last.headers is None:
+            last = Batch(topic, blocks.SENT, [])
+            last.headers = []
+            self._backlog.append(last)
+        last.bodies.append(body)
+        assert last.headers is not None
+        last.headers.append(headers)
+
+    def _gather_backlog(self) -> None:
+        """Everything gathered, in a line."""
+        forming, self.forming = self.forming, {}
+        for topic, bodies in forming.items():
+            self._backlog.append(Batch(topic, blocks.SENT, bodies))
+        accepting, self._accepting = self._accepting, {}
+        self._backlog.extend(accepting.values())
+
+    def flush(self) -> None:
+        """Seal and queue what is gathered, as far as credit reaches."""
+        credit = self.credit
+        if not self.settled or credit.messages <= 0 or credit.bytes <= 0:
+            self.left = 0
+            return
+        if self._again:
+            self._send_again()
+        if self._backlog or self._accepting:
+            self._gather_backlog()
+            self._flush_backlog()
+        elif self.forming:
+            self._flush_forming()
+        self.room = TURN
+        if self.forming or self._backlog:
+            self.left = 0
+        else:
+            self.left = credit.messages if credit.bytes > 0 else 0
+
+    def _flush_forming(self) -> None:
+        """The fast way, for level sent without headers: one Struct call, one join a block."""
+        forming, self.forming = self.forming, {}
+        suffixes, prefix, credit = self._suffixes, self.prefix, self.credit
+        add, join = self._frames.append, b"".join
+        sequence = self._sequence + 1
+        blocks_out = published = 0
+        for topic, bodies in forming.items():
+            count = len(bodies)
+            if credit.messages <= 0 or credit.bytes <= 0:
+                self.forming[topic] = bodies
+                continue
+            size = len(bodies[0])
+            suffix = suffixes[topic]
+            if count == 1:
+                total = size
+                equal = size <= blocks.SPLIT
+            else:
+                sizes = list(map(len, bodies))
+                total = size * count
+                equal = sizes.count(size) == count and total <= blocks.SPLIT and count <= blocks.COUNT_MAX
+            if not equal:
+                self._sequence = sequence - 1
+                self._seal_batch(Batch(topic, blocks.SENT, bodies))  # counts by itself
+                sequence = self._sequence + 1
+                continue
+            whole = total + len(suffix) + 20
+            chars = len(suffix) - 16
+            head = _frame(
+                prefix, 0x93, 5, 0xC4, 16, 0, 0, 0, 0, 0, 0xC6, whole, 1, 1, 0, chars, count, size, sequence
+            )  # fmt: skip
+            add(join((head, suffix, *bodies)))
+            sequence += count
+            blocks_out += 1
+            published += count
+            credit.messages -= count
+            credit.bytes -= whole
+        self._published += published
+        self._sequence = sequence - 1
+        self._blocks_out += blocks_out
+
+    def _flush_backlog(self) -> None:
+        while self._backlog and self.credit.open:
+            self._seal_batch(self._backlog.popleft())
+
+    def _seal_batch(self, batch: Batch) -> None:
+        """Any batch: cut, sealed, queued. What credit does not reach goes to the front of the backlog."""
+        ticket = batch.ticket
+        if ticket is not None and not ticket.sealed:
+            if ticket.cancelled:
+                self._leave_out(batch, ticket)
+            ticket.first = self._sequence + 1
+            if not batch.bodies:
+                ticket.done = True
+                return
+        bodies, headers = batch.bodies, batch.headers
+        for start, stop in blocks.cut(bodies, headers):
+            if not self.credit.open:
+                rest = Batch(batch.topic, batch.level, bodies[start:])
+                rest.headers = headers[start:] if headers is not None else None
+                rest.ticket = ticket
+                self._backlog.appendleft(rest)  # first in line, so that the batch's numbers stay one range
+                return
+            self._seal_records(
+                batch, bodies[start:stop], headers[start:stop] if headers is not None else None
+            )
+
+    def _leave_out(self, batch: Batch, ticket: Ticket) -> None:
+        gone = set(ticket.cancelled)
+        batch.bodies = [body for index, body in enumerate(batch.bodies) if index not in gone]
+        if batch.headers is not None:
+            batch.headers = [head for index, head in enumerate(batch.headers) if index not in gone]
+
+    def _seal_records(self, batch: Batch, bodies: list[bytes], headers: list[bytes] | None) -> None:
+        suffix = self._suffixes[batch.topic]
+        first = self._sequence + 1
+        self._sequence += len(bodies)
+        count = len(bodies)
+        topic = suffix[16:]
+        if count == 1 and len(bodies[0]) > blocks.SPLIT:
+            sealed = blocks.seal_pieces(
+                topic,
+                bodies[0],
+                publisher=self.client,
+                boot=self.boot,
+                sequence=first,
+                level=batch.level,
+                headers=headers[0] if headers else b"",
+            )
+        else:
+            if headers is not None and not any(headers):
+                headers = None
+            sealed = [
+                blocks.seal(
+                    topic,
+                    bodies,
+                    publisher=self.client,
+                    boot=self.boot,
+                    sequence=first,
+                    level=batch.level,
+                    headers=headers,
+                )
+            ]
+        if batch.ticket is not None:
+            batch.ticket.pending += 1
+            self._unacked[first] = _Unacked(sealed, count, self._sequence, batch.ticket)
+        self._published += count
+        for block in sealed:
+            self._send_block(block, count, 0)
+
+    def _send_block(self, block: bytes, count: int, flags: int) -> None:
+        """Queue a sealed block, or keep it for when there is credit."""
+        if not self.credit.open or (self._again and not flags & AGAIN):
+            self._again.append((block, count))
+            return
+        self.credit.spend(count, len(block))
+        self._blocks_out += 1
+        self._frames.append(self.prefix + data_head(0, flags, 0, 0, len(block)) + block)
+
+    def _send_again(self) -> None:
+        waiting = self._again
+        while waiting and self.credit.open:
+            block, count = waiting.popleft()
+            self._send_block(block, count, AGAIN)
+
+    def _acknowledged(self, ranges: list[list[int]], absent: list[str]) -> list[Waitable]:
+        woken: list[Waitable] = []
+        for entry in self._pop_unacked(ranges):
+            ticket = entry.ticket
+            ticket.pending -= 1
+            if not ticket.done and ticket.pending == 0 and self._is_sealed_whole(ticket, entry):
+                ticket.done = True
+                ticket.broker = self.broker
+                ticket.absent = tuple(absent)
+                woken.append(ticket)
+        return woken
+
+    def _is_sealed_whole(self, ticket: Ticket, entry: _Unacked) -> bool:
+        """Whether no part of the ticket's batch is still in the backlog."""
+        return all(batch.ticket is not ticket for batch in self._backlog)
+
+    def _pop_unacked(self, ranges: list[list[int]]) -> list[_Unacked]:
+        found: list[_Unacked] = []
+        for first, last in ranges:
+            entry = self._unacked.pop(first, None)
+            while entry is not None:
+                found.append(entry)
+                entry = self._unacked.pop(entry.last + 1, None) if entry.last < last else None
+        return found
+
+    def _refused(self, ranges: list[list[int]], reason: str) -> list[Waitable]:
+        woken: list[Waitable] = []
+        for entry in self._pop_unacked(ranges):
+            entry.ticket.pending -= 1
+            if not entry.ticket.done:
+                entry.ticket.done = True
+                entry.ticket.error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
+                woken.append(entry.ticket)
+        return woken
+
+    def _resume(self) -> None:
+        """A new session: everything that is not acknowledged goes out again, before anything new."""
+        self._again = deque(
+            (block, entry.count)
+            for entry in self._unacked.values()
+            if not entry.ticket.done
+            for block in entry.blocks
+        )
+
+    def _give_up_publishing(self) -> list[Waitable]:
+        """The program is done: what is under way ends as `Unknown`, what is only gathered as
+        `NotAccepted`."""
+        woken: list[Waitable] = []
+        for entry in self._unacked.values():
+            if not entry.ticket.done:
+                entry.ticket.done = True
+                entry.ticket.error = Unknown("the client was closed before the broker answered")
+                woken.append(entry.ticket)
+        self._unacked.clear()
+        for batch in (*self._accepting.values(), *self._backlog):
+            if batch.ticket is not None and not batch.ticket.done:
+                batch.ticket.done = True
+                batch.ticket.error = NotAccepted("the client was closed before the message was sent")
+                woken.append(batch.ticket)
+        self._accepting.clear()
+        self._backlog.clear()
+        self._again.clear()
+        self.forming = {}
+        return woken
