@@ -5,9 +5,11 @@ client.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from mesh import Broker, Client
+from mesh.client import Subscription
 from mesh.errors import Disconnected, NotAccepted, Unknown
 from simulations.environment import environment_of
 from simulations.ledger import Ledger, Outcome, Subscribed
@@ -47,15 +49,25 @@ def broker(join: Sequence[str]) -> Main:
     return main
 
 
+async def _opened(process: Process) -> Client:
+    """A client of the broker on the same host, which may not be up yet."""
+    while True:
+        client = Client(url_of(process.address), name=process.name, environment=environment_of(process))
+        try:
+            await client.open()
+        except Disconnected:
+            await asyncio.sleep(REDIAL_S)
+        else:
+            return client
+
+
 def publisher(ledger: Ledger, topics: Sequence[str], pause_s: float, *, size_max: int = 400) -> Main:
     """Publishes on a topic chosen anew each time, again and again, and enters what it was told."""
 
     async def main(process: Process) -> None:
         rng = process.stream("workload")
         number = 0
-        async with Client(
-            url_of(process.address), name=process.name, environment=environment_of(process)
-        ) as mesh:
+        async with contextlib.aclosing(await _opened(process)) as mesh:
             process.exposed = mesh
             while not process.stopping.is_set():
                 filler = "x" * rng.randrange(size_max)
@@ -66,9 +78,9 @@ def publisher(ledger: Ledger, topics: Sequence[str], pause_s: float, *, size_max
                 try:
                     await mesh.publish(entry.topic, entry.body, timeout=PUBLISH_TIMEOUT_S)
                     entry.outcome = Outcome.ACCEPTED
-                except (NotAccepted, Disconnected):
+                except NotAccepted:
                     entry.outcome = Outcome.REFUSED
-                except (Unknown, TimeoutError):
+                except Unknown:
                     entry.outcome = Outcome.UNKNOWN
                 await asyncio.sleep(rng.expovariate(1 / pause_s))
 
@@ -80,7 +92,7 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
 
     async def main(process: Process) -> None:
         async with (
-            Client(url_of(process.address), name=process.name, environment=environment_of(process)) as mesh,
+            contextlib.aclosing(await _opened(process)) as mesh,
             mesh.subscribe(*patterns) as subscription,
         ):
             now_s = process.world.now_s
@@ -98,8 +110,8 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
     return main
 
 
-async def _read(process: Process, ledger: Ledger, subscription: object) -> None:
-    async for delivery in subscription:  # type: ignore[attr-defined]
+async def _read(process: Process, ledger: Ledger, subscription: Subscription) -> None:
+    async for delivery in subscription:
         ledger.receipts.append(
             Received(process.name, process.life, delivery.topic, bytes(delivery.body), process.world.now_s)
         )
