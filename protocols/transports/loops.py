@@ -10,7 +10,7 @@ active:
 
 * a *turn* is told without a clock and without a callback: within one no connection reads twice, so the first
   that does begins the next, and the number that read in the former is how many are active;
-* each then gets ``TURN_BUDGET / active`` bytes, at most its own ``read_budget``, at least `READ_MIN`.
+* each may then read ``TURN_BUDGET / active`` bytes, at least `READ_MIN`, at most its own ``read_budget``.
 
 The buffer is shared because a stream hands on what it read before the loop continues; 1 000 idle connections
 would otherwise hold 64 MiB.
@@ -31,28 +31,39 @@ READ_MIN: Final = 4096
 
 
 class ReadBudget:
-    """Hands out the shared receive buffer, cut to this turn's share."""
+    """The shared receive buffer, and how much of it one connection may use in this turn."""
 
-    __slots__ = ("_active", "_buffer", "_seen", "turn")
+    __slots__ = ("_active", "_seen", "buffer", "share", "turn")
 
     def __init__(self) -> None:
         self.turn = 1
+        self.share = TURN_BUDGET
+        """Bytes one connection may read in this turn."""
+        self.buffer = memoryview(bytearray(65536))
         self._active = 1
         self._seen = 0
-        self._buffer = memoryview(bytearray(65536))
 
-    def take(self, last_turn: int, read_budget: int) -> memoryview:
-        """The buffer for a connection that last read in ``last_turn``; it now read in ``self.turn``."""
+    def require(self, size: int) -> None:
+        """Make the buffer at least this large."""
+        if size > len(self.buffer):
+            self.buffer = memoryview(bytearray(size))
+
+    def take(self, last_turn: int) -> int:
+        """The share of a connection that last read in ``last_turn`` and now reads in ``self.turn``."""
         if last_turn == self.turn:
             self.turn += 1
-            self._active = self._seen
-            self._seen = 0
+            if self._seen != self._active:
+                self._set_active(self._seen)
+            self._seen = 1
+            return self.share
         self._seen += 1
-        share = TURN_BUDGET // max(self._active, self._seen)
-        size = min(max(share, READ_MIN), max(read_budget, 1))
-        if size > len(self._buffer):
-            self._buffer = memoryview(bytearray(size))
-        return self._buffer[:size]
+        if self._seen > self._active:  # a flood that begins is not first seen when its first turn is over
+            self._set_active(self._seen)
+        return self.share
+
+    def _set_active(self, active: int) -> None:
+        self._active = active
+        self.share = max(TURN_BUDGET // active, READ_MIN)
 
 
 class LoopState:

@@ -37,6 +37,8 @@ _RUN_AFTER: Final = 8
 
 def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
     """One buffer with every frame behind its prefix."""
+    if len(frames) == 1:
+        return lead + _LENGTH.pack(len(frames[0])) + frames[0]
     sizes = set(map(len, frames))
     if len(sizes) == 1:
         prefix = lead + _LENGTH.pack(sizes.pop())
@@ -87,6 +89,12 @@ class FrameDecoder:
         """The frames that ``chunk`` completes, in order. The chunk's memory may be used again."""
         if self.failure is not None:
             return []
+        if self._frame is None and not self._start and len(chunk) >= self._prefix_size:
+            (size,) = _LENGTH.unpack_from(chunk, len(self._lead))
+            if size + self._prefix_size == len(chunk) and self._may_begin(chunk, size):
+                return [
+                    bytes(chunk[self._prefix_size :])
+                ]  # one message in an idle stream, a round trip's case
         frames: list[bytes] = []
         if self._frame is not None:
             rest = self._collect(chunk, frames)
@@ -97,6 +105,9 @@ class FrameDecoder:
         self._start = b""
         self._cut(data, frames)
         return frames
+
+    def _may_begin(self, chunk: bytes | memoryview, size: int) -> bool:
+        return (not self._lead or chunk[0] == self._lead[0]) and not size > self.size_max > 0
 
     def _collect(self, chunk: bytes | memoryview, frames: list[bytes]) -> bytes | memoryview:
         """Add to the frame that is being received; returns what lies behind its end."""
