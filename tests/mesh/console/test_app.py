@@ -1,0 +1,117 @@
+"""Looking at a mesh through a client that says what the test wants, and logging what is seen."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any, cast
+
+import pytest
+from rich.console import Console
+
+from mesh.client import Client
+from mesh.console import app
+from mesh.console.probe import Look, look
+from mesh.conversation import Answer, SurveyResult
+from mesh.errors import Disconnected
+from tests.mesh.console import statuses
+
+
+class FakeMesh:
+    """Answers as a mesh would, one script step a look; an exception in the script is raised."""
+
+    def __init__(self, *script: list[dict[str, Any]] | Exception, survey_fails: bool = False) -> None:
+        self._script = list(script)
+        self._now: list[dict[str, Any]] = []
+        self._survey_fails = survey_fails
+        self.extra: list[bytes] = []
+        self.missing: list[str] = []
+
+    async def status(self) -> dict[str, Any]:
+        step = self._script.pop(0) if len(self._script) > 1 else self._script[0]
+        if isinstance(step, Exception):
+            raise step
+        self._now = step
+        return step[0]
+
+    async def survey(self, topic: str, body: bytes, *, deadline: float) -> SurveyResult:
+        assert topic == "$sys.status"
+        if self._survey_fails:
+            raise Disconnected("gone")
+        bodies = [json.dumps(status).encode() for status in self._now] + self.extra
+        return SurveyResult([Answer("b", "r", body, None) for body in bodies], self.missing)
+
+
+def client(mesh: FakeMesh) -> Client:
+    return cast(Client, mesh)
+
+
+def recorded() -> Console:
+    return Console(file=StringIO(), width=80, _environ={})
+
+
+def said(console: Console) -> list[str]:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+async def test_a_look_has_home_first_and_every_other_once() -> None:
+    seen = await look(client(FakeMesh(statuses.calm())), 1.0)
+    assert [status["name"] for status in seen.statuses] == list(statuses.NAMES)
+    assert seen.silent == ()
+
+
+async def test_an_answer_that_is_no_status_is_counted_and_left_out() -> None:
+    mesh = FakeMesh(statuses.calm())
+    mesh.extra = [b"\xff", b"[]", b'{"no": "id"}']
+    seen = await look(client(mesh), 1.0)
+    assert len(seen.statuses) == 5
+    assert seen.unreadable == 3
+
+
+async def test_who_is_silent_is_named() -> None:
+    mesh = FakeMesh(statuses.after_a_kill())
+    mesh.missing = ["beta"]
+    assert (await look(client(mesh), 1.0)).silent == ("beta",)
+
+
+async def test_without_a_survey_homes_view_is_the_picture_and_its_live_peers_are_silent() -> None:
+    seen = await look(client(FakeMesh(statuses.calm(), survey_fails=True)), 1.0)
+    assert len(seen.statuses) == 1
+    assert seen.silent == ("beta", "gamma", "delta", "epsilon")
+    assert len(seen.picture().nodes) == 5
+
+
+async def test_home_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(Disconnected):
+        await look(client(FakeMesh(Disconnected("no broker"))), 1.0)
+
+
+async def test_the_log_has_a_line_a_look_and_each_event_once() -> None:
+    console = recorded()
+    mesh = FakeMesh(statuses.calm(), statuses.calm(), statuses.after_a_kill())
+    await app.log(client(mesh), console, 0.0, count=3)
+    lines = said(console)
+    assert sum("mesh=demo" in line for line in lines) == 3
+    assert sum("alpha started" in line for line in lines) == 1
+    assert sum("beta suspect → dead" in line for line in lines) == 1
+    assert lines.index(next(line for line in lines if "suspect → dead" in line)) < len(lines) - 1
+
+
+async def test_the_log_goes_on_while_home_is_away() -> None:
+    console = recorded()
+    mesh = FakeMesh(statuses.calm(), Disconnected("the broker went away"), statuses.calm())
+    await app.log(client(mesh), console, 0.0, count=3)
+    lines = said(console)
+    assert sum("the broker went away" in line for line in lines) == 1
+    assert sum("mesh=demo" in line for line in lines) == 2
+
+
+def test_two_looks_give_link_rates() -> None:
+    before, after = Look(tuple(statuses.calm())), Look(tuple(statuses.calm()))
+    for status in after.statuses:
+        status["uptime_s"] += 2.0
+        for member in status["members"]:
+            if member["link"]:
+                member["link"]["msgs_in"] += 100
+    assert {edge.msgs_s for edge in after.picture(before).edges} == {50.0}
