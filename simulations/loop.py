@@ -115,6 +115,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._wakes: set[int] = set()  # looked up only, never iterated
         self._turning = False
         self._parked: list[Any] = []
+        self._stopped_jobs: list[Callable[[], None]] = []
         # Timers are compared in floats of seconds; a nanosecond is above their error for the first months.
         self._clock_resolution = 1e-9
         self.set_debug(False)
@@ -148,6 +149,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def resume(self) -> None:
         self._paused = False
+        jobs, self._stopped_jobs = self._stopped_jobs, []
+        for job in jobs:
+            self.scheduler.after(self.machine.job_ns(), job)
         self._ask_for_turn()
 
     def _due_ns(self) -> int | None:
@@ -287,6 +291,9 @@ class SimLoop(asyncio.BaseEventLoop):
 
         def job() -> None:
             if self.dead or future.cancelled():
+                return
+            if self._paused:
+                self._stopped_jobs.append(job)
                 return
             previous_loop = events._get_running_loop()
             events._set_running_loop(None)

@@ -190,6 +190,28 @@ def test_a_paused_process_takes_no_turns_and_its_timers_are_late() -> None:
         assert len(woken) == 4
 
 
+def test_a_paused_process_has_paused_threads() -> None:
+    ran: list[float] = []
+
+    async def main(process: Process) -> None:
+        await asyncio.sleep(1)
+        await asyncio.to_thread(lambda: ran.append(process.world.now_s))
+        ran.append(process.world.now_s)
+        await process.stopping.wait()
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(1.00001)
+        world.run_until(lambda: world.now_s > 1.0001, timeout_s=1, poll_s=0.00001)
+        node.pause()
+        world.run_for(10)
+        assert ran == []
+        node.resume()
+        world.run_for(1)
+        assert ran[0] > 11
+
+
 def test_a_slow_process_takes_longer_for_the_same_code() -> None:
     async def main(process: Process) -> None:
         for _ in range(1000):
