@@ -42,6 +42,9 @@ class Connection(Protocol):
     def flush_soon(self) -> None:
         """Call ``pipe.take_output()`` once, at the end of this loop turn (later if the kernel is full)."""
 
+    def flush_now(self) -> None:
+        """Do what `flush_soon` promised already, if it can be done without calling back into the owner."""
+
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
@@ -191,6 +194,11 @@ class Pipe:
         if not self._scheduled:
             self._scheduled = True
             self.connection.flush_soon()
+
+    def flush(self) -> None:
+        """Write what is queued now, not at the end of the loop turn: for one message that is waited for."""
+        if self._scheduled and not self._starved and not self.closed:
+            self.connection.flush_now()
 
     def pause_reading(self) -> None:
         """Stop reading from this peer; TCP then slows it down."""

@@ -132,6 +132,9 @@ class InprocConnection:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
+    def flush_now(self) -> None:
+        """Nothing: the other end is in this loop, and must not be called from inside a ``send``."""
+
     def pause_reading(self) -> None:
         self._paused = True
 

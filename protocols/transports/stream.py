@@ -122,6 +122,10 @@ class StreamConnection(asyncio.BufferedProtocol):
             if not self._delivering:
                 self._loop.call_soon(self._flush)
 
+    def flush_now(self) -> None:
+        if self.state is _RUNNING and not self._writing_paused:
+            self._flush()  # the one that was scheduled finds nothing left
+
     def pause_reading(self) -> None:
         self._reading_paused = True
         if self._transport is not None and self.state is State.RUNNING:

@@ -20,6 +20,9 @@ class FakeConnection:
     def flush_soon(self) -> None:
         self.calls.append("flush")
 
+    def flush_now(self) -> None:
+        self.calls.append("now")
+
     def pause_reading(self) -> None:
         self.calls.append("pause")
 
@@ -74,6 +77,14 @@ def test_many_sends_ask_for_one_flush(pipe: Pipe, connection: FakeConnection) ->
     assert pipe.take_output() == []
     pipe.send(b"4")
     assert connection.calls == ["flush", "flush"]
+
+
+def test_a_flush_is_passed_on_only_if_something_is_queued(pipe: Pipe, connection: FakeConnection) -> None:
+    pipe.flush()
+    assert connection.calls == []
+    pipe.send(b"1")
+    pipe.flush()
+    assert connection.calls == ["flush", "now"]
 
 
 def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, owner: FakeOwner) -> None:

@@ -223,6 +223,28 @@ async def test_what_one_turn_sends_arrives_as_one_run(scheme: str, tmp_path: Pat
         assert owner.runs == [100]
 
 
+async def test_a_flush_writes_in_the_same_turn_and_the_rest_follows(scheme: str, tmp_path: Path) -> None:
+    async with joined(scheme, tmp_path) as (dialer, owner):
+        pipe = dialer.pipes[0]
+        pipe.send(b"1")
+        pipe.flush()
+        assert pipe.queued == 0
+        pipe.send(b"2")
+        await until(lambda: owner.received == [b"1", b"2"])
+
+
+async def test_what_is_answered_while_frames_are_delivered_is_written_in_that_turn(
+    scheme: str, tmp_path: Path
+) -> None:
+    async with joined(scheme, tmp_path) as (dialer, owner):
+        owner.pipe_received = lambda pipe, frames: pipe.send_many(frames)  # type: ignore
+        dialer.pipes[0].send_many([b"1", b"2"])
+        await until(lambda: dialer.received == [b"1", b"2"])
+        assert owner.pipes[0].queued == 0
+        owner.pipes[0].send(b"later, from elsewhere")
+        await until(lambda: len(dialer.received) == 3)
+
+
 async def test_bytes_are_counted_as_on_the_wire(scheme: str, tmp_path: Path) -> None:
     async with joined(scheme, tmp_path) as (dialer, owner):
         dialer.pipes[0].send_many([b"12345"] * 4)
