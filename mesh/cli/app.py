@@ -7,6 +7,7 @@ exit code of `ExitCode`, never a traceback (``MANGROVE_DEBUG=1`` shows it to tho
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import importlib.metadata
 import os
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return ExitCode.INTERRUPTED
     except SystemExit as error:
         if error.code is None or isinstance(error.code, int):

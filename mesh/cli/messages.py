@@ -20,9 +20,9 @@ from cyclopts import Parameter
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.lines import LineReader
 from mesh.cli.settings import client_settings, connected
-from mesh.client import Delivery
 from mesh.config import ClientConfig
 from mesh.conversation import Answer, SurveyResult
+from mesh.messages import Delivery
 from mesh.session import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
+import signal
 import sys
 
 from rich.console import Console
@@ -104,6 +105,10 @@ async def _look(settings: ClientConfig, everyone: bool) -> Look:
 async def _watch(
     settings: ClientConfig, console: Console, interval_s: float, live: bool, count: int | None
 ) -> None:
+    # SIGTERM ends it as Ctrl-C does: a killed screen would leave the terminal in its hands.
+    watching = asyncio.current_task()
+    assert watching is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, watching.cancel)
     async with connected(settings) as client:
         if live:
             await app.watch(client, console, interval_s)

@@ -34,12 +34,14 @@ REDRAW_MIN_S = 0.25
 async def watch(client: Client, console: Console, interval_s: float) -> None:
     """Show the mesh until ``q`` or the end of the task; needs a terminal."""
     screen = _Terminal(console)
-    with screen.shown(), _keys() as quit_asked:
-        while not quit_asked.is_set():
-            await screen.look(client, interval_s)
-            await _pause(quit_asked, interval_s)
-    if screen.latest is not None:
-        console.print(Text(plain_line(screen.latest, _clock())), soft_wrap=True)
+    try:
+        with screen.shown(), _keys() as quit_asked:
+            while not quit_asked.is_set():
+                await screen.look(client, interval_s)
+                await _pause(quit_asked, interval_s)
+    finally:
+        if screen.latest is not None:
+            console.print(Text(plain_line(screen.latest, _clock())), soft_wrap=True)
 
 
 async def _pause(event: asyncio.Event, interval_s: float) -> None:
