@@ -320,11 +320,20 @@ class Client:
         await self._socket.aclose()
 
     async def _drained(self) -> None:
-        """Until everything gathered has been sealed and queued, which needs a session and credit."""
+        """Until everything gathered has been sent, which needs a session and credit, and read by the broker.
+
+        A connection closed with unread bytes on this side is reset, and what was on the way is lost: so the
+        broker is asked for a sign first.
+        """
+        talk = self._talk
         self._flush()
-        while self._talk.gathered and self._talk.attached:
-            await self._wait(self._talk.gate, None)
+        while talk.gathered and talk.attached:
+            await self._wait(talk.gate, None)
             self._flush()
+        stamp = talk.sync()
+        self._hand_over()
+        while talk.settled and talk.synced < stamp:
+            await self._wait(talk.heard, None)
 
     async def _keep_connected(self) -> None:
         """Dial again whenever the connection is gone, with growing pauses."""
@@ -349,7 +358,7 @@ class Client:
             return f"connected to {self._talk.broker}"
         return self._talk.last_error or f"no connection to {self.url}"
 
-    # ------------------------------------------------------------------ the socket's calls (protocols.Receiver)
+    # ------------------------------------------------------------------ what the socket calls
 
     def pipe_attached(self, pipe: Pipe) -> None:
         self._pipe = pipe
@@ -461,7 +470,7 @@ class Client:
                 self._flush()
                 await asyncio.sleep(0)
             return self._sent_receipt
-        packed = blocks.pack_headers(_with_key(headers, key))
+        packed = blocks.pack_headers(with_key(headers, key))
         return await self._publish(topic, [checked_body(body)], level, packed, timeout)
 
     def publish_nowait(self, topic: str, body: bytes) -> bool:
@@ -524,7 +533,7 @@ class Client:
     async def _publish(
         self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
     ) -> Receipt:
-        number = _level_number(level)
+        number = level_number(level)
         talk = self._talk
         start = self._loop.time()
         if talk.left <= 0:
@@ -735,11 +744,11 @@ def _settle(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _with_key(headers: Mapping[str, HeaderValue] | None, key: str | None) -> Mapping[str, HeaderValue] | None:
+def with_key(headers: Mapping[str, HeaderValue] | None, key: str | None) -> Mapping[str, HeaderValue] | None:
     return headers if key is None else {**(headers or {}), "key": key}
 
 
-def _level_number(level: str) -> int:
+def level_number(level: str) -> int:
     try:
         return blocks.LEVELS.index(level)
     except ValueError:

@@ -233,6 +233,10 @@ class Conversation(Publishing):
         """Woken when a session begins, and when one ends."""
         self.gate = Waitable()
         """Woken when there is credit again."""
+        self.heard = Waitable()
+        """Woken when the broker has read everything sent before a `sync`."""
+        self.synced = 0
+        self._stamp = 0
         self._topics: dict[bytes, str] = {}
         self._feeds: dict[int, Feed] = {}
         self._number = 0
@@ -262,7 +266,7 @@ class Conversation(Publishing):
         self.left = 0
         self._control.clear()
         self._frames.clear()
-        woken: list[Waitable] = [self.opened]
+        woken: list[Waitable] = [self.opened, self.heard]
         for question in list(self._questions.values()):
             if question.sent:
                 if not question.done:
@@ -283,6 +287,13 @@ class Conversation(Publishing):
         if self.settled:
             self._say(Kind.PING, 0)
         return False
+
+    def sync(self) -> int:
+        """Ask, behind everything sent so far, for a sign; ``synced`` is at least this number once it came."""
+        self._stamp += 1
+        if self.settled:
+            self._frames.append(self.prefix + encode(Kind.PING, self._stamp))
+        return self._stamp
 
     def close(self, reason: str) -> list[Waitable]:
         """The program is done: BYE is left to be sent, everything that waits is woken with an error."""
@@ -529,8 +540,9 @@ class Conversation(Publishing):
                 self.last_error = f"broker {self.broker} left: {reason}"
                 self.settled = False
                 return [self.opened]
-            case [Kind.PONG, _]:
-                pass
+            case [Kind.PONG, stamp]:
+                self.synced = max(self.synced, stamp)
+                return [self.heard]
             case [kind, *_]:
                 raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
         return []
