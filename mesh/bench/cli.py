@@ -1,0 +1,73 @@
+"""`mesh bench sockets` and `mesh bench broker`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from cyclopts import App
+from rich.console import Console
+
+from mesh.bench.harness import BenchError, Case, Target, as_json, run_cases, show
+
+app = App(name="bench", help="Measure sockets and brokers beside their peers.")
+
+
+@app.command
+def sockets(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json: bool = False) -> None:
+    """Measure the sockets beside pynng and pyzmq: push/pull, and a request's round trip.
+
+    Parameters
+    ----------
+    rounds
+        How often every system is measured; the medians are compared.
+    scale
+        Multiplies the number of messages (0.05 gives a quick look).
+    only
+        Run only the works whose name contains this.
+    json
+        Print one JSON document instead of tables.
+    """
+    from mesh.bench.sockets import TARGETS, cases
+
+    _bench("sockets", cases, TARGETS, rounds, scale, only, json)
+
+
+@app.command
+def broker(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json: bool = False) -> None:
+    """Measure publisher to broker to subscriber beside a ZeroMQ proxy; flooding; an idle broker.
+
+    Parameters
+    ----------
+    rounds
+        How often every system is measured; the medians are compared.
+    scale
+        Multiplies the number of messages (0.05 gives a quick look).
+    only
+        Run only the works whose name contains this.
+    json
+        Print one JSON document instead of tables.
+    """
+    from mesh.bench.broker import TARGETS, cases
+
+    _bench("broker", cases, TARGETS, rounds, scale, only, json)
+
+
+def _bench(
+    name: str,
+    make_cases: Callable[[float, dict[str, str]], list[Case]],
+    targets: Sequence[Target],
+    rounds: int,
+    scale: float,
+    only: str | None,
+    json: bool,
+) -> None:
+    skipped: dict[str, str] = {}
+    chosen = [case for case in make_cases(scale, skipped) if only is None or only in case.work]
+    if not chosen:
+        works = ", ".join(dict.fromkeys(case.work for case in make_cases(scale, {})))
+        raise BenchError(f"no work is named like {only!r}; there are: {works}")
+    outcome = run_cases(chosen, rounds, skipped, Console(stderr=True))
+    if json:
+        print(as_json(name, outcome, targets))
+    else:
+        show(name, outcome, targets, Console())

@@ -1,0 +1,258 @@
+"""How a benchmark is run: worker processes, rounds that alternate between systems, medians and ratios.
+
+A *case* names a work and a system and runs once, in fresh processes, giving figures by name (a rate a
+second, a latency in microseconds). Rounds go through all cases in turn, so that whatever else the machine
+does hits every system alike; a figure is the median over the rounds, and what is claimed is a ratio of two
+medians of one run.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import queue
+import statistics
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from mesh.errors import MeshError
+
+WORKER_TIMEOUT_S = 120.0
+
+Figures = dict[str, float]
+
+
+class BenchError(MeshError):
+    """A worker of a benchmark failed; the message holds its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One system doing one work."""
+
+    work: str
+    system: str
+    run: Callable[[], Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A ratio that is to hold: ``ours`` divided by ``peer`` in ``figure``, at least or at most ``bound``.
+
+    With no ``peer`` the bound is on the figure itself.
+    """
+
+    work: str
+    figure: str
+    ours: str
+    peer: str | None
+    bound: float
+    at_least: bool
+
+    def value(self, medians: Mapping[tuple[str, str], Figures]) -> float | None:
+        """The ratio (or the figure), or None where one of the two did not run."""
+        ours = medians.get((self.work, self.ours), {}).get(self.figure)
+        if ours is None:
+            return None
+        if self.peer is None:
+            return ours
+        peer = medians.get((self.work, self.peer), {}).get(self.figure)
+        return None if not peer else ours / peer
+
+    def met(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All figures of one run."""
+
+    rounds: int
+    medians: dict[tuple[str, str], Figures] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+# --- worker processes
+
+
+def _worker(function: Callable[..., None], arguments: tuple[Any, ...], mailbox: Any, gate: Any) -> None:
+    try:
+        function(*arguments, mailbox.put, gate)
+    except BaseException:
+        mailbox.put(("failed", traceback.format_exc()))
+        raise
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process of a case: reports what it has to say, and may be told once to go on."""
+
+    name: str
+    process: Any
+    mailbox: Any
+    gate: Any
+
+    def hear(self, timeout_s: float = WORKER_TIMEOUT_S) -> Any:
+        """The worker's next report.
+
+        Raises:
+            BenchError: it failed, or said nothing for ``timeout_s``.
+        """
+        try:
+            report = self.mailbox.get(timeout=timeout_s)
+        except queue.Empty:
+            raise BenchError(f"benchmark worker {self.name} was silent for {timeout_s:g} s") from None
+        if isinstance(report, tuple) and report and report[0] == "failed":
+            raise BenchError(f"benchmark worker {self.name} failed: {report[1].strip().splitlines()[-1]}")
+        return report
+
+    def release(self) -> None:
+        """Let the worker pass its gate."""
+        self.gate.set()
+
+
+class Workers:
+    """Starts worker processes and ends them all."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: list[Worker] = []
+
+    def start(self, function: Callable[..., None], *arguments: Any) -> Worker:
+        """Run ``function(*arguments, report, gate)`` in a new process."""
+        mailbox, gate = self._context.Queue(), self._context.Event()
+        process = self._context.Process(
+            target=_worker, args=(function, arguments, mailbox, gate), daemon=True, name=function.__name__
+        )
+        process.start()
+        worker = Worker(function.__name__, process, mailbox, gate)
+        self._workers.append(worker)
+        return worker
+
+    def end(self) -> None:
+        for worker in self._workers:
+            worker.release()
+        for worker in self._workers:
+            worker.process.join(0.5)
+            if worker.process.is_alive():
+                worker.process.terminate()
+                worker.process.join(5)
+            worker.mailbox.close()
+
+
+@contextmanager
+def workers() -> Iterator[Workers]:
+    """Worker processes that live no longer than the block."""
+    group = Workers()
+    try:
+        yield group
+    finally:
+        group.end()
+
+
+# --- running and reporting
+
+
+def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], console: Console) -> Outcome:
+    """Run every case once a round, in turn, showing which one is at work."""
+    samples: dict[tuple[str, str], list[Figures]] = {}
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("starting", total=rounds * len(cases))
+        for number in range(1, rounds + 1):
+            for case in cases:
+                progress.update(task, description=f"round {number} of {rounds}: {case.work}, {case.system}")
+                samples.setdefault((case.work, case.system), []).append(case.run())
+                progress.advance(task)
+    medians = {
+        key: {name: statistics.median(run[name] for run in runs) for name in runs[0]}
+        for key, runs in samples.items()
+    }
+    return Outcome(rounds, medians, dict(skipped))
+
+
+def machine() -> dict[str, Any]:
+    """What a figure was measured on, as printed beside it."""
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+    }
+
+
+def as_json(name: str, outcome: Outcome, targets: Sequence[Target]) -> str:
+    """One JSON document with all medians, ratios and whether each target was met."""
+    return json.dumps(
+        {
+            "schema": 1,
+            "bench": name,
+            "rounds": outcome.rounds,
+            "machine": machine(),
+            "medians": [
+                {"work": work, "system": system, **figures}
+                for (work, system), figures in outcome.medians.items()
+            ],
+            "ratios": [
+                {
+                    "work": target.work,
+                    "figure": target.figure,
+                    "ours": target.ours,
+                    "peer": target.peer,
+                    "value": value,
+                    "bound": target.bound,
+                    "at_least": target.at_least,
+                    "met": target.met(value),
+                }
+                for target in targets
+                if (value := target.value(outcome.medians)) is not None
+            ],
+            "skipped": outcome.skipped,
+        },
+        indent=2,
+    )
+
+
+def show(name: str, outcome: Outcome, targets: Sequence[Target], console: Console) -> None:
+    """Two tables: the medians, and the ratios against their targets."""
+    what = machine()
+    title = f"mesh bench {name}: medians of {outcome.rounds}, Python {what['python']}, {what['cores']} cores"
+    medians = Table(title=title, title_justify="left")
+    for heading in ("work", "system", "figures"):
+        medians.add_column(heading)
+    for (work, system), figures in outcome.medians.items():
+        medians.add_row(work, system, "  ".join(f"{key} {_number(value)}" for key, value in figures.items()))
+    console.print(medians)
+    ratios = Table(title="targets", title_justify="left")
+    for heading in ("work", "figure", "measured", "wanted", "met"):
+        ratios.add_column(heading)
+    for target in targets:
+        value = target.value(outcome.medians)
+        if value is None:
+            continue
+        against = f"{target.ours} / {target.peer}" if target.peer else target.ours
+        sign = "at least" if target.at_least else "at most"
+        met = "[green]yes" if target.met(value) else "[red]no"
+        ratios.add_row(
+            target.work, f"{target.figure}: {against}", f"{value:.2f}", f"{sign} {target.bound:g}", met
+        )
+    console.print(ratios)
+    for system, reason in outcome.skipped.items():
+        console.print(f"[yellow]not run: {system}: {reason}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"

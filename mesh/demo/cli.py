@@ -1,0 +1,172 @@
+"""`mesh demo`, which `make demo` runs: five brokers, two faults, and an analysis that must find out what
+was done.
+
+Exit code 0 only if the mesh was whole again after each fault and the analysis, which reads nothing but the
+brokers' own logs, found exactly what was done here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from mesh.demo.federation import NAMES, DemoError, Federation
+from mesh.demo.story import leave, run_faults
+from mesh.demo.traffic import Tally
+from mesh.demo.verdict import Event, differences
+
+if TYPE_CHECKING:
+    from mesh.analysis.findings import Findings
+
+MARK = ".mangrove-demo"
+
+
+def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
+    """Run five brokers, kill one, pause another, and let the analysis find out what was done.
+
+    Parameters
+    ----------
+    out
+        Where logs, state and the report go; what an earlier demonstration left there is removed.
+    plain
+        Print progress lines even where there is a terminal, instead of the live console.
+    """
+    started = time.monotonic()
+    console = Console()
+    folder = _fresh(out)
+    federation = Federation(folder)
+    try:
+        done, tally = asyncio.run(_act(federation, console, live=console.is_terminal and not plain))
+    finally:
+        federation.end()
+    _print_tally(console, tally)
+    found, report = _analyse(console, federation, folder)
+    wrong = differences(done, found)
+    _print_verdict(console, done, found, wrong)
+    console.print(f"report: {report}")
+    console.print(f"the demonstration took {time.monotonic() - started:.0f} s")
+    return 1 if wrong else 0
+
+
+def _fresh(out: Path) -> Path:
+    """An empty folder; only one that a demonstration made is ever emptied."""
+    folder = out.resolve()
+    if folder.exists():
+        if any(folder.iterdir()) and not (folder / MARK).exists():
+            raise DemoError(f"{folder} holds something else than a demonstration; name another with --out")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    return folder
+
+
+async def _act(federation: Federation, console: Console, *, live: bool) -> tuple[list[Event], Tally]:
+    began = time.monotonic()
+    lines: list[str] = []
+
+    def say(sentence: str) -> None:
+        line = f"{time.monotonic() - began:5.1f} s  {sentence}"
+        lines.append(line)
+        if not live:
+            console.print(line, highlight=False)
+
+    await federation.start_all()
+    say(
+        f"{len(NAMES)} brokers started: "
+        + ", ".join(f"{m.name} {m.url}" for m in federation.members.values())
+    )
+    with _top(next(iter(federation.members.values())).url) if live else contextlib.nullcontext():
+        done, tally = await run_faults(federation, say)
+    done += await leave(federation, say)
+    if live:
+        for line in lines:
+            console.print(line, highlight=False)
+    return done, tally
+
+
+@contextlib.contextmanager
+def _top(url: str) -> Iterator[None]:
+    """The console itself, on the same terminal, while the block runs."""
+    process = subprocess.Popen([sys.executable, "-m", "mesh", "top", "--url", url])
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        process.kill()
+        process.wait()
+
+
+def _analyse(console: Console, federation: Federation, folder: Path) -> tuple[list[Event], Path]:
+    """What the analysis says of the logs; it is told nothing else."""
+    from mesh.analysis.job import analyse
+
+    out = folder / "report"
+    if not console.is_terminal:
+        console.print("Spark reads the brokers' logs", highlight=False)
+    with console.status("Spark reads the brokers' logs") as status:
+        findings = analyse(
+            federation.log_dir, out, say=lambda stage: status.update(f"the analysis is {stage}")
+        )
+    return _events(findings), out / "report.html"
+
+
+def _events(findings: Findings) -> list[Event]:
+    """Failures, rejoins, leaves and partitions; that every broker joined once is not a deed of the story."""
+    events = [
+        Event(str(event.kind), event.name, event.at, event.detail)
+        for kind in (findings.failures, findings.rejoins, findings.leaves)
+        for event in kind
+    ]
+    events += [
+        Event("partition", " | ".join(",".join(side) for side in episode.sides), episode.start)
+        for episode in findings.partitions
+    ]
+    return events
+
+
+def _print_tally(console: Console, tally: Tally) -> None:
+    table = Table(title="traffic: every message was for all five subscribers", title_justify="left")
+    table.add_column("what")
+    table.add_column("count", justify="right")
+    rows: Sequence[tuple[str, int]] = (
+        ("published with a receipt", tally.published),
+        ("outcome unknown (the broker was lost before its receipt)", tally.unknown),
+        ("refused or timed out", tally.refused),
+        ("deliveries wanted", tally.wanted),
+        ("delivered", tally.delivered),
+        ("lost while the subscriber's broker was down or paused", tally.lost_away),
+        ("lost otherwise", tally.lost),
+        ("duplicated", tally.duplicated),
+    )
+    for what, count in rows:
+        table.add_row(what, f"{count:,}")
+    console.print(table)
+
+
+def _print_verdict(
+    console: Console, done: Sequence[Event], found: Sequence[Event], wrong: Sequence[str]
+) -> None:
+    table = Table(title="what was done, and what the analysis found in the logs", title_justify="left")
+    table.add_column("done")
+    table.add_column("found")
+    for kind in dict.fromkeys(event.kind for event in (*done, *found)):
+        deeds, findings = ([str(e) for e in events if e.kind == kind] for events in (done, found))
+        table.add_row("\n".join(deeds), "\n".join(findings))
+    console.print(table)
+    for sentence in wrong:
+        console.print(f"[red]{sentence}")
+    if not wrong:
+        console.print("[green]the analysis found exactly what was done, and no partition")

@@ -1,0 +1,50 @@
+"""Holds what the analysis found against what was done. Pure: two lists of events in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+WINDOW_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened to one broker: ``kind`` is failure, rejoin, leave or partition.
+
+    ``detail`` tells two of a kind apart where it matters (a rejoin by ``new boot`` or by ``refutation``).
+    """
+
+    kind: str
+    broker: str
+    at: float
+    detail: str = ""
+
+    def __str__(self) -> str:
+        clock = datetime.fromtimestamp(self.at, UTC).strftime("%H:%M:%S.%f")[:-5]
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.kind} of {self.broker}{detail} at {clock}"
+
+
+def differences(done: Sequence[Event], found: Sequence[Event], window_s: float = WINDOW_S) -> list[str]:
+    """Every deed that was not found within one window of its time, and everything found that was not done.
+
+    Each finding answers for one deed only. An empty list is a pass.
+    """
+    left = list(found)
+    sentences = []
+    for deed in done:
+        matches = [
+            event
+            for event in left
+            if (event.kind, event.broker) == (deed.kind, deed.broker)
+            and deed.detail in ("", event.detail)
+            and abs(event.at - deed.at) <= window_s
+        ]
+        if matches:
+            left.remove(min(matches, key=lambda event: abs(event.at - deed.at)))
+        else:
+            sentences.append(f"done but not found: {deed}")
+    sentences += [f"found but not done: {event}" for event in left]
+    return sentences

@@ -1,0 +1,37 @@
+"""The demonstration's verdict can fail in every way it should."""
+
+from __future__ import annotations
+
+from mesh.demo.verdict import Event, differences
+
+DONE = [Event("failure", "beta", 100.0), Event("rejoin", "beta", 110.0, "new boot")]
+
+
+def test_the_same_events_within_a_window_are_a_pass() -> None:
+    found = [Event("rejoin", "beta", 113.0, "new boot"), Event("failure", "beta", 98.5)]
+    assert differences(DONE, found) == []
+
+
+def test_a_deed_that_was_not_found_is_named() -> None:
+    assert differences(DONE, [Event("failure", "beta", 100.0)]) == [
+        "done but not found: rejoin of beta (new boot) at 00:01:50.0"
+    ]
+
+
+def test_a_finding_outside_its_window_counts_on_both_sides() -> None:
+    assert len(differences(DONE[:1], [Event("failure", "beta", 105.1)])) == 2
+
+
+def test_the_wrong_broker_or_the_wrong_way_of_rejoining_does_not_match() -> None:
+    found = [Event("failure", "gamma", 100.0), Event("rejoin", "beta", 110.0, "refutation")]
+    assert len(differences(DONE, found)) == 4
+
+
+def test_one_finding_answers_for_one_deed_only() -> None:
+    assert differences([DONE[0], DONE[0]], [DONE[0]]) == [f"done but not found: {DONE[0]}"]
+
+
+def test_something_found_that_nobody_did_is_a_difference() -> None:
+    assert differences([], [Event("partition", "", 0.0)]) == [
+        "found but not done: partition of  at 00:00:00.0"
+    ]
