@@ -460,6 +460,37 @@ async def test_a_listener_survives_running_out_of_file_descriptors() -> None:
     await owner.aclose()
 
 
+async def test_garbage_of_every_kind_costs_only_those_who_send_it(tmp_path: Path) -> None:
+    """Random bytes, true headers with random frames, half of them cut off: a good pipe sees none of it."""
+    rng = random.Random(3)
+    async with sharing(f"ipc://{tmp_path / 'x.sock'}", replace(FAST, recv_size_max=1000)) as (
+        listener,
+        sockets,
+        _,
+    ):
+        rep, good = sockets[ProtocolNumber.REP0], FakeSocket(ProtocolNumber.REQ0)
+        pipe = await dial_once(good, listener.url)
+        for i in range(300):
+            header = encode_header(rng.choice(ROLES)) if rng.random() < 0.7 else rng.randbytes(8)
+            noise = rng.randbytes(rng.randrange(60))
+            if rng.random() < 0.5:
+                noise = encode_frames([rng.randbytes(rng.randrange(1200))], b"\x01") + noise
+            async with raw_peer(listener.url) as peer:
+                peer.writer.write((header + noise)[: rng.randrange(1, 1300)])
+                if rng.random() < 0.5:
+                    peer.writer.write_eof()
+            pipe.send(b"good %d" % i)
+        await until(lambda: rep.received.count(b"good 299") == 1)
+        assert [frame for frame in rep.received if frame.startswith(b"good ")] == [
+            b"good %d" % i for i in range(300)
+        ]
+        await until(lambda: listener.statistics().headerless == 0)
+        counted = listener.statistics()
+        assert counted.connected + sum(counted.refused.values()) == counted.accepted == 301
+        assert counted.bad_frames > 0
+        await good.aclose()
+
+
 async def test_a_thousand_connections_come_and_go(scheme: str, tmp_path: Path) -> None:
     owner = FakeSocket()
     listener = Listener(owner, listen_url(scheme, tmp_path))
