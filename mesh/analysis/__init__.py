@@ -1,0 +1,1 @@
+"""Says from event logs how the mesh fared: churn, partitions, delivery. Spark is loaded when it runs."""

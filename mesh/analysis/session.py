@@ -1,0 +1,131 @@
+"""A Spark session for two cores: started, or shared with whoever already runs one, as under spark-submit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from mesh.analysis.java import prepare_environment
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("mesh")
+
+MISSING: Final = "Spark (pip install 'mangrove-mesh[analysis]')"
+
+LAUNCH_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.app.name": "mesh analyze",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.default.parallelism": "4",
+    "spark.python.worker.reuse": "true",
+}
+"""Fixed once the Java runs. In local mode the driver does all the work, so its memory is the job's."""
+
+SQL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    # Twice the cores; adaptive execution joins small ones. The default of 200 doubles the time of small jobs.
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.sql.files.maxPartitionBytes": "64m",
+    "spark.sql.autoBroadcastJoinThreshold": "32m",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A broker may rename a file while it is read; the report counts the files that were read.
+    "spark.sql.files.ignoreMissingFiles": "true",
+}
+
+
+SMALL_LAUNCH_SETTINGS: Final[Mapping[str, str]] = {
+    # A job of seconds ends before the better compiler pays.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.default.parallelism": "1",
+}
+SMALL_SQL_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.shuffle.partitions": "1",
+    # Nothing to balance, and generating code takes longer than interpreting a few thousand rows.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For logs of a few megabytes: half the time of the defaults, which are for many."""
+
+
+@contextmanager
+def spark_session(
+    *, master: str = "local[2]", driver_memory: str = "2g", small: bool = False
+) -> Iterator[SparkSession]:
+    """A session with our settings; one that was there before is shared and left running.
+
+    Raises:
+        ImportError: Spark is not installed.
+        NoJava: there is no Java.
+        MeshError: Spark did not start.
+    """
+    try:
+        import pandas  # noqa: F401
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        spark = active.newSession()
+    elif "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started the Java, with its own settings
+        spark = SparkSession.builder.getOrCreate()
+    else:
+        spark = _start(master, driver_memory, {**LAUNCH_SETTINGS, **(SMALL_LAUNCH_SETTINGS if small else {})})
+    for key, value in {**SQL_SETTINGS, **(SMALL_SQL_SETTINGS if small else {})}.items():
+        spark.conf.set(key, value)
+    try:
+        yield spark
+    finally:
+        if active is None:
+            spark.stop()
+
+
+def _start(master: str, driver_memory: str, settings: Mapping[str, str]) -> SparkSession:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    scratch = tempfile.gettempdir()
+    conf = SparkConf(loadDefaults=False).setMaster(master)
+    conf.set("spark.driver.memory", driver_memory)
+    conf.set("spark.local.dir", scratch)
+    conf.set("spark.sql.warehouse.dir", f"{scratch}/mangrove-warehouse")
+    for key, value in settings.items():
+        conf.set(key, value)
+    with tempfile.TemporaryFile() as said:
+        try:
+            # What the launcher and the Java print while they start is noise, unless they fail to.
+            if SparkContext._gateway is None:
+                java = prepare_environment(os.environ)
+                log.debug("Spark runs on Java %s from %s", java.version, java.source)
+                gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
+                SparkContext._ensure_initialized(gateway=gateway)
+            return SparkSession.builder.config(conf=conf).getOrCreate()
+        except (PySparkException, Py4JError, OSError, ValueError) as error:
+            said.seek(0)
+            reason = _reason(said.read().decode(errors="replace"), str(error))
+            raise MeshError(f"Spark did not start with --master {master}: {reason}") from error
+
+
+def _reason(said: str, error: str) -> str:
+    """The line that tells most: the first exception's, else the last that was said."""
+    lines = [line.strip() for line in f"{error}\n{said}".splitlines() if line.strip()]
+    told = [line for line in lines if "Exception: " in line or line.startswith(("Error: ", "Caused by: "))]
+    line = told[0] if told else lines[-1]
+    return line.removeprefix(": ").removeprefix("Caused by: ")
