@@ -1,0 +1,252 @@
+"""Whom to dial, and when: a link to every living member, and news of those that were lost.
+
+Three kinds of targets, each dialled at most once at a time, with growing pauses between failures:
+
+* **living members without a link** (a full mesh): the lower id dials at once, the higher one only after two
+  periods without a link, so that rarely both do. After a void round both dial at once (`redial`);
+* **join URLs**, at once, and again for as long as the member behind them is not alive: somebody may be there
+  again after a partition. What was learnt about a URL (which member answered, or that it is this broker
+  itself) is kept;
+* **the dead**, one at random every five periods with a probability that falls with their share of the table
+  (Serf's rule), so that two halves of a mesh find each other without any join URL. Whoever left is let be.
+
+Peers known from an earlier run stand in for join URLs while there is no link at all.
+
+A pause is forgotten only once a link has lived for two periods: two brokers that refuse each other, or take a
+link from each other, do so at the pace of the longest pause.
+
+Pure: `tick` returns what to dial, the shell says how it went with `dial_failed` or `link_up`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.membership import MemberRecord, State
+
+DIALS_MAX: Final = 32
+"""Dials under way at once."""
+NOBODY: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Try this address once. ``member`` is whom to expect there, 0 if that is not known."""
+
+    url: str
+    member: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayOptions:
+    """Times are seconds."""
+
+    period_s: float = 1.0
+    pause_min_s: float = 0.1
+    living_pause_max_s: float = 2.0
+    join_pause_max_s: float = 5.0
+    dead_pause_s: float = 5.0
+
+    @classmethod
+    def of(cls, period_s: float) -> OverlayOptions:
+        """Everything in proportion to the heartbeat."""
+        return cls(period_s, 0.1 * period_s, 2 * period_s, 5 * period_s, 5 * period_s)
+
+
+class _Target:
+    """One address to dial."""
+
+    __slots__ = ("dialling", "due", "failures", "member", "pause_max_s", "url")
+
+    def __init__(self, url: str, member: int, pause_max_s: float, due: float) -> None:
+        self.url = url
+        self.member = member
+        self.pause_max_s = pause_max_s
+        self.due = due
+        self.failures = 0
+        self.dialling = False
+
+
+class Overlay:
+    """The machine; see the module."""
+
+    def __init__(
+        self,
+        me: int,
+        *,
+        join: Sequence[str],
+        known: Sequence[str] = (),
+        options: OverlayOptions | None = None,
+        rng: random.Random,
+        now: float,
+    ) -> None:
+        self.options = options or OverlayOptions()
+        self._me = me
+        self._rng = rng
+        pause_max_s = self.options.join_pause_max_s
+        self._join = {url: _Target(url, NOBODY, pause_max_s, now) for url in join}
+        # Join URLs first: whoever was told where the mesh is should not begin with addresses of last week.
+        later = now + self.options.period_s if join else now
+        self._known = {
+            url: _Target(url, NOBODY, pause_max_s, later) for url in known if url not in self._join
+        }
+        self._living: dict[int, _Target] = {}
+        self._dead: dict[int, _Target] = {}
+        self._records: dict[int, MemberRecord] = {}
+        self._links: dict[int, float] = {}
+        self._dead_due = now + self.options.dead_pause_s
+        self._dials = 0
+
+    # --- inputs
+
+    def member_changed(self, record: MemberRecord, now: float) -> None:
+        """What is known of another member has changed."""
+        self._records[record.id] = record
+        if not record.in_view:
+            self._living.pop(record.id, None)
+            return
+        self._dead.pop(record.id, None)
+        if record.id not in self._links:
+            self._want(record, now)
+
+    def link_up(self, id: int, url: str, now: float) -> None:
+        """A link is admitted; ``url`` is what was dialled, empty if the other side dialled."""
+        self._links[id] = now
+        target = self._find(url, id)
+        if target is not None:
+            self._ended(target)
+            target.member = id
+        self._known.clear()
+
+    def link_down(self, id: int, now: float) -> None:
+        """The link of a member is gone."""
+        since = self._links.pop(id, now)
+        record = self._records.get(id)
+        if record is None or not record.in_view:
+            return
+        target = self._want(record, now)
+        if now - since >= 2 * self.options.period_s:
+            target.failures = 0
+        elif target.failures:
+            target.due = max(target.due, now + self._pause(target))
+
+    def dial_failed(self, url: str, id: int, now: float) -> None:
+        """A dial brought no link."""
+        target = self._find(url, id)
+        if target is not None:
+            self._ended(target)
+            target.due = now + self._pause(target)
+            if target is self._dead.get(id):
+                del self._dead[id]
+
+    def is_self(self, url: str) -> None:
+        """This broker answered its own dial: that address need not be tried again."""
+        for targets in (self._join, self._known):
+            target = targets.pop(url, None)
+            if target is not None:
+                self._ended(target)
+
+    def redial(self, now: float) -> None:
+        """After a void round: everything is due now."""
+        for targets in (self._living, self._join):
+            for target in targets.values():
+                target.due = now
+                target.failures = min(target.failures, 1)
+
+    def tick(self, now: float) -> list[Dial]:
+        """What to dial now."""
+        dials: list[Dial] = []
+        self._choose_dead(now)
+        for target in list(self._targets()):
+            if self._dials >= DIALS_MAX:
+                break
+            if not target.dialling and target.due <= now:
+                target.dialling = True
+                self._dials += 1
+                dials.append(Dial(target.url, target.member))
+        return dials
+
+    def next_deadline(self) -> float:
+        """When to call `tick`."""
+        due = self._dead_due if self._has_dead() else float("inf")
+        if self._dials < DIALS_MAX:
+            for target in self._targets():
+                if not target.dialling:
+                    due = min(due, target.due)
+        return due
+
+    # ---
+
+    def _targets(self) -> Iterable[_Target]:
+        """Those worth dialling, in the order of worth."""
+        for id, target in self._living.items():
+            if id not in self._links:
+                yield target
+        living = {record.peer_url for record in self._records.values() if record.in_view}
+        for target in self._join.values():
+            record = self._records.get(target.member)
+            found = record.in_view if record is not None else target.url in living
+            if not found and target.member not in self._links:
+                yield target
+        if not self._links:
+            yield from self._known.values()
+        for id, target in self._dead.items():
+            if id not in self._links:
+                yield target
+
+    def _want(self, record: MemberRecord, now: float) -> _Target:
+        target = self._living.get(record.id)
+        if target is None or target.url != record.peer_url:
+            wait_s = 0.0 if self._me < record.id else 2 * self.options.period_s
+            pause_max_s = self.options.living_pause_max_s
+            before, target = target, _Target(record.peer_url, record.id, pause_max_s, now + wait_s)
+            if before is not None:
+                self._ended(before)
+            if not record.peer_url:
+                target.due = float("inf")  # it does not say where it is; it must dial
+            self._living[record.id] = target
+        elif record.id not in self._links and not target.dialling and target.due < now:
+            wait_s = 0.0 if self._me < record.id else 2 * self.options.period_s
+            target.due = now + wait_s
+        return target
+
+    def _find(self, url: str, id: int) -> _Target | None:
+        """The target of a dial under way."""
+        for target in (self._living.get(id), self._join.get(url), self._known.get(url), self._dead.get(id)):
+            if target is not None and target.dialling and target.url == url:
+                return target
+        return None
+
+    def _ended(self, target: _Target) -> None:
+        if target.dialling:
+            target.dialling = False
+            self._dials -= 1
+
+    def _pause(self, target: _Target) -> float:
+        options = self.options
+        pause_s = min(options.pause_min_s * 2.0 ** min(target.failures, 20), target.pause_max_s)
+        target.failures += 1
+        return pause_s * (0.75 + 0.5 * self._rng.random())
+
+    def _has_dead(self) -> bool:
+        return any(record.state is State.DEAD for record in self._records.values())
+
+    def _choose_dead(self, now: float) -> None:
+        if now < self._dead_due:
+            return
+        self._dead_due = now + self.options.dead_pause_s * (0.75 + 0.5 * self._rng.random())
+        dead = [
+            record
+            for record in self._records.values()
+            if record.state is State.DEAD
+            and record.peer_url
+            and record.id not in self._dead
+            and record.id not in self._links
+        ]
+        living = sum(record.in_view for record in self._records.values()) + 1
+        if dead and self._rng.random() < len(dead) / living:
+            record = dead[self._rng.randrange(len(dead))]
+            self._dead[record.id] = _Target(record.peer_url, record.id, self.options.dead_pause_s, now)
