@@ -28,7 +28,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, cast
 
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.options import SocketOptions
@@ -159,8 +159,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     # --- asyncio.BufferedProtocol: what the event loop calls
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, base: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, base)  # uvloop's is none by inheritance
         if self.state is State.CLOSED:  # aborted while it was being made
             transport.abort()
             return
