@@ -1,0 +1,54 @@
+"""The options of a broker, checked: what is wrong is said in one sentence before anything is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mesh.errors import ConfigError
+from mesh.topics import check_pattern
+from protocols import check_url
+from protocols.errors import AddressError
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """The parameters of `Broker`, checked."""
+
+    name: str | None
+    listen: tuple[str, ...]
+    join: tuple[str, ...]
+    mesh: str
+    mesh_key: bytes | None
+    state_dir: str | None
+    log_dir: str | None
+    advertise: str | None
+    export: tuple[str, ...]
+    period_s: float
+    deadline_s: float
+    stats_s: float
+
+    def __post_init__(self) -> None:
+        for what, value in (("name", self.name), ("mesh", self.mesh)):
+            if value is not None and not is_name(value):
+                raise ConfigError(f"{what} {value!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ -")
+        for url in (*self.listen, *self.join, *((self.advertise,) if self.advertise else ())):
+            try:
+                check_url(url)
+            except AddressError as error:
+                raise ConfigError(str(error)) from error
+        for pattern in self.export:
+            check_pattern(pattern)
+        for what, seconds in (("period_s", self.period_s), ("stats_s", self.stats_s)):
+            if not seconds > 0:
+                raise ConfigError(f"{what} is {seconds}; it must be above zero")
+        if not 0 < self.deadline_s <= self.period_s:
+            raise ConfigError(
+                f"deadline_s is {self.deadline_s}; it must be above zero and at most period_s={self.period_s}"
+            )
+        if self.mesh_key is not None and not self.mesh_key:
+            raise ConfigError("mesh_key is empty; give it some secret bytes or leave it out")
+
+
+def is_name(text: str) -> bool:
+    """What a broker or a mesh may be called: it becomes part of file names and rows."""
+    return 0 < len(text) <= 64 and text.isascii() and text.replace("-", "_").replace("_", "a").isalnum()
