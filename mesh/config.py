@@ -25,9 +25,9 @@ from typing import Any, Final, get_type_hints
 
 from mesh.errors import ConfigError, TopicError
 from mesh.topics import check_pattern
+from protocols import AddressError, check_dialable, check_url
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-URL: Final = re.compile(r"(tcp://(\[[0-9a-fA-F:.]+\]|[^/\s:\[\]]*):(\d{1,5})|ipc://\S+|inproc://\S+)")
 
 
 class FlagError(ConfigError):
@@ -48,17 +48,22 @@ def _name(value: Any) -> str | None:
     return "must be 1 to 64 of the characters A-Z a-z 0-9 _ -"
 
 
-def _url(value: Any) -> str | None:
-    if value is None:
-        return None
-    match = URL.fullmatch(value)
-    if match is None or (match[3] is not None and int(match[3]) > 65535):
-        return f"has {value!r}, which is no address; use tcp://host:port or ipc:///path"
+def _address(value: Any, check: Callable[[str], str] = check_dialable) -> str | None:
+    """To dial, unless ``check`` is another."""
+    try:
+        if value is not None:
+            check(value)
+    except AddressError as error:
+        return f"has a bad address: {error}"
     return None
 
 
-def _urls(values: Any) -> str | None:
-    return next((problem for value in values if (problem := _url(value))), None)
+def _served(values: Any) -> str | None:
+    return next((problem for value in values if (problem := _address(value, check_url))), None)
+
+
+def _dialled(values: Any) -> str | None:
+    return next((problem for value in values if (problem := _address(value))), None)
 
 
 def _patterns(values: Any) -> str | None:
@@ -84,10 +89,13 @@ class BrokerConfig:
         _name,
     )
     listen: tuple[str, ...] = _option(
-        (), "MANGROVE_LISTEN", "addresses to serve; default: an ipc socket and tcp://127.0.0.1:7770", _urls
+        (),
+        "MANGROVE_LISTEN",
+        "addresses to serve; default: an ipc socket and tcp://127.0.0.1:7770",
+        _served,
     )
     join: tuple[str, ...] = _option(
-        (), "MANGROVE_JOIN", "addresses of brokers to join; any one of a mesh is enough", _urls
+        (), "MANGROVE_JOIN", "addresses of brokers to join; any one of a mesh is enough", _dialled
     )
     mesh: str = _option(
         "mangrove", "MANGROVE_MESH", "name of the mesh; brokers of another mesh are refused", _name
@@ -102,7 +110,7 @@ class BrokerConfig:
         None, "MANGROVE_LOG_DIR", "folder for the event log that `mesh analyze` reads"
     )
     advertise: str | None = _option(
-        None, "MANGROVE_ADVERTISE", "address others are told, where it is not the one listened on", _url
+        None, "MANGROVE_ADVERTISE", "address others are told, where it is not the one listened on", _address
     )
     export: tuple[str, ...] = _option(
         ("#",), "MANGROVE_EXPORT", "patterns that stock SUB sockets on this broker may see", _patterns
@@ -122,7 +130,7 @@ class ClientConfig:
         None,
         "MANGROVE_URL",
         "broker to talk to; default: the local ipc socket, then tcp://127.0.0.1:7770",
-        _url,
+        _address,
     )
     timeout_s: float = _option(5.0, "MANGROVE_TIMEOUT_S", "seconds to wait for a broker's answer", _positive)
 
@@ -150,7 +158,12 @@ SECTIONS: Final[Mapping[str, type]] = {
     "client": ClientConfig,
     "console": ConsoleConfig,
 }
-OTHER_VARIABLES: Final = ("MANGROVE_CONFIG", "MANGROVE_DEBUG", "MANGROVE_MESH_KEY", "MANGROVE_REQUIRE_INTEROP")
+OTHER_VARIABLES: Final = (
+    "MANGROVE_CONFIG",
+    "MANGROVE_DEBUG",
+    "MANGROVE_MESH_KEY",
+    "MANGROVE_REQUIRE_INTEROP",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,9 @@ SHELL_MESH = (
     "snapshot",
     "stock",
     "doors",
+    "options",
+    "report",
+    "node",
     "peering",
     "broker",
     "client",
@@ -125,7 +128,7 @@ LAYERS = (
         ("mesh.errors", "protocols.wire.backtrace", *(f"mesh.{name}" for name in PURE_MESH)),
         pure=True,
     ),
-    Layer(("mesh.config",), ("mesh.errors", "mesh.topics")),
+    Layer(("mesh.config",), ("mesh.errors", "mesh.topics", "protocols")),
     Layer(
         tuple(f"mesh.{name}" for name in SHELL_MESH),
         ("protocols", "mesh.errors", "mesh.config", *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH)),

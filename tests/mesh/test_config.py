@@ -88,8 +88,9 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.Mon
         ("[broker]\n\nperiod_s = true\n", "f:3: broker.period_s must be a number"),
         ("[broker]\nperiod_s = 0\n", "f:2: broker.period_s must be above zero"),
         ("[broker]\nname = 'a b'\n", "f:2: broker.name must be 1 to 64 of the characters"),
-        ("[broker]\njoin = ['tcp:/a']\n", "f:2: broker.join has 'tcp:/a', which is no address"),
-        ("[broker]\njoin = ['tcp://a:70000']\n", "which is no address"),
+        ("[broker]\njoin = ['tcp:/a']\n", "f:2: broker.join has a bad address: 'tcp:/a' is not a URL"),
+        ("[broker]\njoin = ['tcp://a:70000']\n", "the port must be"),
+        ("[broker]\njoin = ['tcp://a:0']\n", "to dial needs a host and a port"),
         ("[broker]\nexport = ['a..b']\n", "f:2: broker.export has a bad pattern: "),
         ("[broker]\nname = \n", "f: invalid value (at line 2, column 8)"),
     ],
@@ -104,12 +105,12 @@ def test_a_mistake_in_a_file_is_one_sentence_with_its_line(text: str, sentence: 
 def test_a_mistake_in_a_variable_names_the_variable() -> None:
     with pytest.raises(ConfigError, match="MANGROVE_PERIOD_S is 'soon', which is not a number"):
         config.load(environ={"MANGROVE_PERIOD_S": "soon"})
-    with pytest.raises(ConfigError, match="MANGROVE_URL: client.url has 'x'"):
+    with pytest.raises(ConfigError, match="MANGROVE_URL: client.url has a bad address: 'x'"):
         config.load(environ={"MANGROVE_URL": "x"})
 
 
 def test_a_mistake_in_a_flag_is_a_usage_error() -> None:
-    with pytest.raises(config.FlagError, match="--join: broker.join has 'nowhere'"):
+    with pytest.raises(config.FlagError, match="--join: broker.join has a bad address: 'nowhere'"):
         config.load({"broker.join": ["nowhere"]}, environ={})
 
 
