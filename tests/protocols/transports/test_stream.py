@@ -368,3 +368,20 @@ async def test_pause_holds_frames_back_and_resume_lets_them_come(scheme: str, tm
         assert owner.received == []
         owner.pipes[0].resume_reading()
         await until(lambda: owner.received == [b"later"])
+
+
+def test_uvloop_carries_the_same_connections(tmp_path: Path) -> None:
+    """Its transports are asyncio's by shape only, and it reads up to 32 times a turn."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def cross() -> None:
+        for scheme in ("tcp", "ipc"):
+            async with joined(scheme, tmp_path) as (dialer, owner):
+                bodies = [b"%6d" % i * 20_000 for i in range(50)]
+                dialer.pipes[0].send_many(bodies)
+                await until(lambda: owner.received == bodies)  # noqa: B023
+                dialer.pipes[0].close("done", flush=True)
+                await until(lambda: owner.lost == ["closed by the peer"])  # noqa: B023
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(cross())
