@@ -381,7 +381,7 @@ def test_uvloop_carries_the_same_connections(tmp_path: Path) -> None:
                 dialer.pipes[0].send_many(bodies)
                 await until(lambda: owner.received == bodies)  # noqa: B023
                 dialer.pipes[0].close("done", flush=True)
-                await until(lambda: owner.lost == ["closed by the peer"])  # noqa: B023
+                await until(lambda: owner.lost == ["closed by the peer"])
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(cross())
