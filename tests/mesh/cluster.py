@@ -65,11 +65,11 @@ class Cluster:
     async def __aexit__(self, *exc: Any) -> None:
         await self._stack.aclose()
 
-    async def broker(self, name: str, join: Broker | None = None, **options: Any) -> Broker:
-        """Start one, joining ``join`` if given."""
+    async def broker(self, name: str, join: Broker | list[str] | None = None, **options: Any) -> Broker:
+        """Start one, joining ``join`` (a broker or addresses) if given."""
         merged: dict[str, Any] = {"listen": LOCAL, **self._defaults, **options}
         if join is not None:
-            merged["join"] = join.url
+            merged["join"] = join if isinstance(join, list) else join.url
         return await self._stack.enter_async_context(Broker(name=name, **merged))
 
     async def mesh(self, *names: str, **options: Any) -> list[Broker]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mesh import doors
 from mesh.broker import Broker
 from mesh.client import Client
 from mesh.environment import Environment
@@ -124,8 +125,9 @@ async def test_a_broker_that_leaves_is_left_everywhere_and_writes_its_own_row(tm
     async with Cluster(log_dir=str(tmp_path), stats_s=0.5) as cluster:
         alpha, bravo, charlie = await cluster.mesh(*FIVE[:3])
         await charlie.leave()
-        for broker in (alpha, bravo):
-            await eventually(lambda broker=broker: states(broker).get("charlie") == "left", "left", 5)
+        await eventually(
+            lambda: [states(b).get("charlie") for b in (alpha, bravo)] == ["left"] * 2, "left", 5
+        )
         charlie_id = charlie.id
     found = rows(tmp_path)
     assert not list(tmp_path.glob("*.part"))
@@ -172,7 +174,7 @@ async def test_every_broker_answers_for_its_status_and_a_survey_finds_them_all()
     async with Cluster() as cluster:
         _, bravo, charlie = await cluster.mesh(*FIVE[:3])
         async with Client(bravo.url) as client:
-            nearest = json.loads((await client.request("$sys.status", b"")).body)
+            nearest = json.loads(await client.request("$sys.status", b""))
             assert nearest["name"] == "bravo"
             result = await client.survey("$sys.status", b"", deadline=2.0)
             assert sorted(json.loads(answer.body)["name"] for answer in result.answers) == [
@@ -181,7 +183,7 @@ async def test_every_broker_answers_for_its_status_and_a_survey_finds_them_all()
                 "charlie",
             ]
             assert not result.missing
-            one = json.loads((await client.request(f"$sys.status.{charlie.id}", b"")).body)
+            one = json.loads(await client.request(f"$sys.status.{charlie.id}", b""))
             assert one["name"] == "charlie"
 
 
@@ -317,3 +319,44 @@ async def test_a_paused_loop_shows_in_the_lateness() -> None:
         await asyncio.sleep(0.15)
         time.sleep(0.3)
         await eventually(lambda: broker.statistics()["loop"]["late_ms_max"] > 150, "the pause is seen", 5)
+
+
+# --- addresses
+
+
+async def test_told_nothing_a_broker_is_found_by_clients_of_its_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("MANGROVE_URL", raising=False)
+    monkeypatch.setattr(doors, "DEFAULT_TCP_URL", LOCAL)
+    async with Broker() as broker:
+        tcp, ipc = broker.urls
+        assert tcp.startswith("tcp://127.0.0.1:") and broker.url == tcp
+        assert ipc == f"ipc://{tmp_path}/mangrove/broker.sock"
+        assert (tmp_path / "mangrove").stat().st_mode & 0o777 == 0o700
+        async with Client() as client, client.subscribe("a") as subscription, Client(tcp) as other:
+            await other.publish("a", b"1")
+            assert (await asyncio.wait_for(anext(subscription), 5)).body == b"1"
+
+
+async def test_listening_beyond_loopback_without_a_key_warns_loudly(caplog: pytest.LogCaptureFixture) -> None:
+    async with Broker(name="open", listen="tcp://:0"):
+        pass
+    assert "broker open can be reached from other hosts" in caplog.text
+    caplog.clear()
+    async with Broker(name="closed", listen="tcp://:0", mesh_key="secret"):
+        pass
+    async with Broker(name="local", listen="tcp://localhost:0"):
+        pass
+    assert "can be reached" not in caplog.text
+
+
+async def test_a_broker_listens_on_several_addresses_and_all_serve_alike(tmp_path: Path) -> None:
+    async with Broker(listen=[LOCAL, f"ipc://{tmp_path}/b.sock", LOCAL]) as broker:
+        async with Client(broker.urls[0]) as reader, reader.subscribe("a.#") as subscription:
+            for number, url in enumerate(broker.urls):
+                async with Client(url) as client:
+                    await client.publish("a.b", b"%d" % number)
+            bodies = [(await asyncio.wait_for(anext(subscription), 5)).body for _ in range(3)]
+            assert bodies == [b"0", b"1", b"2"]
