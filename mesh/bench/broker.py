@@ -163,9 +163,9 @@ def ours_through(work: str, count: int) -> Figures:
 
 def ours_round_trip(count: int) -> Figures:
     with workers() as group:
-        url = group.start(run_broker).hear()
-        group.start(ours_echo, url).hear()
-        figures: Figures = group.start(ours_caller, url, count).hear()
+        url = group.start(run_broker, core=1).hear()
+        group.start(ours_echo, url, core=0).hear()
+        figures: Figures = group.start(ours_caller, url, count, core=0).hear()
         return figures
 
 
@@ -280,9 +280,9 @@ def proxy_through(work: str, count: int) -> Figures:
 
 def proxy_round_trip(count: int) -> Figures:
     with workers() as group:
-        urls = group.start(run_proxy).hear()
-        group.start(proxy_echo, urls).hear()
-        figures: Figures = group.start(proxy_caller, urls, count).hear()
+        urls = group.start(run_proxy, core=1).hear()
+        group.start(proxy_echo, urls, core=0).hear()
+        figures: Figures = group.start(proxy_caller, urls, count, core=0).hear()
         return figures
 
 

@@ -84,12 +84,23 @@ class Outcome:
 # --- worker processes
 
 
-def _worker(function: Callable[..., None], arguments: tuple[Any, ...], mailbox: Any, gate: Any) -> None:
+def _worker(
+    function: Callable[..., None], arguments: tuple[Any, ...], core: int | None, mailbox: Any, gate: Any
+) -> None:
     try:
+        if core is not None:
+            _stay_on(core)
         function(*arguments, mailbox.put, gate)
     except BaseException:
         mailbox.put(("failed", traceback.format_exc()))
         raise
+
+
+def _stay_on(core: int) -> None:
+    """Keep this process, threads included, on one core where the system can do that (Linux)."""
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[core % len(cores)]})
 
 
 @dataclass(slots=True)
@@ -127,11 +138,19 @@ class Workers:
         self._context = multiprocessing.get_context("spawn")
         self._workers: list[Worker] = []
 
-    def start(self, function: Callable[..., None], *arguments: Any) -> Worker:
-        """Run ``function(*arguments, report, gate)`` in a new process."""
+    def start(self, function: Callable[..., None], *arguments: Any, core: int | None = None) -> Worker:
+        """Run ``function(*arguments, report, gate)`` in a new process.
+
+        With ``core`` the process stays on that core. Round trips need it: left alone, the kernel runs some
+        pairs of processes on one core and others on two, and which it was decides the figure by a factor of
+        three, whatever the library (see `docs/design/decisions.md`).
+        """
         mailbox, gate = self._context.Queue(), self._context.Event()
         process = self._context.Process(
-            target=_worker, args=(function, arguments, mailbox, gate), daemon=True, name=function.__name__
+            target=_worker,
+            args=(function, arguments, core, mailbox, gate),
+            daemon=True,
+            name=function.__name__,
         )
         process.start()
         worker = Worker(function.__name__, process, mailbox, gate)

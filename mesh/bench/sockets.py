@@ -229,10 +229,10 @@ def zmq_asyncio_req(url: str, count: int, uvloop: bool, report: Report, gate: An
 def round_trip(
     rep: Callable[..., None], req: Callable[..., None], count: int, uvloop: bool = False
 ) -> Figures:
-    """Percentiles of one request after another."""
+    """Percentiles of one request after another, between two processes on two cores."""
     with workers() as group:
-        replier = group.start(rep)
-        figures: Figures = group.start(req, replier.hear(), count, uvloop).hear()
+        replier = group.start(rep, core=1)
+        figures: Figures = group.start(req, replier.hear(), count, uvloop, core=0).hear()
         return figures
 
 
