@@ -146,8 +146,8 @@ class InterestTable:
         return self._settle()
 
     def set_joining(self, names: Iterable[str]) -> list[BarrierDone]:
-        """What this broker was told to join and has not reached: until it has (or time is up) a barrier cannot
-        know whom to wait for. Empty once it has joined."""
+        """What this broker was told to join and has not reached: until it has (or time is up) a barrier
+        cannot know whom to wait for. Empty once it has joined."""
         self._joining = tuple(names)
         return self._settle()
 

@@ -83,7 +83,20 @@ class LinkKind(IntEnum):
 
 SESSION_KIND_MAX: Final = 31
 LINK_KIND_MAX: Final = 63
-_ADMISSION_KINDS: Final = (LinkKind.HELLO, LinkKind.PROOF, LinkKind.TOKEN, LinkKind.READY, LinkKind.REFUSED)
+REFUSALS: Final = (
+    "malformed",
+    "unexpected",
+    "version",
+    "mesh",
+    "key",
+    "self",
+    "conflict",
+    "duplicate",
+    "deadline",
+    "crowded out",
+    "leaving",
+)
+"""Why a connection is not admitted, as counted."""
 
 
 class Refused(LinkError):
@@ -193,7 +206,7 @@ LAYOUTS: Final[dict[int, tuple[tuple[str, Check], ...]]] = {
     LinkKind.TOKEN: (("proof", _binary(0, PROOF_SIZE)), ("token", _binary(TOKEN_SIZE))),
     LinkKind.BIND: (("token", _binary(TOKEN_SIZE)),),
     LinkKind.READY: (),
-    LinkKind.REFUSED: (("sentence", _text(SENTENCE_MAX)),),
+    LinkKind.REFUSED: (("reason", _text(32)), ("sentence", _text(SENTENCE_MAX))),
     LinkKind.MEMBERS: (("reply", _flag), ("records", _list(_record, RECORDS_MAX))),
     LinkKind.GOODBYE: (),
     LinkKind.INTEREST: (
@@ -400,7 +413,8 @@ class Admission:
             raise Refused("malformed", f"no broker's greeting: {error}") from error
         match message[0], self.stage:
             case LinkKind.REFUSED, _:
-                raise Refused("refused", f"the other broker refused: {message[1]}")
+                reason = message[1] if message[1] in REFUSALS else "refused"
+                raise Refused(reason, f"the other broker refused: {message[2]}")
             case LinkKind.HELLO, Stage.HELLO:
                 return self._hello(message[1:], frame)
             case LinkKind.PROOF, Stage.PROOF:

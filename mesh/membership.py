@@ -359,6 +359,13 @@ class Membership:
 
     # --- time
 
+    def begin(self, peer_url: str, client_url: str, now: float) -> None:
+        """This broker listens from now on; to be called once, before any link."""
+        self.me = replace(self.me, peer_url=peer_url, client_url=client_url)
+        self._digest = None
+        self._next_round += now - self._since
+        self._since = now
+
     def tick(self, now: float) -> list[Instruction]:
         """Do what is due: judge a round, begin the next, refute."""
         out: list[Instruction] = []
@@ -508,13 +515,15 @@ class Membership:
 
     def link_down(self, id: int, now: float) -> list[Instruction]:
         """The link of a member is gone and no other took its place."""
+        out: list[Instruction] = []
         member = self._members.get(id)
         if member is not None:
             member.linked = False
             member.differs_since = None
             if now < self._void_until:
                 self._unjudge(member)  # lost while this broker was not itself, seen only now
-        return []
+                out.append(Redial())
+        return out
 
     def joined(self) -> list[Instruction]:
         """The shell has heard of all it was told of: this broker is READY."""
@@ -646,7 +655,7 @@ class Membership:
     # --- this broker
 
     def set_urls(self, peer_url: str, client_url: str) -> list[Instruction]:
-        """This broker is to be found elsewhere."""
+        """This broker is to be found elsewhere, or knows only now where."""
         out: list[Instruction] = []
         if (peer_url, client_url) != (self.me.peer_url, self.me.client_url):
             incarnation = self.me.incarnation + 1

@@ -23,13 +23,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from mesh.membership import MemberRecord, State
 
 DIALS_MAX: Final = 32
 """Dials under way at once."""
 NOBODY: Final = 0
+Key = TypeVar("Key", int, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +107,9 @@ class Overlay:
         """What is known of another member has changed."""
         self._records[record.id] = record
         if not record.in_view:
-            self._living.pop(record.id, None)
+            self._forget(self._living, record.id)
             return
-        self._dead.pop(record.id, None)
+        self._forget(self._dead, record.id)
         if record.id not in self._links:
             self._want(record, now)
 
@@ -119,7 +120,8 @@ class Overlay:
         if target is not None:
             self._ended(target)
             target.member = id
-        self._known.clear()
+        for known in list(self._known):
+            self._forget(self._known, known)
 
     def link_down(self, id: int, now: float) -> None:
         """The link of a member is gone."""
@@ -142,12 +144,16 @@ class Overlay:
             if target is self._dead.get(id):
                 del self._dead[id]
 
+    def met(self, url: str, id: int) -> None:
+        """Who is behind a join URL, though there may be no link (a duplicate, for one)."""
+        target = self._join.get(url)
+        if target is not None:
+            target.member = id
+
     def is_self(self, url: str) -> None:
         """This broker answered its own dial: that address need not be tried again."""
         for targets in (self._join, self._known):
-            target = targets.pop(url, None)
-            if target is not None:
-                self._ended(target)
+            self._forget(targets, url)
 
     def redial(self, now: float) -> None:
         """After a void round: everything is due now."""
@@ -219,6 +225,12 @@ class Overlay:
             if target is not None and target.dialling and target.url == url:
                 return target
         return None
+
+    def _forget(self, targets: dict[Key, _Target], key: Key) -> None:
+        """A dial under way there is no target's any more; what becomes of it is not waited for."""
+        target = targets.pop(key, None)
+        if target is not None:
+            self._ended(target)
 
     def _ended(self, target: _Target) -> None:
         if target.dialling:
