@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from mesh.doors import Doors, beyond_loopback, default_urls
@@ -62,8 +63,12 @@ class Clients:
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         for stray in self._exchange.client_frames(pipe, frames, self._clock()):
             body = backtrace.split(stray)
-            address = stray[:body]
-            self._stock.answer(stray[body:], lambda reply, address=address: pipe.send(address + reply))
+            self._stock.answer(stray[body:], partial(send_reply, pipe, stray[:body]))
+
+
+def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
+    """Back to the stock REQ that asked, behind its backtrace; a full pipe refuses and counts it."""
+    pipe.send(address + reply)
 
 
 class Node:
@@ -237,6 +242,8 @@ class Node:
 
     def self_changed(self, record: MemberRecord) -> None:
         self.log.rows.incarnation = record.incarnation
+        if record.state == "left":
+            self.member_changed(record, "alive", "leaves", self.identity.id)
         self._remember()
 
     def live_changed(self, live: list[tuple[int, str]]) -> None:

@@ -36,9 +36,8 @@ async def test_five_brokers_find_each_other_by_joining_any_one() -> None:
         for name in FIVE[1:]:
             brokers.append(await cluster.broker(name, brokers[-1]))  # a chain: each knows one
         await whole(brokers)
-        for broker in brokers:
-            assert broker.statistics()["state"] == "ready"
-            assert len(broker.members()) == 5
+        await eventually(lambda: {b.statistics()["state"] for b in brokers} == {"ready"}, "all ready")
+        assert [len(broker.members()) for broker in brokers] == [5] * 5
 
 
 async def test_brokers_that_join_each_other_at_once_end_with_one_link_a_pair() -> None:
@@ -124,6 +123,7 @@ async def crash(broker: Broker) -> None:
 async def test_a_broker_that_leaves_is_left_everywhere_and_writes_its_own_row(tmp_path: Path) -> None:
     async with Cluster(log_dir=str(tmp_path), stats_s=0.5) as cluster:
         alpha, bravo, charlie = await cluster.mesh(*FIVE[:3])
+        await eventually(lambda: {"hb", "stats"} <= {row["kind"] for row in rows(tmp_path)}, "a heartbeat")
         await charlie.leave()
         await eventually(
             lambda: [states(b).get("charlie") for b in (alpha, bravo)] == ["left"] * 2, "left", 5
