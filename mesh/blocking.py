@@ -46,7 +46,7 @@ from mesh.conversation import (
     SurveyResult,
 )
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerError, Unknown
-from mesh.messages import Batch, Delivery, checked_body, deliveries
+from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries
 from mesh.publishing import Ticket
 from mesh.session import Receipt, Role
 from protocols.errors import AddressError, SPError
@@ -439,7 +439,7 @@ class BlockingClient:
         if isinstance(messages, str):
             if bodies is None:
                 raise TypeError("publish_many('topic', bodies) needs the list of bodies")
-            checked = [checked_body(body) for body in bodies]
+            checked = checked_bodies(bodies)
             if not checked:
                 return Receipt(level, self._talk.broker, 0, 0)
             return self._publish(messages, checked, level, b"", timeout)

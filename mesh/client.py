@@ -37,7 +37,7 @@ from mesh.conversation import (
 )
 from mesh.environment import DEFAULT_TCP_URL, Environment, default_ipc_url
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerError, Unknown
-from mesh.messages import Batch, Delivery, checked_body, deliveries
+from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries
 from mesh.publishing import Ticket, Waitable
 from mesh.session import Receipt, Role
 from protocols import Pipe, Req0, SocketOptions, SPError
@@ -388,6 +388,8 @@ class Client:
             self._hand_over()
         for item in woken:
             item.wake()
+        if not self._scheduled and talk.gathered and not talk.blocked:
+            self._schedule()
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self._hand_over()
@@ -467,6 +469,9 @@ class Client:
             talk.left -= 1
             talk.room = room = talk.room - len(body)
             if room <= 0:
+                if len(body) > blocks.BODY_MAX:
+                    bodies.pop()
+                    checked_body(body)
                 self._flush()
                 await asyncio.sleep(0)
             return self._sent_receipt
@@ -490,6 +495,9 @@ class Client:
         talk.left -= 1
         talk.room = room = talk.room - len(body)
         if room <= 0:
+            if len(body) > blocks.BODY_MAX:
+                bodies.pop()
+                checked_body(body)
             self._flush()
         return True
 
@@ -509,9 +517,12 @@ class Client:
         if isinstance(messages, str):
             if bodies is None:
                 raise TypeError("publish_many('topic', bodies) needs the list of bodies")
-            checked = [body if type(body) is bytes else checked_body(body) for body in bodies]
+            checked = checked_bodies(bodies)
             if not checked:
                 return Receipt(level, self._talk.broker, 0, 0)
+            if level == "sent" and self._talk.forming and sum(map(len, checked)) > self._talk.room:
+                self._flush()  # blocks end where calls do, not a few messages later
+                await asyncio.sleep(0)
             return await self._publish(messages, checked, level, b"", timeout)
         if bodies is not None:
             raise TypeError("publish_many takes a topic and bodies, or pairs of both, not pairs and bodies")

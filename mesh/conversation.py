@@ -568,7 +568,7 @@ class Conversation(Publishing):
     def _credit_came(self) -> list[Waitable]:
         if self.left > 0 or not self.credit.open:
             return []  # nobody waits, or nobody is helped; `left` is renewed by the next flush
-        self.flush()
+        self.resume()
         return [self.gate] if self.left > 0 else []
 
     def _asked(self, ask: list[Any], size: int) -> list[Waitable]:

@@ -3,7 +3,7 @@ alike. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -186,3 +186,11 @@ def checked_body(body: Any) -> bytes:
     if len(checked) > blocks.BODY_MAX:
         raise ValueError(f"a body of {len(checked)} bytes is above the limit of {blocks.BODY_MAX}")
     return checked
+
+
+def checked_bodies(bodies: Iterable[Any]) -> list[bytes]:
+    """A list of them, each as `checked_body` gives it."""
+    checked = list(bodies)
+    if set(map(type, checked)) == {bytes} and max(map(len, checked)) <= blocks.BODY_MAX:
+        return checked
+    return [checked_body(body) for body in checked]

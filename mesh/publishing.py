@@ -23,11 +23,11 @@ from mesh.errors import MeshError, NotAccepted, Unknown
 from mesh.session import AGAIN, Receipt, SendCredit, data_head
 from mesh.topics import check_public_topic
 
-TURN: Final = 65536
-"""Bytes gathered before a flush is due."""
 TURN_TOPIC: Final = 2048
-"""And so much more for each topic that joins (a flat budget would seal one-message blocks at 1 000
-topics)."""
+"""Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message
+blocks at 1 000 topics)."""
+TURN: Final = 65536 - TURN_TOPIC
+"""Bytes gathered before a flush is due, without those: one topic alone fills one block exactly."""
 TURN_MAX: Final = 4 << 20
 TOPICS_MAX: Final = 65536
 """Topics whose encoding is remembered."""
@@ -246,21 +246,35 @@ class Publishing:
         if self._backlog or self._accepting:
             self._gather_backlog()
             self._flush_backlog()
+            self.room = TURN
         elif self.forming:
-            self._flush_forming()
-        self.room = TURN
+            gathered = TURN + TURN_TOPIC * len(self.forming) - self.room
+            gathered -= self._flush_forming()
+            self.room = TURN + TURN_TOPIC * len(self.forming) - max(0, gathered)
+        else:
+            self.room = TURN
         if self.forming or self._backlog:
             self.left = 0
         else:
             self.left = credit.messages if credit.bytes > 0 else 0
 
-    def _flush_forming(self) -> None:
-        """The fast way, for level sent without headers: one Struct call, one join a block."""
+    def resume(self) -> None:
+        """There is credit again. What is gathered is not sealed at once, unless it fills a turn: blocks
+        grow while credit is short, and whoever drives this flushes at the end of its turn."""
+        if self.room <= 0 or self._again:
+            self.flush()
+        else:
+            self.left = self.credit.messages
+
+    def _flush_forming(self) -> int:
+        """The fast way, for level sent without headers: one Struct call, one join a block. Returns the
+        bytes sealed."""
         forming, self.forming = self.forming, {}
         suffixes, prefix, credit = self._suffixes, self.prefix, self.credit
         add, join = self._frames.append, b"".join
         sequence = self._sequence + 1
         blocks_out = published = 0
+        credit_before = credit.bytes
         for topic, bodies in forming.items():
             count = len(bodies)
             if credit.messages <= 0 or credit.bytes <= 0:
@@ -294,6 +308,7 @@ class Publishing:
         self._published += published
         self._sequence = sequence - 1
         self._blocks_out += blocks_out
+        return credit_before - credit.bytes
 
     def _flush_backlog(self) -> None:
         while self._backlog and self.credit.open:

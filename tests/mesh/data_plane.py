@@ -179,6 +179,8 @@ class FakeMesh:
         while moved:
             moved = False
             for client in list(self.clients):
+                if client.talk.gathered:
+                    client.talk.flush()
                 out = client.talk.take_control() + client.talk.take_frames()
                 if out and not client.pipe.closed:
                     moved = True
