@@ -548,7 +548,7 @@ class Client:
         talk = self._talk
         start = self._loop.time()
         if talk.left <= 0:
-            await self._wait_for_room(timeout)
+            await self._wait_for_room(timeout, NotAccepted if number else MeshTimeout)
         ticket, index = talk.add_many(topic, bodies, number, headers)
         if not self._scheduled:
             self._schedule()
@@ -594,7 +594,7 @@ class Client:
             raise NotAccepted(f"the message could not be sent in {timeout:.3g} s: {self._why_away()}")
         raise Unknown(f"no acknowledgement in {timeout:.3g} s: {self._why_away()}")
 
-    async def _wait_for_room(self, timeout: float | None) -> None:
+    async def _wait_for_room(self, timeout: float | None, error: type[MeshError] = MeshTimeout) -> None:
         self._flush()
         if self._talk.left > 0:
             await asyncio.sleep(0)  # credit was there, only the count was old: let the flush be written
@@ -605,7 +605,7 @@ class Client:
             if self._closed:
                 raise Disconnected("the client is closed")
             if not await self._wait(self._talk.gate, max(0.0, deadline - self._loop.time())):
-                raise MeshTimeout(f"no credit to publish in {limit_s:g} s: {self._why_away()}")
+                raise error(f"no credit to publish in {limit_s:g} s: {self._why_away()}")
 
     def _open_topic(self, topic: str) -> list[bytes]:
         if self._closed:
