@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mesh import Broker
+from mesh.broker import Broker
 from mesh.topics import matches
 from simulations import checkers, programs, truth
 from simulations.checkers import Verdict
@@ -149,7 +149,16 @@ class Federation:
         until_s = self.world.now_s
         self._stop(name for name in self.world.nodes if name.startswith("pub-"))
         self.let_pass(DRAIN_S)
+        self._end_subscriptions()
         self.verdicts.append(checkers.complete(self.ledger, matches, since_s=since_s, until_s=until_s))
+
+    def _end_subscriptions(self) -> None:
+        """A subscriber that was killed could not note the end of its subscription."""
+        ended_s = {(each.name, each.life): each.ended_s for each in self.world.processes}
+        for subscription in self.ledger.subscriptions:
+            end_s = ended_s[subscription.subscriber, subscription.life]
+            if end_s is not None:
+                subscription.until_s = min(subscription.until_s, end_s)
 
     def end(self) -> None:
         """Judge the mesh as it stands, then stop everything gracefully and judge the rest."""

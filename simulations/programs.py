@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from mesh import Broker, Client
-from mesh.client import Subscription
-from mesh.errors import Disconnected, NotAccepted, Unknown
+from mesh.broker import Broker
+from mesh.client import Client, Subscription
+from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
 from simulations.environment import environment_of
 from simulations.ledger import Ledger, Outcome, Subscribed
 from simulations.ledger import Receipt as Received
@@ -78,7 +78,7 @@ def publisher(ledger: Ledger, topics: Sequence[str], pause_s: float, *, size_max
                 try:
                     await mesh.publish(entry.topic, entry.body, timeout=PUBLISH_TIMEOUT_S)
                     entry.outcome = Outcome.ACCEPTED
-                except NotAccepted:
+                except (NotAccepted, MeshTimeout):
                     entry.outcome = Outcome.REFUSED
                 except Unknown:
                     entry.outcome = Outcome.UNKNOWN

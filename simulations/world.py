@@ -88,6 +88,7 @@ class Process:
         self.host = node.host
         self.network = world.network
         self.alive = True
+        self.ended_s: float | None = None
         self.pid = 1000 + world.next_pid()
         self.rng = self.stream("node")
         self.storage = VirtualStorage(world.disk(node.host.name), world.scheduler, self.pid)
@@ -163,6 +164,8 @@ class Process:
 
     def over(self) -> None:
         """Nothing of this process runs any more. Its sockets are the caller's business."""
+        if self.alive:
+            self.ended_s = self.world.now_s
         self.alive = False
         self.loop.kill()
         self.storage.kill()
