@@ -17,12 +17,12 @@ pure and says what they mean. The rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from mesh.analysis.findings import Availability, ChurnEvent, EndCause, EventKind, Session
+from mesh.analysis.findings import Availability, ChurnEvent, EndCause, EventKind, PartitionEpisode, Session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -95,7 +95,7 @@ def judge(
     for (run, _), life in lives.items():
         life.tell(ends[run], slack_s)
     events = [event for life in lives.values() for event in life.events]
-    events.sort(key=lambda event: (event.at, event.run, event.node, event.kind))
+    events.sort(key=attrgetter("at", "run", "node"))
     return events, [session for life in lives.values() for session in life.sessions]
 
 
@@ -242,6 +242,25 @@ def _lived_between(earlier: Death, later: Death, returns: Iterable[Return]) -> b
     if earlier.last_own is not None and earlier.last_own == later.last_own:
         return False
     return any(earlier.inc < back.inc <= later.inc for back in returns)
+
+
+def mark_partitions(events: Sequence[ChurnEvent], episodes: Sequence[PartitionEpisode]) -> list[ChurnEvent]:
+    """Say of a failure found during a partition which one that was: the broker was perhaps only cut off."""
+    marked = []
+    for event in events:
+        found = event.detected_at
+        cut = next(
+            (
+                episode
+                for episode in episodes
+                if found is not None
+                and episode.run == event.run
+                and episode.start <= found <= (found if episode.end is None else episode.end)
+            ),
+            None,
+        )
+        marked.append(replace(event, detail=f"during partition {cut.number}") if cut else event)
+    return marked
 
 
 def availability(sessions: Sequence[Session]) -> list[Availability]:

@@ -33,9 +33,9 @@ class EndCause(StrEnum):
 class ChurnEvent:
     """Something that happened to one broker.
 
-    ``detail``: of a rejoin ``new boot`` or ``refutation``; of a join ``already up`` where the logs begin
-    later than the broker; else empty. ``detected_at`` and ``observers`` are a failure's: when it was first
-    held dead, by how many.
+    ``detail``: of a rejoin ``new boot`` or ``refutation``; of a failure ``during partition N`` where it was
+    found in one; of a join ``already up`` where the logs begin later than the broker; else empty.
+    ``detected_at`` and ``observers`` are a failure's: when it was first held dead, by how many.
     """
 
     run: str

@@ -10,11 +10,15 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from math import ceil
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.analysis.churn import Boot, Death, Return, availability, judge
+from mesh.analysis import tables
+from mesh.analysis.churn import Boot, Death, Return, availability, judge, mark_partitions
 from mesh.analysis.findings import ChurnEvent, Findings, PartitionEpisode, Quality, Session
 from mesh.analysis.report import (
     BrokerTotals,
@@ -27,10 +31,11 @@ from mesh.analysis.report import (
     WindowState,
     render,
 )
-from mesh.analysis.session import spark_session
+from mesh.analysis.session import reason_of, spark_session
 from mesh.errors import ConfigError, MeshError
 
 if TYPE_CHECKING:
+    import pandas
     from pyspark.sql import DataFrame, SparkSession
 
 SUFFIXES: Final = (".jsonl", ".jsonl.part")
@@ -39,6 +44,9 @@ WINDOW_S: Final = 5.0
 PLOT_BUCKETS_MAX: Final = 240
 SLACK_S: Final = 8.0
 """A log that ends longer before its run's end than a broker ever writes nothing has ended by itself."""
+STATS_S: Final = 5.0
+STAGES_AT_ONCE: Final = 3
+"""More would only wait for the two cores."""
 SMALL_BYTES: Final = 16 << 20
 """Logs up to this size are read with the settings for few rows."""
 OUTPUTS: Final = ("tables", "quarantine", "report.html", "summary.json")
@@ -84,12 +92,17 @@ def analyse(
         say("starting Spark")
         small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
         with spark_session(master=master, driver_memory=driver_memory, small=small) as spark:
+            from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+            from pyspark.errors import PySparkException
+
             job = _Job(spark, folder, files, staging, round(window_s * 1e6), say)
             try:
                 findings = job.run()
             except NoRows:
                 _publish(staging, target, ("quarantine",))
                 raise
+            except (PySparkException, Py4JError) as error:
+                raise MeshError(f"Spark gave up: {reason_of(error)}") from error
         _publish(staging, target, OUTPUTS)
         return findings
     finally:
@@ -152,68 +165,77 @@ class _Job:
         self._say = say
 
     def run(self) -> Findings:
-        self._say("reading the logs")
-        rows = self._read_rows()
-        boots = self._boots(rows)
-        files, quality = self._quality(boots)
-        if not boots:
-            raise NoRows(
-                f"not one of {quality.lines} lines in {self._folder} is a row of an event log; "
-                "they are in quarantine with the reasons"
+        """Reduce, judge and write; stages that need nothing of each other run side by side."""
+        with ThreadPoolExecutor(max_workers=STAGES_AT_ONCE) as pool:
+            pool.submit(self._warm_python)
+            self._say("reading the logs")
+            rows = self._read_rows()
+            boots = self._boots(rows)
+            files, quality = self._quality(boots)
+            if not boots:
+                raise NoRows(
+                    f"not one of {quality.lines} lines in {self._folder} is a row of an event log; "
+                    "they are in quarantine with the reasons"
+                )
+            started, ended = min(boot.first for boot in boots), max(boot.last for boot in boots)
+            bucket_us = self._bucket_us(ended - started)
+            self._say("who heard whom, who was there, what was carried")
+            reach = self._reachability(rows)
+            delivering = pool.submit(self._delivery, rows, bucket_us)
+            churning = pool.submit(self._churn, rows, reach, boots)
+            counts, windows, episodes = self._partitions(rows, reach)
+            states = self._window_states(windows, bucket_us)
+            pairing = pool.submit(self._pairs, counts, reach)
+            events, sessions = churning.result()
+            events = mark_partitions(events, episodes)
+            delivery = delivering.result()
+            findings = Findings(
+                runs=tuple(sorted({boot.run for boot in boots})),
+                started=started,
+                ended=ended,
+                window_s=self._window_us / 1e6,
+                names={session.node: session.name for session in sessions},
+                events=tuple(events),
+                sessions=tuple(sessions),
+                availability=tuple(availability(sessions)),
+                partitions=tuple(episodes),
+                windows=sum(state.windows for state in states),
+                traffic=delivery.sums(),
+                drops=delivery.reasons(),
+                quality=quality,
             )
-        self._say("who heard whom")
-        reach = self._reachability(rows)
-        self._say("churn")
-        events, sessions = self._churn(rows, reach, boots)
-        self._say("partitions")
-        counts, windows, episodes = self._partitions(rows, reach)
-        started, ended = min(boot.first for boot in boots), max(boot.last for boot in boots)
-        bucket_us = self._window_us * max(
-            1, ceil((ended - started) * 1e6 / self._window_us / PLOT_BUCKETS_MAX)
-        )
-        states = self._window_states(windows, bucket_us)
-        self._say("delivery")
-        brokers, drops, links, traffic, rtts = self._delivery(rows, bucket_us)
-        findings = Findings(
-            runs=tuple(sorted({boot.run for boot in boots})),
-            started=started,
-            ended=ended,
-            window_s=self._window_us / 1e6,
-            names={session.node: session.name for session in sessions},
-            events=tuple(events),
-            sessions=tuple(sessions),
-            availability=tuple(availability(sessions)),
-            partitions=tuple(episodes),
-            windows=sum(state.windows for state in states),
-            traffic={
-                **{
-                    name: sum(getattr(broker, name) for broker in brokers)
-                    for name in ("published", "delivered", "dropped")
-                },
-                "lost": sum(link.lost for link in links),
-            },
-            drops=_by_reason(drops),
-            quality=quality,
-        )
-        self._say("writing the report")
-        self._write_records(findings)
-        data = ReportData(
-            findings=findings,
-            bucket_s=bucket_us / 1e6,
-            windows=tuple(states),
-            pairs=tuple(self._pairs(counts, reach)),
-            links=tuple(links),
-            brokers=tuple(brokers),
-            drops=tuple(drops),
-            traffic=tuple(traffic),
-            round_trips=tuple(rtts),
-            files=tuple(files),
-            folder=str(self._folder),
-        )
-        (self._staging / "report.html").write_text(render(data), encoding="utf-8")
-        summary = json.dumps(findings.as_json(), indent=2, ensure_ascii=False)
-        (self._staging / "summary.json").write_text(summary + "\n", encoding="utf-8")
+            self._say("writing the report")
+            writing = [pool.submit(self._write_records, *table) for table in tables.of_findings(findings)]
+            writing.append(pool.submit(self._write_records, *tables.of_files(files)))
+            data = ReportData(
+                findings=findings,
+                bucket_s=bucket_us / 1e6,
+                windows=tuple(states),
+                pairs=tuple(pairing.result()),
+                links=delivery.links,
+                brokers=delivery.brokers,
+                drops=delivery.drops,
+                traffic=delivery.traffic,
+                round_trips=delivery.round_trips,
+                files=tuple(files),
+                folder=str(self._folder),
+            )
+            (self._staging / "report.html").write_text(render(data), encoding="utf-8")
+            summary = json.dumps(findings.as_json(), indent=2, ensure_ascii=False)
+            (self._staging / "summary.json").write_text(summary + "\n", encoding="utf-8")
+            for written in writing:
+                written.result()
         return findings
+
+    def _bucket_us(self, duration_s: float) -> int:
+        """Whole windows, long enough for a `stats` row of every broker, and few enough for a plot."""
+        least_us = max(STATS_S, duration_s / PLOT_BUCKETS_MAX) * 1e6
+        return self._window_us * ceil(least_us / self._window_us)
+
+    def _warm_python(self) -> None:
+        """Start Spark's Python worker while the logs are read; it takes two seconds to import pandas."""
+        few = self._spark.range(1)
+        few.groupBy("id").applyInPandas(_same, "id long").collect()
 
     def _read_rows(self) -> DataFrame:
         """Parse every line once into the `events` table; those that are good and the first of equals."""
@@ -401,36 +423,31 @@ class _Job:
             for row in found.orderBy("run", "src", "dst").collect()
         ]
 
-    def _delivery(
-        self, rows: DataFrame, bucket_us: int
-    ) -> tuple[
-        list[BrokerTotals],
-        list[tuple[str, str, str, int]],
-        list[LinkTotals],
-        list[TrafficPoint],
-        list[RoundTrips],
-    ]:
+    def _delivery(self, rows: DataFrame, bucket_us: int) -> _Delivery:
         from mesh.analysis import delivery
 
         brokers = self._collect(delivery.broker_totals(rows), "brokers")
         drops = self._collect(delivery.drop_totals(rows), "drops")
         links = self._collect(delivery.link_totals(rows), "links")
         traffic = self._collect(delivery.traffic(rows, bucket_us), "traffic")
-        rtts = self._collect(delivery.round_trips_over_time(rows, bucket_us), "round_trips")
-        return (
-            sorted((BrokerTotals(*row) for row in brokers), key=lambda broker: (broker.run, broker.node)),
-            sorted((row["run"], row["node"], row["reason"], row["count"]) for row in drops),
-            sorted(
-                (LinkTotals.of(row.asDict()) for row in links),
-                key=lambda link: (link.run, link.node, link.peer),
+        trips = self._collect(delivery.round_trips_over_time(rows, bucket_us), "round_trips")
+        return _Delivery(
+            tuple(sorted((BrokerTotals(*row) for row in brokers), key=attrgetter("run", "node"))),
+            tuple(sorted((row["run"], row["node"], row["reason"], row["count"]) for row in drops)),
+            tuple(
+                sorted((LinkTotals.of(row.asDict()) for row in links), key=attrgetter("run", "node", "peer"))
             ),
-            sorted(
-                (TrafficPoint(row[0], row[1].timestamp(), *row[2:]) for row in traffic),
-                key=lambda point: (point.run, point.start, point.node),
+            tuple(
+                sorted(
+                    (TrafficPoint(row[0], row[1].timestamp(), *row[2:]) for row in traffic),
+                    key=attrgetter("run", "start", "node"),
+                )
             ),
-            sorted(
-                (RoundTrips(row[0], row[1].timestamp(), *row[2:]) for row in rtts),
-                key=lambda point: (point.run, point.start),
+            tuple(
+                sorted(
+                    (RoundTrips(row[0], row[1].timestamp(), *row[2:]) for row in trips),
+                    key=attrgetter("run", "start"),
+                )
             ),
         )
 
@@ -451,13 +468,39 @@ class _Job:
         timed.write.parquet(path)
         return self._spark.read.schema(timed.schema).parquet(path)
 
-    def _write_records(self, findings: Findings) -> None:
-        """The tables that were made here and not by Spark; one small file each."""
-        from mesh.analysis import tables
+    def _write_records(self, name: str, ddl: str, records: list[tuple[Any, ...]]) -> None:
+        """A table that was made here and not by Spark; one small file."""
+        frame = self._spark.createDataFrame(records, ddl)
+        frame.coalesce(1).write.parquet(str(self._tables / name))
 
-        for name, (ddl, records) in tables.of_findings(findings).items():
-            frame = self._spark.createDataFrame(records, ddl)
-            frame.coalesce(1).write.parquet(str(self._tables / name))
+
+@dataclass(frozen=True, slots=True)
+class _Delivery:
+    """What the delivery stage hands over, each in order."""
+
+    brokers: tuple[BrokerTotals, ...]
+    drops: tuple[tuple[str, str, str, int], ...]
+    links: tuple[LinkTotals, ...]
+    traffic: tuple[TrafficPoint, ...]
+    round_trips: tuple[RoundTrips, ...]
+
+    def sums(self) -> dict[str, int]:
+        """Over all brokers, and what the links lost."""
+        names = ("published", "delivered", "dropped")
+        sums = {name: sum(getattr(broker, name) for broker in self.brokers) for name in names}
+        return {**sums, "lost": sum(link.lost for link in self.links)}
+
+    def reasons(self) -> dict[str, int]:
+        """Why messages were dropped, over all brokers."""
+        found: dict[str, int] = {}
+        for _, _, reason, count in self.drops:
+            if count:
+                found[reason] = found.get(reason, 0) + count
+        return found
+
+
+def _same(frame: pandas.DataFrame) -> pandas.DataFrame:
+    return frame
 
 
 TIMES: Final = {"win_us": "win_start", "bucket_us": "start", "first_us": "first", "last_us": "last"}
@@ -478,11 +521,3 @@ def _with_times(frame: DataFrame) -> DataFrame:
 def _escape_globs(path: str) -> str:
     """Spark takes a path for a pattern."""
     return "".join(f"\\{letter}" if letter in "*?[]{}\\" else letter for letter in path)
-
-
-def _by_reason(drops: Iterable[tuple[str, str, str, int]]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for _, _, reason, count in drops:
-        if count:
-            found[reason] = found.get(reason, 0) + count
-    return found

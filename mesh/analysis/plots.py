@@ -376,11 +376,13 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
 
 
 def _round_up(value: float) -> float:
-    """The next 1, 2 or 5 times a power of ten."""
+    """The next round number: 1, 1.5, 2, 3, 4, 5, 6 or 8 times a power of ten."""
     if value <= 0:
         return 1.0
     power = 10.0 ** floor(log10(value))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= value * 0.999)
+    return next(
+        factor * power for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if factor * power >= value * 0.999
+    )
 
 
 def _shorten(text: str, length: int) -> str:

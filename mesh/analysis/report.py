@@ -178,6 +178,8 @@ def verdict(found: Findings) -> str:
 
 def duration(seconds: float) -> str:
     """As people say it, with two units at most."""
+    if seconds <= 0:
+        return "0 s"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -338,7 +340,7 @@ def _round_trips(axis: plots.TimeAxis, data: ReportData, bands: Sequence[plots.B
             worst[point.start] = max(worst.get(point.start, 0.0), getattr(point, name) / 1000)
         series.append(plots.Line(label, kind, _with_gaps(worst, data.bucket_s)))
     keys = " ".join(f'<span class="key {line.kind}">{line.label}</span>' for line in series)
-    drawing = plots.lines(axis, series, bands, "round-trip times", lambda value: f"{value:.3g} ms")
+    drawing = plots.lines(axis, series, bands, "round-trip times", _ms_or_s)
     return drawing, f"{keys} over all links, from survey to answer"
 
 
@@ -347,7 +349,7 @@ def _lateness(axis: plots.TimeAxis, data: ReportData, bands: Sequence[plots.Band
     for point in data.traffic:
         worst[point.start] = max(worst.get(point.start, 0.0), point.loop_late_ms_max or 0.0)
     line = plots.Line("latest timer", "three", _with_gaps(worst, data.bucket_s))
-    drawing = plots.lines(axis, [line], bands, "how late timers ran", lambda value: f"{value:.3g} ms")
+    drawing = plots.lines(axis, [line], bands, "how late timers ran", _ms_or_s)
     return drawing, "the latest timer of any broker; a pause or a stall shows here"
 
 
@@ -554,7 +556,7 @@ def _drops(data: ReportData) -> str:
                 )
             )
             or "-",
-            "-" if broker.loop_late_ms_max is None else f"{broker.loop_late_ms_max:.3g} ms",
+            "-" if broker.loop_late_ms_max is None else _ms_or_s(broker.loop_late_ms_max),
             "-" if broker.rss_bytes_max is None else _bytes(broker.rss_bytes_max),
         ]
         for broker in sorted(
@@ -652,6 +654,10 @@ def _bytes(value: float) -> str:
 
 def _ms(microseconds: float) -> str:
     return f"{microseconds / 1000:.2f} ms"
+
+
+def _ms_or_s(milliseconds: float) -> str:
+    return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
 
 
 def _worry(count: int) -> str:

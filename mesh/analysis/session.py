@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mesh")
 
-MISSING: Final = "Spark (pip install 'mangrove-mesh[analysis]')"
 
 LAUNCH_SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "mesh analyze",
@@ -77,7 +76,8 @@ def spark_session(
         import pandas  # noqa: F401
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ImportError(MISSING) from error
+        name = (error.name or "pyspark").partition(".")[0]
+        raise ImportError(f"the analysis needs {name} (pip install 'mangrove-mesh[analysis]')") from None
     active = SparkSession.getActiveSession()
     if active is not None:
         spark = active.newSession()
@@ -119,13 +119,13 @@ def _start(master: str, driver_memory: str, settings: Mapping[str, str]) -> Spar
             return SparkSession.builder.config(conf=conf).getOrCreate()
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             said.seek(0)
-            reason = _reason(said.read().decode(errors="replace"), str(error))
+            reason = reason_of(error, said.read().decode(errors="replace"))
             raise MeshError(f"Spark did not start with --master {master}: {reason}") from error
 
 
-def _reason(said: str, error: str) -> str:
-    """The line that tells most: the first exception's, else the last that was said."""
+def reason_of(error: BaseException, said: str = "") -> str:
+    """The line of a long story that tells most: the first exception's, else the last that was said."""
     lines = [line.strip() for line in f"{error}\n{said}".splitlines() if line.strip()]
     told = [line for line in lines if "Exception: " in line or line.startswith(("Error: ", "Caused by: "))]
-    line = told[0] if told else lines[-1]
+    line = told[0] if told else lines[-1] if lines else type(error).__name__
     return line.removeprefix(": ").removeprefix("Caused by: ")

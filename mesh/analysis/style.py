@@ -25,8 +25,8 @@ p{margin:6px 0}.over{color:var(--up);font-weight:600;margin:0}.lead{font-size:18
 code{font:13px ui-monospace,"DejaVu Sans Mono",monospace}
 section{background:var(--surface);border:1px solid var(--line);border-radius:12px;padding:20px 22px;
 margin:18px 0}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(100px,1fr));gap:4px 18px}
-.tile b{display:block;font-size:26px;line-height:1.2;font-variant-numeric:tabular-nums;
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(88px,1fr));gap:4px 18px}
+.tile b{display:block;font-size:24px;line-height:1.2;font-variant-numeric:tabular-nums;
 letter-spacing:-.02em}
 .tile span{color:var(--muted);font-size:13px}
 .tile.bad b,.bad{color:var(--bad)}.tile.good b{color:var(--good)}.tile.warn b{color:var(--warn)}

@@ -11,18 +11,30 @@ from operator import attrgetter
 from typing import Any, Final
 
 from mesh.analysis.findings import ChurnEvent, EventKind, Findings, Session
+from mesh.analysis.report import FileQuality
 
-Table = tuple[str, list[tuple[Any, ...]]]
-"""Columns as Spark's DDL, and records."""
+Table = tuple[str, str, list[tuple[Any, ...]]]
+"""A name, columns as Spark's DDL, and records."""
 
 CHURN_WINDOWS_MAX: Final = 1_000_000
 """Windows without a change are left out of a table that would be longer than this."""
 
 
-def of_findings(findings: Findings) -> dict[str, Table]:
-    """Every table that is made of findings, by name."""
-    return {
-        "churn_events": (
+def of_files(files: Sequence[FileQuality]) -> Table:
+    """What each log file was like."""
+    ddl = "file string, lines long, rows long, duplicates long, quarantined long"
+    return (
+        "files",
+        ddl,
+        [(file.file, file.lines, file.rows, file.duplicates, file.quarantined) for file in files],
+    )
+
+
+def of_findings(findings: Findings) -> list[Table]:
+    """Every table that is made of findings."""
+    return [
+        (
+            "churn_events",
             "run string, at timestamp, kind string, node string, name string, boot string, detail string, "
             "after string, detected_at timestamp, observers int",
             [
@@ -33,7 +45,8 @@ def of_findings(findings: Findings) -> dict[str, Table]:
                 for event in findings.events
             ],
         ),
-        "sessions": (
+        (
+            "sessions",
             "run string, node string, name string, boot string, session_no int, start timestamp, "
             "end timestamp, duration_s double, end_cause string, "
             "left_truncated boolean, right_censored boolean",
@@ -46,7 +59,8 @@ def of_findings(findings: Findings) -> dict[str, Table]:
                 for session in findings.sessions
             ],
         ),
-        "availability": (
+        (
+            "availability",
             "run string, node string, name string, sessions int, failures int, up_s double, down_s double, "
             "away_s double, availability double, mttf_s double, mttr_s double",
             [
@@ -58,7 +72,8 @@ def of_findings(findings: Findings) -> dict[str, Table]:
                 for broker in findings.availability
             ],
         ),
-        "partition_episodes": (
+        (
+            "partition_episodes",
             "run string, episode int, start timestamp, end timestamp, duration_s double, windows int, "
             "sides array<array<string>>",
             [
@@ -70,12 +85,13 @@ def of_findings(findings: Findings) -> dict[str, Table]:
                 for episode in findings.partitions
             ],
         ),
-        "churn_windows": (
+        (
+            "churn_windows",
             "run string, win_start timestamp, alive_start int, "
             "joins int, leaves int, failures int, rejoins int",
             churn_windows(findings.events, findings.sessions, findings.window_s),
         ),
-    }
+    ]
 
 
 def churn_windows(
