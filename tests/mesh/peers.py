@@ -1,0 +1,211 @@
+"""Peerings without brokers: real sockets and listeners in one process, and all that they report."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from mesh.environment import Environment
+from mesh.membership import MemberRecord, NodeState, State
+from mesh.peering import Peering
+from mesh.storage import Storage
+from protocols import Pipe, SharedListener
+
+PERIOD_S = 0.2
+DEADLINE_S = 0.1
+
+
+async def until(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+    """Wait until ``condition()`` is true; fail with ``what`` otherwise."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not condition():
+        if loop.time() > deadline:
+            raise AssertionError(f"never happened within {timeout_s} s: {what}")
+        await asyncio.sleep(0.01)
+
+
+@dataclass
+class Known:
+    """A peer of an earlier run."""
+
+    url: str
+
+
+@dataclass
+class Who:
+    """An identity that lives in memory."""
+
+    id: int
+    boot: int
+    incarnation: int = 1
+    peers: Sequence[Any] = ()
+
+
+def environment(seed: int | None = None) -> Environment:
+    """Without a disk: a peering needs none."""
+    rng = random.Random(seed)
+    token = os.urandom if seed is None else rng.randbytes
+    return Environment(cast(Storage, None), rng, lambda: 0.0, token, "here", 1)
+
+
+@dataclass
+class Peer:
+    """One broker's peering; writes down what the hooks say."""
+
+    who: Who
+    name: str
+    options: dict[str, Any]
+    changes: list[tuple[str, str, str, str]] = field(default_factory=list)
+    ups: list[tuple[int, Pipe]] = field(default_factory=list)
+    downs: list[tuple[int, str]] = field(default_factory=list)
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    interests: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
+    barriers: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    absent: tuple[str, ...] = ()
+    live: list[tuple[int, str]] = field(default_factory=list)
+    surveys: list[tuple[int, int]] = field(default_factory=list)
+    answers: list[tuple[int, int, float]] = field(default_factory=list)
+    selves: list[MemberRecord] = field(default_factory=list)
+    node_states: list[NodeState] = field(default_factory=list)
+
+    async def start(self, listen: str = "tcp://127.0.0.1:0") -> None:
+        self.peering = Peering(
+            identity=self.who,
+            name=self.name,
+            hooks=self,
+            **{"mesh": "test", "period_s": PERIOD_S, "deadline_s": DEADLINE_S, **self.options},
+        )
+        self.listener = SharedListener(listen)
+        for socket in self.peering.sockets:
+            socket.listen(self.listener)
+        await self.listener.start()
+        await self.peering.start([self.listener.url])
+
+    async def crash(self) -> None:
+        """Gone without a word, as a killed process is."""
+        await self.listener.aclose()
+        for socket in self.peering.sockets:
+            for pipe in socket.pipes:
+                pipe.connection.abort()
+        await self.peering.aclose()
+
+    async def leave(self) -> None:
+        await self.listener.aclose()
+        await self.peering.leave()
+        await self.peering.aclose()
+
+    @property
+    def url(self) -> str:
+        return self.peering.url
+
+    def states(self) -> dict[str, str]:
+        return {view.record.name: str(view.record.state) for view in self.peering.members()}
+
+    def linked(self) -> set[int]:
+        return {link.peer for link in self.peering.links()}
+
+    # --- PeeringHooks
+
+    def member_changed(self, record: MemberRecord, from_state: State, reason: str, via: int) -> None:
+        self.changes.append((record.name, str(from_state), str(record.state), reason))
+
+    def live_changed(self, live: list[tuple[int, str]]) -> None:
+        self.live = live
+
+    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
+        self.ups.append((member, pipe))
+
+    def link_down(self, member: int, reason: str, dialed: bool) -> None:
+        self.downs.append((member, reason))
+
+    def link_frames(self, member: int, frames: list[bytes]) -> None:
+        self.frames += [(member, frame) for frame in frames]
+
+    def link_writable(self, pipe: Pipe) -> None: ...
+
+    def interest_changed(self, member: int, patterns: list[tuple[str, int]]) -> None:
+        self.interests[member] = patterns
+
+    def absent_changed(self, names: tuple[str, ...]) -> None:
+        self.absent = names
+
+    def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
+        self.barriers.append((version, unreached))
+
+    def heard_survey(self, member: int, round: int) -> None:
+        self.surveys.append((member, round))
+
+    def heard_answer(self, member: int, round: int, rtt_s: float) -> None:
+        self.answers.append((member, round, rtt_s))
+
+    def self_changed(self, record: MemberRecord) -> None:
+        self.selves.append(record)
+        self.who.incarnation = record.incarnation
+
+    def state_changed(self, state: NodeState) -> None:
+        self.node_states.append(state)
+
+
+class Peers:
+    """Peers that end with the ``async with`` block."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self.all: list[Peer] = []
+
+    async def __aenter__(self) -> Peers:
+        await self._stack.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: Any) -> None:
+        await self._stack.aclose()
+
+    async def peer(
+        self,
+        name: str,
+        *join: Peer | str,
+        who: Who | None = None,
+        listen: str = "tcp://127.0.0.1:0",
+        **options: Any,
+    ) -> Peer:
+        """Start one, joining others."""
+        urls = [peer if isinstance(peer, str) else peer.url for peer in join]
+        who = who or Who(id=random.getrandbits(62) + 1, boot=random.getrandbits(62) + 1)
+        peer = Peer(who, name, {"environment": environment(), "join": urls, **options})
+        await peer.start(listen)
+        self._stack.push_async_callback(peer.peering.aclose)
+        self._stack.push_async_callback(peer.listener.aclose)
+        self.all.append(peer)
+        return peer
+
+    async def mesh(self, *names: str, **options: Any) -> list[Peer]:
+        """Start peers that all join the first, and wait until all are linked to all."""
+        peers: list[Peer] = []
+        for name in names:
+            peers.append(await self.peer(name, *peers[:1], **options))
+        await whole(peers)
+        return peers
+
+
+def is_whole(peers: Sequence[Peer]) -> bool:
+    """All see each other alive and have a link to each other, and know each other's interest."""
+    names = {peer.name for peer in peers}
+    ids = {peer.who.id for peer in peers}
+    return all(
+        {name: state for name, state in peer.states().items() if name in names}
+        == dict.fromkeys(names, "alive")
+        and peer.linked() >= ids - {peer.who.id}
+        and not peer.absent
+        and peer.peering.state is NodeState.READY
+        for peer in peers
+    )
+
+
+async def whole(peers: Sequence[Peer], timeout_s: float = 15.0) -> None:
+    await until(lambda: is_whole(peers), f"a full mesh of {[peer.name for peer in peers]}", timeout_s)
