@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -63,13 +64,17 @@ class Background:
     process: subprocess.Popen[str]
     said: list[str] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)
+    readers: list[threading.Thread] = field(default_factory=list)
 
     def follow(self) -> None:
         for stream in (self.process.stdout, self.process.stderr):
-            threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+            self.readers.append(threading.Thread(target=self._read, args=(stream,), daemon=True))
+            self.readers[-1].start()
 
-    def _read(self, stream: Iterator[str]) -> None:
-        self.said.extend(stream)
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self.said.append(line)
 
     def wait_until(self, *words: str) -> None:
         deadline = time.monotonic() + COMMAND_TIMEOUT_S
@@ -89,6 +94,8 @@ class Background:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
+        for reader in self.readers:
+            reader.join(10)
 
 
 class Shell:
