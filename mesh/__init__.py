@@ -5,8 +5,8 @@
     async with Broker(join="tcp://10.0.0.1:7770") as broker, Client(broker.url) as client:
         await client.publish("news.uk", b"hello")
 
-`Broker` is one broker of a mesh, `Client` talks to one with asyncio, `BlockingClient` without. What goes wrong
-is a `MeshError` with one sentence.
+`Broker` is one broker of a mesh, `Client` talks to one with asyncio, `BlockingClient` without. What goes
+wrong is a `MeshError` with one sentence.
 """
 
 from mesh.blocking import BlockingClient

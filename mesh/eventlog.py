@@ -175,6 +175,7 @@ class EventLog:
             await self._storage.make_folder(self._folder)
             await self._write_out()
         except OSError as error:
+            self._buffer.clear()  # the broker will not start; nothing is left to be said at the end
             reason = error.strerror or str(error)
             raise StorageError(f"cannot write the event log in {self._folder}: {reason}") from error
 

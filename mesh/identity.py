@@ -4,9 +4,9 @@ An id is drawn once and kept in the state folder with the incarnation and the pe
 a broker which comes back is the same member and finds the mesh without being told where it is. A ``boot`` is
 drawn at every start and is never kept. Without a state folder the id lives for one run.
 
-The file is one JSON object, replaced atomically and written at most once a second. If it is missing a new id
-is drawn; if it cannot be understood too, and the log says so: losing an id costs one dead member in the
-others' tables, refusing to start costs a broker.
+The file is one JSON object, replaced atomically: the first change at once, later ones together, at most once
+a second. If it is missing a new id is drawn; if it cannot be understood too, and the log says so: losing an
+id costs one dead member in the others' tables, refusing to start costs a broker.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Identity:
         return identity
 
     def remember(self, incarnation: int, peers: Sequence[KnownPeer]) -> None:
-        """Note what is to be found at the next start; `run` writes it within a second or two."""
+        """Note what is to be found at the next start; `run` writes it, first news at once."""
         peers = tuple(peers[:PEERS_MAX])
         if (incarnation, peers) != (self.incarnation, self.peers):
             self.incarnation, self.peers = incarnation, peers
@@ -108,8 +108,8 @@ class Identity:
         """Save changes until cancelled; a failing disk is counted, said once and tried again."""
         while True:
             await self._changed.wait()
-            await asyncio.sleep(SAVE_PAUSE_S)
             await self._save()
+            await asyncio.sleep(SAVE_PAUSE_S)
 
     async def aclose(self) -> None:
         """Save what is not saved yet and unlock."""

@@ -85,6 +85,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._clock = clock = self._loop.time
         self._stopped: asyncio.Future[None] | None = None
+        self._left = False
         self._children: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._beat_due = self._rates_due = self._stats_due = clock()
@@ -242,7 +243,8 @@ class Node:
 
     def self_changed(self, record: MemberRecord) -> None:
         self.log.rows.incarnation = record.incarnation
-        if record.state == "left":
+        if record.state == "left" and not self._left:
+            self._left = True
             self.member_changed(record, "alive", "leaves", self.identity.id)
         self._remember()
 

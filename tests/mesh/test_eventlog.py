@@ -201,14 +201,18 @@ async def test_a_cancelled_flush_writes_no_row_twice(tmp_path: Path) -> None:
     assert [row["seq"] for row in rows_of(path.read_bytes())] == list(range(1, 22))
 
 
-async def test_an_unwritable_folder_is_one_clear_sentence_at_the_start(tmp_path: Path) -> None:
+async def test_an_unwritable_folder_is_one_clear_sentence_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("in the way")
     storage = ThreadStorage()
     log = make(storage, str(tmp_path / "file" / "logs"))
     log.write("meta", {"op": "start"})
     with pytest.raises(StorageError, match=r"cannot write the event log in .*/file/logs: Not a directory"):
         await log.start()
+    await log.aclose()
     await storage.aclose()
+    assert caplog.text == "", "the error says it; the log need not"
 
 
 async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
