@@ -175,6 +175,7 @@ class Subscription:
     def answer(self, token: int, body: bytes, status: int) -> None:
         self._client._talk.answer(token, body, status=status)
         self._client._hand_over()
+        self._client._write_now()
 
     def extend(self, token: int, seconds: float) -> None:
         self._client._talk.extend(token, seconds)
@@ -408,6 +409,11 @@ class Client:
             taken = pipe.send_many(frames)
             self._stuck = frames[taken:] if taken < len(frames) else []
 
+    def _write_now(self) -> None:
+        """Somebody waits for what was just handed over: do not let it wait for the end of the loop turn."""
+        if self._pipe is not None:
+            self._pipe.flush()
+
     def _tick(self, due: float) -> None:
         now = self._loop.time()
         self._timer = self._loop.call_later(self._keepalive_s, self._tick, now + self._keepalive_s)
@@ -629,9 +635,11 @@ class Client:
             return
         now = self._loop.time()
         if self._idle or now - self._deferred_at >= DEFER_S:
-            self._idle = False
+            lone, self._idle = self._idle, False
             self._deferred_at = now
             self._flush()
+            if lone:
+                self._write_now()
             if self._talk.gathered:  # no credit: the next CREDIT flushes
                 self._scheduled = False
                 return
@@ -722,6 +730,7 @@ class Client:
             topic, checked_body(body), packed, survey=survey, timeout_s=timeout, now=self._loop.time()
         )
         self._hand_over()
+        self._write_now()
         while not question.done:
             left_s = question.deadline + GRACE_S - self._loop.time()
             if left_s <= 0 or not await self._wait(question, left_s):

@@ -61,6 +61,9 @@ EARLY_MAX: Final = 256
 """Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
+LONE_S: Final = 0.0002
+"""A pipe is written to at once when that has not happened for so long: a lone message's round trip counts.
+In a crowd frames share the write at the end of the loop turn."""
 TIMEOUT_MAX_S: Final = 3600.0
 
 
@@ -208,14 +211,14 @@ class Exchange:
                 self._acknowledge(session)
         if not sessions:
             self._pipes.pop(pipe, None)
-        self._hand_over()
+        self._hand_over(now)
         return strays
 
     def client_gone(self, pipe: Pipe, now: float) -> None:
         """A pipe that clients used is closed."""
         for session in list(self._pipes.pop(pipe, {}).values()):
             self._end_session(session, now)
-        self._hand_over()
+        self._hand_over(now)
 
     def pipe_writable(self, pipe: Pipe) -> None:
         """A pipe that refused frames has room again."""
@@ -225,7 +228,7 @@ class Exchange:
         for peer in self._peers.values():
             if peer.pipe is pipe and peer.ready:
                 self._turn.dirty.append(peer)
-        self._hand_over()
+        self._hand_over(0.0)
 
     def _hello(
         self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, frame: bytes, now: float
@@ -504,7 +507,7 @@ class Exchange:
             for block, count in self._seal(encoded, bodies[start:stop], number):
                 self._route_block(route, block, count, 0, 0, None, now)
         self._published += len(bodies)
-        self._hand_over()
+        self._hand_over(now)
         return Receipt(level, self.name, first, len(bodies), self.absent())
 
     def _seal(self, topic: bytes, bodies: Sequence[bytes], level: int) -> list[tuple[bytes, int]]:
@@ -557,7 +560,7 @@ class Exchange:
         ``status`` is a `mesh.session.Status`. Raises `TopicError`.
         """
         self._ask(LocalAsker(callback), 0, topic, body, b"", timeout_s, False, now)
-        self._hand_over()
+        self._hand_over(now)
 
     # ------------------------------------------------------------------ requests and surveys
 
@@ -841,7 +844,7 @@ class Exchange:
             self._link_over(peer, now)
         if member_id not in self._live:
             self._forget(peer)
-        self._hand_over()
+        self._hand_over(now)
 
     def peer_rtt(self, member_id: int, rtt_s: float) -> None:
         """A new measure of the round trip to a broker; the nearest gets requests first."""
@@ -865,7 +868,7 @@ class Exchange:
         except TopicError as error:
             raise SessionError(str(error)) from error
         finally:
-            self._hand_over()
+            self._hand_over(now)
 
     def _peer_block(self, peer: Peer, frame: bytes, now: float) -> None:
         hops, flags, _, number = read_data(frame)
@@ -1006,7 +1009,7 @@ class Exchange:
             late_s = now - self._next_scan
             self._next_scan = now + SCAN_S
             self._scan(now, late_s)
-        self._hand_over()
+        self._hand_over(now)
         return min(self._next_scan, self._questions.next_deadline() or self._next_scan)
 
     def _scan(self, now: float, late_s: float) -> None:
@@ -1029,9 +1032,9 @@ class Exchange:
         for sessions in self._pipes.values():
             for session in sessions.values():
                 session.send(encode(Kind.BYE, reason))
-        self._hand_over()
+        self._hand_over(0.0)
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, now: float) -> None:
         """What this turn produced: frames to their pipes, one call each, and credit to those who earned
         it."""
         turn = self._turn
@@ -1042,6 +1045,9 @@ class Exchange:
                 if pipe is None or not frames:
                     continue
                 taken = pipe.send_many(frames)
+                if now - port.handed_over_at > LONE_S:
+                    port.handed_over_at = now
+                    pipe.flush()
                 port.ready = frames[taken:] if taken < len(frames) else []
         if turn.due:
             due = turn.due.copy()

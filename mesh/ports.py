@@ -28,6 +28,9 @@ class Pipe(Protocol):
     def send_control(self, frame: bytes, /) -> None:
         """Queue one frame ahead of data."""
 
+    def flush(self) -> None:
+        """Write what is queued now instead of at the end of the loop turn."""
+
     def close(self, reason: str, *, flush: bool = False) -> None: ...
 
 
@@ -68,6 +71,7 @@ class Session:
         "bytes_in",
         "client",
         "closed",
+        "handed_over_at",
         "id",
         "keepalive",
         "messages_in",
@@ -87,6 +91,7 @@ class Session:
         self.prefix = prefix
         self.id = id
         self.ready: list[bytes] = []
+        self.handed_over_at = 0.0
         self.name = ""
         self.client = 0
         self.boot = 0
@@ -212,6 +217,7 @@ class Peer:
         "drops",
         "early",
         "expected",
+        "handed_over_at",
         "id",
         "interest_known",
         "lost",
@@ -233,6 +239,7 @@ class Peer:
         self.name = name
         self.prefix = b""
         self.ready: list[bytes] = []
+        self.handed_over_at = 0.0
         self.pipe: Pipe | None = None
         self.outlet: LinkOutlet | None = None
         self.source = Source(self, ReceiveWindow(0, 0), turn.due, is_link=True)

@@ -33,6 +33,9 @@ class FakePipe:
         if not self.closed:
             self.control.append(frame)
 
+    def flush(self) -> None:
+        pass
+
     def close(self, reason: str, *, flush: bool = False) -> None:
         self.closed = self.closed or reason
 
