@@ -1,0 +1,111 @@
+"""The Scalability Protocols in pure Python, on asyncio.
+
+Wire-compatible with NNG, nanomsg and mangos, over ``tcp://``, ``ipc://`` and ``inproc://``::
+
+    async with Pull0(listen="tcp://127.0.0.1:7000") as pull:
+        async for body in pull:
+            print(body)
+
+==============  ===============  ==================================================================
+socket          talks to         a message goes
+==============  ===============  ==================================================================
+`Pair0`         `Pair0`          to the one peer
+`Push0`         `Pull0`          to one puller, in turn
+`Pub0`          `Sub0`           to every subscriber, who filters by prefix
+`Req0`          `Rep0`           to one replier, whose answer comes back to who asked
+`Surveyor0`     `Respondent0`    to every respondent, whose answers come back until a deadline
+`Bus0`          `Bus0`           to every direct peer
+==============  ===============  ==================================================================
+
+What each does when a queue is full, a peer leaves or a call comes out of turn:
+``docs/reference/patterns.md``.
+"""
+
+from protocols.context import Channel, Context, PartlySent, SubContext, SurveyContext
+from protocols.endpoint import Dialer, Listener, SharedListener
+from protocols.errors import (
+    AddressError,
+    AddressInUse,
+    Closed,
+    ConnectionRefused,
+    HandshakeError,
+    LocalProtocolError,
+    MessageTooLarge,
+    NotSupported,
+    PipeRefused,
+    ProtocolError,
+    RemoteProtocolError,
+    SPError,
+    StateError,
+    Timeout,
+    WouldBlock,
+)
+from protocols.message import Message
+from protocols.options import SocketOptions
+from protocols.patterns.reqrep import RequestLost
+from protocols.pipe import Pipe, PipeStatistics
+from protocols.socket import (
+    Bus0,
+    Pair0,
+    Pub0,
+    Pull0,
+    Push0,
+    Receiver,
+    Rep0,
+    Req0,
+    Respondent0,
+    Socket,
+    SocketStatistics,
+    Sub0,
+    Surveyor0,
+)
+from protocols.transports.registry import check_dialable, check_url, is_wildcard
+from protocols.wire.handshake import ProtocolNumber
+
+__all__ = [
+    "AddressError",
+    "AddressInUse",
+    "Bus0",
+    "Channel",
+    "Closed",
+    "ConnectionRefused",
+    "Context",
+    "Dialer",
+    "HandshakeError",
+    "Listener",
+    "LocalProtocolError",
+    "Message",
+    "MessageTooLarge",
+    "NotSupported",
+    "Pair0",
+    "PartlySent",
+    "Pipe",
+    "PipeRefused",
+    "PipeStatistics",
+    "ProtocolError",
+    "ProtocolNumber",
+    "Pub0",
+    "Pull0",
+    "Push0",
+    "Receiver",
+    "RemoteProtocolError",
+    "Rep0",
+    "Req0",
+    "RequestLost",
+    "Respondent0",
+    "SPError",
+    "SharedListener",
+    "Socket",
+    "SocketOptions",
+    "SocketStatistics",
+    "StateError",
+    "Sub0",
+    "SubContext",
+    "SurveyContext",
+    "Surveyor0",
+    "Timeout",
+    "WouldBlock",
+    "check_dialable",
+    "check_url",
+    "is_wildcard",
+]

@@ -1,0 +1,428 @@
+"""Waiting: ``send`` and ``recv`` as coroutines over a pattern's lanes.
+
+A `Channel` is one lane with its waiters: a socket is one, and so is each of its contexts. Nothing is handed
+to a waiter: it is woken, asks its lane again and takes what is there in that same loop turn. So a cancelled
+``recv`` has taken nothing, and a wake-up that a cancelled waiter did not use goes to the next.
+
+``timeout`` is in seconds wherever it appears; None means the socket's default (`SocketOptions`), which is
+None for "for ever" unless it was set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import ClassVar, Self, TypeVar
+
+from protocols.errors import Closed, NotSupported, SPError, StateError, Timeout, WouldBlock
+from protocols.options import SocketOptions
+from protocols.patterns.base import Lane, QueueLane, StateLane
+from protocols.patterns.pubsub import Subscriptions
+from protocols.patterns.survey import SurveyLane
+
+T = TypeVar("T")
+Body = bytes | bytearray | memoryview
+
+
+def as_bytes(body: Body) -> bytes:
+    """What the wire takes. Raises `TypeError` here and not, later, in the event loop."""
+    if isinstance(body, (bytes, bytearray, memoryview)):
+        return bytes(body)
+    raise TypeError(f"a body is bytes, not {type(body).__name__}; encode it first")
+
+
+class Waiters:
+    """Tasks that wait for a lane, first come, first woken."""
+
+    __slots__ = ("_futures",)
+
+    def __init__(self) -> None:
+        self._futures: deque[asyncio.Future[bool]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def wake(self, count: int) -> None:
+        futures = self._futures
+        while futures and count > 0:
+            future = futures.popleft()
+            if not future.done():
+                future.set_result(True)
+                count -= 1
+
+    def wake_all(self) -> None:
+        self.wake(len(self._futures))
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait to be woken; False when the loop's time has reached ``deadline`` before."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        self._futures.append(future)
+        timer = loop.call_at(deadline, self._expire, future) if deadline is not None else None
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                if future in self._futures:
+                    self._futures.remove(future)
+            else:
+                self.wake(1)  # we were woken and will not look
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _expire(self, future: asyncio.Future[bool]) -> None:
+        if not future.done():
+            self._futures.remove(future)
+            future.set_result(False)
+
+
+class ClosedLane(QueueLane, StateLane):
+    """What every lane becomes when its socket or context is closed."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__()
+        self._sentence = sentence
+
+    def take(self) -> bytes | None:
+        raise Closed(self._sentence)
+
+    def put(self, body: bytes) -> bool:
+        raise Closed(self._sentence)
+
+    def put_many(self, bodies: Sequence[bytes]) -> int:
+        raise Closed(self._sentence)
+
+    def send(self, body: bytes, now: float) -> bool:
+        raise Closed(self._sentence)
+
+    def recv(self, now: float, waited: bool) -> bytes | None:
+        raise Closed(self._sentence)
+
+
+class PartlySent(Timeout):
+    """`send_many` ran out of time; ``sent`` leading messages are on their way, the rest is not."""
+
+    def __init__(self, sent: int, count: int) -> None:
+        super().__init__(f"only {sent} of {count} messages found room in time")
+        self.sent = sent
+
+
+def deadline_of(timeout: float | None) -> float | None:
+    return None if timeout is None else asyncio.get_running_loop().time() + timeout
+
+
+class Channel:
+    """A lane, its waiters and the coroutines that use both.
+
+    Of its two kinds, `QueueChannel` and `StateChannel`, each pattern has the one that fits its lane.
+    """
+
+    _iteration_ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
+
+    def _open(self, lane: Lane, options: SocketOptions, *, senders: Waiters, receivers: Waiters) -> None:
+        self._options = options
+        self._senders = senders
+        self._receivers = receivers
+        lane.readable = receivers.wake
+        lane.writable = senders.wake_all
+        self._use(lane)
+
+    def _use(self, lane: Lane) -> None:
+        self._any_lane = lane
+
+    def _shut(self, sentence: str) -> None:
+        """Every call raises `Closed` from now on, those that wait included."""
+        self._any_lane.close()
+        self._use(ClosedLane(sentence))
+        self._senders.wake_all()
+        self._receivers.wake_all()
+
+    @property
+    def closed(self) -> bool:
+        return isinstance(self._any_lane, ClosedLane)
+
+    async def send(self, body: Body, timeout: float | None = None) -> None:
+        """Hand one message to the pattern; where that may wait, and for what, is the pattern's choice.
+
+        Cancelled or late, the message was not taken.
+
+        Raises:
+            Timeout, Closed: as they say.
+            StateError: not this channel's turn to speak.
+            NotSupported: the pattern only receives.
+        """
+        raise NotImplementedError
+
+    async def recv(self, timeout: float | None = None) -> bytes:
+        """The next message. Cancelled or late, none was taken.
+
+        Raises:
+            Timeout, Closed: as they say.
+            StateError: nothing can come now.
+            NotSupported: the pattern only sends.
+        """
+        raise NotImplementedError
+
+    def send_nowait(self, body: Body) -> None:
+        """As `send`, but raises `WouldBlock` instead of waiting."""
+        raise NotImplementedError
+
+    def recv_nowait(self) -> bytes:
+        """As `recv`, but raises `WouldBlock` instead of waiting."""
+        raise NotImplementedError
+
+    async def send_many(self, bodies: Sequence[Body], timeout: float | None = None) -> None:
+        """Send in order, waiting for room as often as needed.
+
+        Late, some leading messages have been sent: the `PartlySent` (a `Timeout`) says how many.
+        """
+        ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
+        limit_s = self._options.send_timeout_s if timeout is None else timeout
+        deadline = deadline_of(limit_s)
+        sent = self._queue().put_many(ready)
+        while sent < len(ready):
+            if not await self._senders.wait(deadline):
+                raise PartlySent(sent, len(ready))
+            sent += self._queue().put_many(ready[sent:])
+
+    async def recv_many(self, timeout: float | None = None) -> list[bytes]:
+        """All messages that are there, at least one."""
+        bodies = [await self._taken(lambda: self._queue().take(), timeout)]
+        inbox = self._queue().inbox
+        bodies += inbox
+        inbox.clear()
+        return bodies
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self.recv()
+        except self._iteration_ends:
+            raise StopAsyncIteration from None
+
+    def _queue(self) -> QueueLane:
+        if isinstance(self._any_lane, QueueLane):
+            return self._any_lane
+        raise NotSupported("this pattern speaks in turns: send and recv take one message at a time")
+
+    async def _taken(self, take: Callable[[], T | None], timeout: float | None) -> T:
+        """What ``take`` gives, as soon as it gives something."""
+        limit_s = self._options.recv_timeout_s if timeout is None else timeout
+        deadline = deadline_of(limit_s)
+        while (taken := take()) is None:
+            if not await self._receivers.wait(deadline):
+                raise Timeout(f"nothing received within {limit_s:g} s")
+        return taken
+
+    async def _room(self, send: Callable[[], bool], timeout: float | None) -> None:
+        """Call ``send`` each time there may be room, until it succeeds."""
+        limit_s = self._options.send_timeout_s if timeout is None else timeout
+        deadline = deadline_of(limit_s)
+        while True:
+            if not await self._senders.wait(deadline):
+                raise Timeout(f"no peer took the message within {limit_s:g} s")
+            if send():
+                return
+
+
+class QueueChannel(Channel):
+    """A channel without turns. Its fast paths decide what a message costs: one coroutine, one call."""
+
+    def _use(self, lane: Lane) -> None:
+        assert isinstance(lane, QueueLane)
+        super()._use(lane)
+        self._lane = lane
+        self._put = lane.put
+        self._inbox = lane.inbox
+
+    async def send(self, body: Body, timeout: float | None = None) -> None:
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        if not self._put(body):
+            await self._room(lambda: self._put(body), timeout)
+
+    async def recv(self, timeout: float | None = None) -> bytes:
+        inbox = self._inbox
+        if inbox:
+            return inbox.popleft()
+        return await self._taken(lambda: self._lane.take(), timeout)
+
+    async def __anext__(self) -> bytes:
+        inbox = self._inbox
+        if inbox:
+            return inbox.popleft()
+        return await super().__anext__()
+
+    def send_nowait(self, body: Body) -> None:
+        if not self._put(body if type(body) is bytes else as_bytes(body)):
+            raise WouldBlock("no peer has room for the message")
+
+    def recv_nowait(self) -> bytes:
+        body = self._lane.take()
+        if body is None:
+            raise WouldBlock("nothing has been received")
+        return body
+
+
+class StateChannel(Channel):
+    """A channel that follows the turns of a conversation, and tells its lane the time."""
+
+    _receiving = False
+
+    def _arm(self) -> None:
+        """Set the socket's timer to the pattern's next deadline."""
+        raise NotImplementedError
+
+    def _use(self, lane: Lane) -> None:
+        assert isinstance(lane, StateLane)
+        super()._use(lane)
+        self._lane = lane
+
+    async def send(self, body: Body, timeout: float | None = None) -> None:
+        body = body if type(body) is bytes else as_bytes(body)
+        if not self._say(body):
+            await self._room(lambda: self._say(body), timeout)
+
+    async def recv(self, timeout: float | None = None) -> bytes:
+        body = self._hear()
+        if body is None:
+            body = await self._heard(timeout)
+        return body
+
+    def send_nowait(self, body: Body) -> None:
+        if not self._say(body if type(body) is bytes else as_bytes(body)):
+            raise WouldBlock("no peer has room for the message")
+
+    def recv_nowait(self) -> bytes:
+        body = self._hear()
+        if body is None:
+            raise WouldBlock("nothing has been received")
+        return body
+
+    def _say(self, body: bytes) -> bool:
+        lane = self._lane
+        epoch = lane.epoch
+        said = lane.send(body, asyncio.get_running_loop().time())
+        if lane.epoch != epoch:
+            self._receivers.wake_all()  # they wait for what has just been replaced
+        if said:
+            self._arm()
+        return said
+
+    def _hear(self) -> bytes | None:
+        if self._receiving and self._lane.exclusive:
+            raise StateError("another recv waits here already; concurrent calls take a context each")
+        return self._lane.recv(asyncio.get_running_loop().time(), False)
+
+    async def _heard(self, timeout: float | None) -> bytes:
+        loop = asyncio.get_running_loop()
+        epoch = self._lane.epoch
+
+        def hear() -> bytes | None:
+            lane = self._lane
+            if lane.epoch != epoch and not isinstance(lane, ClosedLane):
+                raise StateError("replaced by a newer request or survey")
+            return lane.recv(loop.time(), True)
+
+        self._receiving = True
+        try:
+            return await self._taken(hear, timeout)
+        finally:
+            self._receiving = False
+
+
+class Context(StateChannel):
+    """A conversation of its own on a shared socket: its own request, survey or debt of an answer.
+
+    Made by ``socket.new_context()``, closed with it or by `aclose`.
+    """
+
+    def __init__(
+        self,
+        lane: StateLane,
+        options: SocketOptions,
+        *,
+        senders: Waiters,
+        receivers: Waiters,
+        arm: Callable[[], None],
+        forget: Callable[[Channel], None],
+    ) -> None:
+        self._forget = forget
+        self._arm_socket = arm
+        self._open(lane, options, senders=senders, receivers=receivers)
+
+    def _arm(self) -> None:
+        self._arm_socket()
+
+    async def aclose(self) -> None:
+        """Give up what is under way; calls that wait here raise `Closed`."""
+        if not self.closed:
+            self._shut("the context is closed")
+            self._forget(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class SurveyContext(Context):
+    """Runs one survey at a time; iterating yields its answers and ends when it is over."""
+
+    _iteration_ends = (Closed, Timeout, StateError)
+
+    def set_time(self, survey_s: float) -> None:
+        """Let surveys sent from now on be open for ``survey_s`` seconds."""
+        if isinstance(self._any_lane, SurveyLane):
+            self._any_lane.survey_s = survey_s
+
+
+class SubContext(QueueChannel):
+    """Topics and an inbox of its own; it gets its own copy of what it wants."""
+
+    def __init__(
+        self,
+        lane: Subscriptions,
+        options: SocketOptions,
+        *,
+        senders: Waiters,
+        receivers: Waiters,
+        forget: Callable[[Channel], None],
+    ) -> None:
+        self._forget = forget
+        self._subscriptions = lane
+        self._open(lane, options, senders=senders, receivers=receivers)
+
+    def subscribe(self, topic: str | Body) -> None:
+        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        self._subscriptions.subscribe(as_topic(topic))
+
+    def unsubscribe(self, topic: str | Body) -> None:
+        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        self._subscriptions.unsubscribe(as_topic(topic))
+
+    async def aclose(self) -> None:
+        if not self.closed:
+            self._shut("the context is closed")
+            self._forget(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def as_topic(topic: str | Body) -> bytes:
+    return topic.encode() if isinstance(topic, str) else as_bytes(topic)

@@ -1,0 +1,277 @@
+"""What a pattern is: a pure machine between the pipes of one socket and its readers and writers.
+
+The shell (`protocols.socket`, `protocols.context`) and a pattern talk in one loop turn, without waiting:
+
+* the shell tells of pipes: ``pipe_attached``, ``pipe_detached``, ``pipe_writable`` and, with a whole run of
+  frames, ``received``; and of time: ``deadline_reached`` no earlier than ``next_deadline()`` said;
+* readers and writers go through a *lane*: the socket's own, or that of a context. ``put``/``send`` say
+  False and ``take``/``recv`` say None where the caller must wait;
+* the pattern calls ``lane.readable(count)`` and ``lane.writable()`` when waiting may be over. Whoever is
+  woken asks again; nothing is handed to a waiter, so a cancelled one loses no message.
+
+Two kinds of lane. A `QueueLane` has no state but its queue (pair, bus, pub/sub, push/pull): its inbox is
+open to the shell, which pops it without a call. A `StateLane` follows the turns of a conversation (req/rep,
+survey) and is told the time.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import ClassVar, Generic, TypeVar
+
+from protocols.errors import NotSupported
+from protocols.options import SocketOptions
+from protocols.pipe import Pipe
+from protocols.wire.handshake import PEER_OF, ProtocolNumber, protocol_name
+
+T = TypeVar("T")
+
+
+class OutputPipe(Pipe):
+    """A pipe with the two ways of queueing that patterns need beside "newest refused"."""
+
+    __slots__ = ()
+
+    def send_all(self, frames: Sequence[bytes]) -> bool:
+        """Queue all frames or none; False (and counted) if there is not room for all."""
+        if self.closed or len(frames) > self._limit - len(self._output):
+            self._refuse(len(frames))
+            return False
+        self.send_many(frames)
+        return True
+
+    def displace(self, frames: Sequence[bytes]) -> int:
+        """Queue these frames at the cost of the oldest; returns how many were dropped."""
+        if self.closed:
+            return len(frames)
+        self._output += frames
+        excess = len(self._output) - self._limit
+        if excess > 0:
+            del self._output[:excess]
+        if not self._scheduled:
+            self._scheduled = True
+            self.connection.flush_soon()
+        return max(excess, 0)
+
+
+def nobody_reads(count: int) -> None:
+    """The ``readable`` of a lane that no shell has taken yet."""
+
+
+def nobody_writes() -> None:
+    """The ``writable`` of a lane that no shell has taken yet."""
+
+
+class Lane:
+    """One reader's and writer's access to a pattern."""
+
+    def __init__(self) -> None:
+        self.readable: Callable[[int], None] = nobody_reads
+        """Called by the pattern: up to ``count`` readers that wait should ask again."""
+        self.writable: Callable[[], None] = nobody_writes
+        """Called by the pattern: writers that wait should ask again."""
+
+    def close(self) -> None:
+        """Forget what this lane has under way."""
+
+
+class QueueLane(Lane):
+    """A queue in, a queue out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inbox: deque[bytes] = deque()
+        """What may be taken. The shell pops it directly; on finding it empty it calls `take`."""
+
+    def take(self) -> bytes | None:
+        """The next body, or None: wait. Raises `NotSupported`."""
+        return self.inbox.popleft() if self.inbox else None
+
+    def put(self, body: bytes) -> bool:
+        """Send one body; False: wait until ``writable``. Raises `NotSupported`."""
+        raise NotSupported(f"{type(self).__name__.lower()} sockets do not send")
+
+    def put_many(self, bodies: Sequence[bytes]) -> int:
+        """Send as many leading bodies as there is room for; returns how many."""
+        return len(bodies) if all(map(self.put, bodies)) else 0  # overridden wherever `put` may refuse
+
+
+class StateLane(Lane, ABC):
+    """One conversation."""
+
+    exclusive: ClassVar[bool] = False
+    """Whether a second `recv` may not begin while one waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = 0
+        """Counts requests or surveys: a reader that waited for an earlier one has been overtaken."""
+
+    @abstractmethod
+    def send(self, body: bytes, now: float) -> bool:
+        """Say something; False: wait until ``writable`` and call again. Raises `StateError`."""
+
+    @abstractmethod
+    def recv(self, now: float, waited: bool) -> bytes | None:
+        """The next body, or None: wait until ``readable``.
+
+        ``waited`` tells a reader that has been waiting from one that has just come. Raises `StateError`,
+        and to one that waited `Timeout` when what it waited for is over.
+        """
+
+
+class Pattern(ABC):
+    """One protocol role. All hooks are called in loop turns; none may wait, raise (but where said) or keep
+    a list it is given (but ``frames``, which is its own)."""
+
+    protocol: ProtocolNumber
+    lane: Lane
+    """The socket's own."""
+    shared_inbox: ClassVar[bool] = False
+    """Whether all lanes take from one queue, so that a message needs to wake only one of all readers."""
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        self.options = options
+        self.rng = rng
+        self.drops: dict[str, int] = {}
+        """Messages that were given up, by reason."""
+
+    @property
+    def peer(self) -> ProtocolNumber:
+        """The protocol this one talks to."""
+        return PEER_OF[self.protocol]
+
+    @property
+    def name(self) -> str:
+        return protocol_name(self.protocol)
+
+    def open_lane(self) -> Lane:
+        """A lane for a context. Raises `NotSupported`."""
+        raise NotSupported(f"{self.name} sockets have no contexts")
+
+    @abstractmethod
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        """A peer is there and may be sent to at once. Raises `PipeRefused`: then it never was attached."""
+
+    @abstractmethod
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        """The peer is gone; called once for each that was attached."""
+
+    @abstractmethod
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        """A run of frames arrived, at least one."""
+
+    @abstractmethod
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        """A pipe that refused a frame has room again."""
+
+    def next_deadline(self) -> float | None:
+        """When `deadline_reached` is to be called, if nothing happens before."""
+        return None
+
+    def deadline_reached(self, now: float) -> None:
+        """The time is ``now``, which may be later than asked for."""
+        raise AssertionError(f"{self.name} has no deadlines")
+
+    def count_lost(self, pipe: Pipe) -> None:
+        """The peer went, by no doing of ours, before it could be sent all that was queued for it."""
+        self.count_drop("peer lost", pipe.queued)
+
+    def count_drop(self, reason: str, count: int = 1) -> None:
+        if count:
+            self.drops[reason] = self.drops.get(reason, 0) + count
+
+
+class Intake(Generic[T]):
+    """An inbox of ``limit`` items that stops reading from peers instead of dropping.
+
+    A peer whose run fills it is not read any more until the inbox is empty; the bound may be overshot by
+    one run (what one read of ``read_budget`` bytes holds) a peer.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.inbox: deque[T] = deque()
+        self._limit = limit
+        self._paused: dict[int, Pipe] = {}
+
+    def add(self, pipe: Pipe, items: Sequence[T]) -> None:
+        self.inbox += items
+        if len(self.inbox) >= self._limit:
+            self._paused[pipe.id] = pipe
+            pipe.pause_reading()
+
+    def resume(self) -> None:
+        """Read on; to be called when the inbox has been found empty."""
+        if self._paused:
+            paused, self._paused = self._paused, {}
+            for pipe in paused.values():
+                pipe.resume_reading()
+
+
+class Rotation:
+    """Pipes that have room, in turn: each frame goes to the one that waited longest."""
+
+    def __init__(self) -> None:
+        self._ready: deque[OutputPipe] = deque()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, pipe: OutputPipe) -> None:
+        """The pipe is new or has room again."""
+        if pipe not in self._ready:
+            self._ready.append(pipe)
+
+    def discard(self, pipe: OutputPipe) -> None:
+        if pipe in self._ready:
+            self._ready.remove(pipe)
+
+    def send(self, frame: bytes) -> OutputPipe | None:
+        """Queue a frame on the next pipe with room; None if there is none."""
+        ready = self._ready
+        while ready:
+            pipe = ready[0]
+            if pipe.send(frame):
+                if len(ready) > 1:
+                    ready.rotate(-1)
+                return pipe
+            ready.popleft()  # `pipe_writable` brings it back
+        return None
+
+    def deal(self, frames: Sequence[bytes]) -> int:
+        """Queue leading frames, in one slice for each ready pipe; returns how many found room."""
+        if len(self._ready) == 1:
+            return self._ready[0].send_many(frames)
+        taken = 0
+        while self._ready and taken < len(frames):
+            share = -(-(len(frames) - taken) // len(self._ready))
+            for pipe in list(self._ready):
+                piece = frames[taken : taken + share]
+                queued = pipe.send_many(piece)
+                taken += queued
+                if queued < len(piece):
+                    self._ready.remove(pipe)
+                else:
+                    self._ready.rotate(-1)
+                if taken == len(frames):
+                    break
+        return taken
+
+
+def fill(inbox: deque[bytes], frames: list[bytes], limit: int, *, prefer_new: bool) -> int:
+    """Add to a bounded inbox; returns how many were dropped, the oldest or the newest of all."""
+    excess = len(inbox) + len(frames) - limit
+    if excess <= 0:
+        inbox += frames
+        return 0
+    if not prefer_new:
+        inbox += islice(frames, max(limit - len(inbox), 0))
+        return excess
+    inbox += frames
+    for _ in range(excess):
+        inbox.popleft()
+    return excess

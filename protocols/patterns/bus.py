@@ -1,0 +1,49 @@
+"""Bus0: everybody to everybody they are directly connected to, best effort.
+
+Nothing is forwarded and nothing comes back to the sender. ``put`` never waits: a peer whose queue is full
+misses the message, and an inbox that is full loses the newest; both are counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from protocols.options import SocketOptions
+from protocols.patterns.base import OutputPipe, Pattern, QueueLane, fill
+from protocols.wire.handshake import ProtocolNumber
+
+
+class Bus(Pattern, QueueLane):
+    protocol = ProtocolNumber.BUS0
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        Pattern.__init__(self, options, rng)
+        QueueLane.__init__(self)
+        self.lane = self
+        self._pipes: dict[int, OutputPipe] = {}
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        self._pipes[pipe.id] = pipe
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        del self._pipes[pipe.id]
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        dropped = fill(self.inbox, frames, self.options.recv_queue, prefer_new=False)
+        self.count_drop("inbox full", dropped)
+        self.readable(len(frames))
+
+    def put(self, body: bytes) -> bool:
+        for pipe in self._pipes.values():
+            if not pipe.send(body):
+                self.count_drop("peer slow")
+        return True
+
+    def put_many(self, bodies: Sequence[bytes]) -> int:
+        for pipe in self._pipes.values():
+            self.count_drop("peer slow", len(bodies) - pipe.send_many(bodies))
+        return len(bodies)

@@ -1,0 +1,80 @@
+"""Push0 and Pull0: each message to one of the pullers, with back-pressure all the way.
+
+A pusher deals messages round to the pullers that have room, and slices of a batch likewise; it waits when
+none has. What was queued for a puller when its pipe ended is lost and counted, as in every SP
+implementation. A puller's full inbox stops reading, so its pushers fill, wait, and use other pullers.
+A puller that sends is ignored, and counted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from protocols.errors import NotSupported
+from protocols.options import SocketOptions
+from protocols.patterns.base import Intake, OutputPipe, Pattern, QueueLane, Rotation
+from protocols.wire.handshake import ProtocolNumber
+
+
+class Pusher(Pattern, QueueLane):
+    protocol = ProtocolNumber.PUSH0
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        Pattern.__init__(self, options, rng)
+        QueueLane.__init__(self)
+        self.lane = self
+        self._rotation = Rotation()
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        self._rotation.add(pipe)
+        self.writable()
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        self._rotation.discard(pipe)
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        self._rotation.add(pipe)
+        self.writable()
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        self.count_drop("unsolicited", len(frames))
+
+    def take(self) -> bytes | None:
+        raise NotSupported("push0 sockets do not receive")
+
+    def put(self, body: bytes) -> bool:
+        return self._rotation.send(body) is not None
+
+    def put_many(self, bodies: Sequence[bytes]) -> int:
+        return self._rotation.deal(bodies)
+
+
+class Puller(Pattern, QueueLane):
+    protocol = ProtocolNumber.PULL0
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        Pattern.__init__(self, options, rng)
+        QueueLane.__init__(self)
+        self.lane = self
+        self._intake: Intake[bytes] = Intake(options.recv_queue)
+        self.inbox = self._intake.inbox
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        self._intake.add(pipe, frames)
+        self.readable(len(frames))
+
+    def take(self) -> bytes | None:
+        if self.inbox:
+            return self.inbox.popleft()
+        self._intake.resume()
+        return None

@@ -1,0 +1,134 @@
+"""Pub0 and Sub0: everything to everybody, filtered by the subscriber.
+
+A publisher never waits. A subscriber that reads too slowly loses its *oldest* queued messages (as in NNG:
+what is fresh is worth more); others are not touched. A subscriber that sends is not one and loses its pipe.
+
+A subscription is a prefix of the body, compared byte by byte; the empty prefix is everything, and none is
+nothing. The socket and each context have subscriptions and an inbox of their own and get their own copy. A
+full inbox drops its oldest message, or with ``prefer_new=False`` the arriving one. Unsubscribing removes
+what is queued and no longer wanted.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from protocols.errors import NotSupported, StateError
+from protocols.options import SocketOptions
+from protocols.patterns.base import OutputPipe, Pattern, QueueLane, fill
+from protocols.wire.handshake import ProtocolNumber
+
+
+class Publisher(Pattern, QueueLane):
+    protocol = ProtocolNumber.PUB0
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        Pattern.__init__(self, options, rng)
+        QueueLane.__init__(self)
+        self.lane = self
+        self._pipes: dict[int, OutputPipe] = {}
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        self._pipes[pipe.id] = pipe
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        del self._pipes[pipe.id]
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        self.count_drop("unsolicited", len(frames))
+        pipe.close("a subscriber may not send")
+
+    def take(self) -> bytes | None:
+        raise NotSupported("pub0 sockets do not receive")
+
+    def put(self, body: bytes) -> bool:
+        for pipe in self._pipes.values():
+            if not pipe.send(body):  # the refusal is counted by the pipe
+                self.count_drop("peer slow", pipe.displace((body,)))
+        return True
+
+    def put_many(self, bodies: Sequence[bytes]) -> int:
+        for pipe in self._pipes.values():
+            dropped = pipe.displace(bodies)
+            pipe.refused += dropped
+            self.count_drop("peer slow", dropped)
+        return len(bodies)
+
+
+class Subscriptions(QueueLane):
+    """The topics and the inbox of one reader."""
+
+    def __init__(self, pattern: Subscriber) -> None:
+        super().__init__()
+        self._pattern = pattern
+        self._prefixes: tuple[bytes, ...] = ()
+
+    @property
+    def topics(self) -> tuple[bytes, ...]:
+        """In the order in which they were subscribed."""
+        return self._prefixes
+
+    def subscribe(self, prefix: bytes) -> None:
+        """Want bodies that begin with ``prefix``; a second time changes nothing."""
+        if prefix not in self._prefixes:
+            self._prefixes += (prefix,)
+
+    def unsubscribe(self, prefix: bytes) -> None:
+        """Raises `StateError` for what was not subscribed."""
+        if prefix not in self._prefixes:
+            raise StateError(f"{prefix!r} is not subscribed; there are {list(self._prefixes)}")
+        self._prefixes = tuple(known for known in self._prefixes if known != prefix)
+        wanted = [body for body in self.inbox if body.startswith(self._prefixes)]
+        self._pattern.count_drop("unsubscribed", len(self.inbox) - len(wanted))
+        self.inbox.clear()
+        self.inbox += wanted
+
+    def offer(self, frames: list[bytes]) -> None:
+        """Keep what is wanted."""
+        if b"" not in self._prefixes:
+            prefixes = self._prefixes
+            frames = [frame for frame in frames if frame.startswith(prefixes)]
+        if not frames:
+            return
+        options = self._pattern.options
+        dropped = fill(self.inbox, frames, options.recv_queue, prefer_new=options.prefer_new)
+        self._pattern.count_drop("inbox full", dropped)
+        self.readable(len(frames))
+
+    def close(self) -> None:
+        self._pattern.forget(self)
+
+
+class Subscriber(Pattern):
+    protocol = ProtocolNumber.SUB0
+    lane: Subscriptions
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        super().__init__(options, rng)
+        self.lane = Subscriptions(self)
+        self._lanes = [self.lane]
+
+    def open_lane(self) -> Subscriptions:
+        lane = Subscriptions(self)
+        self._lanes.append(lane)
+        return lane
+
+    def forget(self, lane: Subscriptions) -> None:
+        self._lanes.remove(lane)
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        for lane in self._lanes:
+            lane.offer(frames)

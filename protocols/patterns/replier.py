@@ -1,0 +1,118 @@
+"""The answering half of two patterns, Rep0 and Respondent0: take a question, give one answer.
+
+Each lane (the socket's or a context's) is IDLE or OWES an answer to the question it took last:
+
+```
+IDLE --recv--> OWES --send--> IDLE
+```
+
+``recv`` while OWES gives up that question; ``send`` while IDLE is a `StateError`.
+
+Questions wait in one inbox for all lanes, which stops reading when full. The words in front of a question
+(its backtrace) go back in front of the answer unchanged: they are the way home through any relays. A
+question with more words than ``ttl`` is dropped; one that ends inside them costs its peer the pipe. An
+answer to a peer that is gone is dropped without a sound, but counted.
+"""
+
+from __future__ import annotations
+
+import random
+
+from protocols.errors import StateError
+from protocols.options import SocketOptions
+from protocols.patterns.base import Intake, OutputPipe, Pattern, StateLane
+from protocols.wire.backtrace import OVER_TTL, split
+from protocols.wire.handshake import ProtocolNumber
+
+Question = tuple[OutputPipe, bytes]
+
+
+class ReplierLane(StateLane):
+    exclusive = True
+
+    def __init__(self, pattern: Replier) -> None:
+        super().__init__()
+        self._pattern = pattern
+        self._pipe: OutputPipe | None = None
+        self._backtrace = b""
+
+    def recv(self, now: float, waited: bool) -> bytes | None:
+        if self._pipe is not None and not waited:
+            self._pipe = None
+            self._pattern.count_drop("not answered")
+        question = self._pattern.next_question()
+        if question is None:
+            return None
+        pipe, frame = question
+        offset = split(frame)
+        self._pipe = pipe
+        self._backtrace = frame[:offset]
+        return frame[offset:]
+
+    def send(self, body: bytes, now: float) -> bool:
+        pipe = self._pipe
+        if pipe is None:
+            raise StateError(f"nothing to answer: {self._pattern.name} receives first, then sends once")
+        if pipe.closed:
+            self._pattern.count_drop("peer gone")
+        elif not pipe.send(self._backtrace + body):
+            return False
+        self._pipe = None
+        return True
+
+    def close(self) -> None:
+        if self._pipe is not None:
+            self._pipe = None
+            self._pattern.count_drop("not answered")
+
+
+class Replier(Pattern):
+    """What Rep0 is; Respondent0 differs in its number only."""
+
+    protocol = ProtocolNumber.REP0
+    lane: ReplierLane
+    shared_inbox = True
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        super().__init__(options, rng)
+        self.lane = ReplierLane(self)
+        self._intake: Intake[Question] = Intake(options.recv_queue)
+
+    def open_lane(self) -> ReplierLane:
+        return ReplierLane(self)
+
+    def next_question(self) -> Question | None:
+        inbox = self._intake.inbox
+        if inbox:
+            return inbox.popleft()
+        self._intake.resume()
+        return None
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        pass
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        self.lane.writable()  # whoever waits for room there need not any more
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        self.lane.writable()
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        ttl = self.options.ttl
+        questions = []
+        malformed = False
+        for frame in frames:
+            offset = split(frame, ttl)
+            if offset > 0:
+                questions.append((pipe, frame))
+            elif offset == OVER_TTL:
+                self.count_drop("over ttl")
+            else:
+                malformed = True
+                break
+        if questions:
+            self._intake.add(pipe, questions)
+            self.lane.readable(len(questions))
+        if malformed:
+            self.count_drop("malformed")
+            pipe.close("a question ended inside its backtrace")

@@ -1,0 +1,211 @@
+"""Req0: a question to one of the peers, and its answer (the other half, Rep0, is `replier`).
+
+Each lane of a requester has one request at most:
+
+```
+IDLE --send--> ASKED --reply--> ANSWERED --recv--> IDLE
+                 |  \\-- pipe lost, resending off --> FAILED --recv raises--> IDLE
+                 +-- send: the former request is given up, its reply ignored
+```
+
+An ASKED request is on a pipe or, when its pipe was lost and no other has room, *homeless* until one has. It
+is sent again with the same id: at once when its pipe is lost, and each ``resend_s`` without a reply (so a
+replier may see it twice). Requests are dealt round to the pipes that have room; where none has, ``send``
+waits. An id is 31 bits, starting at random, with bit 31 set; a reply whose id nobody waits for is dropped.
+"""
+
+from __future__ import annotations
+
+import random
+
+from protocols.errors import SPError, StateError
+from protocols.options import SocketOptions
+from protocols.patterns.base import OutputPipe, Pattern, Rotation, StateLane
+from protocols.pipe import Pipe
+from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word, peek
+from protocols.wire.handshake import ProtocolNumber
+
+
+class RequestLost(SPError, ConnectionError):
+    """The peer that had the request is gone, and ``resend_s`` forbids to ask another."""
+
+
+class Ids:
+    """31-bit numbers from a random start, bit 31 set."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._last = rng.getrandbits(31)
+
+    def draw(self) -> int:
+        self._last = (self._last + 1) & (END_BIT - 1)
+        return self._last | END_BIT
+
+
+class Request:
+    """One question under way; ``pipe`` is None while it is homeless."""
+
+    __slots__ = ("due", "frame", "id", "lane", "pipe")
+
+    def __init__(self, id: int, frame: bytes, lane: RequesterLane, pipe: OutputPipe, due: float) -> None:
+        self.id = id
+        self.frame = frame
+        self.lane = lane
+        self.pipe: OutputPipe | None = pipe
+        self.due = due
+
+
+class RequesterLane(StateLane):
+    exclusive = True
+
+    def __init__(self, pattern: Requester) -> None:
+        super().__init__()
+        self._pattern = pattern
+        self._request: Request | None = None
+        self._reply: bytes | None = None
+        self._failure: RequestLost | None = None
+
+    def send(self, body: bytes, now: float) -> bool:
+        self._give_up()
+        self.epoch += 1
+        self._request = self._pattern.ask(self, body, now)
+        return self._request is not None
+
+    def recv(self, now: float, waited: bool) -> bytes | None:
+        if self._reply is not None:
+            reply, self._reply = self._reply, None
+            return reply
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._request is None:
+            raise StateError("no request is under way: req0 sends first, then receives once")
+        return None
+
+    def answered(self, reply: bytes) -> None:
+        self._request = None
+        self._reply = reply
+        self.readable(1)
+
+    def failed(self, failure: RequestLost) -> None:
+        self._request = None
+        self._failure = failure
+        self.readable(1)
+
+    def close(self) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        if self._request is not None:
+            self._pattern.forget(self._request)
+            self._request = None
+        self._reply = None
+        self._failure = None
+
+
+class Requester(Pattern):
+    protocol = ProtocolNumber.REQ0
+    lane: RequesterLane
+
+    def __init__(self, options: SocketOptions, rng: random.Random) -> None:
+        super().__init__(options, rng)
+        self.lane = RequesterLane(self)
+        self._ids = Ids(rng)
+        self._rotation = Rotation()
+        self._requests: dict[int, Request] = {}
+        self._due: dict[int, Request] = {}  # those on a pipe, the next to be sent again first
+        self._homeless: dict[int, Request] = {}
+
+    def open_lane(self) -> RequesterLane:
+        return RequesterLane(self)
+
+    # --- for lanes
+
+    def ask(self, lane: RequesterLane, body: bytes, now: float) -> Request | None:
+        """Send a new request; None if no pipe has room."""
+        id = self._ids.draw()
+        frame = encode_word(id) + body
+        pipe = self._rotation.send(frame)
+        if pipe is None:
+            return None
+        request = Request(id, frame, lane, pipe, 0.0)
+        self._requests[id] = request
+        self._schedule(request, now)
+        return request
+
+    def forget(self, request: Request) -> None:
+        """Its reply is not wanted any more."""
+        for table in (self._requests, self._due, self._homeless):
+            table.pop(request.id, None)
+
+    # --- pipes
+
+    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+        self._rotation.add(pipe)
+        self._house(now)
+        self.lane.writable()
+
+    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+        self.pipe_attached(pipe, now)
+
+    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        self._rotation.discard(pipe)
+        lost = [request for request in self._requests.values() if request.pipe is pipe]
+        for request in lost:
+            if self.options.resend_s:
+                self._send_again(request, now)
+            else:
+                self.forget(request)
+                self.count_drop("peer lost")
+                request.lane.failed(
+                    RequestLost(f"the peer at {pipe.remote_address} is gone and resend_s is off")
+                )
+
+    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+        for frame in frames:
+            if len(frame) < WORD_SIZE:
+                self.count_drop("malformed")
+                pipe.close(f"a reply of {len(frame)} bytes has no id")
+                return
+            request = self._requests.get(peek(frame))
+            if request is None:
+                self.count_drop("stale")
+                continue
+            self.forget(request)
+            request.lane.answered(frame[WORD_SIZE:])
+
+    def count_lost(self, pipe: Pipe) -> None:
+        pass  # requests are sent again, or fail and are counted then
+
+    # --- sending again
+
+    def next_deadline(self) -> float | None:
+        if not self.options.resend_s:
+            return None
+        return next(iter(self._due.values())).due if self._due else None
+
+    def deadline_reached(self, now: float) -> None:
+        due = []
+        for request in self._due.values():
+            if request.due > now:
+                break
+            due.append(request)
+        for request in due:
+            self._send_again(request, now)
+
+    def _send_again(self, request: Request, now: float) -> None:
+        self._due.pop(request.id, None)
+        request.pipe = self._rotation.send(request.frame)
+        if request.pipe is None:
+            self._homeless[request.id] = request
+        else:
+            self._schedule(request, now)
+
+    def _house(self, now: float) -> None:
+        homeless, self._homeless = self._homeless, {}
+        for request in homeless.values():
+            self._send_again(request, now)
+
+    def _schedule(self, request: Request, now: float) -> None:
+        if self.options.resend_s:
+            request.due = now + self.options.resend_s
+            self._due[request.id] = request

@@ -1,0 +1,583 @@
+"""Sockets: a pattern's machine, its pipes, its endpoints and one timer, on one event loop.
+
+The base class `Socket` is the same for all patterns: it makes pipes of connections, hands runs of frames to
+the pattern, keeps the pattern's deadline and closes. Below it stand the ten sockets, which say no more than
+which pattern and which kind of channel (`protocols.context`) they are.
+
+A socket belongs to the event loop that first uses it and starts no tasks but those of its dialers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
+
+from protocols.context import (
+    Body,
+    Channel,
+    Context,
+    QueueChannel,
+    StateChannel,
+    SubContext,
+    SurveyContext,
+    Waiters,
+    as_topic,
+    deadline_of,
+)
+from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
+from protocols.errors import Closed, NotSupported, PipeRefused, StateError, Timeout
+from protocols.message import Message
+from protocols.options import SocketOptions
+from protocols.patterns.base import OutputPipe, Pattern, StateLane
+from protocols.patterns.bus import Bus
+from protocols.patterns.pair import Pair
+from protocols.patterns.pipeline import Puller, Pusher
+from protocols.patterns.pubsub import Publisher, Subscriber
+from protocols.patterns.raw import Raw
+from protocols.patterns.replier import Replier
+from protocols.patterns.reqrep import Requester
+from protocols.patterns.survey import Respondent, Surveyor
+from protocols.pipe import Connection, Pipe, PipeStatistics
+from protocols.wire.backtrace import split
+
+E_co = TypeVar("E_co", covariant=True)
+C = TypeVar("C", bound=Context)
+Addresses = str | Sequence[str]
+
+CLOSED: Final = "the socket is closed"
+PIPE_ID_MAX: Final = 0x7FFFFFFF
+
+
+class Receiver(Protocol):
+    """Who gets a raw socket's frames, in the loop turn that read them. None of these may wait or raise."""
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        """A peer is there. May raise `PipeRefused`: the connection is closed and nothing follows."""
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        """It is gone; called once for each that was attached."""
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        """A run of whole frames, header words in front; the list is the receiver's to keep."""
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        """A pipe that refused a frame has room again."""
+
+
+class Started(Generic[E_co]):
+    """Something that is already under way; awaiting it gives it, at once."""
+
+    def __init__(self, value: E_co) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[None, None, E_co]:
+        return self.value
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class SocketStatistics:
+    """A snapshot. Frames and bytes are cumulative over all peers, those that left included.
+
+    ``refused`` counts frames that found a pipe full (a ``send`` that then waited among them); ``drops``
+    counts messages given up, by reason (see ``docs/reference/patterns.md``).
+    """
+
+    protocol: str
+    peers: int
+    attached: int
+    detached: int
+    frames_in: int
+    bytes_in: int
+    frames_out: int
+    bytes_out: int
+    refused: int
+    queued: int
+    drops: dict[str, int]
+
+
+class Socket(Channel):
+    """Everything that is the same for all patterns.
+
+    Args:
+        dial: URLs to keep a connection to; begun on entering ``async with``.
+        listen: URLs to accept connections at; likewise.
+        raw: no pattern state: whole frames, pipe by pipe (see `protocols.patterns.raw`).
+        receiver: of a raw socket: gets runs of frames synchronously instead of ``recv``.
+        options: see `SocketOptions`.
+        rng: the source of ids and jitter; by default one of its own, seeded by the system.
+    """
+
+    _pattern_type: ClassVar[type[Pattern]]
+
+    def __init__(
+        self,
+        *,
+        dial: Addresses = (),
+        listen: Addresses = (),
+        raw: bool = False,
+        receiver: Receiver | None = None,
+        options: SocketOptions | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        if receiver is not None and not raw:
+            raise NotSupported("a receiver is for raw sockets; pass raw=True")
+        self.options = options or SocketOptions()
+        self.rng = rng or random.Random()
+        self.raw = raw
+        self.dialers: list[Dialer] = []
+        self.listeners: list[Listener] = []
+        self._shared: list[SharedListener] = []
+        self._to_dial = [dial] if isinstance(dial, str) else list(dial)
+        self._to_listen = [listen] if isinstance(listen, str) else list(listen)
+        self._receiver = receiver
+        self._pattern = self._make_pattern()
+        self.protocol = int(self._pattern.protocol)
+        self.peer = int(self._pattern.peer)
+        self._pipes: dict[int, OutputPipe] = {}
+        self._last_pipe_id = self.rng.getrandbits(31)
+        self._contexts: list[Channel] = []
+        self._peer_waiters = Waiters()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._attached = 0
+        self._departed = PipeStatistics(0, 0, 0, 0, 0, 0)
+        self._open(self._pattern.lane, self.options, senders=Waiters(), receivers=Waiters())
+
+    def _make_pattern(self) -> Pattern:
+        if not self.raw:
+            return self._pattern_type(self.options, self.rng)
+        handed_over = self._receiver.frames_received if self._receiver is not None else None
+        return Raw(self._pattern_type.protocol, self.options, self.rng, handed_over)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{' raw' if self.raw else ''} with {len(self._pipes)} peers>"
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        try:
+            for url in self._to_listen:
+                await self.listen(url)
+            for url in self._to_dial:
+                self.dial(url)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close, after giving what is queued up to ``linger_s`` to reach the kernel. May be called twice."""
+        if self.closed:
+            return
+        self._shut(CLOSED)
+        for context in self._contexts:
+            context._shut(CLOSED)
+        self._contexts.clear()
+        self._peer_waiters.wake_all()
+        if self._timer is not None:
+            self._timer.cancel()
+        pipes = list(self._pipes.values())
+        try:
+            for shared in self._shared:
+                shared.stop_serving(self)
+            for listener in self.listeners:
+                await listener.aclose()
+            for dialer in self.dialers:
+                await dialer.aclose()
+            for pipe in pipes:
+                pipe.close(CLOSED, flush=True)
+            await self._drained(pipes)
+        finally:
+            for pipe in pipes:
+                pipe.close(CLOSED)
+                pipe.connection.abort()
+        for pipe in pipes:
+            await pipe.connection.wait_closed()
+
+    async def _drained(self, pipes: list[OutputPipe]) -> None:
+        try:
+            async with asyncio.timeout(self.options.linger_s):
+                for pipe in pipes:
+                    await pipe.connection.wait_closed()
+        except TimeoutError:
+            pass
+
+    # --- endpoints
+
+    def dial(self, url: str) -> Started[Dialer]:
+        """Keep a connection to ``url``, for ever; works whether awaited or not, and does not wait for it.
+
+        `wait_for_peers` does. Raises `AddressError` for a URL that can never work.
+        """
+        self._check_open()
+        dialer = Dialer(self, url)
+        dialer.start()
+        self.dialers.append(dialer)
+        return Started(dialer)
+
+    async def dial_once(self, url: str, timeout: float | None = None) -> Pipe:
+        """One attempt, handshake included, and no second one when the peer goes.
+
+        Raises:
+            ConnectionRefused, AddressError, HandshakeError, Timeout: no connection; see each.
+            PipeRefused: this socket did not want the peer.
+        """
+        self._check_open()
+        return await dial_once(self, url, timeout)
+
+    @overload
+    def listen(self, where: SharedListener) -> Started[SharedListener]: ...
+
+    @overload
+    def listen(self, where: str) -> Coroutine[Any, Any, Listener]: ...
+
+    def listen(self, where: str | SharedListener) -> Started[SharedListener] | Coroutine[Any, Any, Listener]:
+        """Accept peers at a URL (``.url`` of what awaiting gives has port 0 resolved), or through a
+        `SharedListener`, which serves this socket from now on (it need not be awaited).
+
+        Raises:
+            AddressInUse, AddressError: cannot listen there.
+            StateError: the shared listener has a socket for our peers already.
+        """
+        self._check_open()
+        if isinstance(where, str):
+            return self._listen(where)
+        where.serve(self)
+        self._shared.append(where)
+        return Started(where)
+
+    async def _listen(self, url: str) -> Listener:
+        listener = Listener(self, url)
+        await listener.start()
+        if self.closed:
+            await listener.aclose()
+            raise Closed(CLOSED)
+        self.listeners.append(listener)
+        return listener
+
+    async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
+        """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+        deadline = deadline_of(timeout)
+        while len(self._pipes) < count:
+            self._check_open()
+            if not await self._peer_waiters.wait(deadline):
+                raise Timeout(f"{len(self._pipes)} of {count} peers within {timeout:g} s")
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Closed(CLOSED)
+
+    # --- contexts
+
+    def new_context(self) -> Channel:
+        """A conversation of its own on this socket. Raises `NotSupported` for patterns without."""
+        self._pattern.open_lane()
+        raise AssertionError("a pattern with lanes has a socket with contexts")
+
+    def _forget_context(self, context: Channel) -> None:
+        self._contexts.remove(context)
+
+    # --- raw
+
+    def send_to(self, pipe: Pipe, frames: list[bytes], *, control: bool = False) -> bool:
+        """Raw: queue whole frames for one peer, all or none; False: it is full (or gone).
+
+        The receiver's ``pipe_writable`` follows a refusal. ``control`` frames go ahead of all others and
+        are never refused; a peer that lets thousands pile up loses its pipe.
+        """
+        if not self.raw:
+            raise NotSupported("send_to is for raw sockets; pass raw=True")
+        if control:
+            for frame in frames:
+                pipe.send_control(frame)
+            return not pipe.closed
+        if len(frames) == 1:
+            return pipe.send(frames[0])
+        if len(frames) > self.options.send_queue:
+            raise ValueError(f"{len(frames)} frames never fit in a queue of {self.options.send_queue}")
+        assert isinstance(pipe, OutputPipe)
+        return pipe.send_all(frames)
+
+    async def recv_run(self, timeout: float | None = None) -> tuple[Pipe, list[bytes]]:
+        """Raw, without a receiver: everything that waits from one peer, peers in turn."""
+        pattern = self._raw_pattern()
+        return await self._taken(lambda: self._still_open(pattern.take_run()), timeout)
+
+    async def recv_message(self, timeout: float | None = None) -> Message:
+        """Raw, without a receiver: one frame, its header apart and its peer named."""
+        pattern = self._raw_pattern()
+        pipe, frame = await self._taken(lambda: self._still_open(pattern.take_frame()), timeout)
+        offset = split(frame) if pattern.checked else 0
+        return Message(pipe, frame[:offset], frame[offset:])
+
+    def send_message(self, message: Message) -> bool:
+        """Raw: queue one message for its pipe; False: it is full (or gone)."""
+        return self.send_to(message.pipe, [message.frame])
+
+    def _raw_pattern(self) -> Raw:
+        if not isinstance(self._pattern, Raw):
+            raise NotSupported("only raw sockets tell pipes apart; pass raw=True")
+        if self._receiver is not None:
+            raise NotSupported("this socket's frames go to its receiver")
+        return self._pattern
+
+    def _still_open(self, taken: Any) -> Any:
+        self._check_open()
+        return taken
+
+    # --- what is there
+
+    @property
+    def pipes(self) -> list[Pipe]:
+        """The attached peers, oldest first."""
+        return list(self._pipes.values())
+
+    def statistics(self) -> SocketStatistics:
+        present = [pipe.statistics() for pipe in self._pipes.values()]
+        total = sum_of(self._departed, *present)
+        return SocketStatistics(
+            protocol=self._pattern.name,
+            peers=len(present),
+            attached=self._attached,
+            detached=self._attached - len(present),
+            frames_in=total.frames_in,
+            bytes_in=total.bytes_in,
+            frames_out=total.frames_out,
+            bytes_out=total.bytes_out,
+            refused=total.refused,
+            queued=sum(pipe.queued for pipe in present),
+            drops=dict(self._pattern.drops),
+        )
+
+    # --- EndpointOwner
+
+    def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
+        """Make a pipe of a connection. Raises `PipeRefused`. For endpoints."""
+        if self.closed:
+            raise PipeRefused(CLOSED)
+        limit = self.options.send_queue
+        pipe = OutputPipe(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
+        self._pattern.pipe_attached(pipe, self._now())
+        if self._receiver is not None:
+            try:
+                self._receiver.pipe_attached(pipe)
+            except PipeRefused:
+                self._pattern.pipe_detached(pipe, self._now())
+                raise
+        self._pipes[pipe.id] = pipe
+        self._attached += 1
+        connection.start(pipe)
+        self._arm()  # requests may have found a peer
+        self._peer_waiters.wake_all()
+        return pipe
+
+    def _new_pipe_id(self) -> int:
+        """Counted from a random start, so that ids of two runs differ; unique among this socket's pipes."""
+        while True:
+            self._last_pipe_id = self._last_pipe_id % PIPE_ID_MAX + 1
+            if self._last_pipe_id not in self._pipes:
+                return self._last_pipe_id
+
+    # --- PipeOwner
+
+    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        self._pattern.received(self._pipes[pipe.id], frames, self._now())
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self._pattern.pipe_writable(self._pipes[pipe.id], self._now())
+        if self._receiver is not None:
+            self._receiver.pipe_writable(pipe)
+
+    def pipe_closed(self, pipe: Pipe, reason: str) -> None:
+        attached = self._pipes.pop(pipe.id)
+        self._departed = sum_of(self._departed, attached.statistics())
+        if not self.closed:
+            self._pattern.count_lost(attached)
+        self._pattern.pipe_detached(attached, self._now())
+        if self._receiver is not None:
+            self._receiver.pipe_detached(pipe, reason)
+
+    # --- time
+
+    def _now(self) -> float:
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        return loop.time()
+
+    def _arm(self) -> None:
+        deadline = self._pattern.next_deadline()
+        timer = self._timer
+        if deadline is None or (timer is not None and timer.when() <= deadline):
+            return  # a timer that fires early finds nothing due and is set again
+        if timer is not None:
+            timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._deadline_reached)
+
+    def _deadline_reached(self) -> None:
+        self._timer = None
+        self._pattern.deadline_reached(self._now())
+        self._arm()
+
+
+def sum_of(*counters: PipeStatistics) -> PipeStatistics:
+    return PipeStatistics(
+        *(sum(getattr(each, field.name) for each in counters) for field in fields(PipeStatistics))
+    )
+
+
+# --- the sockets
+
+
+class Pair0(QueueChannel, Socket):
+    """One peer, both ways."""
+
+    _pattern_type = Pair
+
+
+class Bus0(QueueChannel, Socket):
+    """Everybody to everybody directly connected, best effort."""
+
+    _pattern_type = Bus
+
+
+class Pub0(QueueChannel, Socket):
+    """Everything to every subscriber; never waits."""
+
+    _pattern_type = Publisher
+
+
+class Sub0(QueueChannel, Socket):
+    """What begins with one of the ``topics``; without topics, nothing."""
+
+    _pattern_type = Subscriber
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[str | Body] = (),
+        dial: Addresses = (),
+        listen: Addresses = (),
+        raw: bool = False,
+        receiver: Receiver | None = None,
+        options: SocketOptions | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__(dial=dial, listen=listen, raw=raw, receiver=receiver, options=options, rng=rng)
+        if isinstance(topics, (str, bytes)):
+            raise TypeError(f"topics is a list of prefixes, as in topics=[{topics!r}]")
+        for topic in topics:
+            self.subscribe(topic)
+
+    def subscribe(self, topic: str | Body) -> None:
+        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything.
+
+        A raw socket receives everything anyway; asked for less it raises `NotSupported`.
+        """
+        self._check_open()
+        if isinstance(self._pattern, Subscriber):
+            self._pattern.lane.subscribe(as_topic(topic))
+        elif as_topic(topic):
+            raise NotSupported("a raw sub0 does not filter")
+
+    def unsubscribe(self, topic: str | Body) -> None:
+        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        self._check_open()
+        if not isinstance(self._pattern, Subscriber):
+            raise NotSupported("a raw sub0 does not filter")
+        self._pattern.lane.unsubscribe(as_topic(topic))
+
+    def new_context(self) -> SubContext:
+        """A reader with topics of its own, none at first."""
+        self._check_open()
+        if not isinstance(self._pattern, Subscriber):
+            raise NotSupported("raw sockets have no contexts")
+        context = SubContext(
+            self._pattern.open_lane(),
+            self.options,
+            senders=self._senders,
+            receivers=Waiters(),
+            forget=self._forget_context,
+        )
+        self._contexts.append(context)
+        return context
+
+
+class Push0(QueueChannel, Socket):
+    """Each message to one puller, in turn; waits while none has room."""
+
+    _pattern_type = Pusher
+
+
+class Pull0(QueueChannel, Socket):
+    """Receives what pushers deal out."""
+
+    _pattern_type = Puller
+
+
+class ConversationSocket(StateChannel, Socket):
+    """A socket of a pattern that speaks in turns, and has contexts for several conversations at once."""
+
+    def _arm(self) -> None:
+        Socket._arm(self)
+
+    def new_context(self) -> Context:
+        """A conversation of its own on this socket."""
+        return self._add_context(Context)
+
+    def _add_context(self, kind: type[C]) -> C:
+        self._check_open()
+        lane = self._pattern.open_lane()
+        assert isinstance(lane, StateLane)
+        context = kind(
+            lane,
+            self.options,
+            senders=self._senders,
+            receivers=self._receivers if self._pattern.shared_inbox else Waiters(),
+            arm=self._arm,
+            forget=self._forget_context,
+        )
+        self._contexts.append(context)
+        return context
+
+
+class Req0(ConversationSocket):
+    """A question to one of the peers, and its answer."""
+
+    _pattern_type = Requester
+
+
+class Rep0(ConversationSocket):
+    """Takes a question, gives an answer."""
+
+    _pattern_type = Replier
+
+
+class Surveyor0(ConversationSocket):
+    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+
+    _pattern_type = Surveyor
+    _iteration_ends = (Closed, Timeout, StateError)
+
+    def new_context(self, *, survey_s: float | None = None) -> SurveyContext:
+        """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
+        context = self._add_context(SurveyContext)
+        if survey_s is not None:
+            context.set_time(survey_s)
+        return context
+
+
+class Respondent0(ConversationSocket):
+    """Takes a survey, gives an answer."""
+
+    _pattern_type = Respondent
