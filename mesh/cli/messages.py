@@ -12,6 +12,7 @@ import json as jsonlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -224,10 +225,11 @@ async def _subscribe(
         async with asyncio.timeout(timeout_s), connected(settings) as client:
             async with client.subscribe(*patterns) as subscription:
                 _say_subscribed(patterns, subscription.unreached)
-                async for delivery in subscription:
-                    sys.stdout.buffer.write(show(delivery))
+                async for batch in subscription.batches():
+                    lines = [show(delivery) for delivery in islice(batch.deliveries(), left)]
+                    sys.stdout.buffer.write(b"".join(lines))
                     sys.stdout.buffer.flush()
-                    if left is not None and (left := left - 1) <= 0:
+                    if left is not None and (left := left - len(lines)) <= 0:
                         break
     except TimeoutError:
         if timeout_s is None:

@@ -146,4 +146,5 @@ class _Lines:
 
 
 def _clock() -> str:
-    return time.strftime("%H:%M:%S")
+    """UTC, as everything in the log is."""
+    return time.strftime("%H:%M:%SZ", time.gmtime())

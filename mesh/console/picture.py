@@ -11,7 +11,7 @@ Pure, and tolerant of what it reads: a broker of another version may lack a key 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import networkx
@@ -305,35 +305,36 @@ def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, .
     told: list[News] = []
     latest: dict[str, int] = {}
     for row in sorted(rows.values(), key=lambda row: str(row.get("ts", ""))):
-        text, state = _told(row, names)
+        what, reason, state = _told(row, names)
         observer = names.get(str(row.get("node")), str(row.get("node"))[:8])
-        index = latest.get(text)
+        index = latest.get(what)
         if index is not None and _seconds_between(told[index].ts, str(row.get("ts", ""))) <= SAME_NEWS_S:
             same = told[index]
             if observer not in same.observers:
-                told[index] = News(same.ts, same.kind, same.text, same.state, (*same.observers, observer))
+                told[index] = replace(same, observers=(*same.observers, observer))
             continue
-        latest[text] = len(told)
+        latest[what] = len(told)
+        text = f"{what} ({reason})" if reason else what
         told.append(News(str(row.get("ts", "")), str(row.get("kind", "")), text, state, (observer,)))
     return tuple(told[-EVENTS_MAX:])
 
 
-def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str]:
-    """What happened, in words, and the state that colours it."""
-    reason = f" ({row['reason']})" if row.get("reason") else ""
+def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, str]:
+    """What happened, the reason (others may give another), and the state that colours it."""
+    reason = str(row.get("reason") or "")
     if row.get("kind") == "mem":
         subject = str(row.get("subject_name") or names.get(str(row.get("subject")), "?"))
         state = str(row.get("to_state", "unknown"))
-        return f"{subject} {row.get('from_state', '?')} → {state}{reason}", state
+        return f"{subject} {row.get('from_state', '?')} → {state}", reason, state
     if row.get("kind") == "link":
         ends = sorted((names.get(str(row.get("node")), "?"), names.get(str(row.get("peer")), "?")))
         state = str(row.get("state", "?"))
-        return f"link {' - '.join(ends)} {state}{reason if state == 'down' else ''}", f"link-{state}"
+        return f"link {' - '.join(ends)} {state}", reason if state == "down" else "", f"link-{state}"
     if row.get("kind") == "meta":
         name = str(row.get("name") or names.get(str(row.get("node")), "?"))
         op = {"start": "started", "stop": "stopped"}.get(str(row.get("op")), str(row.get("op")))
-        return f"{name} {op}{reason}", f"meta-{row.get('op')}"
-    return f"{row.get('kind', '?')}{reason}", ""
+        return f"{name} {op}", reason, f"meta-{row.get('op')}"
+    return str(row.get("kind", "?")), reason, ""
 
 
 def _seconds_between(earlier: str, later: str) -> float:

@@ -77,6 +77,16 @@ def test_the_same_change_seen_by_many_is_told_once() -> None:
     assert [item.ts for item in picture.news] == sorted(item.ts for item in picture.news)
 
 
+def test_observers_may_have_different_reasons_for_the_same_news() -> None:
+    rows = [
+        [statuses.changed("alpha", 1, "09:00:00.0", "beta", "suspect", "dead", "missed 3 rounds")],
+        [statuses.changed("gamma", 1, "09:00:00.1", "beta", "suspect", "dead", "reported")],
+    ]
+    news = compose([status("alpha", events=rows[0]), status("gamma", events=rows[1])]).news
+    assert [item.text for item in news] == ["beta suspect → dead (missed 3 rounds)"]
+    assert news[0].observers == ("alpha", "gamma")
+
+
 def test_the_same_change_a_minute_later_is_news_again() -> None:
     rows = [
         statuses.changed("alpha", 1, "09:00:00.0", "beta", "alive", "suspect", ""),
