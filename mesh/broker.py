@@ -8,15 +8,26 @@ options in, a context to live in, status out. One run of it, from a known identi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from mesh.environment import Environment
 from mesh.errors import MeshError
 from mesh.identity import format_id
 from mesh.node import Node
 from mesh.options import BrokerOptions
+
+STORAGE_CLOSE_S: Final = 3.0
+"""How long a stopping broker waits for a disk that stands still; its worker is a daemon thread."""
+
+
+async def close_storage(environment: Environment) -> None:
+    """Let the disk finish what was asked of it, within reason."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STORAGE_CLOSE_S):
+            await environment.storage.aclose()
 
 
 class Broker:
@@ -92,7 +103,7 @@ class Broker:
         except BaseException:
             await self._tasks.__aexit__(None, None, None)
             if self._given_environment is None:
-                await environment.storage.aclose()
+                await close_storage(environment)
             raise
         return self
 
@@ -104,7 +115,7 @@ class Broker:
         try:
             await node.stop("leave" if kind is None else kind.__name__)
             if self._given_environment is None:
-                await node.environment.storage.aclose()
+                await close_storage(node.environment)
         finally:
             # The group is told of a cancellation, perhaps its own; other errors are the block's and pass as
             # they are, not inside a group.
@@ -119,8 +130,8 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """The address that peers are told."""
-        return self._running.peering.url
+        """The address that others are told; as bound, while a wildcard's own address is not known."""
+        return self._running.report.url
 
     @property
     def urls(self) -> list[str]:

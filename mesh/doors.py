@@ -26,9 +26,20 @@ LOOPBACK: Final = ("127.", "localhost:", "[::1]:")
 
 
 def default_urls(name: str | None) -> tuple[str, ...]:
-    """Where a broker listens when it is told nothing: loopback, and an ipc socket of this user."""
+    """Where a broker listens when it is told nothing: loopback, and an ipc socket of this user.
+
+    Raises `ListenError` when the folder for the socket is not this user's own.
+    """
     folder = runtime_folder()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        owner = os.stat(folder).st_uid
+    except OSError as error:
+        raise ListenError(
+            f"cannot make {folder} for the ipc socket: {error.strerror}; name an address"
+        ) from error
+    if owner != os.getuid():
+        raise ListenError(f"{folder} belongs to another user (uid {owner}); remove it or name an address")
     return DEFAULT_TCP_URL, default_ipc_url(name)
 
 

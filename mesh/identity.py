@@ -29,6 +29,7 @@ ID_BITS: Final = 63
 PEERS_MAX: Final = 256
 """Known peers kept; the mesh tells the rest."""
 SAVE_PAUSE_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 3.0
 SCHEMA: Final = 1
 
 
@@ -112,9 +113,13 @@ class Identity:
             await asyncio.sleep(SAVE_PAUSE_S)
 
     async def aclose(self) -> None:
-        """Save what is not saved yet and unlock."""
+        """Save what is not saved yet (a disk that stands still is given up on) and unlock."""
         if self._changed.is_set():
-            await self._save()
+            try:
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._save()
+            except TimeoutError:
+                log.warning("%s is not saved: the disk did not answer in %g s", self._path, CLOSE_TIMEOUT_S)
         if self._lock is not None:
             self._lock.release()
             self._lock = None

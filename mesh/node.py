@@ -20,7 +20,7 @@ from typing import Final
 
 from mesh.doors import Doors, beyond_loopback, default_urls
 from mesh.environment import DEFAULT_NAME, Environment
-from mesh.errors import PeerError
+from mesh.errors import PeerError, TopicError
 from mesh.eventlog import EventLog, RowBuilder, heartbeat_fields, link_fields, member_fields
 from mesh.exchange import Exchange
 from mesh.identity import Identity, KnownPeer, format_id
@@ -190,9 +190,9 @@ class Node:
         self.report.leaving = True
         try:
             self.exchange.leave(f"broker {self.name} leaves")
+            self.log.write("stats", self.report.stats_fields())  # while the links are there to be counted
             await self.peering.leave()
         finally:
-            self.log.write("stats", self.report.stats_fields())
             self.log.write("meta", {"op": "stop", **self.report.meta_fields(), "reason": reason})
             await self._close()
             self._stopped.set_result(None)
@@ -273,7 +273,10 @@ class Node:
         self.exchange.pipe_writable(pipe)
 
     def interest_changed(self, member: int, patterns: list[tuple[str, int]]) -> None:
-        self.exchange.set_peer_interest(member, patterns)
+        try:
+            self.exchange.set_peer_interest(member, patterns)
+        except TopicError as error:
+            self.peering.drop_link(member, str(error))
 
     def absent_changed(self, names: Sequence[str]) -> None:
         self.exchange.set_absent(names)

@@ -72,6 +72,11 @@ class Report:
         self._rates = Rates(self._started)
         self._version = version()
 
+    @property
+    def url(self) -> str:
+        """What peers are told; until that is known (a wildcard before any link) the first address bound."""
+        return self._peering.url or next(iter(self._doors.urls), "")
+
     def status(self) -> bytes:
         """The snapshot as JSON."""
         return json.dumps(self.snapshot(), separators=(",", ":")).encode()
@@ -105,7 +110,7 @@ class Report:
             "period_s": options.period_s,
             "deadline_s": options.deadline_s,
             "stats_s": options.stats_s,
-            "url": self._peering.url,
+            "url": self.url,
         }
 
     def update_rates(self) -> None:
@@ -123,8 +128,8 @@ class Report:
             host=self._environment.host,
             pid=self._environment.pid,
             version=self._version,
-            url=peering.url,
-            client_url=peering.client_url,
+            url=self.url,
+            client_url=peering.client_url or self.url,
             listeners=self._doors.urls,
             state="leaving" if self.leaving else str(peering.state),
             started=self._started,

@@ -16,7 +16,7 @@ from mesh import doors
 from mesh.broker import Broker
 from mesh.client import Client
 from mesh.environment import Environment
-from mesh.errors import Locked, MeshError
+from mesh.errors import ListenError, Locked, MeshError
 from mesh.storage import ThreadStorage
 from tests.mesh.cluster import LOCAL, PERIOD_S, Cluster, eventually, linked, states, whole
 
@@ -360,3 +360,13 @@ async def test_a_broker_listens_on_several_addresses_and_all_serve_alike(tmp_pat
                     await client.publish("a.b", b"%d" % number)
             bodies = [(await asyncio.wait_for(anext(subscription), 5)).body for _ in range(3)]
             assert bodies == [b"0", b"1", b"2"]
+
+
+async def test_a_runtime_folder_of_another_user_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(doors.os, "getuid", lambda: 4242)
+    with pytest.raises(ListenError, match="belongs to another user"):
+        async with Broker():
+            pass

@@ -129,6 +129,19 @@ async def test_changes_are_saved_together_and_a_failing_disk_is_tried_again(
     assert storage.locked == {}
 
 
+async def test_closing_gives_up_on_a_disk_that_stands_still_and_unlocks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(identity_module, "CLOSE_TIMEOUT_S", 0.05)
+    storage = FaultyStorage()
+    identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    identity.remember(7, [PEER])
+    storage.moving.clear()
+    await identity.aclose()
+    assert "is not saved: the disk did not answer" in caplog.text
+    assert storage.locked == {}
+
+
 async def test_only_so_many_peers_are_kept() -> None:
     identity = await Identity.load(name="a", state_dir=None, storage=FaultyStorage(), rng=rng())
     identity.remember(1, [PEER] * (PEERS_MAX + 10))
