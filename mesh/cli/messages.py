@@ -10,23 +10,26 @@ import asyncio
 import base64
 import json as jsonlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.cli.lines import LineReader
-from mesh.cli.settings import client_settings, connected
+from mesh.cli.lines import LineReader, LineTooLong
+from mesh.cli.settings import Count, Seconds, client_settings, connected
 from mesh.config import ClientConfig
 from mesh.conversation import Answer, SurveyResult
+from mesh.errors import MeshError
 from mesh.messages import Delivery
 from mesh.session import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+File = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 Header = Annotated[list[str] | None, Parameter(name=["--header", "-H"])]
 
 
@@ -35,9 +38,9 @@ def pub(
     body: Body = None,
     /,
     *,
-    file: str | None = None,
+    file: File = None,
     header: Header = None,
-    level: str = "accepted",
+    level: Literal["sent", "accepted"] = "accepted",
     json: bool = False,
     url: str | None = None,
     timeout: float | None = None,
@@ -78,8 +81,8 @@ def pub(
 
 def sub(
     *patterns: str,
-    count: int | None = None,
-    timeout: float | None = None,
+    count: Count = None,
+    timeout: Seconds | None = None,
     raw: bool = False,
     json: bool = False,
     url: str | None = None,
@@ -154,7 +157,7 @@ def survey(
     /,
     *,
     header: Header = None,
-    deadline: float = 1.0,
+    deadline: Seconds = 1.0,
     json: bool = False,
     url: str | None = None,
     config: str | None = None,
@@ -186,7 +189,7 @@ def survey(
 async def _publish(
     settings: ClientConfig, topic: str, payload: bytes, level: str, headers: dict[str, str], json: bool
 ) -> int:
-    async with connected(settings) as client:
+    async with connected(settings) as client, _judged():
         receipt = await client.publish(
             topic, payload, level=level, headers=headers or None, timeout=settings.timeout_s
         )
@@ -198,7 +201,7 @@ async def _publish_lines(
     settings: ClientConfig, topic: str, level: str, headers: dict[str, str], json: bool
 ) -> int:
     """What is there to read goes out as one batch with one receipt; a slow source makes small batches."""
-    async with connected(settings) as client:
+    async with connected(settings) as client, _judged():
         async for lines in LineReader(sys.stdin.fileno()):
             if headers:
                 # Headers are a message's own: these lines go out, and are answered for, one by one.
@@ -241,6 +244,17 @@ async def _subscribe(
     return ExitCode.OK
 
 
+@asynccontextmanager
+async def _judged() -> AsyncIterator[None]:
+    """What a client says of a message that cannot be sent at all is about what the user gave us."""
+    try:
+        yield
+    except (MeshError, LineTooLong):
+        raise
+    except ValueError as error:
+        raise CommandFailed(ExitCode.BAD_DATA, str(error)) from error
+
+
 def _say_subscribed(patterns: tuple[str, ...], unreached: Sequence[str]) -> None:
     print(f"mesh sub: subscribed to {' '.join(patterns)}", file=sys.stderr, flush=True)
     if unreached:
@@ -250,7 +264,7 @@ def _say_subscribed(patterns: tuple[str, ...], unreached: Sequence[str]) -> None
 async def _request(
     settings: ClientConfig, topic: str, question: bytes, headers: dict[str, str], json: bool
 ) -> int:
-    async with connected(settings) as client:
+    async with connected(settings) as client, _judged():
         answer = await client.request(topic, question, headers=headers or None, timeout=settings.timeout_s)
     line = jsonlib.dumps({"topic": topic, **described(answer, None)}).encode() if json else answer
     sys.stdout.buffer.write(line + b"\n")
@@ -265,7 +279,7 @@ async def _survey(
     deadline_s: float,
     json: bool,
 ) -> int:
-    async with connected(settings) as client:
+    async with connected(settings) as client, _judged():
         result = await client.survey(topic, question, headers=headers or None, deadline=deadline_s)
     if json:
         print(jsonlib.dumps(survey_document(result)))

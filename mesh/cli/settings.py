@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
 from mesh import Client
 from mesh.config import ClientConfig, load
+
+Seconds = Annotated[float, Parameter(validator=Number(gt=0))]
+Count = Annotated[int | None, Parameter(validator=Number(gt=0))]
 
 
 def client_settings(url: str | None, timeout: float | None, path: str | None) -> ClientConfig:

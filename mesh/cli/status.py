@@ -10,7 +10,7 @@ import sys
 from rich.console import Console
 
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.cli.settings import client_settings, connected
+from mesh.cli.settings import Count, client_settings, connected
 from mesh.config import ClientConfig, load
 from mesh.console import app
 from mesh.console.probe import Look, look
@@ -62,7 +62,7 @@ def top(
     interval: float | None = None,
     once: bool = False,
     plain: bool = False,
-    count: int | None = None,
+    count: Count = None,
     url: str | None = None,
     config: str | None = None,
 ) -> int:

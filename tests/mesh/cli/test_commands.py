@@ -171,8 +171,12 @@ def test_status_and_top_show_the_mesh(sandbox: Sandbox) -> None:
 
 def test_the_broker_is_found_by_its_variable_and_by_its_default_socket(sandbox: Sandbox) -> None:
     alpha = sandbox.broker("alpha")
+    socket_url = f"ipc://{sandbox.folder}/run/mangrove/broker.sock"
+    (sandbox.folder / "run" / "mangrove").mkdir(mode=0o700)
+    sandbox.broker("beta", "--listen", socket_url)
+    assert json.loads(sandbox.ok("status", "--json"))["name"] == "beta"
     sandbox.environment["MANGROVE_URL"] = alpha.url
-    assert "alpha" in sandbox.ok("status")
+    assert json.loads(sandbox.ok("status", "--json"))["name"] == "alpha"
 
 
 @pytest.mark.parametrize(
@@ -235,6 +239,19 @@ def test_bad_topics_and_patterns_are_64(sandbox: Sandbox) -> None:
         ran = sandbox.mesh(*arguments, "--url", alpha.url)
         assert ran.returncode == 64, f"{arguments}: {ran.stderr}"
         assert ran.stderr.count("\n") == 1
+
+
+def test_a_message_that_cannot_be_sent_is_65(sandbox: Sandbox) -> None:
+    alpha = sandbox.broker("alpha")
+    ran = sandbox.mesh("pub", "a", "b", "-H", f"k={'x' * 10_000}", "--url", alpha.url)
+    assert ran.returncode == 65
+    assert "headers of" in ran.stderr
+    ran = sandbox.mesh("pub", "a", "-", "--url", alpha.url, stdin="x" * 2_000_000)
+    assert ran.returncode == 65
+    assert "a line has more than" in ran.stderr
+    assert sandbox.ok("pub", "a", "--file", "-", "--url", alpha.url, stdin="x" * 2_000_000).startswith(
+        "accepted"
+    )
 
 
 def test_a_port_in_use_names_the_broker_that_holds_it(sandbox: Sandbox) -> None:
