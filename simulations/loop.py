@@ -39,6 +39,7 @@ T = TypeVar("T")
 TURN_NS: Final = 5_000
 CALLBACK_NS: Final = 1_000
 """A turn of CPython's loop costs a few microseconds, a callback about one; what it calls is not counted."""
+CLOSES_MAX: Final = 1000
 CANCELLED_TIMERS_MAX: Final = 100
 """More cancelled timers than this, if they are half of all, are swept, as BaseEventLoop does."""
 
@@ -382,14 +383,28 @@ class SimLoop(asyncio.BaseEventLoop):
         raise NotSimulated(f"the event loop of simulated process {self.machine.name} has no {call}")
 
 
+def innermost(coroutine: Any) -> Any:
+    """The last unfinished coroutine in the chain of those that await each other."""
+    while getattr(inner := getattr(coroutine, "cr_await", None), "cr_frame", None) is not None:
+        coroutine = inner
+    return coroutine
+
+
 def _close_quietly(coroutine: Any) -> None:
-    """Run the coroutine's ``finally`` blocks; whatever they raise, the process has been dead for long."""
-    try:
-        coroutine.close()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException:  # a dead process' clean-up has nobody to tell
-        return
+    """Run the ``finally`` blocks; whatever they raise, the process has been dead for long.
+
+    From the inside out, and again where a clean-up awaits: a coroutine that is dropped while it
+    does would complain at a time of the collector's choosing.
+    """
+    for _ in range(CLOSES_MAX):
+        if coroutine.cr_frame is None:
+            return
+        try:
+            innermost(coroutine).close()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            continue
 
 
 def _fence(name: str) -> Callable[..., NoReturn]:

@@ -30,6 +30,7 @@ from simulations.connections import ProcessLoop
 from simulations.faults import Fault, FaultKind
 from simulations.guards import Fence
 from simulations.history import History
+from simulations.loop import innermost
 from simulations.network import LAN, Host, LinkQuality, Network
 from simulations.scheduler import SECOND, Scheduler, nanoseconds
 from simulations.storage import Disk, VirtualStorage
@@ -105,6 +106,7 @@ class Process:
             drift_ppb=clock.randint(-DRIFT_MAX_PPB, DRIFT_MAX_PPB),
         )
         self._job_rng = self.stream("jobs")
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> str:
@@ -139,7 +141,8 @@ class Process:
     # --- life
 
     def begin(self) -> None:
-        Context().run(self.loop.create_task, self._live(), name=f"{self.name}: main")
+        # Kept, as asyncio.run does: a task that only what it waits for knows would be collected.
+        self._task = Context().run(self.loop.create_task, self._live(), name=f"{self.name}: main")
 
     async def _live(self) -> None:
         """As ``asyncio.run``: main, then an end for every task it left, which is also reported."""
@@ -434,9 +437,7 @@ def _where(task: asyncio.Task[Any]) -> str:
     """The task's coroutine, and the innermost of those it waits in."""
     coroutine: Any = task.get_coro()
     name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
-    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_frame"):
-        coroutine = inner
-    frame = getattr(coroutine, "cr_frame", None)
+    frame = getattr(innermost(coroutine), "cr_frame", None)
     if frame is None:
         return str(name)
     return f"{name} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"

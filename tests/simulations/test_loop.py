@@ -260,6 +260,39 @@ def test_a_killed_process_runs_no_finally_block_until_the_run_is_over() -> None:
     assert "main" in ended
 
 
+def test_clean_up_that_awaits_is_ended_after_the_run_without_a_sound() -> None:
+    ended: list[str] = []
+
+    class Guarded:
+        async def __aenter__(self) -> None: ...
+
+        async def __aexit__(self, *_: object) -> None:
+            for number in range(3):
+                try:
+                    await asyncio.sleep(1)
+                finally:
+                    ended.append(f"await {number}")
+
+    async def inner() -> None:
+        async with Guarded():
+            await asyncio.Event().wait()
+
+    async def main(process: Process) -> None:
+        try:
+            await inner()
+        except Exception as error:  # as a program would that logs everything
+            ended.append(repr(error))
+        finally:
+            ended.append("main")
+
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+    gc.collect()
+    assert ended == ["await 0", "main"]
+    assert not world.failures
+
+
 def test_generators_belong_to_the_loop_they_run_in() -> None:
     closed: list[str] = []
 
