@@ -138,6 +138,10 @@ def test_neighbours_of_one_topic_are_published_together_and_order_stays() -> Non
         (b"a", [b"4"]),
         (b"c", [b""]),
     ]
+    assert runs([b"a 1", b"a  2 ", b"a "]) == [(b"a", [b"1", b" 2 ", b""])]
+    assert runs([b"a"]) == [(b"a", [b""])]
+    assert runs([b"a", b"a 1"]) == [(b"a", [b"", b"1"])]
+    assert runs([b"a 1", b"ab 2"]) == [(b"a", [b"1"]), (b"ab", [b"2"])]
     exchange = FakeExchange()
     publishers = StockPublishers(exchange, clock)
     publishers.frames_received(pipe()[1], [b"a 1", b"a 2", b"b 3"])
