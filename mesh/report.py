@@ -96,8 +96,7 @@ class Report:
     def stats_fields(self) -> dict[str, Any]:
         """A ``stats`` row's; ends the interval of the lateness meter."""
         self.lateness.close_interval()
-        links = [member.link for member in self._members() if member.link is not None]
-        return stats_fields(self._load(), links, self.lateness)
+        return stats_fields(self._load(), self._all_links(), self.lateness)
 
     def meta_fields(self) -> dict[str, Any]:
         """What both ``meta`` rows say."""
@@ -152,19 +151,26 @@ class Report:
                     url=record.peer_url,
                     host=record.host,
                     since=member.since,
-                    link=None if link is None else self._link(link),
+                    link=None if link is None else self._link(record.id, link),
                     is_self=member.is_self,
                 )
             )
         return views
 
-    def _link(self, link: LinkInfo) -> LinkView:
-        counters = self._exchange.link_statistics(link.peer)
+    def _all_links(self) -> list[LinkView]:
+        """Also those that are down now, if they carried anything: counters are since boot."""
+        links = {link.peer: link for link in self._peering.links()}
+        others = [member.record.id for member in self._peering.members() if not member.is_self]
+        views = [self._link(peer, links.get(peer)) for peer in others]
+        return [view for view in views if view.peer in links or view.traffic != Traffic()]
+
+    def _link(self, peer: int, link: LinkInfo | None) -> LinkView:
+        counters = self._exchange.link_statistics(peer)
         return LinkView(
-            peer=link.peer,
-            dialed=link.dialed,
-            up_since=link.up_since,
-            rtt_s=link.rtt_s,
+            peer=peer,
+            dialed=link is not None and link.dialed,
+            up_since=0.0 if link is None else link.up_since,
+            rtt_s=None if link is None else link.rtt_s,
             traffic=Traffic(counters.msgs_in, counters.msgs_out, counters.bytes_in, counters.bytes_out),
             dropped=counters.dropped,
             lost=counters.lost,
