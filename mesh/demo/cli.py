@@ -148,6 +148,7 @@ def _print_tally(console: Console, tally: Tally) -> None:
         ("deliveries wanted", tally.wanted),
         ("delivered", tally.delivered),
         ("lost while the subscriber's broker was down or paused", tally.lost_away),
+        ("lost, and the receipt had named that broker as absent", tally.lost_named),
         ("lost otherwise", tally.lost),
         ("duplicated", tally.duplicated),
     )

@@ -29,6 +29,7 @@ class Tally:
     wanted: int
     delivered: int
     lost_away: int
+    lost_named: int
     lost: int
     duplicated: int
 
@@ -38,7 +39,8 @@ class Traffic:
     """The clients of all brokers and their books."""
 
     urls: dict[str, str]
-    accepted: dict[tuple[str, int], float] = field(default_factory=dict)
+    accepted: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = field(default_factory=dict)
+    """Message to the wall time of its receipt, and the brokers the receipt named as absent."""
     unknown: int = 0
     refused: int = 0
     heard: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
@@ -84,29 +86,41 @@ class Traffic:
                 number += 1
                 body = f"{name} {number}".encode()
                 try:
-                    await client.publish(f"demo.{name}", body, level="accepted", timeout=PUBLISH_TIMEOUT_S)
+                    receipt = await client.publish(
+                        f"demo.{name}", body, level="accepted", timeout=PUBLISH_TIMEOUT_S
+                    )
                 except Unknown:
                     self.unknown += 1
                 except MeshError:
                     self.refused += 1
                 else:
-                    self.accepted[name, number] = time.time()
+                    self.accepted[name, number] = (time.time(), receipt.absent)
                 await asyncio.sleep(PERIOD_S)
 
     def tally(self) -> Tally:
         """What became of everything published so far."""
-        lost = lost_away = delivered = 0
+        lost = lost_away = lost_named = delivered = 0
         for subscriber, heard in self.heard.items():
             absences = [(start, end) for name, start, end in self.away if name == subscriber]
-            for message, at in self.accepted.items():
+            for message, (at, absent) in self.accepted.items():
                 if message in heard:
                     delivered += 1
                 elif any(start <= at <= end for start, end in absences):
                     lost_away += 1
+                elif subscriber in absent:
+                    lost_named += 1
                 else:
                     lost += 1
         duplicated = sum(count - 1 for heard in self.heard.values() for count in heard.values())
         wanted = len(self.accepted) * len(self.heard)
         return Tally(
-            len(self.accepted), self.unknown, self.refused, wanted, delivered, lost_away, lost, duplicated
+            published=len(self.accepted),
+            unknown=self.unknown,
+            refused=self.refused,
+            wanted=wanted,
+            delivered=delivered,
+            lost_away=lost_away,
+            lost_named=lost_named,
+            lost=lost,
+            duplicated=duplicated,
         )
