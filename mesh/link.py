@@ -33,7 +33,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any, Final
 
@@ -388,7 +388,7 @@ class Admission:
         self.stage = Stage.HELLO
         self.proven = False
         self.peer: Hello | None = None
-        self.token = b"" if dialed else token
+        self.token = b""
         self._me = me
         self._key = mesh_key
         self._epoch_after = epoch_after
@@ -454,19 +454,7 @@ class Admission:
         return LinkRank(epoch, dialler.id < listener.id, dialler.challenge)
 
     def _say_hello(self, to: int) -> bytes:
-        me = self._me
-        self._me = Hello(
-            me.mesh,
-            me.id,
-            me.boot,
-            me.incarnation,
-            me.name,
-            me.host,
-            me.peer_url,
-            me.client_url,
-            self._epoch_after(to) + 1,
-            me.challenge,
-        )
+        self._me = replace(self._me, epoch=self._epoch_after(to) + 1)
         self._own_hello = self._me.encode()
         return self._own_hello
 

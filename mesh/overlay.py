@@ -132,7 +132,7 @@ class Overlay:
         target = self._want(record, now)
         if now - since >= 2 * self.options.period_s:
             target.failures = 0
-        elif target.failures:
+        else:
             target.due = max(target.due, now + self._pause(target))
 
     def dial_failed(self, url: str, id: int, now: float) -> None:
