@@ -123,6 +123,15 @@ class Stranger:
             return False
         return True
 
+    async def hung_up_or_quiet(self) -> None:
+        """Read what comes for a moment."""
+        try:
+            async with asyncio.timeout(0.05):
+                while await self.reader.read(65536):
+                    pass
+        except (ConnectionError, TimeoutError):
+            pass
+
     async def close(self) -> None:
         self.writer.close()
         try:

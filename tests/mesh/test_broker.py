@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,13 @@ from mesh.storage import ThreadStorage
 from tests.mesh.cluster import LOCAL, PERIOD_S, Cluster, eventually, linked, states, whole
 
 FIVE = ("alpha", "bravo", "charlie", "delta", "echo")
+
+
+@pytest.fixture(autouse=True)
+def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No callback of the event loop may have failed."""
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

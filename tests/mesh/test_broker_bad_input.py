@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -35,6 +37,13 @@ from tests.mesh.cluster import (
 
 ADDRESS = b"\x80\x00\x00\x01"
 """The backtrace of a stock REQ's first request."""
+
+
+@pytest.fixture(autouse=True)
+def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Whatever comes in, no callback of the event loop may have failed."""
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @asynccontextmanager
@@ -274,3 +283,40 @@ async def test_an_unwritable_log_folder_ends_the_start_and_frees_the_port(tmp_pa
     with pytest.raises(StorageError, match="cannot write the event log in /proc/nowhere"):
         async with Broker(listen=listening, log_dir="/proc/nowhere"):
             raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("protocol", [REQ, SUB, PUSH, PUB, BUS, SURVEYOR, RESPONDENT])
+async def test_noise_of_every_kind_harms_nobody_else(protocol: int) -> None:
+    """Frames of random bytes, of good frames bent and cut, behind good and bad backtraces."""
+    rng = random.Random(protocol)
+    good = [
+        encode(Kind.HELLO, 1, 5, 6, "noise", 0),
+        encode(Kind.SUBSCRIBE, 1, ["a.#"], 1, 100, 10_000),
+        encode(Kind.CREDIT, 1, 10, 10),
+        encode(Kind.REQUEST, 1, "$sys.status", b"", b"", 100),
+        encode(Kind.SURVEY, 2, "a.b", b"x", b"", 100),
+        encode(Kind.BYE, "noise"),
+        data_head(0, 0, 0, 1, 60) + seal(b"a.b", [b"12345678"] * 2, publisher=5, boot=6, sequence=1),
+        b"news.uk hello",
+        bytes([0x93, 32]) + rng.randbytes(40),
+        bytes([0x92, 40, 0x90]),
+    ]
+
+    def frame() -> bytes:
+        body = bytearray(rng.choice(good) if rng.random() < 0.8 else rng.randbytes(rng.randrange(80)))
+        for _ in range(rng.choice((0, 0, 1, 3))):
+            if body:
+                body[rng.randrange(len(body))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del body[rng.randrange(len(body) + 1) :]
+        words = rng.choice((ADDRESS, ADDRESS, b"\x00\x00\x00\x07" + ADDRESS, b"", rng.randbytes(4)))
+        return bytes(words + body)
+
+    async with broker_with_traffic() as broker:
+        for _ in range(60):
+            stranger = await Stranger.connect(broker.url, protocol)
+            for _ in range(rng.randrange(1, 12)):
+                stranger.send(frame())
+            if rng.random() < 0.3:
+                await stranger.hung_up_or_quiet()
+            await stranger.close()

@@ -56,7 +56,9 @@ class BrokerProcess:
         assert self.process is not None and self.process.stderr is not None
         self.process.send_signal(number)
         await eventually(lambda: self.process is None or self.process.poll() is not None, "it ended")
+        said = self.process.stderr.read().decode()
         self.process.stderr.close()
+        assert "Traceback" not in said, said
         code = self.process.returncode
         self.process = None
         return code
