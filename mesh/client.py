@@ -282,7 +282,7 @@ class Client:
                 while not self._talk.settled:
                     await self._wait(self._talk.opened, None)
                     if self._pipe is None and not self._talk.settled:
-                        raise Disconnected(self._why_away())
+                        raise Disconnected(f"no session with a broker at {self.url}: {self._why_away()}")
         except BaseException as error:
             self._closed = True
             await self._socket.aclose()
@@ -609,7 +609,7 @@ class Client:
         deadline = self._loop.time() + limit_s
         while self._talk.left <= 0:
             if self._closed:
-                raise Disconnected("the client is closed")
+                raise (NotAccepted if error is NotAccepted else Disconnected)("the client is closed")
             if not await self._wait(self._talk.gate, max(0.0, deadline - self._loop.time())):
                 raise error(f"no credit to publish in {limit_s:g} s: {self._why_away()}")
 
