@@ -61,6 +61,8 @@ EARLY_MAX: Final = 256
 """Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
+GONE_MAX: Final = 1024
+"""Former members whose counters are kept by themselves."""
 LONE_S: Final = 0.0002
 """A pipe is written to at once when that has not happened for so long: a lone message's round trip counts.
 In a crowd frames share the write at the end of the loop turn."""
@@ -146,6 +148,7 @@ class Exchange:
         self._routes = self._router.cache
         self._pipes: dict[Pipe, dict[bytes, Session]] = {}
         self._peers: dict[int, Peer] = {}
+        self._gone: dict[int, Peer] = {}
         self._live: dict[int, str] = {}
         self._absent: tuple[str, ...] = ()
         self._interest: dict[str, list[int]] = {}
@@ -981,18 +984,25 @@ class Exchange:
         peer = self._peers.get(member_id)
         if peer is None:
             name = self._live.get(member_id, f"{member_id:016x}")
-            peer = self._peers[member_id] = Peer(self._turn, member_id, name)
+            peer = self._gone.pop(member_id, None) or Peer(self._turn, member_id, name)
+            peer.name = name
+            self._peers[member_id] = peer
         return peer
 
     def _forget(self, peer: Peer) -> None:
+        """It is no member any more: its interest goes, its counters stay in case it returns."""
         self._router.set_remote(peer, ())
+        peer.interest_known = False
         del self._peers[peer.id]
-        for reason, count in peer.drops.items():
-            self._drop(reason, count)
-        self._retired_messages_in += peer.messages_in
-        self._retired_bytes_in += peer.bytes_in
-        self._retired_messages_out += peer.retired[0]
-        self._retired_bytes_out += peer.retired[1]
+        self._gone[peer.id] = peer
+        if len(self._gone) > GONE_MAX:
+            oldest = self._gone.pop(next(iter(self._gone)))
+            for reason, count in oldest.drops.items():
+                self._drop(reason, count)
+            self._retired_messages_in += oldest.messages_in
+            self._retired_bytes_in += oldest.bytes_in
+            self._retired_messages_out += oldest.retired[0]
+            self._retired_bytes_out += oldest.retired[1]
 
     # ------------------------------------------------------------------ time, output, numbers
 
@@ -1070,18 +1080,19 @@ class Exchange:
 
     def link_statistics(self, member_id: int) -> LinkStatistics:
         """Counters of the link to a broker; zeros for one never linked."""
-        peer = self._peers.get(member_id)
+        peer = self._peers.get(member_id) or self._gone.get(member_id)
         return peer.statistics() if peer is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
 
     def statistics(self) -> ExchangeStatistics:
         sessions = [s for table in self._pipes.values() for s in table.values()]
         subscriptions = [sub for session in sessions for sub in session.subscriptions.values()]
-        links = [peer.statistics() for peer in self._peers.values()]
+        peers = [*self._peers.values(), *self._gone.values()]
+        links = [peer.statistics() for peer in peers]
         drops = dict(self._drops)
         for subscription in subscriptions:
             if subscription.dropped:
                 drops["slow_subscriber"] = drops.get("slow_subscriber", 0) + subscription.dropped
-        for peer in self._peers.values():
+        for peer in peers:
             slow = {"slow_link": peer.outlet.dropped} if peer.outlet and peer.outlet.dropped else {}
             for reason, count in (*peer.drops.items(), *slow.items()):
                 drops[reason] = drops.get(reason, 0) + count

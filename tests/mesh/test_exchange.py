@@ -502,6 +502,11 @@ def test_a_dead_member_is_forgotten_and_its_link_counted() -> None:
     exchange.members_changed([])
     sender.publish("t", b"x")
     assert exchange.statistics().drops == {"no_link": 1} and exchange.statistics().unwanted == 1
+    mesh.tell_members()
+    mesh.link(1, 2)
+    sender.publish("t", b"x")
+    link = exchange.link_statistics(2)
+    assert (link.dropped, link.msgs_out) == (1, 1), "a member that returns goes on counting where it was"
 
 
 @settings(max_examples=60, deadline=None)
