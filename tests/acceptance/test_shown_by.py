@@ -1,4 +1,5 @@
-"""What first light was asked to show: short-lived threads and forks, slow joiners, the barrier, a stalled topic.
+"""What first light was asked to show: short-lived threads and forks, slow joiners, the barrier, a stalled
+topic.
 
 Broker and clients are real; clients that must be processes are processes.
 """
@@ -70,7 +71,8 @@ def publish_in_fork(url: str, body: bytes) -> int:
 @pytest.mark.process
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_200_short_lived_threads_and_50_forked_processes_deliver_250_of_250(tmp_path: Path) -> None:
-    """A socket a thread was what fedmsg could not do: publish in a thread, end it, and the message was gone."""
+    """A socket a thread was what fedmsg could not do: publish in a thread, end it, and the message was
+    gone."""
     with broker_process(tmp_path) as url, BlockingClient(url) as listener:
         with listener.subscribe("short.#") as subscription:
             pids = [publish_in_fork(url, f"fork {number}".encode()) for number in range(FORKS)]
@@ -133,7 +135,8 @@ async def test_after_subscribe_returns_a_publish_at_once_on_another_broker_arriv
 
 
 async def test_a_client_that_publishes_to_a_stalled_topic_keeps_consuming_another() -> None:
-    """With reading paused as back-pressure this stopped for good after 2256 messages; credit keeps it going."""
+    """With reading paused as back-pressure this stopped for good after 2256 messages; credit keeps it
+    going."""
     wanted = 20_000
     async with Cluster() as cluster:
         broker = await cluster.broker("only")
