@@ -6,6 +6,7 @@
 * `in_order`: what one publisher publishes on one topic reaches each subscription in that order.
 * `complete`: what was accepted in a quiet time reaches every subscription that stood throughout.
 * `no_false_deaths`: nobody calls a broker dead that nothing was done to.
+* `deaths_noticed`: whoever is gone for long enough is called dead by everyone else in time.
 * `sound`: no process failed, no task died unseen, nothing reached for the real world.
 
 None of them may pass because there was nothing to look at: a check of an empty record is a violation.
@@ -157,6 +158,58 @@ def no_false_deaths(rows: Sequence[Mapping[str, Any]], unharmed: Collection[str]
         if row.get("subject_name") in unharmed
     ]
     return Verdict("no_false_deaths", f"{len(rows)} log rows, {len(deaths)} of them deaths", tuple(wrong))
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A broker was dead or stopped for a while."""
+
+    broker: str
+    from_s: float
+    until_s: float = float("inf")
+    log_lost: bool = False
+    """With its host's power went what was not synced of its log, so it cannot be asked what it noticed."""
+
+
+def deaths_noticed(
+    rows: Sequence[Mapping[str, Any]], outages: Sequence[Outage], *, within_s: float
+) -> Verdict:
+    """Looks at outages of at least ``within_s``, and at brokers that were well all that time.
+
+    ``rows`` carry ``at_s``, their time since the run began.
+    """
+    names = {row["node"]: row["name"] for row in rows if row["kind"] == "meta" and row["op"] == "start"}
+    began = {
+        row["name"]: row["at_s"] for row in reversed(rows) if row["kind"] == "meta" and row["op"] == "start"
+    }
+    deaths: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row["kind"] == "mem" and row["to_state"] == "dead":
+            deaths.setdefault((names[row["node"]], row["subject_name"]), []).append(row["at_s"])
+    wrong: list[str] = []
+    took_s: list[float] = []
+    for outage in outages:
+        end_s = outage.from_s + within_s
+        if outage.until_s < end_s:
+            continue
+        for observer, since_s in began.items():
+            if since_s > outage.from_s or any(
+                each.broker == observer
+                and (each.log_lost or (each.from_s < end_s and each.until_s > outage.from_s - within_s))
+                for each in outages
+            ):
+                continue
+            noticed = [at_s for at_s in deaths.get((observer, outage.broker), ()) if at_s >= outage.from_s]
+            if noticed and min(noticed) <= end_s:
+                took_s.append(min(noticed) - outage.from_s)
+            else:
+                wrong.append(
+                    f"{observer} did not call {outage.broker} dead within {within_s:g} s, "
+                    f"which was gone from {outage.from_s:.3f} to {outage.until_s:.3f} s"
+                )
+    wrong += [] if took_s or wrong else ["there is no outage to look at that lasted long enough"]
+    spread = f", noticed in {min(took_s):.2f} to {max(took_s):.2f} s" if took_s else ""
+    return Verdict("deaths_noticed", f"{len(outages)} outages{spread}", tuple(wrong))
 
 
 def sound(failures: Iterable[Failure], escapes: Iterable[str]) -> Verdict:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mesh.broker import Broker
 from mesh.topics import matches
 from simulations import checkers, programs, truth
-from simulations.checkers import Verdict
+from simulations.checkers import Outage, Verdict
 from simulations.faults import FaultKind
 from simulations.ledger import Ledger
 from simulations.world import Main, Node, World
@@ -22,6 +22,8 @@ from simulations.world import Main, Node, World
 CONVERGENCE_S: Final = 30.0
 """Within this a mesh must be whole again after the last fault."""
 START_GAP_S: Final = 0.2
+NOTICE_S: Final = 6.0
+"""Three rounds missed in a row make a death: two to three periods after the last answer, and a deadline."""
 DRAIN_S: Final = 5.0
 LEAVE_S: Final = 15.0
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
@@ -42,6 +44,7 @@ class Federation:
     verdicts: list[Verdict] = field(default_factory=list)
     harmed: dict[str, None] = field(default_factory=dict)
     """Brokers that something was done to."""
+    outages: list[Outage] = field(default_factory=list)
     converged_in_s: list[float] = field(default_factory=list)
 
     # --- building
@@ -92,6 +95,18 @@ class Federation:
             self.harmed.update(dict.fromkeys(name for name in (*struck, *b) if name in self.brokers))
             if kind is FaultKind.PARTITION and not b:
                 self.harmed.update(dict.fromkeys(self.brokers))
+        if kind in (FaultKind.CRASH, FaultKind.POWER_OFF, FaultKind.PAUSE):
+            log_lost = kind is FaultKind.POWER_OFF
+            self.outages += [
+                Outage(name, self.world.now_s, log_lost=log_lost) for name in a if name in self.brokers
+            ]
+        if kind in (FaultKind.START, FaultKind.RESUME):
+            self.outages = [
+                replace(each, until_s=self.world.now_s)
+                if each.broker in a and each.until_s > self.world.now_s
+                else each
+                for each in self.outages
+            ]
         self.world.inject(kind, a, b, value)
         self.say(f"{kind.replace('_', ' ')} {' '.join(a)}{' from ' + ' '.join(b) if b else ''}".rstrip())
 
@@ -177,6 +192,8 @@ class Federation:
             checkers.in_order(self.ledger),
             checkers.no_false_deaths(rows, unharmed),
         ]
+        if self.outages:
+            self.verdicts.append(checkers.deaths_noticed(rows, self.outages, within_s=NOTICE_S))
 
     def _stop(self, names: Iterable[str]) -> None:
         stopped = [name for name in names if self.world.node(name).running]

@@ -64,15 +64,19 @@ def log_files(world: World) -> dict[str, bytes]:
 
 
 def log_rows(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """All whole rows; a last line torn by a crash is left out."""
+    """All whole rows by time, with ``at_s``, the time since the run began; lines torn by a crash are left
+    out.
+    """
     rows: list[dict[str, Any]] = []
     for content in files.values():
         for line in content.split(b"\n"):
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 continue
-    return rows
+            row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
+            rows.append(row)
+    return sorted(rows, key=lambda row: float(row["at_s"]))
 
 
 def write_logs(world: World, folder: str, *, run: str, scenario: str) -> int:

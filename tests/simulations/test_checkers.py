@@ -8,6 +8,7 @@ import pytest
 
 from mesh.topics import matches
 from simulations import checkers
+from simulations.checkers import Outage
 from simulations.ledger import Ledger, Outcome, Receipt, Subscribed
 from simulations.world import Failure
 
@@ -157,6 +158,40 @@ def test_a_death_of_an_unharmed_broker_is_found() -> None:
         in checkers.no_false_deaths([*rows, row("dead", "alpha")], ["alpha"]).violations[0]
     )
     assert not checkers.no_false_deaths([], ["alpha"]).ok
+
+
+def outage_rows(noticed_s: dict[str, float]) -> list[dict[str, Any]]:
+    """Three brokers, of which alpha is called dead by these others at these times."""
+    rows: list[dict[str, Any]] = [
+        {"kind": "meta", "op": "start", "node": f"id-{name}", "name": name, "at_s": 0.0}
+        for name in ("alpha", "beta", "gamma")
+    ]
+    rows += [
+        {"kind": "mem", "node": f"id-{name}", "to_state": "dead", "subject_name": "alpha", "at_s": at_s}
+        for name, at_s in noticed_s.items()
+    ]
+    return rows
+
+
+def test_a_death_that_everyone_notices_in_time_passes() -> None:
+    rows = outage_rows({"beta": 13.5, "gamma": 14.0})
+    verdict = checkers.deaths_noticed(rows, [Outage("alpha", 10.0, 20.0)], within_s=6)
+    assert verdict.ok and "noticed in 3.50 to 4.00 s" in verdict.looked_at
+
+
+@pytest.mark.parametrize("noticed", [{"beta": 13.5}, {"beta": 13.5, "gamma": 16.5}, {"beta": 13, "gamma": 9}])
+def test_a_death_that_somebody_does_not_notice_in_time_is_found(noticed: dict[str, float]) -> None:
+    verdict = checkers.deaths_noticed(outage_rows(noticed), [Outage("alpha", 10.0, 20.0)], within_s=6)
+    assert len(verdict.violations) == 1 and verdict.violations[0].startswith("gamma did not call alpha dead")
+
+
+def test_who_was_away_itself_need_not_notice_and_short_outages_do_not_count() -> None:
+    outages = [Outage("alpha", 10.0, 20.0), Outage("gamma", 12.0, 13.0)]
+    assert checkers.deaths_noticed(outage_rows({"beta": 13.5}), outages, within_s=6).ok
+    unplugged = [Outage("alpha", 10.0, 20.0), Outage("gamma", 30.0, 33.0, log_lost=True)]
+    assert checkers.deaths_noticed(outage_rows({"beta": 13.5}), unplugged, within_s=6).ok
+    short = [Outage("alpha", 10.0, 12.0)]
+    assert "no outage to look at" in checkers.deaths_noticed(outage_rows({}), short, within_s=6).violations[0]
 
 
 def test_failures_and_escapes_are_found() -> None:

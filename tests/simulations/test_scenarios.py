@@ -4,6 +4,7 @@ broken mesh.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -28,16 +29,22 @@ def federation(world: World, size: int = 5) -> Federation:
     return Federation(world, size, random.Random(1), lambda text: None)
 
 
+@functools.cache
+def played(scenario: str, seed: int) -> tuple[runner.Result, World]:
+    """A run that several tests look at."""
+    return runner.run(scenario, seed=seed, keep_history=True)
+
+
 @pytest.mark.parametrize("scenario", list(runner.SCENARIOS))
 def test_every_scenario_passes_its_checks(scenario: str) -> None:
-    result, _ = runner.run(scenario, seed=1)
+    result, _ = played(scenario, 1)
     assert result.ok, cli.summary(result, 1.0, None)
     assert result.counts["accepted"] > 100 and result.counts["delivered"] > 100
 
 
 def test_the_same_seed_gives_the_same_history_twice_in_one_process() -> None:
-    one, first = runner.run("crash-and-return", seed=3, keep_history=True)
-    other, second = runner.run("crash-and-return", seed=3, keep_history=True)
+    one, first = played("crash-and-return", 1)
+    other, second = runner.run("crash-and-return", seed=1, keep_history=True)
     assert first_difference(first.history, second.history) is None
     assert one == other
 
@@ -165,7 +172,7 @@ def test_a_broker_that_dies_of_a_bug_is_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_false_accusation_in_a_log_is_found() -> None:
-    _, world = runner.run("calm", seed=1)
+    _, world = played("calm", 1)
     rows = truth.log_rows(truth.log_files(world))
     names = [f"broker-{number}" for number in range(1, 6)]
     assert checkers.no_false_deaths(rows, names).ok
