@@ -405,13 +405,13 @@ class Peering:
 
     @property
     def url(self) -> str:
-        """Where others are told to find this broker; empty while a wildcard has no address yet."""
-        return self.membership.me.peer_url
+        """Where others are told to find this broker; its loopback address while a wildcard has no other."""
+        return self.membership.me.peer_url or self._on_loopback()
 
     @property
     def client_url(self) -> str:
         """Where clients find it."""
-        return self.membership.me.client_url
+        return self.membership.me.client_url or self._on_loopback()
 
     @property
     def state(self) -> NodeState:
@@ -460,7 +460,7 @@ class Peering:
         """Begin: ``urls`` are those listened on, as bound. Dials whom it was told to join; does not wait."""
         self._urls = list(urls)
         peer_url = self._advertise or self._own_url()
-        self.membership.begin(peer_url, self._advertise or peer_url or _first(urls), self._clock())
+        self.membership.begin(peer_url, peer_url, self._clock())
         self._started = True
         self._pump()
 
@@ -1053,13 +1053,18 @@ class Peering:
         outside = [url for url in tcp if not _is_loopback(url)]
         return _first(outside) or _first(tcp) or _first(self._urls)
 
+    def _on_loopback(self) -> str:
+        """Of a wildcard bind: an address that works on this host at least."""
+        return f"tcp://127.0.0.1:{self._wildcard_port}" if self._wildcard_port else ""
+
     def _learn_url(self, bus: Pipe) -> None:
         """A wildcard bind advertises the address that its first link has on this side; one that other hosts
         can reach takes the place of a loopback address."""
         if not self._wildcard_port or self._advertise or not bus.local_address.startswith("tcp"):
             return
         url = f"{bus.local_address.rpartition(':')[0]}:{self._wildcard_port}"
-        if not self.url or (_is_loopback(self.url) and not _is_loopback(url)):
+        told = self.membership.me.peer_url
+        if not told or (_is_loopback(told) and not _is_loopback(url)):
             self._act(self.membership.set_urls(url, url))
 
     def _count(self, counters: dict[str, int], reason: str) -> None:

@@ -157,6 +157,17 @@ def test_frames_begin_as_session_frames_do_and_their_second_byte_is_the_kind() -
         assert frame[0] & 0xF0 == 0x90 and frame[1] == kind and 32 <= kind <= 63
 
 
+def test_the_bytes_in_the_reference_are_these() -> None:
+    """docs/reference/link-format.md."""
+    greeting = hello(1, mesh="mangrove", name="alpha", id=1 << 62, boot=1 << 61, epoch=1).encode()
+    expected = b"\x9c\x20\x01\xa8mangrove" + b"\xcf" + (1 << 62).to_bytes(8, "big")
+    expected += b"\xcf" + (1 << 61).to_bytes(8, "big") + b"\x01\xa5alpha"
+    assert greeting.startswith(expected)
+    assert greeting.endswith(b"\x01\xc4\x10" + bytes([1]) * 16)
+    survey = encode(LinkKind.SURVEY, b"12345678", 3)
+    assert survey == b"\x93\x38\xc4\x0812345678\x03"
+
+
 # --- admission
 
 

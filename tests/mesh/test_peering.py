@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,12 @@ from mesh.membership import NodeState
 from mesh.session import Kind
 from protocols import Bus0, SocketOptions, Surveyor0
 from protocols.wire.backtrace import END_BIT, encode_word
-from tests.mesh.peers import Known, Peers, Who, is_whole, until, whole
+from tests.mesh.peers import Known, Peer, Peers, Who, is_whole, until, whole
+
+
+def has_pipes(peer: Peer, count: int) -> bool:
+    """So many of each kind, which is one for each link."""
+    return [len(socket.pipes) for socket in peer.peering.sockets] == [count] * 3
 
 
 async def test_five_brokers_that_know_one_find_each_other() -> None:
@@ -44,6 +50,19 @@ async def test_brokers_that_dial_each_other_at_once_keep_one_link_each() -> None
         await until(lambda: len(b.peering.sockets[0].pipes) == 1, "one Bus")
         assert a.peering.links()[0].dialed is not b.peering.links()[0].dialed
         assert [len(socket.pipes) for socket in a.peering.sockets] == [1, 1, 1]
+
+
+async def test_five_that_all_join_all_at_once_end_with_one_link_a_pair(tmp_path: object) -> None:
+    async with Peers() as peers:
+        urls = [f"ipc://{tmp_path}/{name}" for name in "abcde"]
+        mesh = await asyncio.gather(*(peers.peer(u[-1], *urls, listen=u, mesh_key=b"k") for u in urls))
+        await whole(mesh)
+        for peer in mesh:
+            await until(partial(has_pipes, peer, 4), "one link each")
+            dialed = {link.peer: link.dialed for link in peer.peering.links()}
+            for other in mesh:
+                theirs = {link.peer: link.dialed for link in other.peering.links()}
+                assert other is peer or dialed[other.who.id] is not theirs[peer.who.id]
 
 
 @pytest.mark.parametrize("scheme", ["ipc", "inproc"])
@@ -277,6 +296,38 @@ async def test_a_heartbeat_connection_with_a_wrong_token_is_closed() -> None:
         assert is_whole([a, b])
 
 
+@pytest.mark.parametrize(
+    "frame", [b"", b"x", b"\x80\x00\x00\x01", b"\x80\x00\x00\x01garbage", b"\x80\x00\x00\x01\x91\x24"]
+)
+@pytest.mark.parametrize("socket", [1, 2])
+async def test_garbage_on_a_heartbeat_connection_costs_the_link_only(socket: int, frame: bytes) -> None:
+    async with Peers() as peers:
+        a, b, c = await peers.mesh("a", "b", "c")
+        theirs = b.peering.links()[0]
+        group = b.peering._links[a.who.id]
+        pipe = (group.surveyor, group.respondent)[socket - 1]
+        assert pipe is not None and theirs
+        pipe.send(frame)
+        await until(lambda: a.downs, "a dropped the link")
+        assert {member for member, _ in a.downs} == {b.who.id}
+        await whole([a, b, c])
+
+
+async def test_a_subscriber_that_is_still_joining_waits_for_the_mesh() -> None:
+    async with Peers() as peers:
+        a, b = await peers.mesh("a", "b")
+        url = a.url
+        await a.leave()
+        late = await peers.peer("c", url)
+        version = late.peering.set_interest([("x", 0)])
+        await asyncio.sleep(0)
+        assert not late.barriers and late.peering.state is NodeState.JOINING
+        again = await peers.peer("a", b, listen=url)
+        await until(lambda: late.barriers == [(version, ())], "the barrier, with nobody missing")
+        await whole([again, b, late])
+        assert again.interests[late.who.id] == b.interests[late.who.id] == [("x", 0)]
+
+
 async def test_interest_reaches_all_and_the_barrier_says_so() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
@@ -324,11 +375,11 @@ async def test_session_frames_pass_unopened_and_in_order() -> None:
 async def test_a_wildcard_bind_advertises_the_address_of_its_first_link() -> None:
     async with Peers() as peers:
         a = await peers.peer("a", listen="tcp://:0")
-        assert a.url == ""
         port = a.listener.url.rpartition(":")[2]
-        b = await peers.peer("b", f"tcp://127.0.0.1:{port}", listen="tcp://:0")
+        assert a.url == f"tcp://127.0.0.1:{port}" and not a.peering.membership.me.peer_url
+        b = await peers.peer("b", a, listen="tcp://:0")
         await whole([a, b])
-        assert a.url == f"tcp://127.0.0.1:{port}"
+        assert a.url == a.peering.membership.me.peer_url == f"tcp://127.0.0.1:{port}"
         c = await peers.peer("c", b.url)
         await whole([a, b, c])
 
