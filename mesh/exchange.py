@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mesh import blocks
-from mesh.asking import Asked, Question, Questions
+from mesh.asking import Asking, Local, Matter, Said
 from mesh.delivery import DeliveryOptions, Held, Source
 from mesh.errors import BlockError, MeshError, PeerError, SessionError, TopicError
 from mesh.ports import (
@@ -48,7 +48,6 @@ from mesh.session import (
     Receipt,
     ReceiveWindow,
     Role,
-    Status,
     credit_frame,
     decode,
     encode,
@@ -61,12 +60,13 @@ EARLY_MAX: Final = 256
 """Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
+NO_LOSS: Final = ("duplicate", "answer_unknown")
+"""Reasons to drop that lose nobody a message."""
 GONE_MAX: Final = 1024
 """Former members whose counters are kept by themselves."""
 LONE_S: Final = 0.0002
 """A pipe is written to at once when that has not happened for so long: a lone message's round trip counts.
 In a crowd frames share the write at the end of the loop turn."""
-TIMEOUT_MAX_S: Final = 3600.0
 
 
 class Hooks(Protocol):
@@ -93,7 +93,6 @@ class ExchangeOptions:
     link_delivery: DeliveryOptions = field(default_factory=lambda: DeliveryOptions(bytes_max=64 << 20))
     sessions_per_pipe_max: int = 1024
     subscriptions_per_session_max: int = 4096
-    questions_per_session_max: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +116,6 @@ class ExchangeStatistics:
     refused: dict[str, int]
     taps: list[str]
     interest: list[str]
-
-
-Local = Subscription | Tap | Responder
-Asker = Session | LocalAsker
 
 
 class Exchange:
@@ -154,14 +149,12 @@ class Exchange:
         self._interest: dict[str, list[int]] = {}
         self._barriers: list[tuple[int, Session, int]] = []
         self._known_version = -1
-        self._questions: Questions[Asker] = Questions()
-        self._asked: Asked[Subscription] = Asked()
         self._taps: dict[int, Tap] = {}
         self._seen = blocks.Seen()
         self._sequence = 0
         self._session_id = 0
         self._tap_id = 0
-        self._asked_count = 0
+        self._asking = Asking(id, name, self._router, self._peers, self._live)
         self._next_scan = now + SCAN_S
         self._leaving = ""
         self._published = 0
@@ -349,13 +342,13 @@ class Exchange:
                     self._end_subscription(subscription, now)
                     self._export()
             case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
-                self._ask(session, id, topic, body, headers, timeout_ms / 1000, False, now)
+                self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, False, now)
             case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
-                self._ask(session, id, topic, body, headers, timeout_ms / 1000, True, now)
+                self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, True, now)
             case [Kind.ANSWER, token, status, body, headers]:
-                self._client_answer(session, token, status, body, headers, now)
+                self._asking.answer(session, token, Said(status, body, headers, session.name), now)
             case [Kind.EXTEND, token, more_ms]:
-                self._client_extends(session, token, more_ms, now)
+                self._asking.extend(session, token, more_ms)
             case [Kind.PING, stamp]:
                 session.send_control(encode(Kind.PONG, stamp))
             case [Kind.PONG, _]:
@@ -441,8 +434,7 @@ class Exchange:
         session.subscriptions.clear()
         session.ready = []
         self._barriers = [entry for entry in self._barriers if entry[1] is not session]
-        for question in self._questions.of_asker(session):
-            self._questions.forget(question)
+        self._asking.asker_gone(session)
         self._retired_messages_in += session.messages_in
         self._retired_bytes_in += session.bytes_in
         if had_interest:
@@ -461,17 +453,7 @@ class Exchange:
         self._retired_delivered += subscription.messages_out
         self._retired_messages_out += subscription.messages_out
         self._retired_bytes_out += subscription.bytes_out
-        for pending in self._asked.of_subscriber(subscription):
-            self._answered(
-                pending.broker,
-                pending.token,
-                pending.responder,
-                Status.GONE,
-                b"",
-                b"",
-                subscription.session.name,
-                now,
-            )
+        self._asking.subscriber_gone(subscription, now)
 
     # ------------------------------------------------------------------ interest
 
@@ -562,250 +544,16 @@ class Exchange:
 
         ``status`` is a `mesh.session.Status`. Raises `TopicError`.
         """
-        self._ask(LocalAsker(callback), 0, topic, body, b"", timeout_s, False, now)
+        self._asking.ask(LocalAsker(callback), 0, Matter(topic, body, b""), timeout_s, False, now)
         self._hand_over(now)
-
-    # ------------------------------------------------------------------ requests and surveys
-
-    def _ask(
-        self,
-        asker: Asker,
-        id: int,
-        topic: str,
-        body: bytes,
-        headers: bytes,
-        timeout_s: float,
-        survey: bool,
-        now: float,
-    ) -> None:
-        route = self._router.route(check_topic(topic))
-        if isinstance(asker, Session):
-            asker.questions += 1
-            if asker.questions > self.options.questions_per_session_max:
-                raise SessionError(f"more than {self.options.questions_per_session_max} questions at once")
-        question = self._questions.add(
-            asker,
-            id,
-            topic,
-            body,
-            headers,
-            survey=survey,
-            timeout_s=min(timeout_s, TIMEOUT_MAX_S),
-            now=now,
-        )
-        if survey:
-            self._survey(question, route, now)
-        else:
-            self._request(question, route, now)
-
-    def _request(self, question: Question[Asker], route: Route[Local, Peer], now: float) -> None:
-        """Ask one subscriber: of this broker in turn, else of the nearest broker not tried yet."""
-        if route.local_answers and self.id not in question.tried:
-            question.tried.append(self.id)
-            self._asked_count += 1
-            one = route.local_answers[self._asked_count % len(route.local_answers)]
-            self._ask_local(question, [one], now)
-            return
-        near = [
-            peer for peer in route.remote_answers if peer.pipe is not None and peer.id not in question.tried
-        ]
-        if not near:
-            self._reply(question, Status.NO_RESPONDERS, b"", b"", self.name, "")
-            self._end_question(question, now)
-            return
-        peer = min(near, key=lambda peer: (peer.rtt_s, peer.id))
-        question.tried.append(peer.id)
-        question.silent[peer.id] = peer.name
-        self._forward(question, peer, now)
-
-    def _survey(self, question: Question[Asker], route: Route[Local, Peer], now: float) -> None:
-        """Ask everybody who answers, here and at every broker with such interest or with interest not
-        known yet."""
-        for peer in route.remote_answers:
-            if peer.pipe is None:
-                question.missing.append(peer.name)
-            else:
-                question.silent[peer.id] = peer.name
-        for member, name in self._live.items():
-            peer_known = self._peers.get(member)
-            if peer_known is None or not peer_known.interest_known:
-                question.missing.append(name)
-        for member in question.silent:
-            self._forward(question, self._peers[member], now)
-        if route.local_answers:
-            self._ask_local(question, list(route.local_answers), now)
-        if question.complete and not question.done:
-            self._finish_survey(question, now)
-
-    def _forward(self, question: Question[Asker], peer: Peer, now: float) -> None:
-        left_ms = max(1, int((question.deadline - now) * 1000))
-        peer.send(
-            encode(
-                Kind.FORWARD,
-                question.token,
-                int(question.survey),
-                question.topic,
-                question.body,
-                question.headers,
-                left_ms,
-            )
-        )
-
-    def _ask_local(self, question: Question[Asker], takers: list[Local], now: float) -> None:
-        """A question of our own to our own subscribers."""
-        names = [self._taker_name(taker) for taker in takers]
-        question.asked += len(names)
-        for index, name in enumerate(names):
-            question.waiting[(self.id, index)] = name
-        self._put(
-            self.id,
-            question.token,
-            takers,
-            question.survey,
-            question.topic,
-            question.body,
-            question.headers,
-            question.deadline - now,
-            now,
-        )
-
-    def _put(
-        self,
-        broker: int,
-        token: int,
-        takers: list[Local],
-        survey: bool,
-        topic: str,
-        body: bytes,
-        headers: bytes,
-        timeout_s: float,
-        now: float,
-    ) -> None:
-        """Hand a question to subscribers here; each has its index among them as its responder number."""
-        for index, taker in enumerate(takers):
-            if isinstance(taker, Responder):
-                answer = taker.handler(topic, body)
-                self._answered(broker, token, index, Status.OK, answer, b"", self.name, now)
-            elif isinstance(taker, Subscription):
-                keep_s = timeout_s * 2 if survey else timeout_s
-                mine = self._asked.add(taker, broker, token, index, now + keep_s)
-                taker.offer_frame(
-                    encode(
-                        Kind.ASK,
-                        taker.number,
-                        mine,
-                        int(survey),
-                        topic,
-                        body,
-                        headers,
-                        max(1, int(timeout_s * 1000)),
-                    ),
-                    now,
-                )
-
-    def _taker_name(self, taker: Local) -> str:
-        return taker.session.name if isinstance(taker, Subscription) else self.name
-
-    def _client_answer(
-        self, session: Session, token: int, status: int, body: bytes, headers: bytes, now: float
-    ) -> None:
-        pending = self._asked.get(token)
-        if pending is None or pending.subscriber.session is not session:
-            self._drop("answer_unknown", 1)
-            return
-        self._asked.pop(token)
-        self._answered(
-            pending.broker, pending.token, pending.responder, status, body, headers, session.name, now
-        )
-
-    def _client_extends(self, session: Session, token: int, more_ms: int, now: float) -> None:
-        pending = self._asked.get(token)
-        if pending is None or pending.subscriber.session is not session:
-            return
-        more_ms = min(more_ms, int(TIMEOUT_MAX_S * 1000))
-        self._asked.extend(token, more_ms / 1000)
-        if pending.broker == self.id:
-            self._longer(pending.token, more_ms)
-        elif pending.broker in self._peers:
-            self._peers[pending.broker].send(encode(Kind.LONGER, pending.token, more_ms))
-
-    def _longer(self, token: int, more_ms: int) -> None:
-        question = self._questions.get(token)
-        if question is None or question.done:
-            return
-        self._questions.extend(question, more_ms / 1000)
-        if isinstance(question.asker, Session):
-            question.asker.send(encode(Kind.LONGER, question.id, more_ms))
-
-    def _answered(
-        self,
-        broker: int,
-        token: int,
-        responder: int,
-        status: int,
-        body: bytes,
-        headers: bytes,
-        name: str,
-        now: float,
-    ) -> None:
-        """A subscriber of this broker answered, or is gone: home to the broker whose question it was."""
-        if broker == self.id:
-            self._answer_arrived(self.id, token, responder, status, body, headers, name, now)
-        elif broker in self._peers:
-            self._peers[broker].send(encode(Kind.RETURN, token, responder, int(status), body, headers, name))
-
-    def _answer_arrived(
-        self,
-        broker: int,
-        token: int,
-        responder: int,
-        status: int,
-        body: bytes,
-        headers: bytes,
-        name: str,
-        now: float,
-    ) -> None:
-        question = self._questions.get(token)
-        if question is None or (broker, responder) not in question.waiting:
-            self._drop("answer_unknown", 1)
-            return
-        if question.survey and status == Status.GONE:
-            question.missing.append(question.waiting.pop((broker, responder)))
-        else:
-            del question.waiting[(broker, responder)]
-            home = self.name if broker == self.id else self._peers[broker].name
-            self._reply(question, status, body, headers, home, name)
-        if not question.survey:
-            self._end_question(question, now)
-        elif question.complete and not question.done:
-            self._finish_survey(question, now)
-
-    def _reply(
-        self, question: Question[Asker], status: int, body: bytes, headers: bytes, broker: str, name: str
-    ) -> None:
-        asker = question.asker
-        if isinstance(asker, Session):
-            asker.send(encode(Kind.REPLY, question.id, int(status), body, headers, broker, name))
-        else:
-            asker.callback(int(status), body)
-
-    def _finish_survey(self, question: Question[Asker], now: float) -> None:
-        if isinstance(question.asker, Session):
-            missing = [*question.missing, *question.silent.values(), *question.waiting.values()]
-            question.asker.send(encode(Kind.SURVEYED, question.id, question.asked, missing))
-        self._end_question(question, now)
-
-    def _end_question(self, question: Question[Asker], now: float) -> None:
-        if not question.done and isinstance(question.asker, Session):
-            question.asker.questions -= 1
-        self._questions.end(question, now)
 
     # ------------------------------------------------------------------ other brokers
 
     def members_changed(self, live: Iterable[tuple[int, str]]) -> None:
         """All brokers that are alive or suspect, this one not among them; of the others interest is
         forgotten."""
-        self._live = dict(live)
+        self._live.clear()
+        self._live.update(live)
         for id, peer in list(self._peers.items()):
             if id not in self._live and peer.pipe is None:
                 self._forget(peer)
@@ -904,52 +652,21 @@ class Exchange:
                 if peer.outlet is not None:
                     self._consumed(peer.outlet, messages, size, now)
             case [Kind.FORWARD, token, survey, topic, body, headers, timeout_ms]:
-                self._forwarded(peer, token, bool(survey), topic, body, headers, timeout_ms / 1000, now)
+                self._asking.forwarded(
+                    peer, token, bool(survey), Matter(topic, body, headers), timeout_ms / 1000, now
+                )
             case [Kind.ASKED, token, names]:
-                self._peer_asked(peer, token, names, now)
+                self._asking.peer_asked(peer, token, names, now)
             case [Kind.RETURN, token, responder, status, body, headers, name]:
-                self._answer_arrived(peer.id, token, responder, status, body, headers, name, now)
+                self._asking.arrived(peer.id, token, responder, Said(status, body, headers, name), now)
             case [Kind.LONGER, token, more_ms]:
-                self._longer(token, more_ms)
+                self._asking.longer(token, more_ms)
             case [Kind.PING, stamp]:
                 peer.send(encode(Kind.PONG, stamp))
             case [Kind.PONG, _]:
                 pass
             case [kind, *_]:
                 raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
-
-    def _forwarded(
-        self,
-        peer: Peer,
-        token: int,
-        survey: bool,
-        topic: str,
-        body: bytes,
-        headers: bytes,
-        timeout_s: float,
-        now: float,
-    ) -> None:
-        """Another broker's question: say whom it is put to, then put it."""
-        route = self._router.route(check_topic(topic))
-        takers = list(route.local_answers)
-        if not survey and takers:
-            self._asked_count += 1
-            takers = [takers[self._asked_count % len(takers)]]
-        peer.send(encode(Kind.ASKED, token, [self._taker_name(taker) for taker in takers]))
-        self._put(peer.id, token, takers, survey, topic, body, headers, timeout_s, now)
-
-    def _peer_asked(self, peer: Peer, token: int, names: list[str], now: float) -> None:
-        question = self._questions.get(token)
-        if question is None or question.silent.pop(peer.id, None) is None:
-            return  # it came after the question's time
-        question.asked += len(names)
-        for index, name in enumerate(names):
-            question.waiting[(peer.id, index)] = f"{name}@{peer.name}" if name != peer.name else name
-        if question.survey:
-            if question.complete and not question.done:
-                self._finish_survey(question, now)
-        elif not names:  # its interest had gone by the time we asked: the next one
-            self._request(question, self._router.route(question.topic.encode()), now)
 
     def _link_over(self, peer: Peer, now: float) -> None:
         outlet = peer.outlet
@@ -963,22 +680,7 @@ class Exchange:
             peer.drop("slow_link", outlet.dropped)
             peer.drop("link_down", left)
             peer.outlet = None
-        for question in self._questions.concerning(peer.id):
-            self._broker_gone(question, peer, now)
-
-    def _broker_gone(self, question: Question[Asker], peer: Peer, now: float) -> None:
-        places = [place for place in question.waiting if place[0] == peer.id]
-        names = [question.waiting.pop(place) for place in places]
-        if question.silent.pop(peer.id, None) is not None:
-            names.append(peer.name)
-        question.missing += names
-        if question.done:
-            return
-        if not question.survey:
-            self._reply(question, Status.GONE, b"", b"", peer.name, names[0])
-            self._end_question(question, now)
-        elif question.complete:
-            self._finish_survey(question, now)
+        self._asking.broker_gone(peer, now)
 
     def _peer(self, member_id: int) -> Peer:
         peer = self._peers.get(member_id)
@@ -1008,19 +710,13 @@ class Exchange:
 
     def tick(self, now: float) -> float:
         """Do what is due; returns when to call again (never later than half a second from now)."""
-        for question in self._questions.expired(now):
-            if question.survey:
-                self._finish_survey(question, now)
-            else:
-                self._reply(question, Status.TIMEOUT, b"", b"", self.name, "")
-                self._end_question(question, now)
-        self._asked.expire(now)
+        self._asking.expire(now)
         if now >= self._next_scan:
             late_s = now - self._next_scan
             self._next_scan = now + SCAN_S
             self._scan(now, late_s)
         self._hand_over(now)
-        return min(self._next_scan, self._questions.next_deadline() or self._next_scan)
+        return min(self._next_scan, self._asking.next_deadline() or self._next_scan)
 
     def _scan(self, now: float, late_s: float) -> None:
         for outlet in list(self._turn.waiting):
@@ -1089,6 +785,8 @@ class Exchange:
         peers = [*self._peers.values(), *self._gone.values()]
         links = [peer.statistics() for peer in peers]
         drops = dict(self._drops)
+        if self._asking.unknown:
+            drops["answer_unknown"] = self._asking.unknown
         for subscription in subscriptions:
             if subscription.dropped:
                 drops["slow_subscriber"] = drops.get("slow_subscriber", 0) + subscription.dropped
@@ -1101,7 +799,7 @@ class Exchange:
         return ExchangeStatistics(
             published=self._published,
             delivered=self._retired_delivered + out + tapped,
-            dropped=sum(count for reason, count in drops.items() if reason != "duplicate"),
+            dropped=sum(count for reason, count in drops.items() if reason not in NO_LOSS),
             unwanted=self._unwanted,
             msgs_in=self._retired_messages_in
             + sum(session.messages_in for session in sessions)
