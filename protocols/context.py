@@ -187,7 +187,7 @@ class Channel:
         while sent < len(ready):
             if not await self._senders.wait(deadline):
                 raise PartlySent(sent, len(ready))
-            sent += self._queue().put_many(ready[sent:])
+            sent += self._queue().put_many(ready[sent : sent + self._options.send_queue])
 
     async def recv_many(self, timeout: float | None = None) -> list[bytes]:
         """All messages that are there, at least one."""

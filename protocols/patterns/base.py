@@ -216,22 +216,32 @@ class Rotation:
     """Pipes that have room, in turn: each frame goes to the one that waited longest."""
 
     def __init__(self) -> None:
+        self._pipes: dict[int, OutputPipe] = {}
         self._ready: deque[OutputPipe] = deque()
-
-    def __len__(self) -> int:
-        return len(self._ready)
+        self.only: OutputPipe | None = None
+        """The one pipe, full or not, where there is just one: the fast path of `send`."""
 
     def add(self, pipe: OutputPipe) -> None:
         """The pipe is new or has room again."""
+        self._pipes[pipe.id] = pipe
         if pipe not in self._ready:
             self._ready.append(pipe)
+        self._find_only()
 
     def discard(self, pipe: OutputPipe) -> None:
+        self._pipes.pop(pipe.id, None)
         if pipe in self._ready:
             self._ready.remove(pipe)
+        self._find_only()
+
+    def _find_only(self) -> None:
+        self.only = next(iter(self._pipes.values())) if len(self._pipes) == 1 else None
 
     def send(self, frame: bytes) -> OutputPipe | None:
         """Queue a frame on the next pipe with room; None if there is none."""
+        only = self.only
+        if only is not None:
+            return only if only.send(frame) else None
         ready = self._ready
         while ready:
             pipe = ready[0]
@@ -244,8 +254,8 @@ class Rotation:
 
     def deal(self, frames: Sequence[bytes]) -> int:
         """Queue leading frames, in one slice for each ready pipe; returns how many found room."""
-        if len(self._ready) == 1:
-            return self._ready[0].send_many(frames)
+        if self.only is not None:
+            return self.only.send_many(frames)
         taken = 0
         while self._ready and taken < len(frames):
             share = -(-(len(frames) - taken) // len(self._ready))

@@ -38,11 +38,11 @@ class ReplierLane(StateLane):
 
     def recv(self, now: float, waited: bool) -> bytes | None:
         if self._pipe is not None and not waited:
-            self._pipe = None
-            self._pattern.count_drop("not answered")
+            self.close()
         question = self._pattern.next_question()
         if question is None:
             return None
+        self._pattern.owed += 1
         pipe, frame = question
         offset = split(frame)
         self._pipe = pipe
@@ -58,11 +58,13 @@ class ReplierLane(StateLane):
         elif not pipe.send(self._backtrace + body):
             return False
         self._pipe = None
+        self._pattern.answered(pipe)
         return True
 
     def close(self) -> None:
         if self._pipe is not None:
             self._pipe = None
+            self._pattern.owed -= 1
             self._pattern.count_drop("not answered")
 
 
@@ -77,6 +79,8 @@ class Replier(Pattern):
         super().__init__(options, rng)
         self.lane = ReplierLane(self)
         self._intake: Intake[Question] = Intake(options.recv_queue)
+        self.owed = 0
+        """Questions that lanes have taken and not answered yet."""
 
     def open_lane(self) -> ReplierLane:
         return ReplierLane(self)
@@ -87,6 +91,11 @@ class Replier(Pattern):
             return inbox.popleft()
         self._intake.resume()
         return None
+
+    def answered(self, pipe: OutputPipe) -> None:
+        self.owed -= 1
+        if self.owed == 0 and not self._intake.inbox:
+            pipe.flush()  # nothing that could share the write is under way: somebody waits for this answer
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
         pass

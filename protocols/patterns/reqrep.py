@@ -130,6 +130,8 @@ class Requester(Pattern):
         request = Request(id, frame, lane, pipe, 0.0)
         self._requests[id] = request
         self._schedule(request, now)
+        if len(self._requests) == 1:
+            pipe.flush()  # one at a time: each waits for the one before, so no other could share the write
         return request
 
     def forget(self, request: Request) -> None:
