@@ -11,6 +11,7 @@ again by the next call that waits.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -132,6 +133,13 @@ class _Wire:
         return found[0][1] if found else 0
 
     def close(self) -> None:
+        """End the connection, which also wakes a thread that waits for it."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+        self.sock.close()
+
+    def leave(self) -> None:
+        """Close this process's copy of the descriptor only; the connection is another's."""
         self.sock.close()
 
 
@@ -260,7 +268,7 @@ class BlockingClient:
         inherited = self._wire
         self._begin()
         if inherited is not None:
-            inherited.close()  # this process's copy of the descriptor; the parent's stays open
+            inherited.leave()
 
     # ------------------------------------------------------------------ the connection
 
