@@ -36,10 +36,19 @@ def simulate(
     The same scenario, seed and number of nodes always give the same history, which is named by one hash. The
     exit code is 0 if every check passed and 1 if not.
 
-    Parameters ---------- scenario
-        What is done to the mesh; --list names them all. seed Everything random in the run follows from it.
-        nodes How many brokers, at least 5. out A folder for the brokers' event logs, and for what was really
-        done in truth-*.jsonl. json Print the result as one JSON object, which is equal for equal runs. list_
+    Parameters
+    ----------
+    scenario
+        What is done to the mesh; --list names them all.
+    seed
+        Everything random in the run follows from it.
+    nodes
+        How many brokers, at least 5.
+    out
+        A folder for the brokers' event logs, and for what was really done in truth-*.jsonl.
+    json
+        Print the result as one JSON object, which is equal for equal runs.
+    list_
         Name the scenarios and end.
     """
     if list_:

@@ -109,6 +109,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.machine = machine
         self.slowness = 1.0
         self.dead = False
+        self.silent = False
         self._paused = False
         self._clock_offset_ns = clock_offset_ns
         self._drift_ppb = drift_ppb
@@ -230,6 +231,7 @@ class SimLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
+        handle = None  # a traceback may hold this frame, which would hold the task that raised
         return count
 
     def _sweep_timers(self) -> None:
@@ -320,7 +322,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # --- errors and ends
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self.dead:
+        if not self.silent:
             self.machine.failed(context)
 
     def _asyncgen_finalizer_hook(self, agen: Any) -> None:
@@ -328,10 +330,14 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self.dead:
             self.create_task(agen.aclose())
 
-    def kill(self) -> None:
-        """The process is gone: nothing of it runs any more, and nothing of it is cleaned up."""
+    def kill(self, *, silent: bool = True) -> None:
+        """The process is gone: nothing of it runs any more, and nothing of it is cleaned up.
+
+        ``silent``: what the collector finds of it later is no failure, unlike after an end of its own will.
+        """
         if self.dead:
             return
+        self.silent = silent
         self._parked.extend(asyncio.all_tasks(self))
         self._parked.extend(self._asyncgens)
         self._parked.extend(self._ready)
@@ -343,6 +349,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def dispose(self) -> None:
         """After the run: end what the dead process left, now that nothing it does has an effect."""
         self.kill()
+        self.silent = True
         parked = [item for item in self._parked if isinstance(item, asyncio.Task)]
         tasks = sorted({*parked, *asyncio.all_tasks(self)}, key=hash)
         previous_loop = events._get_running_loop()

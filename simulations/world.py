@@ -162,15 +162,15 @@ class Process:
     def _exited(self) -> None:
         if self.alive:
             self.network.close_sockets(self)
-            self.over()
+            self.over(killed=False)
             self.world.history.record(self.world.scheduler.now_ns, self.name, "exit", "")
 
-    def over(self) -> None:
+    def over(self, *, killed: bool = True) -> None:
         """Nothing of this process runs any more. Its sockets are the caller's business."""
         if self.alive:
             self.ended_s = self.world.now_s
         self.alive = False
-        self.loop.kill()
+        self.loop.kill(silent=killed)
         self.storage.kill()
 
 
@@ -349,7 +349,8 @@ class World:
         took.
 
         Raises:
-            Deadlock: nothing is scheduled any more. ConditionNotMet: it did not hold within ``timeout_s``.
+            Deadlock: nothing is scheduled any more.
+            ConditionNotMet: it did not hold within ``timeout_s``.
         """
         start_ns = self.scheduler.now_ns
         end_ns = start_ns + nanoseconds(timeout_s)
