@@ -250,11 +250,12 @@ class Overlay:
         if now < self._dead_due:
             return
         self._dead_due = now + self.options.dead_pause_s * (0.75 + 0.5 * self._rng.random())
+        taken = {record.peer_url for record in self._records.values() if record.in_view} | {""}
         dead = [
             record
             for record in self._records.values()
             if record.state is State.DEAD
-            and record.peer_url
+            and record.peer_url not in taken  # a broker without a state folder is another one after a restart
             and record.id not in self._dead
             and record.id not in self._links
         ]

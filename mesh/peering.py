@@ -563,10 +563,13 @@ class Peering:
         if self._closed or not self._started or self.membership.node_state is NodeState.LEAVING:
             return
         for dial in self.overlay.tick(self._clock()):
-            task = self._loop.create_task(self._dial(dial), name=f"dial {dial.url}")
-            self._dials[task] = None
-            task.add_done_callback(lambda task: self._dials.pop(task))
+            self._begin_dial(dial)
         self._arm()
+
+    def _begin_dial(self, dial: Dial) -> None:
+        task = self._loop.create_task(self._dial(dial), name=f"dial {dial.url}")
+        self._dials[task] = None
+        task.add_done_callback(lambda task: self._dials.pop(task))
 
     def _arm(self) -> None:
         if self._closed or not self._started:
@@ -732,13 +735,15 @@ class Peering:
             if group.up or group.ended:
                 return frames[number:]
             before = admission.stage
-            for answer in admission.received(frame):
+            answers = admission.received(frame)
+            if before is Stage.HELLO and group.dial is not None:
+                self.overlay.met(group.dial.url, group.peer.id)
+                self._check_needed(group.peer)
+            for answer in answers:
                 group.bus.send_control(answer)
             now = self._clock()
             if before is Stage.HELLO:
-                if group.dial is not None:
-                    group.rtt_s = now - group.spoke_at
-                    self.overlay.met(group.dial.url, group.peer.id)
+                group.rtt_s = now - group.spoke_at
                 group.spoke_at = now
             elif admission.stage is Stage.BIND:
                 group.rtt_s = now - group.spoke_at
@@ -747,6 +752,13 @@ class Peering:
                 self._up(group)
             group.notify()
         return []
+
+    def _check_needed(self, peer: Hello) -> None:
+        """Who was dialled by a second address, or at that of somebody who is dead, may be linked already. A
+        new link has the greater epoch, so it is for the dialler not to make one. Raises `Refused`."""
+        old = self._links.get(peer.id)
+        if old is not None and old.peer.boot == peer.boot and self.membership.answers(peer.id):
+            raise Refused("duplicate", "these two brokers have a link that works")
 
     def _link_frames(self, group: _Group, frames: list[bytes]) -> None:
         """Frames on a link that is up. Raises `LinkError`."""

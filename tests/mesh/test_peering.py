@@ -10,6 +10,7 @@ import pytest
 
 from mesh.link import CHALLENGE_SIZE, Hello, LinkKind, encode
 from mesh.membership import NodeState
+from mesh.overlay import Dial
 from mesh.session import Kind
 from protocols import Bus0, SocketOptions, Surveyor0
 from protocols.wire.backtrace import END_BIT, encode_word
@@ -63,6 +64,35 @@ async def test_five_that_all_join_all_at_once_end_with_one_link_a_pair(tmp_path:
             for other in mesh:
                 theirs = {link.peer: link.dialed for link in other.peering.links()}
                 assert other is peer or dialed[other.who.id] is not theirs[peer.who.id]
+
+
+async def test_a_second_address_of_a_linked_broker_does_not_disturb_the_link() -> None:
+    async with Peers() as peers:
+        a, b = await peers.mesh("a", "b")
+        port = a.url.rpartition(":")[2]
+        c = await peers.peer("c", a, f"tcp://localhost:{port}")
+        await whole([a, b, c])
+        links = [(peer, len(peer.ups), len(peer.downs)) for peer in (a, b, c)]
+        c.peering._begin_dial(Dial(f"tcp://localhost:{port}", 0))
+        await until(lambda: c.peering.statistics().dial_failures.get("duplicate"), "given up as a duplicate")
+        rounds = c.peering.membership.round
+        await until(lambda: c.peering.membership.round > rounds + 2, "two rounds")
+        assert links == [(peer, len(peer.ups), len(peer.downs)) for peer in (a, b, c)]
+
+
+async def test_a_new_broker_at_the_address_of_a_dead_one_is_left_in_peace() -> None:
+    """Without a state folder a broker that starts again is another one, and the old one stays dead."""
+    async with Peers() as peers:
+        a, b, c = await peers.mesh("a", "b", "c")
+        url = c.url
+        await c.crash()
+        await until(lambda: a.states()["c"] == b.states()["c"] == "dead", "c is dead for both")
+        d = await peers.peer("d", a, listen=url)
+        await whole([a, b, d])
+        downs = [len(peer.downs) for peer in (a, b, d)]
+        rounds = a.peering.membership.round
+        await until(lambda: a.peering.membership.round > rounds + 20, "four times the pause for the dead")
+        assert downs == [len(peer.downs) for peer in (a, b, d)]
 
 
 @pytest.mark.parametrize("scheme", ["ipc", "inproc"])
