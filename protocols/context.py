@@ -291,8 +291,23 @@ class StateChannel(Channel):
 
     async def recv(self, timeout: float | None = None) -> bytes:
         body = self._hear()
-        if body is None:
-            body = await self._heard(timeout)
+        if body is not None:
+            return body
+        epoch = self._lane.epoch
+        limit_s = self._options.recv_timeout_s if timeout is None else timeout
+        loop = asyncio.get_running_loop()
+        deadline = None if limit_s is None else loop.time() + limit_s
+        self._receiving = True
+        try:
+            while body is None:
+                if not await self._receivers.wait(deadline):
+                    raise Timeout(f"nothing received within {limit_s:g} s")
+                lane = self._lane
+                if lane.epoch != epoch and not self.closed:
+                    raise StateError("replaced by a newer request or survey")
+                body = lane.recv(loop.time(), True)
+        finally:
+            self._receiving = False
         return body
 
     def send_nowait(self, body: Body) -> None:
@@ -319,22 +334,6 @@ class StateChannel(Channel):
         if self._receiving and self._lane.exclusive:
             raise StateError("another recv waits here already; concurrent calls take a context each")
         return self._lane.recv(asyncio.get_running_loop().time(), False)
-
-    async def _heard(self, timeout: float | None) -> bytes:
-        loop = asyncio.get_running_loop()
-        epoch = self._lane.epoch
-
-        def hear() -> bytes | None:
-            lane = self._lane
-            if lane.epoch != epoch and not isinstance(lane, ClosedLane):
-                raise StateError("replaced by a newer request or survey")
-            return lane.recv(loop.time(), True)
-
-        self._receiving = True
-        try:
-            return await self._taken(hear, timeout)
-        finally:
-            self._receiving = False
 
 
 class Context(StateChannel):

@@ -36,6 +36,20 @@ class OutputPipe(Pipe):
 
     __slots__ = ()
 
+    def send_now(self, frame: bytes) -> bool:
+        """As `send`, but written in this call where that can be: for a frame that nothing will join.
+
+        It saves the loop turn that `send` waits for company (a quarter of a round trip).
+        """
+        if self._scheduled or len(self._output) >= self._limit or self.closed:
+            return self.send(frame)
+        self._output.append(frame)
+        self._scheduled = True
+        self.connection.flush_now()
+        if self._scheduled:  # not started yet, or the kernel is full
+            self.connection.flush_soon()
+        return True
+
     def send_all(self, frames: Sequence[bytes]) -> bool:
         """Queue all frames or none; False (and counted) if there is not room for all."""
         if self.closed or len(frames) > self._limit - len(self._output):
@@ -236,6 +250,16 @@ class Rotation:
 
     def _find_only(self) -> None:
         self.only = next(iter(self._pipes.values())) if len(self._pipes) == 1 else None
+
+    def send_alone(self, frame: bytes) -> OutputPipe | None:
+        """As `send`, for a frame that nothing will join (`OutputPipe.send_now`)."""
+        only = self.only
+        if only is not None:
+            return only if only.send_now(frame) else None
+        pipe = self.send(frame)
+        if pipe is not None:
+            pipe.flush()
+        return pipe
 
     def send(self, frame: bytes) -> OutputPipe | None:
         """Queue a frame on the next pipe with room; None if there is none."""

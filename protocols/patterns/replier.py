@@ -55,10 +55,10 @@ class ReplierLane(StateLane):
             raise StateError(f"nothing to answer: {self._pattern.name} receives first, then sends once")
         if pipe.closed:
             self._pattern.count_drop("peer gone")
-        elif not pipe.send(self._backtrace + body):
+        elif not self._pattern.answer(pipe, self._backtrace + body):
             return False
         self._pipe = None
-        self._pattern.answered(pipe)
+        self._pattern.owed -= 1
         return True
 
     def close(self) -> None:
@@ -92,10 +92,10 @@ class Replier(Pattern):
         self._intake.resume()
         return None
 
-    def answered(self, pipe: OutputPipe) -> None:
-        self.owed -= 1
-        if self.owed == 0 and not self._intake.inbox:
-            pipe.flush()  # nothing that could share the write is under way: somebody waits for this answer
+    def answer(self, pipe: OutputPipe, frame: bytes) -> bool:
+        if self.owed == 1 and not self._intake.inbox:
+            return pipe.send_now(frame)  # no other answer is under way that could share the write
+        return pipe.send(frame)
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
         pass

@@ -124,14 +124,13 @@ class Requester(Pattern):
         """Send a new request; None if no pipe has room."""
         id = self._ids.draw()
         frame = encode_word(id) + body
-        pipe = self._rotation.send(frame)
+        # With no other request under way each waits for the one before: none could share the write.
+        pipe = self._rotation.send(frame) if self._requests else self._rotation.send_alone(frame)
         if pipe is None:
             return None
         request = Request(id, frame, lane, pipe, 0.0)
         self._requests[id] = request
         self._schedule(request, now)
-        if len(self._requests) == 1:
-            pipe.flush()  # one at a time: each waits for the one before, so no other could share the write
         return request
 
     def forget(self, request: Request) -> None:
