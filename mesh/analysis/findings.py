@@ -108,6 +108,10 @@ class PartitionEpisode:
     windows: int
     sides: tuple[tuple[str, ...], ...]
 
+    def named(self, names: Mapping[str, str]) -> list[list[str]]:
+        """The sides by the brokers' names, in order."""
+        return [sorted(names.get(node, node) for node in side) for side in self.sides]
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:

@@ -179,7 +179,7 @@ class _Job:
                 )
             started, ended = min(boot.first for boot in boots), max(boot.last for boot in boots)
             bucket_us = self._bucket_us(ended - started)
-            self._say("who heard whom, who was there, what was carried")
+            self._say("weighing who was there, who heard whom and what was carried")
             reach = self._reachability(rows)
             delivering = pool.submit(self._delivery, rows, bucket_us)
             churning = pool.submit(self._churn, rows, reach, boots)

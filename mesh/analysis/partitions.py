@@ -161,8 +161,9 @@ def spans(rows: DataFrame) -> DataFrame:
     # longer.
     quiet_us = F.greatest(stats_us, period_us * 2) * QUIET_FACTOR
     gap = F.col("us") - F.lag("us").over(in_order)
-    ahead = in_order.rowsBetween(Window.currentRow, Window.unboundedFollowing)
-    late_us = F.first("loop_late_ms_max", ignorenulls=True).over(ahead) * 1e3
+    # Backwards, because Spark looks at all that follows anew for each row of a frame that is open in front.
+    ahead = boot.orderBy(F.desc("seq")).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    late_us = F.last("loop_late_ms_max", ignorenulls=True).over(ahead) * 1e3
     admitted = (gap > period_us * 2) & (F.coalesce(late_us, F.lit(0.0)) >= gap / 2)
     silent = F.coalesce((gap > quiet_us) | admitted, F.lit(False))
     return (

@@ -62,9 +62,9 @@ class TimeAxis:
             x = self.x(at)
             parts.append(f'<line class="grid" x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height:.1f}"/>')
             if labels:
-                parts.append(
-                    f'<text class="tick" x="{x:.1f}" y="{height + 15:.1f}" text-anchor="middle">{text}</text>'
-                )
+                anchor = "end" if x > WIDTH - RIGHT - 24 else "middle"
+                place = f'x="{x:.1f}" y="{height + 15:.1f}" text-anchor="{anchor}"'
+                parts.append(f'<text class="tick" {place}>{text}</text>')
         return "".join(parts)
 
 

@@ -482,11 +482,11 @@ def _partitions(found: Findings) -> str:
     for episode in found.partitions[:EPISODES_SHOWN]:
         until = "the end of the logs" if episode.end is None else _clock_full(episode.end, found)
         lasted = duration((found.ended if episode.end is None else episode.end) - episode.start)
-        names = [[found.names.get(node, node) for node in side] for side in episode.sides]
         shown.append(
             f"<figure><figcaption><b>Partition {episode.number}</b> "
             f"{_clock_full(episode.start, found)} to {until}, {lasted}, "
-            f"{_count(episode.windows, 'window')}</figcaption>{plots.sides(names)}</figure>"
+            f"{_count(episode.windows, 'window')}</figcaption>"
+            f"{plots.sides(episode.named(found.names))}</figure>"
         )
     more = len(found.partitions) - len(shown)
     note = f'<p class="muted">{more} more are in the table partition_episodes.</p>' if more else ""
@@ -616,7 +616,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterabl
 
 
 def _sides_text(episode: PartitionEpisode, names: Mapping[str, str]) -> str:
-    return " | ".join(", ".join(names.get(node, node) for node in side) for side in episode.sides)
+    return " | ".join(", ".join(side) for side in episode.named(names))
 
 
 def _clock(at: float) -> str:

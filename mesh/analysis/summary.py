@@ -65,7 +65,7 @@ def _partitions(found: Findings) -> Text:
         return Text(f"no partition in {found.windows} windows of {found.window_s:g} s")
     text = Text()
     for episode in found.partitions:
-        sides = " | ".join(", ".join(found.names.get(node, node) for node in side) for side in episode.sides)
+        sides = " | ".join(", ".join(side) for side in episode.named(found.names))
         until = "the end" if episode.end is None else _clock(episode.end)
         text.append(f"partition {episode.number}", style="red")
         text.append(f" from {_clock(episode.start)} to {until}: {sides}\n")
