@@ -569,7 +569,13 @@ class Peering:
     def _begin_dial(self, dial: Dial) -> None:
         task = self._loop.create_task(self._dial(dial), name=f"dial {dial.url}")
         self._dials[task] = None
-        task.add_done_callback(lambda task: self._dials.pop(task))
+        task.add_done_callback(self._dial_ended)
+
+    def _dial_ended(self, task: asyncio.Task[None]) -> None:
+        del self._dials[task]
+        if not task.cancelled() and (error := task.exception()) is not None:  # a defect of ours: say it now
+            context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
+            self._loop.call_exception_handler(context)
 
     def _arm(self) -> None:
         if self._closed or not self._started:
