@@ -24,9 +24,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from mesh.session import DATA_HEAD, ReceiveWindow, SendCredit
+
+Buffer = bytes | memoryview
+"""A block: bytes of its own, or a view into the frame it came in (no copy for large ones)."""
+
+_head: Final = DATA_HEAD.pack
+_join: Final = b"".join
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,12 @@ class Source:
 
     def settle(self, messages: int, size: int) -> None:
         """A block of this source has left every queue here."""
-        if self.window.settle(messages, size) and not self.is_due:
+        window = self.window
+        window.owed_messages += messages
+        window.owed_bytes += size
+        if not self.is_due and (
+            window.owed_messages * 4 >= window.messages or window.owed_bytes * 4 >= window.bytes
+        ):
             self.is_due = True
             self._due.append(self)
 
@@ -92,7 +103,7 @@ class _Waiting:
 
     def __init__(
         self,
-        block: bytes,
+        block: Buffer,
         messages: int,
         hops: int,
         flags: int,
@@ -147,30 +158,31 @@ class Outlet:
 
     # --- blocks in
 
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
-        """Send the block, or let it wait (with ``held``, the credit of its source, unless the consumer is
-        stalled)."""
-        self.sequence = sequence = self.sequence + 1
+    def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
+        """Send the block now if it may go now; False: it must `wait`."""
         credit = self.credit
-        if credit.messages > 0 and credit.bytes > 0 and not self.queue:
-            size = len(block)
-            credit.messages -= messages
-            credit.bytes -= size
-            self.messages_out += messages
-            self.bytes_out += size
-            port = self.port
-            ready = port.ready
-            if not ready:
-                port.wake()
-            ready.append(
-                port.prefix
-                + DATA_HEAD.pack(0x93, 5, 0xC4, 16, hops, flags, 0, self.number, sequence, 0xC6, size)
-                + block
-            )
-            return
-        self._wait(_Waiting(block, messages, hops, flags, sequence, held, False), now)
+        if credit.messages <= 0 or credit.bytes <= 0 or self.queue:
+            return False
+        self.sequence = sequence = self.sequence + 1
+        size = len(block)
+        credit.messages -= messages
+        credit.bytes -= size
+        self.messages_out += messages
+        self.bytes_out += size
+        port = self.port
+        ready = port.ready
+        if not ready:
+            port.wake()
+        head = _head(0x93, 5, 0xC4, 16, hops, flags, 0, self.number, sequence, 0xC6, size)
+        ready.append(_join((port.prefix, head, block)))
+        return True
+
+    def wait(
+        self, block: Buffer, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        """Let a block that was offered wait, at the expense of its source unless the consumer is stalled."""
+        self.sequence += 1
+        self._wait(_Waiting(block, messages, hops, flags, self.sequence, held, False), now)
 
     def offer_frame(self, frame: bytes, now: float) -> None:
         """A finished session frame (ASK) that counts as one message of this subscription."""
@@ -240,12 +252,12 @@ class Outlet:
             self.messages_out += item.messages
             self.bytes_out += size
             if item.whole:
-                port.ready.append(port.prefix + item.block)
+                port.ready.append(_join((port.prefix, item.block)))
             else:
-                head = DATA_HEAD.pack(
+                head = _head(
                     0x93, 5, 0xC4, 16, item.hops, item.flags, 0, self.number, item.sequence, 0xC6, size
                 )
-                port.ready.append(port.prefix + head + item.block)
+                port.ready.append(_join((port.prefix, head, item.block)))
             self._forget(item)
 
     def check_stall(self, now: float) -> bool:

@@ -17,13 +17,14 @@ Pipes are duck-typed, see `Pipe`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from mesh import blocks
 from mesh.asking import Asking, Local, Matter, Said
-from mesh.delivery import DeliveryOptions, Held, Source
+from mesh.delivery import Buffer, DeliveryOptions, Held, Source
 from mesh.errors import BlockError, MeshError, PeerError, SessionError, TopicError
 from mesh.ports import (
     LinkOutlet,
@@ -39,7 +40,9 @@ from mesh.ports import (
 )
 from mesh.routing import Route, Router
 from mesh.session import (
+    AGAIN,
     DATA,
+    DATA_CONSTANTS,
     DATA_SIZE,
     KIND_MAX,
     VERSION,
@@ -55,6 +58,13 @@ from mesh.session import (
 )
 from mesh.topics import check_pattern, check_topic
 from protocols.wire import backtrace
+
+HEADS_SIZE: Final = DATA_SIZE + blocks.HEAD_SIZE
+_heads: Final = struct.Struct(">IBBHIQBIBBBBIIQQQ").unpack_from
+"""Heads of DATA and of the block in it, by one call: all a broker looks at."""
+DATA_MARK: Final = int.from_bytes(bytes(DATA_CONSTANTS[:4]), "big")
+VIEW_MIN: Final = 8192
+"""From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
 
 EARLY_MAX: Final = 256
 """Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
@@ -266,11 +276,29 @@ class Exchange:
 
     def _client_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
         """A block from a client: checked, de-duplicated where it may be a retry, routed, acknowledged."""
-        _, flags, _, _ = read_data(frame, start)
-        block = frame[start + DATA_SIZE :]
-        blocks.check(block, 0)
-        _, kind, level, topic_size, count, _, sequence, publisher, boot = blocks.HEAD.unpack_from(block)
-        size = len(block)
+        end = len(frame)
+        if end < start + HEADS_SIZE:
+            raise SessionError(
+                f"a DATA frame of {end - start} bytes is shorter than its heads of {HEADS_SIZE}"
+            )
+        (
+            mark, _, flags, zero, _, _, bin32, size,
+            form, kind, level, topic_size, count, record, sequence, publisher, boot,
+        ) = _heads(frame, start)  # fmt: skip
+        at = start + DATA_SIZE
+        if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - at:
+            read_data(frame, start)  # raises with what is wrong
+        topic_at = start + HEADS_SIZE
+        bodies_at = topic_at + topic_size
+        if (
+            kind != blocks.EQUAL
+            or form != blocks.FORMAT
+            or level > blocks.ACCEPTED
+            or not 0 < count <= blocks.COUNT_MAX
+            or bodies_at + count * record != end
+            or sequence >> 62
+        ):
+            blocks.check(frame, at)  # the rarer forms, and all that is wrong
         if size > blocks.BLOCK_MAX:
             raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if publisher != session.client or boot != session.boot:
@@ -279,46 +307,54 @@ class Exchange:
         source.window.arrive(count, size)
         session.messages_in += count
         session.bytes_in += size
-        topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
+        topic = frame[topic_at:bodies_at]
         route = self._routes.get(topic) or self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
         if self._leaving:
             session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self._leaving))
-            session.source.settle(count, size)
+            source.settle(count, size)
             return
         if level:
             whole = not kind & blocks.PIECE
-            if whole or blocks.is_last_piece(block, 0):
+            if whole or blocks.is_last_piece(frame, at):
                 _merge(session.acks, sequence, sequence + count - 1)
             if whole and not self._seen.add(publisher, boot, sequence, count):
                 self._drop("duplicate", count)
-                session.source.settle(count, size)
+                source.settle(count, size)
                 return
         self._published += count
-        held = Held(source, count, size)
-        self._route_block(route, block, count, 0, flags, held, now)
-        if held.outlets == 0:
-            source.settle(count, size)
+        block: Buffer = frame[at:] if size < VIEW_MIN else memoryview(frame)[at:]
+        self._route_block(route, block, count, 0, flags, source, now)
 
     def _route_block(
         self,
         route: Route[Local, Peer],
-        block: bytes,
+        block: Buffer,
         count: int,
         hops: int,
         flags: int,
-        held: Held | None,
+        source: Source | None,
         now: float,
     ) -> None:
-        """To everybody here who wants it and, if it entered the mesh here, to every broker that does."""
+        """To everybody here who wants it and, if it entered the mesh here, to every broker that does.
+
+        Its credit goes back to the source at once unless it has to wait somewhere.
+        """
+        held: Held | None = None
         for taker in route.local:
-            taker.offer(block, count, hops, flags, held, now)
+            if not taker.offer(block, count, hops, flags):
+                held = held or (Held(source, count, len(block)) if source is not None else None)
+                taker.wait(block, count, hops, flags, held, now)
         if hops == 0:
             for peer in route.remote:
-                peer.offer(block, count, 0, flags, held, now)
+                if not peer.offer(block, count, 0, flags):
+                    held = held or (Held(source, count, len(block)) if source is not None else None)
+                    peer.wait(block, count, 0, flags, held, now)
             if not route.local and not route.remote:
                 self._unwanted += count
+        if source is not None and (held is None or held.outlets == 0):
+            source.settle(count, len(block))
 
     def _acknowledge(self, session: Session) -> None:
         session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, list(self.absent())))
@@ -622,29 +658,34 @@ class Exchange:
             self._hand_over(now)
 
     def _peer_block(self, peer: Peer, frame: bytes, now: float) -> None:
-        hops, flags, _, number = read_data(frame)
-        block = frame[DATA_SIZE:]
-        size = len(block)
-        if size < blocks.HEAD_SIZE or size > blocks.BLOCK_MAX:
-            raise BlockError(f"a block of {size} bytes; they have {blocks.HEAD_SIZE} to {blocks.BLOCK_MAX}")
-        _, kind, level, topic_size, count, _, sequence, publisher, boot = blocks.HEAD.unpack_from(block)
-        peer.source.window.arrive(count, size)
+        """A block from another broker: it goes to this broker's own subscribers. Their clients check its
+        inside."""
+        end = len(frame)
+        if end < HEADS_SIZE:
+            raise SessionError(f"a DATA frame of {end} bytes is shorter than its heads of {HEADS_SIZE}")
+        (
+            mark, hops, flags, zero, _, number, bin32, size,
+            _, kind, level, topic_size, count, _, sequence, publisher, boot,
+        ) = _heads(frame)  # fmt: skip
+        if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - DATA_SIZE:
+            read_data(frame)  # raises with what is wrong
+        if size > blocks.BLOCK_MAX:
+            raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if number < peer.expected:
             raise SessionError(f"link sequence {number} after {peer.expected - 1}")
+        peer.source.window.arrive(count, size)
         peer.lost += number - peer.expected
         peer.expected = number + 1
         peer.messages_in += count
         peer.bytes_in += size
-        topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
+        topic = frame[HEADS_SIZE : HEADS_SIZE + topic_size]
+        route = self._routes.get(topic) or self._router.route(topic)
         if level and not kind & blocks.PIECE and not self._seen.add(publisher, boot, sequence, count):
             self._drop("duplicate", count)
             peer.source.settle(count, size)
             return
-        held = Held(peer.source, count, size)
-        route = self._routes.get(topic) or self._router.route(topic)
-        self._route_block(route, block, count, hops + 1, flags, held, now)
-        if held.outlets == 0:
-            peer.source.settle(count, size)
+        block: Buffer = frame[DATA_SIZE:] if size < VIEW_MIN else memoryview(frame)[DATA_SIZE:]
+        self._route_block(route, block, count, hops + 1, flags, peer.source, now)
 
     def _peer_control(self, peer: Peer, frame: list[Any], now: float) -> None:
         match frame:

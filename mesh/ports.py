@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mesh import blocks
-from mesh.delivery import DeliveryOptions, Held, Outlet, Source
+from mesh.delivery import Buffer, DeliveryOptions, Held, Outlet, Source
 from mesh.errors import BlockError
 from mesh.session import Keepalive, ReceiveWindow
 
@@ -118,14 +118,6 @@ class Session:
         self.pipe.send_control(self.prefix + frame)
 
 
-class Taker(Protocol):
-    """Whoever gets what is published on this broker: an `Outlet`, a tap, a responder, a peer."""
-
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None: ...
-
-
 class Subscription(Outlet):
     """One client's subscription: an outlet with patterns, a role and its session."""
 
@@ -176,21 +168,25 @@ class Tap:
         self.delivered = 0
         self._assembler = blocks.Assembler()
 
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
+    def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         try:
-            opened = blocks.open_block(block)
+            opened = blocks.open_block(bytes(block))
         except BlockError:
-            return  # a peer's; blocks of clients were checked when they came in
+            return True  # a peer's; blocks of clients were checked when they came in
         bodies = list(opened.bodies)
         if opened.whole_size:
             whole = self._assembler.add(opened)
             if whole is None:
-                return
+                return True
             bodies = [whole[0]]
         self.delivered += len(bodies)
         self.callback(opened.topic.decode("ascii"), bodies)
+        return True
+
+    def wait(
+        self, block: Buffer, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        """Never called: a tap takes all it is offered."""
 
 
 class Responder:
@@ -202,10 +198,14 @@ class Responder:
         self.patterns = patterns
         self.handler = handler
 
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
+    def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         """Published messages are not for it."""
+        return True
+
+    def wait(
+        self, block: Buffer, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        """Never called."""
 
 
 class Peer:
@@ -263,13 +263,17 @@ class Peer:
             self.wake()
         self.ready.append(frame)
 
-    def offer(
-        self, block: bytes, messages: int, hops: int, flags: int, held: Held | None, now: float
-    ) -> None:
+    def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         if self.outlet is None:
             self.drop("no_link", messages)
-        else:
-            self.outlet.offer(block, messages, hops, flags, held, now)
+            return True
+        return self.outlet.offer(block, messages, hops, flags)
+
+    def wait(
+        self, block: Buffer, messages: int, hops: int, flags: int, held: Held | None, now: float
+    ) -> None:
+        if self.outlet is not None:
+            self.outlet.wait(block, messages, hops, flags, held, now)
 
     def drop(self, reason: str, messages: int) -> None:
         if messages:
