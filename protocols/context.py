@@ -183,11 +183,14 @@ class Channel:
         ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
         limit_s = self._options.send_timeout_s if timeout is None else timeout
         deadline = deadline_of(limit_s)
-        sent = self._queue().put_many(ready)
+        sent = 0
         while sent < len(ready):
-            if not await self._senders.wait(deadline):
+            piece = ready[sent : sent + self._options.send_queue]
+            taken = self._queue().put_many(piece)
+            sent += taken
+            # Only a refusal brings a wake-up: a piece that was taken whole is followed by the next at once.
+            if taken < len(piece) and not await self._senders.wait(deadline):
                 raise PartlySent(sent, len(ready))
-            sent += self._queue().put_many(ready[sent : sent + self._options.send_queue])
 
     async def recv_many(self, timeout: float | None = None) -> list[bytes]:
         """All messages that are there, at least one."""

@@ -107,7 +107,7 @@ class QueueLane(Lane):
 
     def put(self, body: bytes) -> bool:
         """Send one body; False: wait until ``writable``. Raises `NotSupported`."""
-        raise NotSupported(f"{type(self).__name__.lower()} sockets do not send")
+        raise NotSupported("this pattern only receives")
 
     def put_many(self, bodies: Sequence[bytes]) -> int:
         """Send as many leading bodies as there is room for; returns how many."""

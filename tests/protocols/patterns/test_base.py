@@ -1,0 +1,129 @@
+"""The parts that several patterns stand on: displacing queues, rotation, inboxes that stop reading."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocols.options import SocketOptions
+from protocols.patterns.base import Intake, Rotation, fill
+from protocols.patterns.pipeline import Puller, Pusher
+from tests.support.link import Plug
+
+
+def plugs(count: int, limit: int = 4) -> list[Plug]:
+    return [Plug(Puller(SocketOptions(), random.Random(1)), id, limit=limit) for id in range(1, count + 1)]
+
+
+def test_displace_keeps_the_newest_and_says_how_many_went() -> None:
+    (plug,) = plugs(1)
+    assert plug.pipe.displace([b"1", b"2", b"3"]) == 0
+    assert plug.pipe.displace([b"4", b"5", b"6"]) == 2
+    assert plug.take() == [b"3", b"4", b"5", b"6"]
+
+
+def test_displace_on_a_closed_pipe_drops_everything() -> None:
+    (plug,) = plugs(1)
+    plug.lose()
+    assert plug.pipe.displace([b"1", b"2"]) == 2
+    assert plug.pipe.queued == 0
+
+
+def test_send_all_queues_all_or_none_and_asks_to_be_told_of_room() -> None:
+    (plug,) = plugs(1)
+    assert plug.pipe.send_all([b"1", b"2", b"3"])
+    assert not plug.pipe.send_all([b"4", b"5"])
+    assert plug.pipe.refused == 2
+    assert plug.take() == [b"1", b"2", b"3"]
+    assert plug.pipe.send_all([b"4", b"5"])
+
+
+@given(st.lists(st.lists(st.binary(max_size=2), max_size=9), max_size=6), st.integers(1, 5), st.booleans())
+def test_fill_is_a_bounded_queue_that_counts_what_it_drops(
+    runs: list[list[bytes]], limit: int, prefer_new: bool
+) -> None:
+    inbox: deque[bytes] = deque()
+    dropped = 0
+    kept: list[bytes] = []
+    for run in runs:
+        dropped += fill(inbox, list(run), limit, prefer_new=prefer_new)
+        kept = (kept + run)[-limit:] if prefer_new else (kept + run)[:limit]
+    assert list(inbox) == kept
+    assert dropped + len(kept) == sum(map(len, runs))
+
+
+def test_rotation_gives_each_frame_to_the_pipe_that_waited_longest() -> None:
+    rotation = Rotation()
+    ends = plugs(3)
+    for end in ends:
+        rotation.add(end.pipe)
+    for number in range(6):
+        assert rotation.send(b"%d" % number) is ends[number % 3].pipe
+    assert [end.take() for end in ends] == [[b"0", b"3"], [b"1", b"4"], [b"2", b"5"]]
+
+
+def test_rotation_passes_over_full_pipes_until_they_have_room() -> None:
+    rotation = Rotation()
+    ends = plugs(2, limit=1)
+    for end in ends:
+        rotation.add(end.pipe)
+    assert rotation.send(b"0") is ends[0].pipe
+    assert rotation.send(b"1") is ends[1].pipe
+    assert rotation.send(b"2") is None
+    ends[1].take()
+    rotation.add(ends[1].pipe)
+    assert rotation.send(b"2") is ends[1].pipe
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_batch_is_dealt_in_slices_and_says_how_much_found_room(count: int) -> None:
+    rotation = Rotation()
+    ends = plugs(count, limit=4)
+    for end in ends:
+        rotation.add(end.pipe)
+    frames = [b"%d" % number for number in range(20)]
+    assert rotation.deal(frames) == 4 * count
+    taken = [end.take() for end in ends]
+    assert sorted(frame for frames in taken for frame in frames) == sorted(frames[: 4 * count])
+    assert all(frames == sorted(frames, key=int) for frames in taken)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.lists(st.integers(0, 9), max_size=6))
+def test_dealing_loses_nothing_and_repeats_nothing(limits: list[int], batches: list[int]) -> None:
+    rotation = Rotation()
+    ends = [
+        Plug(Puller(SocketOptions(), random.Random(1)), id, limit=limit) for id, limit in enumerate(limits, 1)
+    ]
+    for end in ends:
+        rotation.add(end.pipe)
+    given_out: list[bytes] = []
+    number = 0
+    for size in batches:
+        batch = [b"%d" % (number + place) for place in range(size)]
+        number += size
+        taken = rotation.deal(batch)
+        assert 0 <= taken <= size
+        given_out += batch[:taken]
+    heard = [frame for end in ends for frame in end.take()]
+    assert sorted(heard) == sorted(given_out)
+
+
+def test_a_full_intake_stops_reading_and_reads_on_when_empty() -> None:
+    (plug,) = plugs(1)
+    intake: Intake[bytes] = Intake(3)
+    intake.add(plug.pipe, [b"1", b"2"])
+    assert not plug.connection.paused
+    intake.add(plug.pipe, [b"3", b"4"])
+    assert plug.connection.paused
+    intake.inbox.clear()
+    intake.resume()
+    assert not plug.connection.paused
+
+
+def test_a_pattern_without_contexts_says_so() -> None:
+    with pytest.raises(Exception, match="push0 sockets have no contexts"):
+        Pusher(SocketOptions(), random.Random(1)).open_lane()

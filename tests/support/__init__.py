@@ -1,0 +1,1 @@
+"""Fakes that more than one package's tests stand on."""
