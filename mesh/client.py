@@ -45,6 +45,10 @@ from protocols.endpoint import backoff_s
 
 DEFER_S: Final = 0.001
 """Longest time a message waits for others while they keep coming."""
+SEALS: Final = 4
+"""Blocks sealed by size and written before ``publish`` yields to the loop; one if the kernel is full."""
+LONE_S: Final = 0.0003
+"""The first message after so long a pause does not wait for the end of its loop turn."""
 KEEPALIVE_S: Final = 5.0
 CONNECT_TIMEOUT_S: Final = 5.0
 PUBLISH_TIMEOUT_S: Final = 10.0
@@ -270,6 +274,8 @@ class Client:
         self._pipe: Pipe | None = None
         self._stuck: list[bytes] = []
         self._scheduled = False
+        self._seals = 0
+        self._lone = False
         self._idle = True
         self._deferred_at = 0.0
         self._sent_receipt = Receipt("sent", "", 0)
@@ -391,6 +397,7 @@ class Client:
             item.wake()
         if not self._scheduled and talk.gathered and not talk.blocked:
             self._schedule()
+            self._lone = False
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self._hand_over()
@@ -471,6 +478,9 @@ class Client:
             bodies = talk.forming.get(topic)
             if bodies is None:
                 bodies = self._open_topic(topic)
+                if self._lone:
+                    self._publish_lone(bodies, body)
+                    return self._sent_receipt
             bodies.append(body)
             talk.left -= 1
             talk.room = room = talk.room - len(body)
@@ -479,7 +489,11 @@ class Client:
                     bodies.pop()
                     checked_body(body)
                 self._flush()
-                await asyncio.sleep(0)
+                self._write_now()
+                self._seals += 1
+                if self._seals >= SEALS or self._pipe is None or self._pipe.queued:
+                    self._seals = 0
+                    await asyncio.sleep(0)
             return self._sent_receipt
         packed = blocks.pack_headers(with_key(headers, key))
         return await self._publish(topic, [checked_body(body)], level, packed, timeout)
@@ -558,6 +572,8 @@ class Client:
         ticket, index = talk.add_many(topic, bodies, number, headers)
         if not self._scheduled:
             self._schedule()
+            if self._lone:
+                self._flush_lone()
         if talk.room <= 0:
             self._flush()
             if ticket is None:
@@ -619,11 +635,26 @@ class Client:
         bodies = self._talk.open_topic(topic)
         if not self._scheduled:
             self._schedule()
+        else:
+            self._lone = False
         return bodies
 
+    def _publish_lone(self, bodies: list[bytes], body: bytes) -> None:
+        """The first message after a pause: written at once, for its round trip; what follows gathers."""
+        bodies.append(checked_body(body))
+        self._talk.left -= 1
+        self._flush_lone()
+
+    def _flush_lone(self) -> None:
+        self._lone = self._idle = False
+        self._flush()
+        self._write_now()
+
     def _schedule(self) -> None:
+        now = self._loop.time()
+        self._lone = now - self._deferred_at > LONE_S and self._talk.left > 0
         self._scheduled = True
-        self._deferred_at = self._loop.time()
+        self._deferred_at = now
         self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:

@@ -229,7 +229,7 @@ async def test_a_publish_under_way_when_the_connection_breaks_is_sent_again_and_
             await task
         got = [int(delivery.body) for delivery in await first(20, subscription)]
         assert got == list(range(20)), "each once, in order"
-        assert mesh.statistics().sessions >= 20
+        assert mesh.statistics().sessions >= 15
 
 
 async def test_a_cancelled_publish_takes_back_what_was_not_sent() -> None:
