@@ -38,6 +38,8 @@ TOPICS = [f"r.{number:03d}" for number in range(1000)]
 BATCH = 100
 FLOODERS = 200
 FLOOD_S = 8.0
+FIGURES_S = 1.0
+"""How often the broker renews its own figures: the lateness reported is that of the flood's last second."""
 IDLE_S = 20.0
 CLOCK_TICKS = 100.0
 """USER_HZ, the unit of CPU time in /proc; 100 on every Linux Python runs on."""
@@ -63,7 +65,7 @@ def run_broker(report: Report, gate: Any) -> None:
     """A broker alone; after the gate opens it reports its own loop lateness."""
 
     async def main() -> None:
-        async with Broker(name="bench", listen=["tcp://127.0.0.1:0"]) as broker:
+        async with Broker(name="bench", listen=["tcp://127.0.0.1:0"], stats_s=FIGURES_S) as broker:
             report(broker.url)
             await asyncio.to_thread(gate.wait)
             report(broker.statistics())
