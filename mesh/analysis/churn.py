@@ -5,10 +5,11 @@ pure and says what they mean. The rules:
 
 * A **join** is the first sign of a broker: its first row, or another's word where its own log is missing.
 * A **leave** is the leaver's own row. DEAD said of it afterwards is a leave that was not heard, no failure.
-* A **failure** is DEAD in any log, at the time of the dead one's own last heartbeat row before that; where
-  its log has none, when it was last heard; else when it was found. DEAD of one boot and incarnation is one
-  failure however many say so, and so is DEAD of a later incarnation unless the broker lived in between: a
-  refutation came between them, and the broker's own last heartbeat row is another one.
+* A **failure** is DEAD in any log, at the time of the dead one's own last heartbeat row before that. Where
+  its log has none, or lost its end with the host's power, it is when the broker was last heard; else when it
+  was found. DEAD of one boot and incarnation is one failure however many say so, and so is DEAD of a later
+  incarnation unless the broker lived in between: a refutation came between them, and the broker's own last
+  heartbeat row is another one.
 * A **rejoin** is the first sign of life after an absence: ALIVE with a higher incarnation of the same boot
   (``refutation``), or a new boot (``new boot``), be it after a failure, a leave, or a silence nobody noticed.
 * A **session** is one boot's time between these.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 LEAVE_TOLERANCE_S: Final = 1.0
 """Clocks of two hosts differ; DEAD up to this long before the leaver's own row is still said of a leaver."""
+
+
+FLUSH_S: Final = 2.0
+"""Rows reach the disk within a second; a log that ends longer before its writer was last heard is torn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +69,10 @@ class Death:
     @property
     def at(self) -> float:
         """When it failed, by the rule above."""
-        known = (self.last_own, self.last_heard, self.detected)
-        return next(time for time in known if time is not None)
+        if self.last_own is None:
+            return self.detected if self.last_heard is None else self.last_heard
+        torn = self.last_heard is not None and self.last_heard - self.last_own > FLUSH_S
+        return self.last_heard if torn and self.last_heard is not None else self.last_own
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,19 +151,22 @@ class _Life:
         self._name = next((boot.name for boot in reversed(self.boots) if boot.name), first.node)
         self._event(EventKind.JOIN, first, first.first, "already up" if first.first_seq > 1 else "")
         cause: EndCause | None = None
-        for boot in self.boots:
+        for boot, following in pairwise([*self.boots, None]):
+            assert boot is not None
             if cause is not None:
                 self._event(EventKind.REJOIN, boot, boot.first, "new boot", after=cause)
-            is_last = boot is self.boots[-1]
-            cause = self._tell_boot(boot, up_at_end=is_last and boot.last >= end - slack_s)
+            up_at_end = following is None and boot.last >= end - slack_s
+            cause = self._tell_boot(boot, until=following.first if following else inf, up_at_end=up_at_end)
 
-    def _tell_boot(self, boot: Boot, *, up_at_end: bool) -> EndCause:
+    def _tell_boot(self, boot: Boot, *, until: float, up_at_end: bool) -> EndCause:
+        """``until`` is when the next boot began, which those who heard it did not tell from this one."""
         start = boot.first
         for death, back in self._absences(boot):
-            at = max(start, death.at)
+            at = min(until, max(start, death.at))
             self._event(EventKind.FAILURE, boot, at, death=death)
             self._session(boot, start, at, EndCause.FAILURE)
-            if back is None:
+            # A return told after the next boot began is old news of this one.
+            if back is None or max(back.at, death.detected) >= until:
                 if boot.left is not None:  # held dead to the end, and took its leave all the same
                     self._event(EventKind.LEAVE, boot, boot.left)
                     return EndCause.LEAVE

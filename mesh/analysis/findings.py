@@ -121,6 +121,8 @@ class Quality:
     lines: int
     rows: int
     duplicates: int
+    conflicts: int
+    """Duplicates that differ from the row they repeat: the logs of two runs lie in one folder."""
     quarantined: int
     missing: int
     """Rows that were numbered but are not there: their broker's disk failed, or a file is gone."""

@@ -256,7 +256,9 @@ class _Job:
         good = self._lines.where(
             (F.col("copy") == 1) & F.col("kind").isin("meta", "hb", "mem", "link", "stats")
         )
-        return good.withColumn("us", F.unix_micros("ts")).drop("raw", "problem", "copy", "file", "v")
+        return good.withColumn("us", F.unix_micros("ts")).drop(
+            "raw", "problem", "copy", "conflict", "file", "v"
+        )
 
     def _quality(self, boots: Sequence[Boot]) -> tuple[list[FileQuality], Quality]:
         from pyspark.sql import functions as F
@@ -266,6 +268,7 @@ class _Job:
             .agg(
                 F.count("*").alias("lines"),
                 F.count(F.when(~self._is_bad & (F.col("copy") > 1), 1)).alias("duplicates"),
+                F.count(F.when(F.col("conflict"), 1)).alias("conflicts"),
             )
             .collect()
         )
@@ -287,6 +290,7 @@ class _Job:
             rows=sum(file.rows for file in files),
             duplicates=sum(file.duplicates for file in files),
             quarantined=sum(file.quarantined for file in files),
+            conflicts=sum(row["conflicts"] for row in counted),
             missing=sum(boot.last_seq - boot.first_seq + 1 - boot.rows for boot in boots),
             problems=problems,
         )

@@ -22,6 +22,10 @@ LINKS_SHOWN: Final = 60
 FILES_SHOWN: Final = 40
 MATRIX_MAX: Final = 40
 LANES_MAX: Final = 60
+MIXED: Final = (
+    "{:,} rows have the number of another, different row: "
+    "these are the logs of several runs, and what is said of them is wrong."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -576,6 +580,8 @@ def _quality(data: ReportData) -> str:
         f"{quality.duplicates:,} duplicates, {quality.quarantined:,} in quarantine; "
         f"{quality.missing:,} numbered rows are missing."
     )
+    if quality.conflicts:
+        said += f' <span class="bad">{escape(MIXED.format(quality.conflicts))}</span>'
     why = "".join(f"<li>{escape(reason)}: {count:,}</li>" for reason, count in quality.problems.items())
     rows = [
         [

@@ -125,8 +125,11 @@ def parse(lines: DataFrame) -> DataFrame:
     good = F.col("problem").isNull()
     number = F.when(good, F.col("seq")).otherwise(F.xxhash64("file", "raw"))
     same = Window.partitionBy(*(F.when(good, F.col(name)) for name in ("run", "node", "boot")), number)
-    copy = F.row_number().over(same.orderBy("file", "ts", "kind", "raw"))
-    return checked.withColumn("copy", F.when(good, copy).otherwise(1))
+    in_order = same.orderBy("ts", "kind", "file", "raw")
+    differs = (F.col("ts") != F.lag("ts").over(in_order)) | (F.col("kind") != F.lag("kind").over(in_order))
+    return checked.withColumn("copy", F.when(good, F.row_number().over(in_order)).otherwise(1)).withColumn(
+        "conflict", good & F.coalesce(differs, F.lit(False))
+    )
 
 
 def _problem() -> Column:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.analysis.findings import EventKind, Findings
-from mesh.analysis.report import duration, verdict
+from mesh.analysis.report import MIXED, duration, verdict
 
 EVENTS_SHOWN = 40
 COLOURS = {
@@ -87,6 +87,8 @@ def _quality(found: Findings) -> Text:
     style = "yellow" if quality.quarantined else ""
     text.append(f"{quality.quarantined:,} in quarantine", style=style)
     text.append(f", {quality.missing:,} missing")
+    if quality.conflicts:
+        text.append(f"\n{MIXED.format(quality.conflicts)}", style="red")
     return text
 
 

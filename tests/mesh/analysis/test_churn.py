@@ -86,6 +86,7 @@ def test_a_broker_that_left_and_came_back_rejoined_without_a_failure() -> None:
 
 def test_a_failure_is_timed_by_what_is_known_best() -> None:
     assert Death(RUN, A, ONE, 0, 9.0, 1, 5.0, 6.0).at == 5.0
+    assert Death(RUN, A, ONE, 0, 9.0, 1, 5.0, 8.0).at == 8.0, "its log lost its end"
     assert Death(RUN, A, ONE, 0, 9.0, 1, None, 6.0).at == 6.0
     assert Death(RUN, A, ONE, 0, 9.0, 1, None, None).at == 9.0
 

@@ -266,6 +266,18 @@ def test_shuffled_split_and_repeated_logs_lead_to_the_same_findings(
     assert replace(again, quality=analysed.findings.quality) == analysed.findings
 
 
+def test_the_logs_of_two_runs_in_one_folder_are_noticed(
+    analysed: Analysed, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Simulations of one seed draw the same ids and boots, so their rows have the same numbers."""
+    write_logs(demo_mesh(), tmp_path / "logs" / "one")
+    write_logs(replace(split_mesh(), run="mangrove"), tmp_path / "logs" / "two")
+    found = analyse(tmp_path / "logs", tmp_path / "out")
+    assert found.quality.conflicts > 0
+    assert "these are the logs of several runs" in (tmp_path / "out" / "report.html").read_text()
+    assert analysed.findings.quality.conflicts == 0
+
+
 ROW = (
     '{"v":1,"run":"r","ts":"2026-11-21T12:00:%02d.000000Z","mono_ns":1,'
     '"node":"%s","boot":"%s","inc":0,"seq":%d,"kind":"%s"%s}'

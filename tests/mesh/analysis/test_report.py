@@ -68,7 +68,7 @@ def findings(**changes: object) -> Findings:
         windows=12,
         traffic={"published": 10, "delivered": 20, "dropped": 3, "lost": 1},
         drops={"no credit": 3},
-        quality=Quality(2, 100, 97, 1, 2, 5, {"cut off, or not a JSON object": 2}),
+        quality=Quality(2, 100, 97, 1, 0, 2, 5, {"cut off, or not a JSON object": 2}),
     )
     return replace(found, **changes)  # type: ignore[arg-type]
 
