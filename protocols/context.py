@@ -193,7 +193,7 @@ class Channel:
                 raise PartlySent(sent, len(ready))
 
     async def recv_many(self, timeout: float | None = None) -> list[bytes]:
-        """All messages that are there, at least one."""
+        """All messages that are there, at least one (raw sockets: see `Socket.recv_run`)."""
         bodies = [await self._taken(lambda: self._queue().take(), timeout)]
         inbox = self._queue().inbox
         bodies += inbox

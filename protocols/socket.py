@@ -308,6 +308,11 @@ class Socket(Channel):
         assert isinstance(pipe, OutputPipe)
         return pipe.send_all(frames)
 
+    async def recv_many(self, timeout: float | None = None) -> list[bytes]:
+        if self.raw:
+            raise NotSupported("a raw socket tells pipes apart: use recv_run()")
+        return await super().recv_many(timeout)
+
     async def recv_run(self, timeout: float | None = None) -> tuple[Pipe, list[bytes]]:
         """Raw, without a receiver: everything that waits from one peer, peers in turn."""
         pattern = self._raw_pattern()
@@ -368,14 +373,16 @@ class Socket(Channel):
         limit = self.options.send_queue
         pipe = OutputPipe(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
         self._pattern.pipe_attached(pipe, self._now())
-        if self._receiver is not None:
-            try:
-                self._receiver.pipe_attached(pipe)
-            except PipeRefused:
-                self._pattern.pipe_detached(pipe, self._now())
-                raise
         self._pipes[pipe.id] = pipe
         self._attached += 1
+        if self._receiver is not None:
+            try:
+                self._receiver.pipe_attached(pipe)  # which may well close it
+            except PipeRefused:
+                if self._pipes.pop(pipe.id, None) is not None:
+                    self._attached -= 1
+                    self._pattern.pipe_detached(pipe, self._now())
+                raise
         connection.start(pipe)
         self._arm()  # requests may have found a peer
         self._peer_waiters.wake_all()

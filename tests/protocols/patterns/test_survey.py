@@ -1,0 +1,219 @@
+"""Surveyor0: one question to all, answers until the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from protocols import Closed, Respondent0, SocketOptions, StateError, Surveyor0, Timeout, WouldBlock
+from protocols.patterns.survey import Surveyor
+from protocols.wire.backtrace import END_BIT, encode_word
+from tests.support.link import Link, Peer, Plug
+from tests.support.waiting import turns, until
+
+LONG = SocketOptions(survey_s=30.0)
+SHORT = SocketOptions(survey_s=0.02)
+
+
+def answer(survey: bytes, body: bytes) -> bytes:
+    return survey[:4] + body
+
+
+async def test_everybody_is_asked_and_every_answer_comes_back() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        respondents = [Respondent0() for _ in range(30)]
+        for respondent in respondents:
+            Link(surveyor, respondent)
+
+        async def serve(number: int) -> None:
+            async for body in respondents[number]:
+                await respondents[number].send(body + b" %d" % number)
+
+        serving = [asyncio.create_task(serve(number)) for number in range(30)]
+        for round_ in range(20):
+            await surveyor.send(b"round %d" % round_)
+            answers = {await surveyor.recv(timeout=10.0) for _ in range(30)}
+            assert answers == {b"round %d %d" % (round_, number) for number in range(30)}
+        for respondent in respondents:
+            await respondent.aclose()
+        await asyncio.gather(*serving)
+
+
+async def test_recv_without_a_survey_is_a_state_error() -> None:
+    async with Surveyor0() as surveyor:
+        with pytest.raises(StateError, match="no survey is open"):
+            await surveyor.recv()
+
+
+async def test_send_without_peers_succeeds() -> None:
+    async with Surveyor0(options=SHORT) as surveyor:
+        await surveyor.send(b"q")
+        surveyor.send_nowait(b"q")
+
+
+async def test_the_deadline_ends_a_blocked_recv_and_the_survey() -> None:
+    async with Surveyor0(options=SHORT) as surveyor:
+        Peer(surveyor)
+        await surveyor.send(b"q")
+        with pytest.raises(Timeout, match="the survey is over after 0.02 s"):
+            await surveyor.recv()
+        with pytest.raises(StateError):
+            await surveyor.recv()
+        await surveyor.send(b"again")
+        with pytest.raises(Timeout):
+            await surveyor.recv()
+
+
+async def test_an_answer_in_time_can_be_read_after_the_deadline() -> None:
+    async with Surveyor0(options=SHORT) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"q")
+        await until(lambda: peer.heard)
+        peer.say(answer(peer.heard[0], b"in time"))
+        peer.say(answer(peer.heard[0], b"twice"))
+        await asyncio.sleep(0.03)
+        peer.say(answer(peer.heard[0], b"late"))
+        assert await surveyor.recv() == b"in time"
+        assert await surveyor.recv() == b"twice"
+        with pytest.raises(StateError):
+            await surveyor.recv()
+        assert surveyor.statistics().drops == {"late": 1}
+
+
+async def test_a_readers_timeout_or_cancellation_leaves_the_survey_open() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"q")
+        with pytest.raises(Timeout, match="nothing received within 0.01 s"):
+            await surveyor.recv(timeout=0.01)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(surveyor.recv(), 0.01)
+        peer.say(answer(peer.heard[0], b"a"))
+        assert await surveyor.recv() == b"a"
+
+
+async def test_a_new_survey_gives_up_the_former_and_its_answers() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"1")
+        await until(lambda: peer.heard)
+        peer.say(answer(peer.heard[0], b"unread"))
+        await surveyor.send(b"2")
+        waiting = asyncio.create_task(surveyor.recv())
+        await turns()
+        await surveyor.send(b"3")
+        with pytest.raises(StateError, match="replaced"):
+            await waiting
+        await until(lambda: len(peer.heard) == 3)
+        peer.say(answer(peer.heard[0], b"stale"), answer(peer.heard[2], b"fresh"))
+        assert await surveyor.recv() == b"fresh"
+        assert surveyor.statistics().drops == {"survey given up": 1, "late": 1}
+
+
+async def test_more_answers_than_the_queue_holds_are_dropped_and_counted() -> None:
+    async with Surveyor0(options=SocketOptions(survey_s=30.0, recv_queue=2)) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"q")
+        await until(lambda: peer.heard)
+        peer.say(*(answer(peer.heard[0], b"%d" % number) for number in range(5)))
+        assert [surveyor.recv_nowait(), surveyor.recv_nowait()] == [b"0", b"1"]
+        with pytest.raises(WouldBlock):
+            surveyor.recv_nowait()
+        assert surveyor.statistics().drops == {"inbox full": 3}
+
+
+async def test_a_peer_that_does_not_read_never_blocks_a_survey() -> None:
+    async with Surveyor0(options=SocketOptions(send_queue=10)) as surveyor:
+        Peer(surveyor, reads=False)
+        for number in range(200):
+            await surveyor.send(b"%d" % number, timeout=1.0)
+        assert surveyor.statistics().drops == {"peer slow": 190}
+
+
+@pytest.mark.parametrize("frame", [b"", b"abc"])
+async def test_an_answer_without_an_id_costs_the_pipe(frame: bytes) -> None:
+    async with Surveyor0() as surveyor:
+        peer = Peer(surveyor)
+        peer.say(frame)
+        assert peer.pipe.closed
+        assert surveyor.statistics().drops == {"malformed": 1}
+
+
+async def test_an_answer_to_an_unknown_survey_is_dropped() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"q")
+        peer.say(
+            encode_word(END_BIT | 1), encode_word(1), answer(peer.heard[0], b"a") if peer.heard else b"1234"
+        )
+        assert not peer.pipe.closed
+        assert surveyor.statistics().drops["late"] >= 2
+
+
+async def test_contexts_run_surveys_side_by_side_each_with_its_own_time() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        contexts = [surveyor.new_context() for _ in range(30)]
+        for number, context in enumerate(contexts):
+            await context.send(b"%d" % number)
+        hasty = surveyor.new_context(survey_s=0.01)
+        await hasty.send(b"hasty")
+        await until(lambda: len(peer.heard) == 31)
+        peer.say(*(answer(frame, b"re " + frame[4:]) for frame in reversed(peer.heard[:30])))
+        for number, context in enumerate(contexts):
+            assert await context.recv() == b"re %d" % number
+        with pytest.raises(Timeout):
+            await hasty.recv()
+        with pytest.raises(WouldBlock):
+            contexts[0].recv_nowait()
+
+
+async def test_several_readers_of_one_survey_all_hear_of_its_end() -> None:
+    async with Surveyor0(options=SHORT) as surveyor:
+        await surveyor.send(b"q")
+        ends = await asyncio.gather(*(surveyor.recv() for _ in range(3)), return_exceptions=True)
+        assert [type(end) for end in ends] == [Timeout] * 3
+
+
+async def test_iterating_yields_the_answers_and_ends_with_the_survey() -> None:
+    async with Surveyor0(options=SHORT) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"q")
+        await until(lambda: peer.heard)
+        peer.say(answer(peer.heard[0], b"1"), answer(peer.heard[0], b"2"))
+        assert [body async for body in surveyor] == [b"1", b"2"]
+
+
+async def test_closing_ends_a_blocked_recv() -> None:
+    surveyor = Surveyor0(options=LONG)
+    await surveyor.send(b"q")
+    waiting = asyncio.create_task(surveyor.recv())
+    await turns()
+    await surveyor.aclose()
+    with pytest.raises(Closed):
+        await waiting
+
+
+def test_an_answer_that_comes_before_the_timer_but_after_the_deadline_is_late() -> None:
+    pattern = Surveyor(SocketOptions(survey_s=1.0), random.Random(1))
+    plug = Plug(pattern)
+    pattern.lane.send(b"q", 10.0)
+    (survey,) = plug.take()
+    assert pattern.next_deadline() == 11.0
+    plug.say(answer(survey, b"in time"), now=10.9)
+    plug.say(answer(survey, b"late"), now=11.0)
+    assert pattern.lane.recv(11.5, False) == b"in time"
+    with pytest.raises(Timeout):
+        pattern.lane.recv(11.5, True)
+    assert pattern.next_deadline() is None
+    assert pattern.drops == {"late": 1}
+
+
+@pytest.mark.parametrize("survey_s", [0.0, -1.0])
+def test_a_survey_without_time_is_over_at_once(survey_s: float) -> None:
+    pattern = Surveyor(SocketOptions(survey_s=survey_s), random.Random(1))
+    pattern.lane.send(b"q", 10.0)
+    with pytest.raises(StateError):
+        pattern.lane.recv(10.0, False)
