@@ -414,13 +414,20 @@ class Publishing:
         return all(batch.ticket is not ticket for batch in self._backlog)
 
     def _pop_unacked(self, ranges: list[list[int]]) -> list[_Unacked]:
+        """The blocks that lie whole within the ranges; nearly always they begin where a range begins."""
         found: list[_Unacked] = []
+        unacked = self._unacked
         for first, last in ranges:
-            entry = self._unacked.pop(first, None)
-            while entry is not None:
-                found.append(entry)
-                entry = self._unacked.pop(entry.last + 1, None) if entry.last < last else None
+            at = first if first in unacked else self._first_unacked(first, last)
+            while (entry := unacked.get(at)) is not None and entry.last <= last:
+                found.append(unacked.pop(at))
+                at = entry.last + 1
+                if at <= last and at not in unacked:
+                    at = self._first_unacked(at, last)
         return found
+
+    def _first_unacked(self, first: int, last: int) -> int:
+        return min((number for number in self._unacked if first <= number <= last), default=0)
 
     def _refused(self, ranges: list[list[int]], reason: str) -> list[Waitable]:
         woken: list[Waitable] = []
