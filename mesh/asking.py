@@ -24,7 +24,7 @@ from typing import Final
 from mesh.errors import SessionError
 from mesh.ports import LocalAsker, Peer, Responder, Session, Subscription, Tap
 from mesh.routing import Route, Router
-from mesh.session import Kind, Status, encode
+from mesh.session import LIST_MAX, Kind, Status, encode
 from mesh.topics import check_topic
 
 PENDING_MAX: Final = 65536
@@ -325,7 +325,7 @@ class Asking:
         for member in question.silent:
             self._forward(question, self._peers[member], now)
         if route.local_answers:
-            self._ask_local(question, list(route.local_answers), now)
+            self._ask_local(question, list(route.local_answers[:LIST_MAX]), now)
         self._finish_if_complete(question, now)
 
     def _next_of(self, takers: tuple[Local, ...]) -> Local:
@@ -355,7 +355,9 @@ class Asking:
             return  # it came after the question's time
         question.asked += len(names)
         for index, name in enumerate(names):
-            question.waiting[(peer.id, index)] = f"{name}@{peer.name}" if name != peer.name else name
+            question.waiting[(peer.id, index)] = (
+                f"{name[:100]}@{peer.name[:100]}" if name != peer.name else name
+            )
         if question.survey:
             self._finish_if_complete(question, now)
         elif not names:  # its interest had gone by the time we asked: the next one
@@ -419,7 +421,9 @@ class Asking:
 
     def _finish(self, question: Question, now: float) -> None:
         if isinstance(question.asker, Session):
-            question.asker.send(encode(Kind.SURVEYED, question.id, question.asked, question.unanswered()))
+            question.asker.send(
+                encode(Kind.SURVEYED, question.id, question.asked, question.unanswered()[:LIST_MAX])
+            )
         self._end(question, now)
 
     def _end(self, question: Question, now: float) -> None:
@@ -434,7 +438,7 @@ class Asking:
     ) -> None:
         """FORWARD: another broker's question. Say whom it is put to, then put it. Raises `TopicError`."""
         route = self._router.route(check_topic(matter.topic))
-        takers = list(route.local_answers)
+        takers = list(route.local_answers[:LIST_MAX])
         if takers and not survey:
             takers = [self._next_of(route.local_answers)]
         peer.send(encode(Kind.ASKED, token, [self._name_of(taker) for taker in takers]))

@@ -409,7 +409,7 @@ class Seen:
 
     __slots__ = ("_publishers", "publishers_max", "ranges_max")
 
-    def __init__(self, publishers_max: int = 4096, ranges_max: int = 64) -> None:
+    def __init__(self, publishers_max: int = 1024, ranges_max: int = 1024) -> None:
         self.publishers_max = publishers_max
         self.ranges_max = ranges_max
         self._publishers: dict[tuple[int, int], list[list[int]]] = {}
@@ -428,6 +428,8 @@ class Seen:
                 del self._publishers[next(iter(self._publishers))]
             self._publishers[key] = [[sequence, end]]
             return True
+        if len(self._publishers) * 2 > self.publishers_max:  # the order of use matters only when it gets full
+            self._publishers[key] = self._publishers.pop(key)
         last = ranges[-1]
         if last[1] == sequence:  # in order, as nearly always
             last[1] = end

@@ -123,7 +123,7 @@ class Feed(Waitable):
         """Blocks the broker dropped because this subscriber was slow."""
         self.bad_blocks = 0
         self.assembler = blocks.Assembler(bodies_max=16)
-        self.seen = blocks.Seen(publishers_max=1024)
+        self.seen = blocks.Seen(publishers_max=256)
 
     def again(self) -> None:
         """A new session: a fresh window, to which runs of the old one no longer count."""

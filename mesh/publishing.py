@@ -115,7 +115,7 @@ class Publishing:
     """What one client publishes: (``client``, ``boot``) is the publisher, ``prefix`` the backtrace of its
     frames."""
 
-    # what every message touches; on an object with as many attributes as this, the others are looked up slower
+    # what every message touches; on an object of so many attributes the others are looked up slower
     __slots__ = ("__dict__", "forming", "left", "room")
 
     def __init__(self, *, client: int, boot: int, prefix: bytes) -> None:

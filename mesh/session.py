@@ -57,7 +57,7 @@ BYTES_MAX: Final = 1 << 40
 BODY_MAX: Final = 960_000
 """Largest body of a request, survey or answer: these travel whole, in one frame below a socket's receive
 limit."""
-LIST_MAX: Final = 4096
+LIST_MAX: Final = 65536
 NAME_MAX: Final = 255
 
 

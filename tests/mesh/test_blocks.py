@@ -223,8 +223,10 @@ def test_seen_is_bounded_in_ranges_and_publishers() -> None:
     assert not seen.add(1, 1, 90, 5)
     assert seen.add(1, 1, 0, 5), "forgotten, as if never seen"
     seen.add(2, 1, 1, 1)
+    seen.add(1, 1, 90, 5)
     seen.add(3, 1, 1, 1)
     assert len(seen) == 2
+    assert not seen.add(1, 1, 90, 5), "2 was unheard for longest"
 
 
 def test_ranges_that_meet_become_one() -> None:

@@ -112,7 +112,7 @@ def test_limits_hold_before_anything_is_built() -> None:
         encode(Kind.REQUEST, 1, "a", bytes(big), b"", 1),
         encode(Kind.REQUEST, 1, "a", b"", bytes(9000), 1),
         encode(Kind.BYE, "x" * 300),
-        encode(Kind.SUBSCRIBED, 1, ["a"] * 5000),
+        encode(Kind.SUBSCRIBED, 1, ["a"] * 70_000),
         msgpack.packb([int(Kind.BYE), {"a": 1}]),
         msgpack.packb([int(Kind.BYE), msgpack.ExtType(1, b"")]),
         b"\x92\x13" + b"\x91" * 2000,
