@@ -49,6 +49,8 @@ STAGES_AT_ONCE: Final = 3
 """More would only wait for the two cores."""
 SMALL_BYTES: Final = 16 << 20
 """Logs up to this size are read with the settings for few rows."""
+RENAMES_MAX: Final = 5
+"""Brokers rename a file every ten minutes or 64 MiB; the logs are read again if one did so meanwhile."""
 OUTPUTS: Final = ("tables", "quarantine", "report.html", "summary.json")
 
 
@@ -90,7 +92,7 @@ def analyse(
     staging.mkdir(parents=True)
     try:
         say("starting Spark")
-        small = sum(path.stat().st_size for path in files) <= SMALL_BYTES
+        small = _size(files) <= SMALL_BYTES
         with spark_session(master=master, driver_memory=driver_memory, small=small) as spark:
             from py4j.protocol import Py4JError  # type: ignore[import-untyped]
             from pyspark.errors import PySparkException
@@ -131,6 +133,10 @@ def find_logs(folder: Path) -> list[Path]:
     if not any(path.stat().st_size for path in found):
         raise NoLogs(f"the {len(found)} event logs in {folder} are all empty")
     return found
+
+
+def _size(files: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in files if path.exists())
 
 
 def _publish(staging: Path, target: Path, names: Iterable[str]) -> None:
@@ -239,14 +245,27 @@ class _Job:
 
     def _read_rows(self) -> DataFrame:
         """Parse every line once into the `events` table; those that are good and the first of equals."""
+        from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F
 
         from mesh.analysis import schema
 
-        paths = [_escape_globs(str(path)) for path in self._files]
-        parsed = schema.parse(schema.read_lines(self._spark, paths, str(self._folder)))
         where = self._tables / "events"
-        parsed.write.partitionBy("kind").parquet(str(where))
+        for _ in range(RENAMES_MAX):
+            paths = [_escape_globs(str(path)) for path in self._files]
+            try:
+                parsed = schema.parse(schema.read_lines(self._spark, paths, str(self._folder)))
+                parsed.write.mode("overwrite").partitionBy("kind").parquet(str(where))
+            except AnalysisException as error:
+                if error.getCondition() != "PATH_NOT_FOUND":
+                    raise
+            else:
+                if all(path.exists() for path in self._files):
+                    break
+            # A broker finished a file and took its .part away, perhaps before it was read.
+            self._files = find_logs(self._folder)
+        else:
+            raise MeshError(f"the logs in {self._folder} are renamed faster than they can be read")
         bad = where / f"kind={schema.QUARANTINE}"
         self._lines = self._spark.read.schema(parsed.schema).parquet(str(where))
         self._is_bad = F.col("kind") == schema.QUARANTINE

@@ -41,7 +41,7 @@ SQL_SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.autoBroadcastJoinThreshold": "32m",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A broker may rename a file while it is read; the report counts the files that were read.
+    # A broker may rename a file before it is read; the job looks for that and reads again.
     "spark.sql.files.ignoreMissingFiles": "true",
 }
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mesh.analysis import job
 from mesh.analysis.findings import EndCause, Findings
 from mesh.analysis.job import NoLogs, NoRows, analyse, find_logs
 from mesh.errors import ConfigError
@@ -264,6 +265,39 @@ def test_shuffled_split_and_repeated_logs_lead_to_the_same_findings(
     assert again.quality.duplicates > 0
     assert again.quality.rows == analysed.findings.quality.rows
     assert replace(again, quality=analysed.findings.quality) == analysed.findings
+
+
+def test_the_settings_for_large_logs_lead_to_the_same_findings(
+    analysed: Analysed, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "SMALL_BYTES", 0)
+    again = analyse(analysed.logs, tmp_path / "out")
+    assert again == analysed.findings
+
+
+def test_a_file_that_is_renamed_while_the_logs_are_read_is_read_all_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs").mkdir()
+    for number in (1, 2):
+        line = row(number, "meta", ',"op":"start","name":"only"')
+        (tmp_path / "logs" / f"{number}.jsonl.part").write_text(f"{line}\n")
+    listed = find_logs(tmp_path / "logs")
+    (tmp_path / "logs" / "2.jsonl.part").rename(tmp_path / "logs" / "2.jsonl")
+    stale = iter([listed])
+    monkeypatch.setattr(job, "find_logs", lambda folder: next(stale, None) or find_logs(folder))
+    found = analyse(tmp_path / "logs", tmp_path / "out")
+    assert (found.quality.files, found.quality.rows, found.quality.duplicates) == (2, 2, 0)
+
+
+def test_the_reference_names_every_table_and_column(analysed: Analysed, spark: SparkSession) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "tables.md").read_text()
+    for folder in sorted((analysed.out / "tables").iterdir()):
+        paragraph = text.partition(f"**`{folder.name}`**")[2].partition("\n**")[0]
+        assert paragraph, f"{folder.name} is not in docs/reference/tables.md"
+        if folder.name != "events":  # whose columns are the event log's
+            columns = spark.read.parquet(str(folder)).columns
+            assert [name for name in columns if f"`{name}`" not in paragraph] == []
 
 
 def test_the_logs_of_two_runs_in_one_folder_are_noticed(
