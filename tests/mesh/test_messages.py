@@ -1,0 +1,94 @@
+"""Messages as programs see them, without a client."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.blocks import BODY_MAX, pack_headers
+from mesh.conversation import Run
+from mesh.errors import BlockError, MeshError
+from mesh.messages import Batch, Delivery, Request, checked_bodies, checked_body, deliveries
+from mesh.session import Status
+
+
+class FakeConsumer:
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.did: list[tuple[object, ...]] = []
+
+    def redeliver(self, delivery: Delivery, after: float) -> None:
+        self.did.append((delivery, after))
+
+    def answer(self, token: int, body: bytes, status: int) -> None:
+        self.did.append((token, body, status))
+
+    def extend(self, token: int, seconds: float) -> None:
+        self.did.append((token, seconds))
+
+
+def run_of(*bodies: bytes, headers: list[bytes] | None = None, tokens: list[int] | None = None) -> Run:
+    run = Run(1)
+    run.topics, run.bodies, run.headers, run.tokens = ["t"] * len(bodies), list(bodies), headers, tokens
+    return run
+
+
+def test_a_batch_is_pairs_headers_and_deliveries() -> None:
+    headed = run_of(b"a", b"b", headers=[b"", pack_headers({"key": "k", "n": 1})])
+    batch = Batch(headed, FakeConsumer())
+    assert list(batch) == [("t", b"a"), ("t", b"b")] and len(batch) == 2
+    assert batch.headers == [{}, {"key": "k", "n": 1}]
+    plain, keyed = batch.deliveries()
+    assert (plain.key, keyed.key, keyed.body, keyed.attempt) == (None, "k", b"b", 1)
+    assert "attempt 1" in repr(plain)
+
+
+def test_headers_that_are_none_are_told_when_looked_at() -> None:
+    (delivery,) = deliveries(run_of(b"a", headers=[b"\x01"]), FakeConsumer())
+    assert delivery.body == b"a"
+    with pytest.raises(BlockError):
+        _ = delivery.headers
+
+
+def test_published_messages_take_no_result_and_come_back_on_retry() -> None:
+    consumer = FakeConsumer()
+    (delivery,) = deliveries(run_of(b"a"), consumer)
+    delivery.done()
+    delivery.extend()
+    with pytest.raises(MeshError, match="nobody waits"):
+        delivery.done(b"result")
+    delivery.drop("bad")
+    assert consumer.dropped == 1
+    delivery.retry(2.0)
+    again, after = consumer.did[0]
+    assert isinstance(again, Delivery) and (again.attempt, again.body, after) == (2, b"a", 2.0)
+    again.retry()
+    third = consumer.did[1][0]
+    assert isinstance(third, Delivery) and third.attempt == 3
+
+
+def test_a_request_is_answered_once_even_after_a_retry() -> None:
+    consumer = FakeConsumer()
+    answered, refused = deliveries(run_of(b"a", b"b", tokens=[5, 6]), consumer)
+    assert isinstance(answered, Request) and answered.is_request
+    answered.extend(3.0)
+    answered.retry(1.0)
+    again = consumer.did[1][0]
+    assert isinstance(again, Delivery) and again.is_request
+    again.extend(4.0)
+    again.done(bytearray(b"x"))
+    with pytest.raises(MeshError, match="already"):
+        answered.drop("late")
+    refused.drop("no")
+    assert consumer.did[0] == (5, 3.0) and consumer.did[2] == (5, 4.0)
+    assert consumer.did[3:] == [(5, b"x", Status.OK), (6, b"no", Status.DROPPED)]
+
+
+def test_bodies_are_bytes_of_a_bounded_size() -> None:
+    assert checked_body(memoryview(b"ab")) == checked_body(bytearray(b"ab")) == b"ab"
+    assert checked_bodies([b"a", bytearray(b"b")]) == [b"a", b"b"]
+    assert checked_bodies(iter([b"a"])) == [b"a"] and checked_bodies([]) == []
+    for bad in ("text", 5, None):
+        with pytest.raises(TypeError, match="bytes"):
+            checked_bodies([b"a", bad])
+    with pytest.raises(ValueError, match="limit"):
+        checked_bodies([bytes(BODY_MAX + 1)])
