@@ -175,44 +175,28 @@ class _Job:
         with ThreadPoolExecutor(max_workers=STAGES_AT_ONCE) as pool:
             pool.submit(self._warm_python)
             self._say("reading the logs")
-            rows = self._read_rows()
+            lines = self._read_lines()
+            rows = self._rows(lines)
             boots = self._boots(rows)
-            files, quality = self._quality(boots)
+            files, quality = self._quality(lines, boots)
             if not boots:
                 raise NoRows(
                     f"not one of {quality.lines} lines in {self._folder} is a row of an event log; "
                     "they are in quarantine with the reasons"
                 )
-            started, ended = min(boot.first for boot in boots), max(boot.last for boot in boots)
-            bucket_us = self._bucket_us(ended - started)
             self._say("weighing who was there, who heard whom and what was carried")
+            bucket_us = self._bucket_us(max(boot.last for boot in boots) - min(boot.first for boot in boots))
             reach = self._reachability(rows)
             delivering = pool.submit(self._delivery, rows, bucket_us)
             churning = pool.submit(self._churn, rows, reach, boots)
             counts, windows, episodes = self._partitions(rows, reach)
             states = self._window_states(windows, bucket_us)
             pairing = pool.submit(self._pairs, counts, reach)
-            events, sessions = churning.result()
-            events = mark_partitions(events, episodes)
             delivery = delivering.result()
-            findings = Findings(
-                runs=tuple(sorted({boot.run for boot in boots})),
-                started=started,
-                ended=ended,
-                window_s=self._window_us / 1e6,
-                names={session.node: session.name for session in sessions},
-                events=tuple(events),
-                sessions=tuple(sessions),
-                availability=tuple(availability(sessions)),
-                partitions=tuple(episodes),
-                windows=sum(state.windows for state in states),
-                traffic=delivery.sums(),
-                drops=delivery.reasons(),
-                quality=quality,
-            )
+            findings = self._findings(boots, churning.result(), episodes, states, delivery, quality)
             self._say("writing the report")
-            writing = [pool.submit(self._write_records, *table) for table in tables.of_findings(findings)]
-            writing.append(pool.submit(self._write_records, *tables.of_files(files)))
+            made = [*tables.of_findings(findings), tables.of_files(files)]
+            writing = [pool.submit(self._write_records, *table) for table in made]
             data = ReportData(
                 findings=findings,
                 bucket_s=bucket_us / 1e6,
@@ -226,12 +210,41 @@ class _Job:
                 files=tuple(files),
                 folder=str(self._folder),
             )
-            (self._staging / "report.html").write_text(render(data), encoding="utf-8")
-            summary = json.dumps(findings.as_json(), indent=2, ensure_ascii=False)
-            (self._staging / "summary.json").write_text(summary + "\n", encoding="utf-8")
+            self._write_report(data)
             for written in writing:
                 written.result()
         return findings
+
+    def _findings(
+        self,
+        boots: Sequence[Boot],
+        judged: tuple[list[ChurnEvent], list[Session]],
+        episodes: Sequence[PartitionEpisode],
+        states: Sequence[WindowState],
+        delivery: _Delivery,
+        quality: Quality,
+    ) -> Findings:
+        events, sessions = judged
+        return Findings(
+            runs=tuple(sorted({boot.run for boot in boots})),
+            started=min(boot.first for boot in boots),
+            ended=max(boot.last for boot in boots),
+            window_s=self._window_us / 1e6,
+            names={session.node: session.name for session in sessions},
+            events=tuple(mark_partitions(events, episodes)),
+            sessions=tuple(sessions),
+            availability=tuple(availability(sessions)),
+            partitions=tuple(episodes),
+            windows=sum(state.windows for state in states),
+            traffic=delivery.sums(),
+            drops=delivery.reasons(),
+            quality=quality,
+        )
+
+    def _write_report(self, data: ReportData) -> None:
+        (self._staging / "report.html").write_text(render(data), encoding="utf-8")
+        summary = json.dumps(data.findings.as_json(), indent=2, ensure_ascii=False)
+        (self._staging / "summary.json").write_text(summary + "\n", encoding="utf-8")
 
     def _bucket_us(self, duration_s: float) -> int:
         """Whole windows, long enough for a `stats` row of every broker, and few enough for a plot."""
@@ -243,10 +256,9 @@ class _Job:
         few = self._spark.range(1)
         few.groupBy("id").applyInPandas(_same, "id long").collect()
 
-    def _read_rows(self) -> DataFrame:
-        """Parse every line once into the `events` table; those that are good and the first of equals."""
+    def _read_lines(self) -> DataFrame:
+        """Parse every line once into the `events` table, and hand over that table."""
         from pyspark.errors import AnalysisException
-        from pyspark.sql import functions as F
 
         from mesh.analysis import schema
 
@@ -266,50 +278,50 @@ class _Job:
             self._files = find_logs(self._folder)
         else:
             raise MeshError(f"the logs in {self._folder} are renamed faster than they can be read")
-        bad = where / f"kind={schema.QUARANTINE}"
-        self._lines = self._spark.read.schema(parsed.schema).parquet(str(where))
-        self._is_bad = F.col("kind") == schema.QUARANTINE
-        if bad.exists():
-            found = self._lines.where(self._is_bad).select("file", "problem", F.col("raw").alias("line"))
+        lines = self._spark.read.schema(parsed.schema).parquet(str(where))
+        if (where / f"kind={schema.QUARANTINE}").exists():
+            bad = lines.where(lines.kind == schema.QUARANTINE)
+            found = bad.select("file", "problem", bad.raw.alias("line"))
             found.write.json(str(self._staging / "quarantine"))
-        good = self._lines.where(
-            (F.col("copy") == 1) & F.col("kind").isin("meta", "hb", "mem", "link", "stats")
-        )
-        return good.withColumn("us", F.unix_micros("ts")).drop(
-            "raw", "problem", "copy", "conflict", "file", "v"
-        )
+        return lines
 
-    def _quality(self, boots: Sequence[Boot]) -> tuple[list[FileQuality], Quality]:
+    def _rows(self, lines: DataFrame) -> DataFrame:
+        """The good lines, each once, with their time in microseconds as ``us``."""
+        from pyspark.sql import functions as F
+
+        good = lines.where((F.col("copy") == 1) & F.col("kind").isin("meta", "hb", "mem", "link", "stats"))
+        bookkeeping = ("raw", "problem", "copy", "conflict", "file", "v")
+        return good.withColumn("us", F.unix_micros("ts")).drop(*bookkeeping)
+
+    def _quality(self, lines: DataFrame, boots: Sequence[Boot]) -> tuple[list[FileQuality], Quality]:
         from pyspark.sql import functions as F
 
         counted = (
-            self._lines.groupBy("file", F.coalesce("problem", F.lit("")).alias("problem"))
+            lines.groupBy("file", F.coalesce("problem", F.lit("")).alias("problem"))
             .agg(
                 F.count("*").alias("lines"),
-                F.count(F.when(~self._is_bad & (F.col("copy") > 1), 1)).alias("duplicates"),
+                F.count(F.when(F.col("copy") > 1, 1)).alias("duplicates"),
                 F.count(F.when(F.col("conflict"), 1)).alias("conflicts"),
             )
             .collect()
         )
-        files = []
-        for path in self._files:
-            name = str(path.relative_to(self._folder))
-            of_file = [row for row in counted if row["file"] == name]
-            lines = sum(row["lines"] for row in of_file)
-            bad = sum(row["lines"] for row in of_file if row["problem"])
-            duplicates = sum(row["duplicates"] for row in of_file)
-            files.append(FileQuality(name, lines, lines - bad - duplicates, duplicates, bad))
+        of_file: dict[str, list[Any]] = {}
         problems: dict[str, int] = {}
         for row in sorted(counted, key=lambda row: str(row["problem"])):
+            of_file.setdefault(row["file"], []).append(row)
             if row["problem"]:
                 problems[row["problem"]] = problems.get(row["problem"], 0) + row["lines"]
+        files = [
+            _file_quality(name, of_file.get(name, []))
+            for name in (str(path.relative_to(self._folder)) for path in self._files)
+        ]
         return files, Quality(
             files=len(files),
             lines=sum(file.lines for file in files),
             rows=sum(file.rows for file in files),
             duplicates=sum(file.duplicates for file in files),
-            quarantined=sum(file.quarantined for file in files),
             conflicts=sum(row["conflicts"] for row in counted),
+            quarantined=sum(file.quarantined for file in files),
             missing=sum(boot.last_seq - boot.first_seq + 1 - boot.rows for boot in boots),
             problems=problems,
         )
@@ -520,6 +532,13 @@ class _Delivery:
             if count:
                 found[reason] = found.get(reason, 0) + count
         return found
+
+
+def _file_quality(name: str, counted: Sequence[Any]) -> FileQuality:
+    lines = sum(row["lines"] for row in counted)
+    bad = sum(row["lines"] for row in counted if row["problem"])
+    duplicates = sum(row["duplicates"] for row in counted)
+    return FileQuality(name, lines, lines - bad - duplicates, duplicates, bad)
 
 
 def _same(frame: pandas.DataFrame) -> pandas.DataFrame:

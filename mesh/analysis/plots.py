@@ -377,7 +377,7 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
 
 def _round_up(value: float) -> float:
     """The next round number: 1, 1.5, 2, 3, 4, 5, 6 or 8 times a power of ten."""
-    if value <= 0:
+    if value < 1e-9:
         return 1.0
     power = 10.0 ** floor(log10(value))
     return next(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -229,6 +229,7 @@ def test_axes_have_few_ticks_inside_their_span(start: float, span: float) -> Non
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1e12)), max_size=20))
+@example([1.5e-311])
 def test_lines_of_any_height_stay_inside_the_plot(values: list[float | None]) -> None:
     points = [(T + n, value) for n, value in enumerate(values)]
     drawing = plots.lines(plots.TimeAxis(T, T + 20), [plots.Line("x", "one", points)], [], "x", str)
