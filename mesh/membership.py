@@ -566,6 +566,8 @@ class Membership:
         mine = self.me
         if record.incarnation < mine.incarnation or record == mine:
             return
+        if mine.state is State.LEFT and record.key < mine.key:
+            return  # said before this broker left, which stands against it everywhere
         if record.incarnation > min(mine.incarnation + INCARNATION_STEP_MAX, INCARNATION_MAX - 1):
             self._refused_records += 1
             return

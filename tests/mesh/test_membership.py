@@ -385,6 +385,16 @@ def test_a_leaver_that_is_doubted_leaves_with_a_greater_incarnation() -> None:
     assert Tell((driven.machine.me,)) in out
 
 
+@pytest.mark.parametrize("state", [State.ALIVE, State.SUSPECT, State.DEAD, State.LEFT])
+def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> None:
+    """A snapshot on its way when it left says ALIVE at the same incarnation; it left once, not twice."""
+    driven = Driven(2)
+    driven.machine.leave()
+    left = driven.machine.me
+    assert driven.machine.heard([replace(left, state=state)], 2, 5.0) == []
+    assert driven.machine.me == left
+
+
 # --- many machines
 
 
