@@ -73,7 +73,7 @@ async def test_a_second_address_of_a_linked_broker_does_not_disturb_the_link() -
         c = await peers.peer("c", a, f"tcp://localhost:{port}")
         await whole([a, b, c])
         links = [(peer, len(peer.ups), len(peer.downs)) for peer in (a, b, c)]
-        c.peering._begin_dial(Dial(f"tcp://localhost:{port}", 0))
+        c.peering.dialling.begin(Dial(f"tcp://localhost:{port}", 0))
         await until(lambda: c.peering.statistics().dial_failures.get("duplicate"), "given up as a duplicate")
         rounds = c.peering.membership.round
         await until(lambda: c.peering.membership.round > rounds + 2, "two rounds")
@@ -334,8 +334,8 @@ async def test_garbage_on_a_heartbeat_connection_costs_the_link_only(socket: int
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         theirs = b.peering.links()[0]
-        group = b.peering._links[a.who.id]
-        pipe = (group.surveyor, group.respondent)[socket - 1]
+        link = b.peering.linking.links[a.who.id]
+        pipe = (link.surveyor, link.respondent)[socket - 1]
         assert pipe is not None and theirs
         pipe.send(frame)
         await until(lambda: a.downs, "a dropped the link")
