@@ -1,0 +1,135 @@
+"""Every pattern against ``nngcat`` (NNG) and ``nanocat`` (nanomsg), as people type them, over tcp and ipc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocols import Bus0, Pair0, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Socket, Sub0, Surveyor0
+
+from .peers import OPTIONS, address, program
+
+pytestmark = [pytest.mark.interop, pytest.mark.process]
+
+
+@pytest.fixture(params=["nngcat", "nanocat"])
+def name(request: pytest.FixtureRequest) -> str:
+    value: str = request.param
+    return value
+
+
+@pytest.fixture(params=["tcp-we-listen", "tcp-they-listen", "ipc-we-listen", "ipc-they-listen"])
+def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, bool]:
+    """An address, and whether it is we who listen there."""
+    scheme, _, who = request.param.partition("-")
+    return address(scheme, tmp_path), who == "we-listen"
+
+
+async def endpoint(socket: Socket, way: tuple[str, bool]) -> tuple[str, str]:
+    """Open our end; returns what the program is told for its end."""
+    url, we_listen = way
+    if we_listen:
+        await socket.listen(url)
+        return "--connect", url
+    socket.dial(url)
+    return "--bind", url
+
+
+def role(name: str, pattern: str) -> str:
+    """``--pair`` means Pair1 to nngcat."""
+    return "--pair0" if (name, pattern) == ("nngcat", "pair") else f"--{pattern}"
+
+
+async def test_it_pulls_what_we_push(name: str, way: tuple[str, bool]) -> None:
+    async with Push0(options=OPTIONS) as push:
+        end = await endpoint(push, way)
+        async with program(name, "--pull", *end, "--quoted") as peer:
+            await push.wait_for_peers(1, timeout=10.0)
+            for number in range(20):
+                await push.send(b"number %d" % number)
+            assert await peer.lines(20) == [b'"number %d"' % number for number in range(20)]
+
+
+async def test_we_pull_what_it_pushes(name: str, way: tuple[str, bool]) -> None:
+    async with Pull0(options=OPTIONS) as pull:
+        end = await endpoint(pull, way)
+        async with program(name, "--push", *end, "--data", "hello", "--interval", "1"):
+            assert await pull.recv() == b"hello"
+
+
+async def test_it_hears_what_we_publish_and_it_wants(name: str, way: tuple[str, bool]) -> None:
+    async with Pub0(options=OPTIONS) as pub:
+        end = await endpoint(pub, way)
+        async with program(name, "--sub", *end, "--subscribe", "a", "--quoted") as peer:
+            await pub.wait_for_peers(1, timeout=10.0)
+            await pub.send_many([b"b1", b"a1", b"a2"])
+            assert await peer.lines(2) == [b'"a1"', b'"a2"']
+
+
+async def test_we_hear_what_it_publishes_and_we_want(name: str, way: tuple[str, bool]) -> None:
+    async with Sub0(topics=["he"], options=OPTIONS) as sub:
+        end = await endpoint(sub, way)
+        async with program(name, "--pub", *end, "--data", "hello", "--interval", "1"):
+            assert await sub.recv() == b"hello"
+
+
+async def test_it_answers_what_we_ask(name: str, way: tuple[str, bool]) -> None:
+    async with Req0(options=OPTIONS) as req:
+        end = await endpoint(req, way)
+        async with program(name, "--rep", *end, "--data", "answer", "--quoted") as peer:
+            for number in range(3):
+                await req.send(b"question %d" % number)
+                assert await req.recv() == b"answer"
+            assert await peer.lines(3) == [b'"question %d"' % number for number in range(3)]
+
+
+async def test_we_answer_what_it_asks(name: str, way: tuple[str, bool]) -> None:
+    async with Rep0(options=OPTIONS) as rep:
+        end = await endpoint(rep, way)
+        async with program(name, "--req", *end, "--data", "question", "--quoted") as peer:
+            assert await rep.recv() == b"question"
+            await rep.send(b"answer")
+            assert await peer.lines(1) == [b'"answer"']
+
+
+async def test_it_responds_to_our_survey(name: str, way: tuple[str, bool]) -> None:
+    async with Surveyor0(options=OPTIONS) as surveyor:
+        end = await endpoint(surveyor, way)
+        async with program(name, "--respondent", *end, "--data", "here", "--quoted") as peer:
+            await surveyor.wait_for_peers(1, timeout=10.0)
+            await surveyor.send(b"who?")
+            assert await surveyor.recv() == b"here"
+            assert await peer.lines(1) == [b'"who?"']
+
+
+async def test_we_respond_to_its_survey(name: str, way: tuple[str, bool]) -> None:
+    async with Respondent0(options=OPTIONS) as respondent:
+        end = await endpoint(respondent, way)
+        delay = ("--delay", "1", "--interval", "1")  # a survey before the link is up asks nobody
+        async with program(name, "--surveyor", *end, "--data", "who?", "--quoted", *delay) as peer:
+            assert await respondent.recv() == b"who?"
+            await respondent.send(b"me")
+            assert await peer.lines(1) == [b'"me"']
+
+
+async def test_a_pair_talks_both_ways(name: str, way: tuple[str, bool]) -> None:
+    async with Pair0(options=OPTIONS) as pair:
+        end = await endpoint(pair, way)
+        told = ("--data", "hello", "--interval", "1", "--quoted")
+        async with program(name, role(name, "pair"), *end, *told) as peer:
+            assert await pair.recv() == b"hello"
+            await pair.send(b"hello yourself")
+            assert await peer.lines(1) == [b'"hello yourself"']
+
+
+async def test_a_bus_reaches_both_ways(way: tuple[str, bool]) -> None:
+    """nanomsg's only: nngcat has no bus."""
+    async with Bus0(options=OPTIONS) as bus:
+        end = await endpoint(bus, way)
+        async with program(
+            "nanocat", "--bus", *end, "--data", "hello", "--interval", "1", "--quoted"
+        ) as peer:
+            assert await bus.recv() == b"hello"
+            await bus.send(b"hello yourself")
+            assert await peer.lines(1) == [b'"hello yourself"']
