@@ -31,6 +31,7 @@ BATCHES = "batches"
 MANY_TOPICS = "1000 topics"
 YIELDING = "yield after every publish"
 ROUND_TRIP = "round trip"
+ROUND_TRIP_PINNED = "round trip, clients and broker a core each"
 FLOOD_CLIENTS = "flood of 200 clients"
 FLOOD_PUSHERS = "flood of 200 PUSH sockets"
 IDLE = "idle broker of five"
@@ -52,6 +53,7 @@ TARGETS = (
     Target(MANY_TOPICS, "messages/s", OURS, PROXY, 1.5, True),
     Target(YIELDING, "messages/s", OURS, PROXY, 0.8, True),
     Target(ROUND_TRIP, "p50 us", OURS, PROXY, 1.2, False),
+    Target(ROUND_TRIP_PINNED, "p50 us", OURS, PROXY, 1.2, False),
     Target(FLOOD_CLIENTS, "late ms p50", OURS, None, 60.0, False),
     Target(FLOOD_PUSHERS, "late ms p50", OURS, None, 60.0, False),
     Target(IDLE, "cpu %", OURS, None, 1.0, False),
@@ -181,11 +183,19 @@ def ours_through(work: str, count: int) -> Figures:
         return {"messages/s": subscriber.hear()}
 
 
-def ours_round_trip(count: int) -> Figures:
+def round_trip(
+    middle: Callable[..., None],
+    echo: Callable[..., None],
+    caller: Callable[..., None],
+    count: int,
+    pinned: bool,
+) -> Figures:
+    """Percentiles of one message there and one back, each through the middle."""
+    clients, broker = (0, 1) if pinned else (None, None)
     with workers() as group:
-        url = group.start(run_broker, core=1).hear()
-        group.start(ours_echo, url, core=0).hear()
-        figures: Figures = group.start(ours_caller, url, count, core=0).hear()
+        where = group.start(middle, core=broker).hear()
+        group.start(echo, where, core=clients).hear()
+        figures: Figures = group.start(caller, where, count, core=clients).hear()
         return figures
 
 
@@ -296,14 +306,6 @@ def proxy_through(work: str, count: int) -> Figures:
         publisher = group.start(proxy_publisher, urls, work, count)
         publisher.hear()
         return {"messages/s": subscriber.hear()}
-
-
-def proxy_round_trip(count: int) -> Figures:
-    with workers() as group:
-        urls = group.start(run_proxy, core=1).hear()
-        group.start(proxy_echo, urls, core=0).hear()
-        figures: Figures = group.start(proxy_caller, urls, count, core=0).hear()
-        return figures
 
 
 # --- flooding
@@ -451,9 +453,12 @@ def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
         result.append(Case(work, OURS, partial(ours_through, work, count)))
         if not no_zmq:
             result.append(Case(work, PROXY, partial(proxy_through, work, count)))
-    result.append(Case(ROUND_TRIP, OURS, partial(ours_round_trip, trips)))
-    if not no_zmq:
-        result.append(Case(ROUND_TRIP, PROXY, partial(proxy_round_trip, trips)))
+    for work, pinned in ((ROUND_TRIP, False), (ROUND_TRIP_PINNED, True)):
+        run = partial(round_trip, run_broker, ours_echo, ours_caller, trips, pinned)
+        result.append(Case(work, OURS, run))
+        if not no_zmq:
+            run = partial(round_trip, run_proxy, proxy_echo, proxy_caller, trips, pinned)
+            result.append(Case(work, PROXY, run))
     flood_s, idle_s = max(2.0, FLOOD_S * scale), max(2.0, IDLE_S * scale)
     result.append(Case(FLOOD_CLIENTS, OURS, partial(flooded, flood_clients, flood_s)))
     result.append(Case(FLOOD_PUSHERS, OURS, partial(flooded, flood_pushers, flood_s)))
