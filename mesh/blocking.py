@@ -424,12 +424,12 @@ class BlockingClient:
         body = checked_body(body)
         with self._ours():
             talk = self._talk
-            if talk.left <= 0 or talk.room <= 0:
+            if talk.room <= 0:
                 self._catch_up()
                 talk.flush()
                 if self._wire is not None:
                     self._send(self._wire)
-            if talk.left <= 0:
+            if talk.room <= 0:
                 talk.dropped += 1
                 return False
             talk.add_many(topic, [body], blocks.SENT)
@@ -502,9 +502,9 @@ class BlockingClient:
 
     def _has_room(self) -> bool:
         talk = self._talk
-        if talk.left <= 0 and talk.settled:
+        if talk.room <= 0 and talk.settled:
             talk.flush()
-        return talk.left > 0
+        return talk.room > 0
 
     def _await_ticket(self, ticket: Ticket, index: int, count: int, deadline: float, limit_s: float) -> None:
         def accepted() -> bool:

@@ -48,9 +48,9 @@ ACCEPTED: Final = 1
 LEVELS: Final = ("sent", "accepted")
 """Names of the levels by their number on the wire."""
 
-SPLIT: Final = 65536
-"""Bytes of bodies (and headers) after which a block is sealed; one larger body becomes pieces of this
-size."""
+SPLIT: Final = 65536 - 512
+"""Bytes of bodies (and headers) after which a block is sealed; one larger body becomes pieces of this size.
+A frame with such a block still fits one read of 64 KiB, which spares the receiver a copy."""
 COUNT_MAX: Final = 4096
 """Records in one block at most: a block overdraws a window of credit by no more than this."""
 BLOCK_MAX: Final = SPLIT + 8192 + 36 + 255 + 8 + COUNT_MAX * 8

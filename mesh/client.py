@@ -38,7 +38,7 @@ from mesh.conversation import (
 from mesh.environment import DEFAULT_TCP_URL, Environment, default_ipc_url
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerError, Unknown
 from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries
-from mesh.publishing import Ticket, Waitable
+from mesh.publishing import MESSAGE_COST, Ticket, Waitable
 from mesh.session import Receipt, Role
 from protocols import Pipe, Req0, SocketOptions, SPError
 from protocols.endpoint import backoff_s
@@ -473,7 +473,7 @@ class Client:
         """
         if level == "sent" and headers is None and key is None and type(body) is bytes:
             talk = self._talk
-            if talk.left <= 0:
+            if talk.room <= 0:
                 await self._wait_for_room(timeout)
             bodies = talk.forming.get(topic)
             if bodies is None:
@@ -482,8 +482,7 @@ class Client:
                     self._publish_lone(bodies, body)
                     return self._sent_receipt
             bodies.append(body)
-            talk.left -= 1
-            talk.room = room = talk.room - len(body)
+            talk.room = room = talk.room - len(body) - 8  # MESSAGE_COST, without looking it up
             if room <= 0:
                 if len(body) > blocks.BODY_MAX:
                     bodies.pop()
@@ -501,9 +500,9 @@ class Client:
     def publish_nowait(self, topic: str, body: bytes) -> bool:
         """Level ``sent`` without waiting: False, and counted as dropped, when there is no credit now."""
         talk = self._talk
-        if talk.left <= 0:
+        if talk.room <= 0:
             self._flush()
-            if talk.left <= 0:
+            if talk.room <= 0:
                 talk.dropped += 1
                 return False
         if type(body) is not bytes:
@@ -512,8 +511,7 @@ class Client:
         if bodies is None:
             bodies = self._open_topic(topic)
         bodies.append(body)
-        talk.left -= 1
-        talk.room = room = talk.room - len(body)
+        talk.room = room = talk.room - len(body) - MESSAGE_COST
         if room <= 0:
             if len(body) > blocks.BODY_MAX:
                 bodies.pop()
@@ -554,7 +552,7 @@ class Client:
         try:
             async with asyncio.timeout(PUBLISH_TIMEOUT_S if timeout is None else timeout):
                 self._flush()
-                while self._talk.gathered or self._talk.left <= 0:
+                while self._talk.gathered or self._talk.room <= 0:
                     await self._wait(self._talk.gate, None)
                     self._flush()
                 await asyncio.sleep(0)
@@ -567,7 +565,7 @@ class Client:
         number = level_number(level)
         talk = self._talk
         start = self._loop.time()
-        if talk.left <= 0:
+        if talk.room <= 0:
             await self._wait_for_room(timeout, NotAccepted if number else MeshTimeout)
         ticket, index = talk.add_many(topic, bodies, number, headers)
         if not self._scheduled:
@@ -618,12 +616,12 @@ class Client:
 
     async def _wait_for_room(self, timeout: float | None, error: type[MeshError] = MeshTimeout) -> None:
         self._flush()
-        if self._talk.left > 0:
+        if self._talk.room > 0:
             await asyncio.sleep(0)  # credit was there, only the count was old: let the flush be written
             return
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
         deadline = self._loop.time() + limit_s
-        while self._talk.left <= 0:
+        while self._talk.room <= 0:
             if self._closed:
                 raise (NotAccepted if error is NotAccepted else Disconnected)("the client is closed")
             if not await self._wait(self._talk.gate, max(0.0, deadline - self._loop.time())):
@@ -642,7 +640,7 @@ class Client:
     def _publish_lone(self, bodies: list[bytes], body: bytes) -> None:
         """The first message after a pause: written at once, for its round trip; what follows gathers."""
         bodies.append(checked_body(body))
-        self._talk.left -= 1
+        self._talk.room -= len(body) + MESSAGE_COST
         self._flush_lone()
 
     def _flush_lone(self) -> None:
@@ -652,7 +650,7 @@ class Client:
 
     def _schedule(self) -> None:
         now = self._loop.time()
-        self._lone = now - self._deferred_at > LONE_S and self._talk.left > 0
+        self._lone = now - self._deferred_at > LONE_S and self._talk.room > 0
         self._scheduled = True
         self._deferred_at = now
         self._loop.call_soon(self._turn)

@@ -51,7 +51,7 @@ from mesh.session import (
 )
 from mesh.topics import check_pattern, check_topic
 
-WINDOW: Final = 2048
+WINDOW: Final = 4096
 WINDOW_BYTES: Final = 4 << 20
 """Default credit of a subscription."""
 
@@ -263,7 +263,7 @@ class Conversation(Publishing):
         self.attached = False
         self.settled = False
         self.credit = SendCredit()
-        self.left = 0
+        self.shut()
         self._control.clear()
         self._frames.clear()
         woken: list[Waitable] = [self.opened, self.heard]
@@ -566,10 +566,10 @@ class Conversation(Publishing):
         return [self.opened, *self._credit_came()]
 
     def _credit_came(self) -> list[Waitable]:
-        if self.left > 0 or not self.credit.open:
-            return []  # nobody waits, or nobody is helped; `left` is renewed by the next flush
+        if self.room > 0 or not self.credit.open:
+            return []  # nobody waits, or nobody is helped
         self.resume()
-        return [self.gate] if self.left > 0 else []
+        return [self.gate] if self.room > 0 else []
 
     def _asked(self, ask: list[Any], size: int) -> list[Waitable]:
         _, number, token, _, topic, body, headers, _ = ask

@@ -1,9 +1,9 @@
 """The publisher's end: messages gather by topic, are sealed into blocks, and wait to be acknowledged. Pure.
 
-Messages gather (`forming`) until `flush` seals them into blocks. Two counters are kept by whoever adds:
-``room``, the bytes still to gather before a flush is due, and ``left``, the messages that may still be
-added; at zero or below one waits for credit. A new topic adds to ``room``, or a thousand topics in turn
-would make blocks of one message each.
+Messages gather (`forming`) until `flush` seals them into blocks. Whoever adds lowers ``room``, the bytes
+that may still be gathered: at zero or below a flush is due, and while there is no credit, or no session,
+it stays there and one waits. A new topic adds to ``room``, or a thousand topics in turn would make blocks
+of one message each.
 
 Sealing stops where credit stops; the rest stays gathered. Order is per topic within a level. Sequence numbers
 are given at sealing and never change: a block of level accepted is kept until its ACK and sent again as it
@@ -26,7 +26,9 @@ from mesh.topics import check_public_topic
 TURN_TOPIC: Final = 2048
 """Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message
 blocks at 1 000 topics)."""
-TURN: Final = 65536 - TURN_TOPIC
+MESSAGE_COST: Final = 8
+"""Bytes that each message counts for beside its body, so that empty ones have a bound too."""
+TURN: Final = blocks.SPLIT - TURN_TOPIC
 """Bytes gathered before a flush is due, without those: one topic alone fills one block exactly."""
 TURN_MAX: Final = 4 << 20
 TOPICS_MAX: Final = 65536
@@ -116,7 +118,7 @@ class Publishing:
     frames."""
 
     # what every message touches; on an object of so many attributes the others are looked up slower
-    __slots__ = ("__dict__", "forming", "left", "room")
+    __slots__ = ("__dict__", "forming", "room")
 
     def __init__(self, *, client: int, boot: int, prefix: bytes) -> None:
         self.client = client
@@ -129,8 +131,8 @@ class Publishing:
         self.credit = SendCredit()
         # gathered and not sealed; read and written directly by a shell's `publish`
         self.forming: dict[str, list[bytes]] = {}
-        self.room = TURN
-        self.left = 0
+        self.room = 0
+        self._kept = TURN
         self.dropped = 0
         """Messages that were not taken for want of credit."""
         self._accepting: dict[str, Batch] = {}
@@ -173,8 +175,7 @@ class Publishing:
         only."""
         if topic not in self._suffixes:
             self._remember(topic)
-        self.room -= sum(map(len, bodies))
-        self.left -= len(bodies)
+        self.room -= sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
         if level == blocks.SENT:
             if headers:
                 self._add_headed(topic, bodies[0], headers)
@@ -242,42 +243,44 @@ class Publishing:
         """Seal and queue what is gathered, as far as credit reaches."""
         credit = self.credit
         if not self.settled or credit.messages <= 0 or credit.bytes <= 0:
-            self.left = 0
+            self.shut()
             return
         if self._again:
             self._send_again()
         if self._backlog or self._accepting:
             self._gather_backlog()
             self._flush_backlog()
-            self.room = TURN
         elif self.forming:
-            gathered = TURN + TURN_TOPIC * len(self.forming) - self.room
-            gathered -= self._flush_forming()
-            self.room = TURN + TURN_TOPIC * len(self.forming) - max(0, gathered)
-        else:
-            self.room = TURN
-        if self.forming or self._backlog:
-            self.left = 0
-        else:
-            self.left = credit.messages if credit.bytes > 0 else 0
+            self._flush_forming()
+        if credit.messages > 0 and credit.bytes > 0:
+            self.room = min(TURN, credit.messages * MESSAGE_COST)
+            return
+        self.room = 0
+        self._kept = TURN + TURN_TOPIC * len(self.forming)
+        for bodies in self.forming.values():
+            self._kept -= sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
+
+    def shut(self) -> None:
+        """Nothing more may be gathered until `resume`."""
+        if self.room > 0:
+            self._kept = self.room
+            self.room = 0
 
     def resume(self) -> None:
         """There is credit again. What is gathered is not sealed at once, unless it fills a turn: blocks
         grow while credit is short, and whoever drives this flushes at the end of its turn."""
-        if self.room <= 0 or self._again:
+        if self._kept <= 0 or self._again:
             self.flush()
         else:
-            self.left = self.credit.messages
+            self.room = min(self._kept, max(TURN_TOPIC, self.credit.messages * MESSAGE_COST))
 
-    def _flush_forming(self) -> int:
-        """The fast way, for level sent without headers: one Struct call, one join a block. Returns the
-        bytes sealed."""
+    def _flush_forming(self) -> None:
+        """The fast way, for level sent without headers: one Struct call, one join a block."""
         forming, self.forming = self.forming, {}
         suffixes, prefix, credit = self._suffixes, self.prefix, self.credit
         add, join = self._frames.append, b"".join
         sequence = self._sequence + 1
         blocks_out = published = 0
-        credit_before = credit.bytes
         for topic, bodies in forming.items():
             count = len(bodies)
             if credit.messages <= 0 or credit.bytes <= 0:
@@ -311,7 +314,6 @@ class Publishing:
         self._published += published
         self._sequence = sequence - 1
         self._blocks_out += blocks_out
-        return credit_before - credit.bytes
 
     def _flush_backlog(self) -> None:
         while self._backlog and self.credit.open:

@@ -455,7 +455,7 @@ async def test_a_client_that_publishes_to_a_stalled_topic_goes_on_consuming_anot
                 await both.publish("blocked", b"%d" % number * 100, level="sent", timeout=60.0)
 
         flood = asyncio.create_task(publish_for_ever())
-        await until(lambda: both._talk.left <= 0 and both._talk.blocked)
+        await until(lambda: both._talk.room <= 0 and both._talk.blocked)
         for number in range(200):
             await other.publish("mine", b"%d" % number)
             (delivery,) = await first(1, mine)

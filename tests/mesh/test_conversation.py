@@ -55,7 +55,7 @@ def test_a_turn_of_one_topic_fills_one_block_exactly() -> None:
         count += 1
     talk.flush()
     (block,) = opened(talk)
-    assert len(block.bodies) == 512 and block.sequence == 1
+    assert len(block.bodies) == count + 1 > 450 and block.sequence == 1
 
 
 def test_a_thousand_topics_in_turn_share_a_longer_turn() -> None:
@@ -87,7 +87,7 @@ def test_sealing_stops_where_credit_stops_and_goes_on_with_it() -> None:
         talk.add_many(topic, [b"x"] * 8, SENT)
     talk.flush()
     assert [block.topic for block in opened(talk)] == [b"a", b"b"]
-    assert talk.blocked and talk.left <= 0 and talk.gathered
+    assert talk.blocked and talk.room <= 0 and talk.gathered
     woken = talk.received([PREFIX + encode(Kind.CREDIT, 0, 100, 1000)], 0.0)
     assert talk.gate in woken
     talk.add_many("c", [b"y"], SENT)

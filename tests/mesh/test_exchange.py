@@ -86,13 +86,13 @@ def test_credit_bounds_what_is_under_way_to_a_subscriber_that_does_not_consume()
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t", window=100)
     for _ in range(100):
-        if sender.talk.left > 0:
+        if sender.talk.room > 0:
             sender.publish("t", *[b"x" * 10] * 10)
     waiting = sum(len(run.bodies) for run in feed.runs)
     assert 100 <= waiting <= 110
-    assert sender.talk.left <= 0, "the publisher has to wait"
+    assert sender.talk.room <= 0, "the publisher has to wait"
     assert len(reader.take(feed)) >= 400, "and goes on when the subscriber does"
-    assert sender.talk.left > 0
+    assert sender.talk.room > 0
 
 
 def test_a_publisher_to_a_stalled_topic_goes_on_consuming_another() -> None:
@@ -102,7 +102,7 @@ def test_a_publisher_to_a_stalled_topic_goes_on_consuming_another() -> None:
     mine = both.subscribe("mine", window=10)
     for _ in range(30):
         both.publish("blocked", *[b"x"] * 10)
-    assert both.talk.left <= 0
+    assert both.talk.room <= 0
     got = []
     for index in range(100):
         other.publish("mine", str(index).encode())
@@ -117,16 +117,16 @@ def test_after_ten_seconds_without_progress_the_oldest_is_dropped_and_the_publis
     feed = stalled.subscribe("t", window=10)
     number = 0
     for _ in range(50):
-        if sender.talk.left > 0:
+        if sender.talk.room > 0:
             sender.publish("t", *(b"%05d" % (number + i) for i in range(5)))
             number += 5
-    assert sender.talk.left <= 0
+    assert sender.talk.room <= 0
     mesh.turn(9.0)
-    assert sender.talk.left <= 0
+    assert sender.talk.room <= 0
     mesh.turn(2.0)
-    assert sender.talk.left > 0
+    assert sender.talk.room > 0
     for _ in range(60):
-        assert sender.talk.left > 0
+        assert sender.talk.room > 0
         sender.publish("t", *(b"%05d" % (number + i) for i in range(5)))
         number += 5
     statistics = mesh.nodes[1].exchange.statistics()
@@ -150,7 +150,7 @@ def test_a_stalled_subscription_behind_a_link_does_not_stall_other_topics_on_it(
     sent = 0
     got: list[tuple[str, bytes]] = []
     for _ in range(200):
-        if sender.talk.left > 0:
+        if sender.talk.room > 0:
             sender.publish("bad", *[b"x"] * 10)
             sender.publish("good", *[b"y"] * 10)
             sent += 10
@@ -166,7 +166,7 @@ def test_publishing_beyond_credit_costs_the_session() -> None:
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t", window=1)
     sender.talk.credit.grant(1000, 1 << 20)  # a client that lies to itself
-    sender.talk.left = 1000
+    sender.talk.room = 1000
     for _ in range(5):
         sender.publish("t", *[b"x"] * 10)
     assert sender.ended is not None and "CreditExceeded" in str(sender.ended)
@@ -531,7 +531,7 @@ def test_everything_published_arrives_once_and_in_order_of_its_topic(
     got: tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]] = ([], [])
     expected: dict[tuple[str, bool], list[bytes]] = {}
     for topic, bodies, accepted, read in work:
-        while sender.talk.left <= 0:
+        while sender.talk.room <= 0:
             got[0].extend(near.take(feeds[0]))
             got[1].extend(far.take(feeds[1]))
             sender.talk.flush()
