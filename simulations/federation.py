@@ -35,6 +35,8 @@ class Federation:
     """What a scenario is given."""
 
     world: World
+    name: str
+    """The mesh's name, which is the run's in its logs: two runs below one folder must not look like one."""
     size: int
     rng: random.Random
     """The scenario's own random stream: whom it strikes, and when."""
@@ -61,7 +63,7 @@ class Federation:
                 if index
                 else None
             )
-            self.world.add_node(name, programs.broker([known.address] if known else []))
+            self.world.add_node(name, programs.broker(self.name, [known.address] if known else []))
             self.do(FaultKind.START, [name])
             self.world.run_for(START_GAP_S)
 

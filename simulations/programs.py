@@ -19,7 +19,6 @@ from simulations.world import Main, Process
 
 PORT = 7770
 STATE_FOLDER = "/state"
-MESH = "simulated"
 MESH_KEY = "a key of the simulation"
 PUBLISH_TIMEOUT_S = 5.0
 REDIAL_S = 0.5
@@ -29,7 +28,7 @@ def url_of(address: str) -> str:
     return f"tcp://{address}:{PORT}"
 
 
-def broker(join: Sequence[str]) -> Main:
+def broker(mesh: str, join: Sequence[str]) -> Main:
     """A broker with state and log on its host's disk; it exposes the `Broker` once that is up."""
 
     async def main(process: Process) -> None:
@@ -37,7 +36,7 @@ def broker(join: Sequence[str]) -> Main:
             name=process.name,
             listen=url_of(process.address),
             join=[url_of(address) for address in join],
-            mesh=MESH,
+            mesh=mesh,
             mesh_key=MESH_KEY,
             state_dir=STATE_FOLDER,
             log_dir=LOG_FOLDER,

@@ -79,7 +79,6 @@ def run(
     if out is not None:
         _check_writable(out)
     # Here, since a program that only lists scenarios need not load brokers.
-    from simulations import programs
     from simulations.federation import Federation
 
     play: Callable[[Federation], None] = importlib.import_module(
@@ -88,7 +87,11 @@ def run(
     tell = say or (lambda now_s, text: None)
     with World(seed, keep_history=keep_history) as world:
         mesh = Federation(
-            world, nodes, random.Random(f"{seed}:scenario:{scenario}"), lambda text: tell(world.now_s, text)
+            world,
+            f"{scenario}-{seed}",
+            nodes,
+            random.Random(f"{seed}:scenario:{scenario}"),
+            lambda text: tell(world.now_s, text),
         )
         world.on_second = lambda now_s: tell(now_s, "")
         try:
@@ -96,7 +99,7 @@ def run(
         except (Deadlock, TimeoutError) as error:
             mesh.verdicts.append(Verdict("goes_on", "the scenario", (str(error),)))
         if out is not None:
-            truth.write_logs(world, out, run=programs.MESH, scenario=scenario)
+            truth.write_logs(world, out, run=mesh.name, scenario=scenario)
     verdicts = (*mesh.verdicts, checkers.sound(world.failures, world.fence.escapes))
     result = Result(
         scenario=scenario,

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def federation(world: World, size: int = 5) -> Federation:
-    return Federation(world, size, random.Random(1), lambda text: None)
+    return Federation(world, "test", size, random.Random(1), lambda text: None)
 
 
 @functools.cache
