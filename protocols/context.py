@@ -273,6 +273,38 @@ class QueueChannel(Channel):
         return body
 
 
+class BroadcastChannel(QueueChannel):
+    """A channel whose pattern never makes a sender wait, but drops for peers whose queue is full.
+
+    Queues are emptied once a loop turn, so a sender that never suspends would fill them all by itself: every
+    half queue of messages it gives the event loop a turn, *before* it hands over the next one.
+    """
+
+    _since_turn = 0
+
+    async def send(self, body: Body, timeout: float | None = None) -> None:
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        if self._since_turn >= self._options.send_queue // 2:
+            await self._give_turn()
+        self._since_turn += 1
+        self._put(body)
+
+    async def send_many(self, bodies: Sequence[Body], timeout: float | None = None) -> None:
+        ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
+        share = max(self._options.send_queue // 2, 1)
+        for start in range(0, len(ready), share):
+            piece = ready[start : start + share]
+            if self._since_turn + len(piece) > share:
+                await self._give_turn()
+            self._since_turn += len(piece)
+            self._queue().put_many(piece)
+
+    async def _give_turn(self) -> None:
+        self._since_turn = 0
+        await asyncio.sleep(0)
+
+
 class StateChannel(Channel):
     """A channel that follows the turns of a conversation, and tells its lane the time."""
 
@@ -339,7 +371,27 @@ class StateChannel(Channel):
         return self._lane.recv(asyncio.get_running_loop().time(), False)
 
 
-class Context(StateChannel):
+class ContextLife(Channel):
+    """What contexts of both kinds have: an end of their own."""
+
+    _forget: Callable[[Channel], None]
+
+    async def aclose(self) -> None:
+        """Give up what is under way; calls that wait here raise `Closed`."""
+        if not self.closed:
+            self._shut("the context is closed")
+            self._forget(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Context(StateChannel, ContextLife):
     """A conversation of its own on a shared socket: its own request, survey or debt of an answer.
 
     Made by ``socket.new_context()``, closed with it or by `aclose`.
@@ -362,20 +414,6 @@ class Context(StateChannel):
     def _arm(self) -> None:
         self._arm_socket()
 
-    async def aclose(self) -> None:
-        """Give up what is under way; calls that wait here raise `Closed`."""
-        if not self.closed:
-            self._shut("the context is closed")
-            self._forget(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
 
 class SurveyContext(Context):
     """Runs one survey at a time; iterating yields its answers and ends when it is over."""
@@ -388,7 +426,7 @@ class SurveyContext(Context):
             self._any_lane.survey_s = survey_s
 
 
-class SubContext(QueueChannel):
+class SubContext(QueueChannel, ContextLife):
     """Topics and an inbox of its own; it gets its own copy of what it wants."""
 
     def __init__(
@@ -411,19 +449,6 @@ class SubContext(QueueChannel):
     def unsubscribe(self, topic: str | Body) -> None:
         """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
         self._subscriptions.unsubscribe(as_topic(topic))
-
-    async def aclose(self) -> None:
-        if not self.closed:
-            self._shut("the context is closed")
-            self._forget(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def as_topic(topic: str | Body) -> bytes:

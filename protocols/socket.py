@@ -18,8 +18,10 @@ from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overl
 
 from protocols.context import (
     Body,
+    BroadcastChannel,
     Channel,
     Context,
+    ContextLife,
     QueueChannel,
     StateChannel,
     SubContext,
@@ -279,10 +281,9 @@ class Socket(Channel):
 
     # --- contexts
 
-    def new_context(self) -> Channel:
-        """A conversation of its own on this socket. Raises `NotSupported` for patterns without."""
-        self._pattern.open_lane()
-        raise AssertionError("a pattern with lanes has a socket with contexts")
+    def new_context(self) -> ContextLife:
+        """A reader or conversation of its own on this socket. Raises `NotSupported` for patterns without."""
+        raise NotSupported(f"{self._pattern.name} sockets have no contexts")
 
     def _forget_context(self, context: Channel) -> None:
         self._contexts.remove(context)
@@ -452,13 +453,13 @@ class Pair0(QueueChannel, Socket):
     _pattern_type = Pair
 
 
-class Bus0(QueueChannel, Socket):
+class Bus0(BroadcastChannel, Socket):
     """Everybody to everybody directly connected, best effort."""
 
     _pattern_type = Bus
 
 
-class Pub0(QueueChannel, Socket):
+class Pub0(BroadcastChannel, Socket):
     """Everything to every subscriber; never waits."""
 
     _pattern_type = Publisher

@@ -152,3 +152,14 @@ async def test_contexts_have_topics_of_their_own_and_get_their_own_copy() -> Non
 async def test_topics_given_as_one_string_are_a_mistake_and_said_to_be() -> None:
     with pytest.raises(TypeError, match=r"topics=\['abc'\]"):
         Sub0(topics="abc")
+
+
+async def test_a_publisher_that_never_suspends_does_not_drown_a_subscriber_that_keeps_up() -> None:
+    async with Pub0(options=SocketOptions(send_queue=8)) as pub:
+        peer = Peer(pub)
+        for number in range(100):
+            await pub.send(b"%d" % number)
+        await pub.send_many([b"%d" % number for number in range(100, 200)])
+        await until(lambda: len(peer.heard) == 200)
+        assert peer.heard == [b"%d" % number for number in range(200)]
+        assert pub.statistics().drops == {}
