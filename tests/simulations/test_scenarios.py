@@ -154,8 +154,8 @@ def test_a_mesh_that_delivers_twice_alters_or_loses_is_found(monkeypatch: pytest
 def test_a_broker_that_dies_of_a_bug_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     started = programs.broker
 
-    def fragile(join: Any) -> Any:
-        main = started(join)
+    def fragile(mesh: str, join: Any) -> Any:
+        main = started(mesh, join)
 
         async def dies(process: Process) -> None:
             if process.name == "broker-2":
