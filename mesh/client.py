@@ -475,18 +475,15 @@ class Client:
             talk = self._talk
             if talk.room <= 0:
                 await self._wait_for_room(timeout)
-            bodies = talk.forming.get(topic)
-            if bodies is None:
-                bodies = self._open_topic(topic)
-                if self._lone:
-                    self._publish_lone(bodies, body)
+            try:
+                talk.forming[topic].append(body)
+            except KeyError:
+                if self._open_topic(topic, body):
                     return self._sent_receipt
-            bodies.append(body)
             talk.room = room = talk.room - len(body) - 8  # MESSAGE_COST, without looking it up
             if room <= 0:
                 if len(body) > blocks.BODY_MAX:
-                    bodies.pop()
-                    checked_body(body)
+                    self._take_back(topic)
                 self._flush()
                 self._write_now()
                 self._seals += 1
@@ -507,15 +504,15 @@ class Client:
                 return False
         if type(body) is not bytes:
             body = checked_body(body)
-        bodies = talk.forming.get(topic)
-        if bodies is None:
-            bodies = self._open_topic(topic)
-        bodies.append(body)
+        try:
+            talk.forming[topic].append(body)
+        except KeyError:
+            if self._open_topic(topic, body):
+                return True
         talk.room = room = talk.room - len(body) - MESSAGE_COST
         if room <= 0:
             if len(body) > blocks.BODY_MAX:
-                bodies.pop()
-                checked_body(body)
+                self._take_back(topic)
             self._flush()
         return True
 
@@ -627,21 +624,29 @@ class Client:
             if not await self._wait(self._talk.gate, max(0.0, deadline - self._loop.time())):
                 raise error(f"no credit to publish in {limit_s:g} s: {self._why_away()}")
 
-    def _open_topic(self, topic: str) -> list[bytes]:
+    def _open_topic(self, topic: str, body: bytes) -> bool:
+        """Gather a topic's first message. True if it came after a pause and is on its way already: that
+        one is written at once, for its round trip, and what follows gathers."""
         if self._closed:
             raise Disconnected("the client is closed")
-        bodies = self._talk.open_topic(topic)
-        if not self._scheduled:
-            self._schedule()
-        else:
-            self._lone = False
-        return bodies
-
-    def _publish_lone(self, bodies: list[bytes], body: bytes) -> None:
-        """The first message after a pause: written at once, for its round trip; what follows gathers."""
-        bodies.append(checked_body(body))
+        self._talk.open_topic(topic).append(body)
+        if self._scheduled:
+            return False
+        self._schedule()
+        if not self._lone or len(body) > blocks.SPLIT:
+            return False
         self._talk.room -= len(body) + MESSAGE_COST
         self._flush_lone()
+        return True
+
+    def _take_back(self, topic: str) -> None:
+        """The message just gathered is larger than any may be. Raises ValueError."""
+        bodies = self._talk.forming[topic]
+        body = bodies.pop()
+        if not bodies:
+            del self._talk.forming[topic]
+        self._talk.room += len(body) + MESSAGE_COST
+        checked_body(body)
 
     def _flush_lone(self) -> None:
         self._lone = self._idle = False

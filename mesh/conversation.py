@@ -51,7 +51,7 @@ from mesh.session import (
 )
 from mesh.topics import check_pattern, check_topic
 
-WINDOW: Final = 4096
+WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
 """Default credit of a subscription."""
 
