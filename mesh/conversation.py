@@ -447,7 +447,11 @@ class Conversation(Publishing):
         feed = self._feeds.get(number)
         if feed is None:
             return  # it crossed our UNSUBSCRIBE
-        feed.window.arrive(count, size)
+        window = feed.window
+        if window.messages_left <= 0 or window.bytes_left <= 0:
+            window.arrive(count, size)  # raises
+        window.messages_left -= count
+        window.bytes_left -= size
         if sequence != feed.expected:
             feed.lost_blocks += sequence - feed.expected
         feed.expected = sequence + 1

@@ -38,13 +38,12 @@ from mesh.ports import (
     Tap,
     Turn,
 )
-from mesh.routing import Route, Router
+from mesh.routing import Router
 from mesh.session import (
     AGAIN,
     DATA,
     DATA_CONSTANTS,
     DATA_SIZE,
-    KIND_MAX,
     VERSION,
     Keepalive,
     Kind,
@@ -65,6 +64,8 @@ _heads: Final = struct.Struct(">IBBHIQBIBBBBIIQQQ").unpack_from
 DATA_MARK: Final = int.from_bytes(bytes(DATA_CONSTANTS[:4]), "big")
 VIEW_MIN: Final = 8192
 """From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
+
+HELLO: Final = int(Kind.HELLO)
 
 EARLY_MAX: Final = 256
 """Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
@@ -190,19 +191,18 @@ class Exchange:
             sessions = self._pipes[pipe] = {}
         touched: dict[Session, None] = {}
         for frame in frames:
-            start = backtrace.split(frame)
-            if start < backtrace.WORD_SIZE:
+            start = 4 if len(frame) > 5 and frame[0] & 0x80 else backtrace.split(frame)
+            if start < 4:
                 continue  # a raw Rep0 lets no such frame through
             if len(frame) <= start or frame[start] & 0xF0 != 0x90:
                 strays.append(frame)
                 continue
-            kind = frame[start + 1] if len(frame) > start + 1 else KIND_MAX
             prefix = frame[:start]
             session = sessions.get(prefix)
             try:
-                if session is None or kind == Kind.HELLO:
+                if session is None or len(frame) < start + 2 or frame[start + 1] == HELLO:
                     session = self._hello(pipe, sessions, prefix, frame, now)
-                elif kind == DATA:
+                elif frame[start + 1] == DATA:
                     self._client_block(session, frame, start, now)
                 else:
                     self._client_control(session, decode(frame, start), now)
@@ -304,7 +304,11 @@ class Exchange:
         if publisher != session.client or boot != session.boot:
             raise SessionError("a block names another publisher than its session's HELLO")
         source = session.source
-        source.window.arrive(count, size)
+        window = source.window
+        if window.messages_left <= 0 or window.bytes_left <= 0:
+            window.arrive(count, size)  # raises
+        window.messages_left -= count
+        window.bytes_left -= size
         session.messages_in += count
         session.bytes_in += size
         topic = frame[topic_at:bodies_at]
@@ -325,11 +329,14 @@ class Exchange:
                 return
         self._published += count
         block: Buffer = frame[at:] if size < VIEW_MIN else memoryview(frame)[at:]
-        self._route_block(route, block, count, 0, flags, source, now)
+        takers = route.everybody
+        if not takers:
+            self._unwanted += count
+        self._hand_out(takers, block, count, 0, flags, source, now)
 
-    def _route_block(
+    def _hand_out(
         self,
-        route: Route[Local, Peer],
+        takers: tuple[Local | Peer, ...],
         block: Buffer,
         count: int,
         hops: int,
@@ -337,23 +344,15 @@ class Exchange:
         source: Source | None,
         now: float,
     ) -> None:
-        """To everybody here who wants it and, if it entered the mesh here, to every broker that does.
-
-        Its credit goes back to the source at once unless it has to wait somewhere.
-        """
+        """A block to everybody it is for. Its credit goes back to its source unless it has to wait
+        somewhere."""
         held: Held | None = None
-        for taker in route.local:
+        for taker in takers:
             if not taker.offer(block, count, hops, flags):
-                held = held or (Held(source, count, len(block)) if source is not None else None)
+                if held is None and source is not None:
+                    held = Held(source, count, len(block))
                 taker.wait(block, count, hops, flags, held, now)
-        if hops == 0:
-            for peer in route.remote:
-                if not peer.offer(block, count, 0, flags):
-                    held = held or (Held(source, count, len(block)) if source is not None else None)
-                    peer.wait(block, count, 0, flags, held, now)
-            if not route.local and not route.remote:
-                self._unwanted += count
-        if source is not None and (held is None or held.outlets == 0):
+        if source is not None and (held is None or not held.outlets):
             source.settle(count, len(block))
 
     def _acknowledge(self, session: Session) -> None:
@@ -526,7 +525,9 @@ class Exchange:
         route = self._router.route(encoded)
         for start, stop in blocks.cut(bodies) if bodies else ():
             for block, count in self._seal(encoded, bodies[start:stop], number):
-                self._route_block(route, block, count, 0, 0, None, now)
+                if not route.everybody:
+                    self._unwanted += count
+                self._hand_out(route.everybody, block, count, 0, 0, None, now)
         self._published += len(bodies)
         self._hand_over(now)
         return Receipt(level, self.name, first, len(bodies), self.absent())
@@ -685,7 +686,7 @@ class Exchange:
             peer.source.settle(count, size)
             return
         block: Buffer = frame[DATA_SIZE:] if size < VIEW_MIN else memoryview(frame)[DATA_SIZE:]
-        self._route_block(route, block, count, hops + 1, flags, peer.source, now)
+        self._hand_out(route.local, block, count, hops + 1, flags, peer.source, now)
 
     def _peer_control(self, peer: Peer, frame: list[Any], now: float) -> None:
         match frame:

@@ -29,7 +29,7 @@ Remote = TypeVar("Remote", bound=Hashable)
 class Route(Generic[Local, Remote]):
     """Who wants one topic; tuples, so that a route can be kept while it is used."""
 
-    __slots__ = ("local", "local_answers", "remote", "remote_answers", "topic")
+    __slots__ = ("everybody", "local", "local_answers", "remote", "remote_answers", "topic")
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Route(Generic[Local, Remote]):
         remote_answers: tuple[Remote, ...],
     ) -> None:
         self.topic = topic
+        self.everybody: tuple[Local | Remote, ...] = (*local, *remote)
         self.local = local
         self.remote = remote
         self.local_answers = local_answers
