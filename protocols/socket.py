@@ -146,6 +146,7 @@ class Socket(Channel):
         self._peer_waiters = Waiters()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Event | None = None
         self._attached = 0
         self._departed = PipeStatistics(0, 0, 0, 0, 0, 0)
         self._open(self._pattern.lane, self.options, senders=Waiters(), receivers=Waiters())
@@ -178,9 +179,21 @@ class Socket(Channel):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close, after giving what is queued up to ``linger_s`` to reach the kernel. May be called twice."""
-        if self.closed:
+        """Close, after giving what is queued up to ``linger_s`` to reach the kernel.
+
+        Cancelled, it closes everything all the same, but without waiting for what is queued. A second call
+        waits for the first.
+        """
+        if self._closing is not None:
+            await self._closing.wait()
             return
+        self._closing = asyncio.Event()
+        try:
+            await self._close()
+        finally:
+            self._closing.set()
+
+    async def _close(self) -> None:
         self._shut(CLOSED)
         for context in self._contexts:
             context._shut(CLOSED)
@@ -188,25 +201,32 @@ class Socket(Channel):
         self._peer_waiters.wake_all()
         if self._timer is not None:
             self._timer.cancel()
+        for shared in self._shared:
+            shared.stop_serving(self)
         pipes = list(self._pipes.values())
+        cancelled = None
+        # One after the other whatever happens: a cancellation ends the waiting, not the closing.
+        endpoints: list[Listener | Dialer] = [*self.listeners, *self.dialers]
+        for endpoint in endpoints:
+            try:
+                await endpoint.aclose()
+            except asyncio.CancelledError as error:
+                cancelled = error
         try:
-            for shared in self._shared:
-                shared.stop_serving(self)
-            for listener in self.listeners:
-                await listener.aclose()
-            for dialer in self.dialers:
-                await dialer.aclose()
-            for pipe in pipes:
-                pipe.close(CLOSED, flush=True)
-            await self._drained(pipes)
+            if cancelled is None:
+                await self._drained(pipes)
         finally:
             for pipe in pipes:
                 pipe.close(CLOSED)
                 pipe.connection.abort()
+        if cancelled is not None:
+            raise cancelled
         for pipe in pipes:
             await pipe.connection.wait_closed()
 
     async def _drained(self, pipes: list[OutputPipe]) -> None:
+        for pipe in pipes:
+            pipe.close(CLOSED, flush=True)
         try:
             async with asyncio.timeout(self.options.linger_s):
                 for pipe in pipes:

@@ -76,7 +76,7 @@ class Raw(Pattern):
         self.checked = protocol in WITH_BACKTRACE
         self._pipes: dict[int, OutputPipe] = {}
         self._rotation = Rotation()
-        self._inboxes: dict[int, list[bytes]] = {}
+        self._inboxes: dict[int, deque[bytes]] = {}
         self._turns: deque[OutputPipe] = deque()  # pipes whose inbox is not empty
 
     def open_lane(self) -> RawLane:
@@ -103,7 +103,7 @@ class Raw(Pattern):
         pipe = self._turns.popleft()
         frames = self._inboxes.pop(pipe.id)
         pipe.resume_reading()
-        return pipe, frames
+        return pipe, list(frames)
 
     def take_frame(self) -> tuple[OutputPipe, bytes] | None:
         """One frame of the pipe whose turn it is."""
@@ -111,7 +111,7 @@ class Raw(Pattern):
             return None
         pipe = self._turns[0]
         inbox = self._inboxes[pipe.id]
-        frame = inbox.pop(0)
+        frame = inbox.popleft()
         self._turns.popleft()
         if inbox:
             self._turns.append(pipe)
@@ -156,7 +156,7 @@ class Raw(Pattern):
             return
         inbox = self._inboxes.get(pipe.id)
         if inbox is None:
-            self._inboxes[pipe.id] = inbox = frames
+            self._inboxes[pipe.id] = inbox = deque(frames)
             self._turns.append(pipe)
         else:
             inbox += frames
