@@ -34,7 +34,7 @@ from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
 from protocols.errors import Closed, NotSupported, PipeRefused, StateError, Timeout
 from protocols.message import Message
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, StateLane
+from protocols.patterns.base import OutputPipe, Pattern, StateLane, WeighedPipe
 from protocols.patterns.bus import Bus
 from protocols.patterns.pair import Pair
 from protocols.patterns.pipeline import Puller, Pusher
@@ -392,7 +392,8 @@ class Socket(Channel):
         if self.closed:
             raise PipeRefused(CLOSED)
         limit = self.options.send_queue
-        pipe = OutputPipe(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
+        kind = OutputPipe if self.raw else WeighedPipe
+        pipe = kind(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
         self._pattern.pipe_attached(pipe, self._now())
         self._pipes[pipe.id] = pipe
         self._attached += 1

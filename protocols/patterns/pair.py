@@ -39,7 +39,7 @@ class Pair(Pattern, QueueLane):
         self.writable()
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
-        self._intake.add(pipe, frames)
+        self._intake.add(pipe, frames, len(frames[0]))
         self.readable(len(frames))
 
     def take(self) -> bytes | None:

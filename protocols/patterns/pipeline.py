@@ -73,7 +73,7 @@ class Puller(Pattern, QueueLane):
         pass
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
-        self._intake.add(pipe, frames)
+        self._intake.add(pipe, frames, len(frames[0]))
         self.readable(len(frames))
 
     def take(self) -> bytes | None:

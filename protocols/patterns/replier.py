@@ -120,7 +120,7 @@ class Replier(Pattern):
                 malformed = True
                 break
         if questions:
-            self._intake.add(pipe, questions)
+            self._intake.add(pipe, questions, len(frames[0]))
             self.lane.readable(len(questions))
         if malformed:
             self.count_drop("malformed")

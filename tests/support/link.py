@@ -160,11 +160,19 @@ class Link:
 class Plug:
     """A pipe on a pattern without any socket, for tests that bring their own time."""
 
-    def __init__(self, pattern: Pattern, id: int = 1, *, limit: int = 4, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        pattern: Pattern,
+        id: int = 1,
+        *,
+        limit: int = 4,
+        now: float = 0.0,
+        kind: type[OutputPipe] = OutputPipe,
+    ) -> None:
         self.pattern = pattern
         self.now = now
         self.connection = SilentConnection(int(pattern.peer))
-        self.pipe = OutputPipe(id, self.connection, self, url="fake://plug", dialed=True, limit=limit)
+        self.pipe = kind(id, self.connection, self, url="fake://plug", dialed=True, limit=limit)
         self.reasons: list[str] = []
         pattern.pipe_attached(self.pipe, now)
 

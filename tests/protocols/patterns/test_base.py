@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.options import SocketOptions
-from protocols.patterns.base import Intake, Rotation, fill
+from protocols.patterns.base import HEAVY_BYTES_MAX, LIGHT_MAX, Intake, Rotation, WeighedPipe, fill
 from protocols.patterns.pipeline import Puller, Pusher
 from tests.support.link import Plug
 
@@ -115,15 +115,105 @@ def test_dealing_loses_nothing_and_repeats_nothing(limits: list[int], batches: l
 def test_a_full_intake_stops_reading_and_reads_on_when_empty() -> None:
     (plug,) = plugs(1)
     intake: Intake[bytes] = Intake(3)
-    intake.add(plug.pipe, [b"1", b"2"])
+    intake.add(plug.pipe, [b"1", b"2"], 1)
     assert not plug.connection.paused
-    intake.add(plug.pipe, [b"3", b"4"])
+    intake.add(plug.pipe, [b"3", b"4"], 1)
     assert plug.connection.paused
     intake.inbox.clear()
     intake.resume()
     assert not plug.connection.paused
 
 
+def test_large_frames_fill_an_intake_by_their_bytes() -> None:
+    (plug,) = plugs(1)
+    intake: Intake[bytes] = Intake(1000)
+    for _ in range(2):
+        for _ in range(15):
+            intake.add(plug.pipe, [b"stands for a megabyte"], 1 << 20)
+        assert not plug.connection.paused
+        intake.add(plug.pipe, [b"stands for a megabyte"], 1 << 20)
+        assert plug.connection.paused
+        intake.inbox.clear()
+        intake.resume()
+        assert not plug.connection.paused
+
+
 def test_a_pattern_without_contexts_says_so() -> None:
     with pytest.raises(Exception, match="push0 sockets have no contexts"):
         Pusher(SocketOptions(), random.Random(1)).open_lane()
+
+
+# --- pipes that weigh
+
+
+MEGABYTE = bytes(1 << 20)
+
+
+def weighed(limit: int = 1024) -> Plug:
+    return Plug(Puller(SocketOptions(), random.Random(1)), limit=limit, kind=WeighedPipe)
+
+
+def test_large_frames_fill_a_queue_by_their_bytes() -> None:
+    plug = weighed()
+    assert [plug.pipe.send(MEGABYTE) for _ in range(17)] == [True] * 16 + [False]
+    assert plug.pipe.send(b"light")
+    assert plug.pipe.refused == 1
+    assert len(plug.take()) == 17
+    assert plug.pipe.send(MEGABYTE)
+
+
+def test_one_frame_is_taken_however_large() -> None:
+    plug = weighed()
+    assert plug.pipe.send_now(bytes(HEAVY_BYTES_MAX + 1))
+    assert not plug.pipe.send_now(bytes(LIGHT_MAX + 1))
+    assert plug.pipe.send_now(bytes(LIGHT_MAX))
+
+
+def test_a_batch_with_large_frames_is_taken_as_far_as_they_fit() -> None:
+    plug = weighed()
+    assert plug.pipe.send_many([MEGABYTE] * 15 + [b"light"] + [MEGABYTE] * 4) == 17
+    assert plug.pipe.refused == 3
+    assert plug.pipe.send_many([]) == 0
+
+
+def test_displacing_keeps_the_newest_within_the_bytes() -> None:
+    plug = weighed()
+    assert plug.pipe.displace([b"old"]) == 0
+    assert plug.pipe.displace([MEGABYTE] * 20) == 5
+    assert plug.pipe.displace([b"light"]) == 0
+    assert plug.pipe.displace([bytes(HEAVY_BYTES_MAX + 1)]) == 17
+    assert plug.pipe.queued == 1
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["send", "send_now", "send_many", "displace", "take"]),
+            st.lists(st.sampled_from([1, LIGHT_MAX, 3 << 20, 9 << 20]), min_size=1, max_size=4),
+        ),
+        max_size=25,
+    )
+)
+def test_whatever_is_queued_how_the_weight_is_right_and_bounded(steps: list[tuple[str, list[int]]]) -> None:
+    plug = weighed(limit=6)
+    pipe = plug.pipe
+    assert isinstance(pipe, WeighedPipe)
+    blank = memoryview(bytes(9 << 20))
+    for what, sizes in steps:
+        frames = [bytes(blank[:size]) for size in sizes]
+        before = pipe.queued
+        if what == "take":
+            plug.take()
+        elif what == "send":
+            assert pipe.send(frames[0]) == (pipe.queued > before)
+        elif what == "send_now":
+            assert pipe.send_now(frames[0]) == (pipe.queued > before)
+        elif what == "send_many":
+            assert pipe.send_many(frames) == pipe.queued - before
+        else:
+            dropped = pipe.displace(frames)
+            assert pipe.queued == before + len(frames) - dropped
+        heavy = [size for size in map(len, pipe._output) if size > LIGHT_MAX]
+        assert pipe._heavy_bytes == sum(heavy)
+        assert sum(heavy) <= HEAVY_BYTES_MAX or len(heavy) == 1
+        assert pipe.queued <= 6
