@@ -96,8 +96,8 @@ class Hooks(Protocol):
 class ExchangeOptions:
     """Windows and bounds. Windows are (messages, bytes)."""
 
-    session_messages: int = 32768
-    session_bytes: int = 4 << 20
+    session_messages: int = 65536
+    session_bytes: int = 12 << 20
     link_messages: int = 131072
     link_bytes: int = 16 << 20
     delivery: DeliveryOptions = field(default_factory=DeliveryOptions)

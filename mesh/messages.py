@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import Any, Protocol
 
+import msgspec
+
 from mesh import blocks
 from mesh.blocks import HeaderValue
 from mesh.conversation import Run
@@ -26,16 +28,17 @@ class Consumer(Protocol):
     def extend(self, token: int, seconds: float) -> None: ...
 
 
-class Delivery:
-    """One message. `done`, `retry` and `drop` say what became of it; for a request they are the answer."""
+class Delivery(msgspec.Struct, eq=False, gc=False):
+    """One message. `done`, `retry` and `drop` say what became of it; of a request they are the answer.
 
-    __slots__ = ("_consumer", "_packed", "body", "topic")
+    A `msgspec.Struct` because one is made for every message: 56 ns, a class with ``__init__`` 148. Not
+    tracked by the collector: the only cycle it could be in, by `retry`, ends with its subscription.
+    """
 
-    def __init__(self, topic: str, body: bytes, packed: bytes | None, consumer: Consumer) -> None:
-        self.topic = topic
-        self.body = body
-        self._packed = packed
-        self._consumer = consumer
+    topic: str
+    body: bytes
+    _packed: bytes | None
+    _consumer: Consumer
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.topic} {len(self.body)} bytes, attempt {self.attempt}>"
@@ -69,7 +72,7 @@ class Delivery:
 
     def retry(self, after: float = 0.0) -> None:
         """Deliver it to this subscription again after that many seconds, `attempt` counted up."""
-        self._consumer.redeliver(Redelivery(self), after)
+        self._consumer.redeliver(Redelivery.of(self), after)
 
     def drop(self, reason: str = "") -> None:
         """It cannot be processed; counted in the subscription's ``dropped``."""
@@ -79,15 +82,18 @@ class Delivery:
         """Ask for more time. Only a request has a deadline; a published message waits as long as it takes."""
 
 
-class Redelivery(Delivery):
+class Redelivery(Delivery, eq=False, gc=False):
     """A message that `Delivery.retry` brought back."""
 
-    __slots__ = ("_attempt", "_origin")
+    _attempt: int
+    _origin: Delivery
 
-    def __init__(self, origin: Delivery) -> None:
-        super().__init__(origin.topic, origin.body, origin._packed, origin._consumer)
-        self._attempt = origin.attempt + 1
-        self._origin: Delivery = origin._origin if isinstance(origin, Redelivery) else origin
+    @classmethod
+    def of(cls, delivery: Delivery) -> Redelivery:
+        origin = delivery._origin if isinstance(delivery, Redelivery) else delivery
+        return cls(
+            delivery.topic, delivery.body, delivery._packed, delivery._consumer, delivery.attempt + 1, origin
+        )
 
     @property
     def attempt(self) -> int:
@@ -107,15 +113,11 @@ class Redelivery(Delivery):
         self._origin.extend(seconds)
 
 
-class Request(Delivery):
+class Request(Delivery, eq=False, gc=False):
     """A request or survey: `done(result)` is the answer, `drop(reason)` a refusal."""
 
-    __slots__ = ("_token", "answered")
-
-    def __init__(self, topic: str, body: bytes, packed: bytes | None, consumer: Consumer, token: int) -> None:
-        super().__init__(topic, body, packed, consumer)
-        self._token = token
-        self.answered = False
+    _token: int
+    answered: bool = False
 
     @property
     def is_request(self) -> bool:
@@ -189,8 +191,8 @@ def checked_body(body: Any) -> bytes:
 
 
 def checked_bodies(bodies: Iterable[Any]) -> list[bytes]:
-    """A list of them, each as `checked_body` gives it."""
-    checked = list(bodies)
-    if set(map(type, checked)) == {bytes} and max(map(len, checked)) <= blocks.BODY_MAX:
+    """A list of them, each as `checked_body` gives it; the list that was given if it is one already."""
+    checked = bodies if type(bodies) is list else list(bodies)
+    if set(map(type, checked)) == {bytes} and sum(map(len, checked)) <= blocks.BODY_MAX:
         return checked
     return [checked_body(body) for body in checked]

@@ -23,14 +23,14 @@ from mesh.errors import MeshError, NotAccepted, Unknown
 from mesh.session import AGAIN, Receipt, SendCredit, data_head
 from mesh.topics import check_public_topic
 
-TURN_TOPIC: Final = 2048
+TURN_TOPIC: Final = 6144
 """Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message
 blocks at 1 000 topics)."""
 MESSAGE_COST: Final = 8
 """Bytes that each message counts for beside its body, so that empty ones have a bound too."""
 TURN: Final = blocks.SPLIT - TURN_TOPIC
 """Bytes gathered before a flush is due, without those: one topic alone fills one block exactly."""
-TURN_MAX: Final = 4 << 20
+TURN_MAX: Final = 8 << 20
 TOPICS_MAX: Final = 65536
 """Topics whose encoding is remembered."""
 # backtrace, DATA head, block head up to the sequence number; publisher, boot and topic are the cached suffix

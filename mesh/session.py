@@ -40,11 +40,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 import msgpack
+import msgspec
 
 from mesh.blocks import HEADERS_MAX
 from mesh.errors import CreditExceeded, SessionError
@@ -117,8 +117,7 @@ class Status(IntEnum):
     TIMEOUT = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(msgspec.Struct, frozen=True):
     """What a success is worth: the level that was reached, and by whom."""
 
     level: str
