@@ -313,10 +313,13 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._close_own_direction(transport)
 
     def _close_own_direction(self, transport: asyncio.Transport) -> None:
-        if transport.can_write_eof():
-            transport.write_eof()
-        else:
+        if not transport.can_write_eof():
             transport.close()
+            return
+        try:
+            transport.write_eof()
+        except OSError:  # the peer has reset it, and the loop has not heard of that yet
+            transport.abort()
 
     # --- ends
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import random
+import socket as sockets
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +278,41 @@ async def test_closing_waits_no_longer_than_linger() -> None:
     before = loop.time()
     await push.aclose()
     assert 0.04 < loop.time() - before < 5.0
+
+
+async def test_a_cancelled_close_closes_everything_and_a_second_one_waits_for_it() -> None:
+    push = Push0(options=SocketOptions(linger_s=30.0))
+    for number in range(3):
+        push.dial(f"inproc://nobody-{number}")
+        await push.listen(f"inproc://mine-{number}")
+    peer = Peer(push, reads=False)
+    await push.send(b"never read")
+    await turns()
+    closing = asyncio.create_task(push.aclose())
+    second = asyncio.create_task(push.aclose())
+    await turns(1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await second
+    assert peer.connection.ended and peer.pipe.closed
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("dial")] == []
+    for number in range(3):
+        async with Pull0(listen=f"inproc://mine-{number}"):
+            pass
+
+
+async def test_a_peer_that_resets_while_we_close_does_no_harm() -> None:
+    """Found with NNG: half-closing a connection that the kernel knows to be reset raises ENOTCONN."""
+    async with Push0(options=SocketOptions(linger_s=0.5)) as push:
+        listener = await push.listen("tcp://127.0.0.1:0")
+        port = int(listener.url.rpartition(":")[2])
+        peer = sockets.create_connection(("127.0.0.1", port))
+        peer.sendall(b"\x00SP\x00\x00\x51\x00\x00")
+        await push.wait_for_peers(1, timeout=5.0)
+        peer.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        push.pipes[0].close("by hand", flush=True)
 
 
 async def test_an_error_while_entering_leaves_nothing_open(tmp_path: Path) -> None:
