@@ -159,7 +159,7 @@ class Subscription:
             await self._ready()
         client, feed = self._client, self._feed
         while True:
-            run = client._talk.next_run(feed)
+            run = client._talk.next_run(feed, client._loop.time())
             if client._talk.has_output:
                 client._hand_over()
             if run is not None:

@@ -55,6 +55,8 @@ WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
 """Default credit of a subscription."""
 
+GRANT_S: Final = 0.5
+
 _RECEIVED: Final = struct.Struct(">4xIBBHIQBIBBBBIIQQQ")
 _received: Final = _RECEIVED.unpack_from
 _MARK: Final = 0x9305C410
@@ -90,6 +92,7 @@ class Feed(Waitable):
         "epoch",
         "error",
         "expected",
+        "granted_at",
         "lost_blocks",
         "messages",
         "number",
@@ -119,6 +122,7 @@ class Feed(Waitable):
         self.closed = False
         self.error: MeshError | None = None
         self.expected = 1
+        self.granted_at = 0.0
         self.lost_blocks = 0
         """Blocks the broker dropped because this subscriber was slow."""
         self.bad_blocks = 0
@@ -131,10 +135,6 @@ class Feed(Waitable):
         self.window = ReceiveWindow(self.messages, self.size)
         self.expected = 1
         self.ready = False
-
-    def settle(self, run: Run) -> bool:
-        """The application is done with a run; True when a grant is due."""
-        return run.epoch == self.epoch and self.window.settle(run.messages, run.size)
 
 
 @dataclass(slots=True)
@@ -351,10 +351,20 @@ class Conversation(Publishing):
         feed.again()
         self._say(Kind.SUBSCRIBE, feed.number, feed.patterns, feed.role, feed.messages, feed.size)
 
-    def next_run(self, feed: Feed) -> Run | None:
-        """The next run for the application, which is thereby done with the one before."""
+    def next_run(self, feed: Feed, now: float = 0.0) -> Run | None:
+        """The next run for the application, which is thereby done with the one before.
+
+        Its credit goes back by the quarter window, and twice a second: the broker shall see that a slow
+        application is not one that has stopped.
+        """
         done, feed.current = feed.current, None
-        if done is not None and feed.settle(done) and self.settled:
+        if (
+            done is not None
+            and self.settled
+            and done.epoch == feed.epoch
+            and (feed.window.settle(done.messages, done.size) or now - feed.granted_at >= GRANT_S)
+        ):
+            feed.granted_at = now
             self._control.append(self.prefix + credit_frame(feed.number, *feed.window.grant()))
         if feed.runs:
             feed.current = feed.runs.popleft()

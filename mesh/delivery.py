@@ -7,13 +7,12 @@ paused.
 
 Policy for a consumer that stops
     A block waits with its source's credit as long as the consumer makes progress, that is, grants credit.
-    After ``stall_s`` (10 s) without any, the outlet is *stalled*: all credit it held back is released,
-    from then on blocks wait without holding credit, and beyond ``messages_max``/``bytes_max`` the oldest
-    is dropped and counted as ``slow``. Any grant ends the stall.
-    Blocks that came over a link hold the link's credit only for ``link_stall_s`` (1 s) without progress,
-    since other topics share the link; the first ``messages_max / 4`` of them hold nothing.
-    Those bounds hold always: should publishers together hold more than ``messages_max`` for one consumer,
-    the oldest goes.
+    What waits so is bounded by the windows of its sources and is never dropped: a consumer that keeps
+    consuming holds its publishers back and loses nothing. After ``stall_s`` (10 s) without any, the outlet is
+    *stalled*: all credit it held back is released and from then on blocks wait without holding credit.
+    Of those that wait *free*, the oldest is dropped beyond ``messages_max``/``bytes_max`` and counted as
+    slow. Any grant ends the stall. Blocks that came over a link wait free while less than a quarter of
+    those bounds waits, and after ``link_stall_s`` (3 s) without progress, since other topics share the link.
 
 The outlet of a link is the same machine: its consumer is the other broker.
 
@@ -24,12 +23,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Protocol
 
 from mesh.session import DATA_HEAD, ReceiveWindow, SendCredit
 
 Buffer = bytes | memoryview
 """A block: bytes of its own, or a view into the frame it came in (no copy for large ones)."""
+
+SEARCH_MAX: Final = 1024
+"""Blocks looked at to find the oldest that waits free."""
 
 _head: Final = DATA_HEAD.pack
 _join: Final = b"".join
@@ -42,7 +45,7 @@ class DeliveryOptions:
     messages_max: int = 65536
     bytes_max: int = 16 << 20
     stall_s: float = 10.0
-    link_stall_s: float = 1.0
+    link_stall_s: float = 3.0
 
 
 class Port(Protocol):
@@ -127,6 +130,8 @@ class Outlet:
         "bytes_out",
         "credit",
         "dropped",
+        "free_bytes",
+        "free_messages",
         "messages_out",
         "number",
         "options",
@@ -147,6 +152,9 @@ class Outlet:
         self.queue: deque[_Waiting] = deque()
         self.queued_messages = 0
         self.queued_bytes = 0
+        self.free_messages = 0
+        """Of those queued, the ones that hold no source's credit."""
+        self.free_bytes = 0
         self.sequence = 0
         """Number of the last block offered; a dropped one leaves a gap that the consumer can see."""
         self.stalled = False
@@ -188,6 +196,8 @@ class Outlet:
         """A finished session frame (ASK) that counts as one message of this subscription."""
         if self.credit.open and not self.queue:
             self.credit.spend(1, len(frame))
+            self.messages_out += 1
+            self.bytes_out += len(frame)
             if not self.port.ready:
                 self.port.wake()
             self.port.ready.append(self.port.prefix + frame)
@@ -206,11 +216,26 @@ class Outlet:
         self.queue.append(item)
         self.queued_messages += item.messages
         self.queued_bytes += len(item.block)
+        if item.held is None:
+            self.free_messages += item.messages
+            self.free_bytes += len(item.block)
+            self._bound()
+
+    def _bound(self) -> None:
+        """Drop the oldest of what waits free until it keeps its bounds; one block may be larger than they
+        are."""
         options = self.options
-        while (self.queued_messages > options.messages_max or self.queued_bytes > options.bytes_max) and len(
+        while (self.free_messages > options.messages_max or self.free_bytes > options.bytes_max) and len(
             self.queue
         ) > 1:
-            self._drop_oldest()
+            self._drop(self._oldest_free())
+
+    def _oldest_free(self) -> int:
+        """Its place in the queue. Not far from the front, or the front itself goes, held or not."""
+        for index, item in enumerate(islice(self.queue, SEARCH_MAX)):
+            if item.held is None:
+                return index
+        return 0
 
     def _holds(self, source: Source, now: float) -> bool:
         """Whether a block from this source waits at its source's expense."""
@@ -223,8 +248,9 @@ class Outlet:
             return False
         return now - self.progress_at < options.link_stall_s
 
-    def _drop_oldest(self) -> None:
-        item = self.queue.popleft()
+    def _drop(self, index: int) -> None:
+        item = self.queue[index]
+        del self.queue[index]
         self._forget(item)
         self.dropped += item.messages
 
@@ -233,6 +259,9 @@ class Outlet:
         self.queued_bytes -= len(item.block)
         if item.held is not None:
             item.held.release()
+        else:
+            self.free_messages -= item.messages
+            self.free_bytes -= len(item.block)
 
     # --- the consumer
 
@@ -278,7 +307,10 @@ class Outlet:
             held = item.held
             if held is not None and (held.source.is_link or not links_only):
                 item.held = None
+                self.free_messages += item.messages
+                self.free_bytes += len(item.block)
                 held.release()
+        self._bound()
 
     def close(self) -> int:
         """The consumer is gone: give all credit back; returns the messages that still waited."""

@@ -122,7 +122,7 @@ class FakeClient:
         got: list[tuple[str, bytes]] = []
         while True:
             self.mesh.pump()
-            run = self.talk.next_run(feed)
+            run = self.talk.next_run(feed, self.mesh.now)
             if run is None:
                 self.mesh.pump()
                 if not feed.runs:

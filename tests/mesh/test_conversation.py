@@ -177,7 +177,7 @@ def test_runs_are_gathered_per_read_and_gaps_counted() -> None:
     talk = settled()
     feed = subscribed(talk)
     talk.received([data(feed.number, 1, b"a", b"b"), data(feed.number, 4, b"ccc", b"")], 0.0)
-    run = talk.next_run(feed)
+    run = talk.next_run(feed, 0.0)
     assert run is not None and run.bodies == [b"a", b"b", b"ccc", b""] and run.topics == ["t"] * 4
     assert feed.lost_blocks == 2
 
@@ -196,7 +196,7 @@ def test_a_malformed_block_of_another_publisher_costs_nothing_but_itself() -> No
     bad = bytearray(data(feed.number, 1, b"a", b"bc"))
     bad[4 + DATA_SIZE + 4 + 3] = 9
     talk.received([bytes(bad), data(feed.number, 2, b"good")], 0.0)
-    run = talk.next_run(feed)
+    run = talk.next_run(feed, 0.0)
     assert run is not None and run.bodies == [b"good"] and feed.bad_blocks == 1
 
 
@@ -208,7 +208,7 @@ def test_a_block_of_level_accepted_that_comes_twice_is_delivered_once() -> None:
     again[4 + 12 + 7] = 2  # the next in the subscription's sequence, the same block
     talk.received([bytes(again)], 0.0)
     bodies = []
-    while (run := talk.next_run(feed)) is not None:
+    while (run := talk.next_run(feed, 0.0)) is not None:
         bodies += run.bodies
     assert bodies == [b"x"]
 

@@ -55,7 +55,7 @@ def test_headers_lengths_and_large_bodies_arrive_as_they_were() -> None:
     client.publish("t", large, level=ACCEPTED, headers=blocks.pack_headers({"big": True}))
     client.publish("t", b"last")
     runs = []
-    while (run := reader.talk.next_run(feed)) is not None:
+    while (run := reader.talk.next_run(feed, 0.0)) is not None:
         heads = run.headers or [b""] * len(run.bodies)
         runs += zip(run.bodies, map(blocks.unpack_headers, heads), strict=True)
     assert runs == [
@@ -159,6 +159,27 @@ def test_a_stalled_subscription_behind_a_link_does_not_stall_other_topics_on_it(
     assert len(got) == sent, "nothing of the good topic is lost"
     assert sent == 2000, "and after a second its publisher was never held up again"
     assert mesh.nodes[2].exchange.statistics().drops["slow_subscriber"] > 0
+
+
+def test_a_slow_reader_on_another_broker_holds_publishers_back_and_loses_nothing() -> None:
+    options = ExchangeOptions(
+        link_messages=400, session_messages=400, delivery=DeliveryOptions(messages_max=100)
+    )
+    mesh = FakeMesh(2, options)
+    sender, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t", window=40)
+    got: list[bytes] = []
+    sent = 0
+    while sent < 3000:
+        while sender.talk.room > 0 and sent < 3000:
+            sender.publish("t", *(b"%05d" % (sent + index) for index in range(10)))
+            sent += 10
+        run = reader.talk.next_run(feed, mesh.now)
+        got += run.bodies if run is not None else []
+        mesh.turn(0.5)
+    got += [body for _, body in reader.take(feed)]
+    assert got == [b"%05d" % number for number in range(3000)]
+    assert mesh.nodes[2].exchange.statistics().dropped == 0
 
 
 def test_publishing_beyond_credit_costs_the_session() -> None:
@@ -483,6 +504,7 @@ def test_what_a_link_could_not_carry_is_counted_on_both_sides() -> None:
     mesh.held.add((1, 2))
     for index in range(20):
         sender.publish("t", *[b"%d" % index] * 5)
+    mesh.turn(11.0)  # the link made no progress: stalled
     mesh.held.clear()
     got = len(reader.take(feed))
     out = mesh.nodes[1].exchange.link_statistics(2)
