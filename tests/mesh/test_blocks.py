@@ -15,6 +15,7 @@ from mesh.blocks import (
     Assembler,
     Seen,
     check,
+    check_headers,
     cut,
     open_block,
     pack_headers,
@@ -142,6 +143,83 @@ def test_headers_are_limited_to_plain_values() -> None:
     for bad in (b"\x01", b"\x81\x01\x02", b"\x81", b"\xc1", b"\x91\x01", b"\x80\x80"):
         with pytest.raises(BlockError):
             unpack_headers(bad)
+
+
+MAPS: st.SearchStrategy[dict[str, blocks.HeaderValue]] = st.dictionaries(
+    st.text(max_size=20),
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 64) - 1)
+    | st.floats()
+    | st.text()
+    | st.binary(),
+)
+
+FOREIGN = {
+    "a forbidden byte": b"\xc1\xc1",
+    "a list": b"\x92\x01\x02",
+    "names that are ints": b"\x81\x01\x02",
+    "names that are bytes": b"\x81\xc4\x01a\x01",
+    "a name that is not UTF-8": b"\x81\xa1\xff\x01",
+    "an extension": b"\x81\xa1a\xd4\x05x",
+    "an empty extension": b"\x81\xa1a\xc7\x00\x05",
+    "a timestamp": b"\x81\xa1a\xd6\xff\x00\x00\x00\x01",
+    "a map within": b"\x81\xa1a\x81\xa1b\x01",
+    "an empty list within": b"\x81\xa1a\x90",
+    "lists without end": b"\x81\xa1a" + b"\x91" * 3000 + b"\x00",
+    "a list that claims 4 G": b"\x81\xa1a\xdd\xff\xff\xff\xff",
+    "a map that claims 4 G": b"\xdf\xff\xff\xff\xff",
+    "more than HEADERS_MAX": b"\x81\xa1a\xda\x20\x00" + b"x" * 8192,
+    "something behind the map": b"\x80\x80",
+}
+
+
+@pytest.mark.parametrize("encoded", FOREIGN.values(), ids=FOREIGN.keys())
+def test_headers_nobody_could_read_are_refused_where_the_block_comes_in(encoded: bytes) -> None:
+    with pytest.raises(BlockError, match=r"header.*[^ :]$"):
+        unpack_headers(encoded)
+    block = sealed(b"good", b"bad", headers=[pack_headers({"a": 1}), encoded])
+    check(block, 0)
+    with pytest.raises(BlockError):
+        check_headers(b"\0" * 4 + block, 4)
+    piece = seal_pieces(b"t", bytes(SPLIT + 1), publisher=1, boot=2, sequence=3, headers=encoded)[0]
+    with pytest.raises(BlockError):
+        check_headers(piece, 0)
+
+
+@given(st.binary(max_size=40))
+def test_foreign_headers_are_plain_values_or_a_block_error(encoded: bytes) -> None:
+    try:
+        headers = unpack_headers(encoded) or {}
+    except BlockError:
+        return
+    pack_headers(headers)
+
+
+@given(MAPS)
+def test_what_may_be_packed_passes_the_check(headers: dict[str, blocks.HeaderValue]) -> None:
+    try:
+        encoded = pack_headers(headers)
+    except ValueError:
+        return  # more than HEADERS_MAX
+    check_headers(sealed(b"a", b"b", b"c", headers=[encoded, b"", encoded]), 0)
+    assert repr(unpack_headers(encoded) or {}) == repr(headers)
+
+
+def test_as_many_short_headers_as_fit_are_allowed_and_an_int_of_65_bits_is_not() -> None:
+    many = {chr(0x100 + index): 1 for index in range(1900)}
+    assert unpack_headers(pack_headers(many)) == many
+    with pytest.raises(ValueError, match="64 bits"):
+        pack_headers({"a": 1 << 64})
+
+
+def test_blocks_without_headers_pass_the_check_of_headers() -> None:
+    for block in (
+        sealed(b"ab", b"cd"),
+        sealed(b"a", b"bc"),
+        *seal_pieces(b"t", bytes(SPLIT + 1), publisher=1, boot=2, sequence=3),
+    ):
+        check_headers(block, 0)
 
 
 # --- large bodies
