@@ -3,7 +3,9 @@
 Code under test gets time from its loop, and randomness and disk from its `Environment`. Whatever else it
 calls to get at a clock, at entropy, a thread, a socket or a file to write is a bug in it, and the fence says
 so by name. The fence holds only while a step of a simulated loop runs (`Fence.closed`), and not for the few
-modules of the standard library that look at the clock for their own ends (`EXEMPT`).
+modules of the standard library that look at the clock for their own ends (`EXEMPT`). Other threads of the
+process, such as those of a Spark session beside it, are outside: simulated code has no thread but the one
+that steps it.
 
 It works by patching names in modules, so it cannot see ``from time import monotonic`` bound earlier; a test
 looks for those in the source.
@@ -72,12 +74,19 @@ class Escaped(RuntimeError):
 class Fence:
     """Whether code under test is running, which is when the patched names refuse."""
 
-    __slots__ = ("closed", "escapes")
+    __slots__ = ("closed", "escapes", "thread")
 
     def __init__(self) -> None:
         self.closed = False
+        self.thread = threading.get_ident()
+        """The one that steps the simulation."""
         self.escapes: list[str] = []
         """Every refused call, since the code under test may swallow the exception."""
+
+    @property
+    def holds(self) -> bool:
+        """True for a call made by code under test."""
+        return self.closed and threading.get_ident() == self.thread
 
     def refuse(self, call: str, hint: str) -> None:
         caller = _caller()
@@ -104,7 +113,7 @@ class Fence:
 
     def _guarded(self, original: Callable[..., Any], call: str, hint: str) -> Callable[..., Any]:
         def guard(*arguments: Any, **options: Any) -> Any:
-            if self.closed and not _exempt():
+            if self.holds and not _exempt():
                 self.refuse(call, hint)
             return original(*arguments, **options)
 
@@ -118,22 +127,22 @@ class Fence:
         open_file = builtins.open
 
         def guarded_seed(self_: Any, a: Any = None, version: int = 2) -> None:
-            if a is None and self.closed and not _exempt():
+            if a is None and self.holds and not _exempt():
                 self.refuse("random.Random() without a seed", RANDOM_HINT)
             seed(self_, a, version)
 
         def guarded_socket(*arguments: Any, **options: Any) -> None:
-            if self.closed:
+            if self.holds:
                 self.refuse("socket.socket", "use the event loop's connections")
             new_socket(*arguments, **options)
 
         def guarded_process(*arguments: Any, **options: Any) -> None:
-            if self.closed:
+            if self.holds:
                 self.refuse("subprocess.Popen", "a simulated process is a node of the world")
             new_process(*arguments, **options)
 
         def guarded_open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-            if self.closed and set(mode) & set("wax+") and not _exempt():
+            if self.holds and set(mode) & set("wax+") and not _exempt():
                 self.refuse(f"open(..., {mode!r})", "all disk work goes through environment.storage")
             return open_file(file, mode, *arguments, **options)
 

@@ -111,3 +111,31 @@ def test_no_module_that_runs_in_a_broker_binds_clocks_or_randomness_by_name() ->
             lines = path.read_text().splitlines()
             found += [f"{path}: {line}" for line in lines for start in forbidden if line.startswith(start)]
     assert not found
+
+
+def test_other_threads_of_the_process_are_not_fenced_in() -> None:
+    """A Spark session in the same process has threads that sleep; they are no concern of the simulation."""
+    begin, done, failures = threading.Event(), threading.Event(), []
+
+    def elsewhere() -> None:
+        begin.wait(10)
+        try:
+            time.sleep(0)
+        except Escaped as error:
+            failures.append(error)
+        finally:
+            done.set()
+
+    async def main(process: Process) -> None:
+        begin.set()
+        done.wait(10)
+        await process.stopping.wait()
+
+    stranger = threading.Thread(target=elsewhere)
+    stranger.start()
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        assert not world.fence.escapes
+    stranger.join()
+    assert done.is_set() and not failures
