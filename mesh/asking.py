@@ -19,6 +19,7 @@ late: it is passed on for one more deadline, marked by the question's ``done``, 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from typing import Final
 
 from mesh.errors import SessionError
@@ -140,6 +141,7 @@ class Questions:
         question = Question(self._token, asker, id, matter, survey=survey, timeout_s=timeout_s, now=now)
         self._open[question.token] = question
         heapq.heappush(self._due, (question.deadline, question.token))
+        _compact(self._due, self._open)
         return question
 
     def get(self, token: int) -> Question | None:
@@ -149,14 +151,14 @@ class Questions:
         """The asker has its result. A survey is kept for late answers for one more deadline."""
         question.done = True
         if question.survey and not question.complete:
-            question.deadline = now + question.timeout_s
-            heapq.heappush(self._due, (question.deadline, question.token))
+            question.deadline = now + question.timeout_s  # its place in the heap is renewed when due
         else:
             self._open.pop(question.token, None)
 
-    def extend(self, question: Question, more_s: float) -> None:
-        question.deadline += more_s
-        heapq.heappush(self._due, (question.deadline, question.token))
+    def extend(self, question: Question, more_s: float, now: float) -> None:
+        """More time, but never later than `TIMEOUT_MAX_S` from now; its place in the heap is renewed when
+        due."""
+        question.deadline = min(question.deadline + more_s, now + TIMEOUT_MAX_S)
 
     def expired(self, now: float) -> list[Question]:
         """Questions whose time is over, each once; those that had ended already are forgotten."""
@@ -164,9 +166,11 @@ class Questions:
         while self._due and self._due[0][0] <= now:
             _, token = heapq.heappop(self._due)
             question = self._open.get(token)
-            if question is None or question.deadline > now:
+            if question is None:
                 continue
-            if question.done:
+            if question.deadline > now:
+                heapq.heappush(self._due, (question.deadline, token))
+            elif question.done:
                 del self._open[token]
             else:
                 over.append(question)
@@ -221,6 +225,7 @@ class Asked:
         self._token += 1
         self._open[self._token] = Pending(subscriber, broker, token, responder, deadline)
         heapq.heappush(self._due, (deadline, self._token))
+        _compact(self._due, self._open)
         return self._token
 
     def get(self, token: int) -> Pending | None:
@@ -229,10 +234,9 @@ class Asked:
     def pop(self, token: int) -> Pending | None:
         return self._open.pop(token, None)
 
-    def extend(self, token: int, more_s: float) -> None:
+    def extend(self, token: int, more_s: float, now: float) -> None:
         pending = self._open[token]
-        pending.deadline += more_s
-        heapq.heappush(self._due, (pending.deadline, token))
+        pending.deadline = min(pending.deadline + more_s, now + TIMEOUT_MAX_S)
 
     def of_subscriber(self, subscriber: Subscription) -> list[Pending]:
         """Take out all that a subscriber owes: it is gone."""
@@ -245,13 +249,24 @@ class Asked:
         while self._due and self._due[0][0] <= now:
             _, token = heapq.heappop(self._due)
             pending = self._open.get(token)
-            if pending is not None and pending.deadline <= now:
+            if pending is None:
+                continue
+            if pending.deadline > now:
+                heapq.heappush(self._due, (pending.deadline, token))
+            else:
                 del self._open[token]
                 count += 1
         return count
 
     def next_deadline(self) -> float | None:
         return self._due[0][0] if self._due else None
+
+
+def _compact(due: list[tuple[float, int]], still_open: Mapping[int, object]) -> None:
+    """Forget the places of what has ended, once they are the most."""
+    if len(due) > 64 + 2 * len(still_open):
+        due[:] = [entry for entry in due if entry[1] in still_open]
+        heapq.heapify(due)
 
 
 class Asking:
@@ -268,6 +283,8 @@ class Asking:
     ) -> None:
         self.unknown = 0
         """Answers that came for no question: too late, or never asked."""
+        self.not_asked = 0
+        """Subscribers that answer and were passed over, there being more than `LIST_MAX`."""
         self._id = id
         self._name = name
         self._router = router
@@ -325,7 +342,7 @@ class Asking:
         for member in question.silent:
             self._forward(question, self._peers[member], now)
         if route.local_answers:
-            self._ask_local(question, list(route.local_answers[:LIST_MAX]), now)
+            self._ask_local(question, self._bounded(route.local_answers), now)
         self._finish_if_complete(question, now)
 
     def _next_of(self, takers: tuple[Local, ...]) -> Local:
@@ -379,12 +396,12 @@ class Asking:
         else:
             self._end(question, now)
 
-    def longer(self, token: int, more_ms: int) -> None:
+    def longer(self, token: int, more_ms: int, now: float) -> None:
         """LONGER: whoever answers one of our questions needs more time."""
         question = self._questions.get(token)
         if question is None or question.done:
             return
-        self._questions.extend(question, more_ms / 1000)
+        self._questions.extend(question, more_ms / 1000, now)
         if isinstance(question.asker, Session):
             question.asker.send(encode(Kind.LONGER, question.id, more_ms))
 
@@ -438,7 +455,7 @@ class Asking:
     ) -> None:
         """FORWARD: another broker's question. Say whom it is put to, then put it. Raises `TopicError`."""
         route = self._router.route(check_topic(matter.topic))
-        takers = list(route.local_answers[:LIST_MAX])
+        takers = self._bounded(route.local_answers)
         if takers and not survey:
             takers = [self._next_of(route.local_answers)]
         peer.send(encode(Kind.ASKED, token, [self._name_of(taker) for taker in takers]))
@@ -479,15 +496,15 @@ class Asking:
         self._asked.pop(token)
         self._home(pending.broker, pending.token, pending.responder, said, now)
 
-    def extend(self, session: Session, token: int, more_ms: int) -> None:
+    def extend(self, session: Session, token: int, more_ms: int, now: float) -> None:
         """EXTEND of a client that was asked."""
         pending = self._asked.get(token)
         if pending is None or pending.subscriber.session is not session:
             return
         more_ms = min(more_ms, int(TIMEOUT_MAX_S * 1000))
-        self._asked.extend(token, more_ms / 1000)
+        self._asked.extend(token, more_ms / 1000, now)
         if pending.broker == self._id:
-            self.longer(pending.token, more_ms)
+            self.longer(pending.token, more_ms, now)
         elif pending.broker in self._peers:
             self._peers[pending.broker].send(encode(Kind.LONGER, pending.token, more_ms))
 
@@ -505,6 +522,11 @@ class Asking:
             self._peers[broker].send(
                 encode(Kind.RETURN, token, responder, said.status, said.body, said.headers, said.name)
             )
+
+    def _bounded(self, takers: tuple[Local, ...]) -> list[Local]:
+        """As many as one frame can name; the others are not asked, which is counted."""
+        self.not_asked += max(0, len(takers) - LIST_MAX)
+        return list(takers[:LIST_MAX])
 
     def _name_of(self, taker: Local) -> str:
         return taker.session.name if isinstance(taker, Subscription) else self._name

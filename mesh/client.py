@@ -37,7 +37,7 @@ from mesh.conversation import (
 )
 from mesh.environment import DEFAULT_TCP_URL, Environment, default_ipc_url
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerError, Unknown
-from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries
+from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.publishing import MESSAGE_COST, Ticket, Waitable
 from mesh.session import Receipt, Role
 from protocols import Pipe, Req0, SocketOptions, SPError
@@ -91,6 +91,8 @@ class Subscription:
         self._passed = False
         self.dropped = 0
         """Messages this program refused by `Delivery.drop`."""
+        self.malformed = 0
+        """Messages and questions dropped here because nobody can read their headers."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -163,9 +165,9 @@ class Subscription:
             if client._talk.has_output:
                 client._hand_over()
             if run is not None:
-                if run.bodies:
+                if keep_sound(run, self):
                     return run
-                continue  # all of it was duplicates or pieces of a body still to come
+                continue  # all of it was duplicates, malformed or pieces of a body still to come
             if self._again:
                 return None
             if feed.closed:
@@ -318,13 +320,16 @@ class Client:
                 await self._drained()
         except TimeoutError:
             pass
-        self._connector.cancel()
-        woken = self._talk.close("closed")
-        self._hand_over()
-        for item in woken:
-            item.wake()
-        await asyncio.gather(self._connector, return_exceptions=True)
-        await self._socket.aclose()
+        finally:  # a cancelled close closes all the same
+            self._connector.cancel()
+            woken = self._talk.close("closed")
+            self._hand_over()
+            for item in woken:
+                item.wake()
+            try:
+                await asyncio.gather(self._connector, return_exceptions=True)
+            finally:
+                await self._socket.aclose()
 
     async def _drained(self) -> None:
         """Until everything gathered has been sent, which needs a session and credit, and read by the broker.
@@ -343,21 +348,27 @@ class Client:
             await self._wait(talk.heard, None)
 
     async def _keep_connected(self) -> None:
-        """Dial again whenever the connection is gone, with growing pauses."""
+        """Dial again whenever the connection is gone. The pauses grow until a session outlives its pause,
+        so that a broker that accepts and ends this session is not dialled without pause for ever."""
         attempt = 0
+        pause_s = 0.0
+        began = self._loop.time()
         while True:
             await self._lost.wait()
             self._lost.clear()
+            attempt = attempt + 1 if self._loop.time() - began <= pause_s else 0
             while self._pipe is None:
-                await asyncio.sleep(backoff_s(attempt, 0.05, 2.0, self._rng))
-                attempt += 1
+                pause_s = backoff_s(attempt, 0.05, 2.0, self._rng)
+                await asyncio.sleep(pause_s)
                 try:
                     await self._socket.dial_once(self.url, self._connect_timeout)
                 except (SPError, OSError) as error:
+                    attempt += 1
                     self._talk.last_error = str(error)
-            if self._talk.settled or await self._wait(self._talk.opened, self._connect_timeout):
-                attempt = 0 if self._talk.settled else attempt
-            elif self._pipe is not None:
+            if not self._talk.settled:
+                await self._wait(self._talk.opened, self._connect_timeout)
+            began = self._loop.time()
+            if not self._talk.settled and self._pipe is not None:
                 self._pipe.close("no WELCOME from the broker")
 
     def _why_away(self) -> str:
@@ -610,7 +621,7 @@ class Client:
     ) -> Receipt:
         by_topic: dict[str, list[bytes]] = {}
         for topic, body in messages:
-            by_topic.setdefault(topic, []).append(body if type(body) is bytes else checked_body(body))
+            by_topic.setdefault(topic, []).append(checked_body(body))
         if level == "sent":
             for topic, bodies in by_topic.items():
                 await self._publish_sent(topic, bodies, timeout)
@@ -655,6 +666,8 @@ class Client:
         one is written at once, for its round trip, and what follows gathers."""
         if self._closed:
             raise Disconnected("the client is closed")
+        if len(body) > blocks.BODY_MAX:
+            checked_body(body)  # raises, before anything is changed
         self._talk.open_topic(topic).append(body)
         if self._scheduled:
             return False
@@ -689,8 +702,8 @@ class Client:
     def _turn(self) -> None:
         """Once a loop turn while messages come: flush if they waited long enough or nobody was here
         before."""
+        self._scheduled = False
         if not self._talk.gathered:
-            self._scheduled = False
             self._idle = True
             return
         now = self._loop.time()
@@ -700,9 +713,9 @@ class Client:
             self._flush()
             if lone:
                 self._write_now()
-            if self._talk.gathered:  # no credit: the next CREDIT flushes
-                self._scheduled = False
-                return
+            if self._talk.gathered:
+                return  # no credit: the next CREDIT flushes
+        self._scheduled = True
         self._loop.call_soon(self._turn)
 
     def _flush(self) -> None:

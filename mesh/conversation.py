@@ -38,6 +38,7 @@ from mesh.session import (
     BODY_MAX,
     DATA,
     DATA_SIZE,
+    SUBSCRIPTIONS_MAX,
     VERSION,
     Keepalive,
     Kind,
@@ -47,6 +48,7 @@ from mesh.session import (
     credit_frame,
     decode,
     encode,
+    milliseconds,
     read_data,
 )
 from mesh.topics import check_pattern, check_topic
@@ -336,6 +338,10 @@ class Conversation(Publishing):
         if messages < 1 or size < 1:
             raise ValueError(f"a window of {messages} messages and {size} bytes must be above zero")
         checked = [check_pattern(pattern) for pattern in patterns]
+        if len(self._feeds) >= SUBSCRIPTIONS_MAX:
+            raise ValueError(
+                f"a client has at most {SUBSCRIPTIONS_MAX} subscriptions; one may have many patterns"
+            )
         self._number += 1
         feed = self._feeds[self._number] = Feed(self._number, checked, role, messages, size)
         if self.settled:
@@ -344,12 +350,15 @@ class Conversation(Publishing):
 
     def unsubscribe(self, feed: Feed) -> None:
         if self._feeds.pop(feed.number, None) is not None and self.settled:
-            self._say(Kind.UNSUBSCRIBE, feed.number)
+            self._frames.append(self.prefix + encode(Kind.UNSUBSCRIBE, feed.number))
         feed.closed = True
 
     def _announce(self, feed: Feed) -> None:
         feed.again()
-        self._say(Kind.SUBSCRIBE, feed.number, feed.patterns, feed.role, feed.messages, feed.size)
+        self._frames.append(  # in order: there may be more of them than control frames a pipe holds
+            self.prefix
+            + encode(Kind.SUBSCRIBE, feed.number, feed.patterns, feed.role, feed.messages, feed.size)
+        )
 
     def next_run(self, feed: Feed, now: float = 0.0) -> Run | None:
         """The next run for the application, which is thereby done with the one before.
@@ -376,6 +385,8 @@ class Conversation(Publishing):
         self, topic: str, body: bytes, headers: bytes, *, survey: bool, timeout_s: float, now: float
     ) -> Question:
         """A request or survey, sent now or when a session begins. Raises `TopicError`, ValueError."""
+        if not timeout_s > 0:
+            raise ValueError(f"a timeout of {timeout_s} s is not above zero")
         check_topic(topic)
         if len(body) > BODY_MAX:
             raise ValueError(f"a body of {len(body)} bytes is above the {BODY_MAX} of requests and surveys")
@@ -389,7 +400,7 @@ class Conversation(Publishing):
     def _put(self, question: Question, now: float) -> None:
         question.sent = True
         kind = Kind.SURVEY if question.survey else Kind.REQUEST
-        left_ms = max(1, int((question.deadline - now) * 1000))
+        left_ms = milliseconds(question.deadline - now)
         self._frames.append(
             self.prefix + encode(kind, question.id, question.topic, question.body, question.headers, left_ms)
         )
@@ -414,7 +425,7 @@ class Conversation(Publishing):
     def extend(self, token: int, more_s: float) -> None:
         """Ask for more time to answer."""
         if self.settled:
-            self._frames.append(self.prefix + encode(Kind.EXTEND, token, max(0, round(more_s * 1000))))
+            self._frames.append(self.prefix + encode(Kind.EXTEND, token, milliseconds(more_s)))
 
     def _fail(self, question: Question, error: MeshError) -> None:
         question.done = True
@@ -430,19 +441,21 @@ class Conversation(Publishing):
         self.keepalive.heard_at = now
         runs: dict[Feed, Run] = {}
         woken: list[Waitable] = []
-        for frame in frames:
-            if len(frame) > 5 and frame[5] == DATA and frame[4] & 0xF0 == 0x90:
-                self._received_block(frame, runs)
-            elif frame[:4] == self.prefix:
-                fields = decode(frame, 4)
-                if fields[0] == Kind.ASK:
-                    woken += self._asked(fields, len(frame) - 4)
-                else:
-                    woken += self._received_control(fields, now)
-        for feed, run in runs.items():
-            feed.runs.append(run)
-            self._received += len(run.bodies)
-            woken.append(feed)
+        try:
+            for frame in frames:
+                if len(frame) > 5 and frame[5] == DATA and frame[4] & 0xF0 == 0x90:
+                    self._received_block(frame, runs)
+                elif frame[:4] == self.prefix:
+                    fields = decode(frame, 4)
+                    if fields[0] == Kind.ASK:
+                        woken += self._asked(fields, len(frame) - 4)
+                    else:
+                        woken += self._received_control(fields, now)
+        finally:  # what came before a broken frame, or an ERROR, is not lost with it
+            for feed, run in runs.items():
+                feed.runs.append(run)
+                self._received += len(run.bodies)
+                woken.append(feed)
         return woken
 
     def _received_block(self, frame: bytes, runs: dict[Feed, Run]) -> None:

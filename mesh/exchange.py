@@ -44,6 +44,7 @@ from mesh.session import (
     DATA,
     DATA_CONSTANTS,
     DATA_SIZE,
+    SUBSCRIPTIONS_MAX,
     VERSION,
     Keepalive,
     Kind,
@@ -67,11 +68,11 @@ VIEW_MIN: Final = 8192
 
 HELLO: Final = int(Kind.HELLO)
 
-EARLY_MAX: Final = 256
-"""Frames of a peer kept until `peer_up`, should its first credit outrun the admission on this side."""
+UNREAD_MAX: Final = 16 << 20
+"""Bytes of answers that one client may leave unread; these are not under credit."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
-NO_LOSS: Final = ("duplicate", "answer_unknown")
+NO_LOSS: Final = ("duplicate", "answer_unknown", "not_asked", "link_down_in")
 """Reasons to drop that lose nobody a message."""
 GONE_MAX: Final = 1024
 """Former members whose counters are kept by themselves."""
@@ -103,7 +104,6 @@ class ExchangeOptions:
     delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
     link_delivery: DeliveryOptions = field(default_factory=lambda: DeliveryOptions(bytes_max=64 << 20))
     sessions_per_pipe_max: int = 1024
-    subscriptions_per_session_max: int = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,8 @@ class Exchange:
         self._absent: tuple[str, ...] = ()
         self._interest: dict[str, list[int]] = {}
         self._barriers: list[tuple[int, Session, int]] = []
-        self._known_version = -1
+        self._unexported: list[tuple[Session, int]] = []
+        self._export_due = False
         self._taps: dict[int, Tap] = {}
         self._seen = blocks.Seen()
         self._sequence = 0
@@ -206,6 +207,8 @@ class Exchange:
                     self._client_block(session, frame, start, now)
                 else:
                     self._client_control(session, decode(frame, start), now)
+                    if self._pipes.get(pipe) is not sessions:
+                        break  # an answer closed the pipe under us
                 touched[session] = None
             except (PeerError, TopicError) as error:
                 self._refuse_session(pipe, sessions, prefix, error, now)
@@ -213,10 +216,10 @@ class Exchange:
                     break
         for session in touched:
             session.keepalive.heard_at = now
-            if session.acks:
+            if session.acks and not session.closed:
                 self._acknowledge(session)
-        if not sessions:
-            self._pipes.pop(pipe, None)
+        if not sessions and self._pipes.get(pipe) is sessions:
+            del self._pipes[pipe]
         self._hand_over(now)
         return strays
 
@@ -282,12 +285,15 @@ class Exchange:
                 f"a DATA frame of {end - start} bytes is shorter than its heads of {HEADS_SIZE}"
             )
         (
-            mark, _, flags, zero, _, _, bin32, size,
+            mark, hops, flags, zero, number, link, bin32, size,
             form, kind, level, topic_size, count, record, sequence, publisher, boot,
         ) = _heads(frame, start)  # fmt: skip
         at = start + DATA_SIZE
         if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - at:
-            read_data(frame, start)  # raises with what is wrong
+            read_data(frame, start)
+            raise SessionError("a DATA frame's head does not have its fixed form")
+        if hops or number or link:
+            raise SessionError(f"a client's block names {hops} hops, subscription {number}, sequence {link}")
         topic_at = start + HEADS_SIZE
         bodies_at = topic_at + topic_size
         if (
@@ -299,6 +305,7 @@ class Exchange:
             or sequence >> 62
         ):
             blocks.check(frame, at)  # the rarer forms, and all that is wrong
+            blocks.check_headers(frame, at)
         if size > blocks.BLOCK_MAX:
             raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if publisher != session.client or boot != session.boot:
@@ -318,6 +325,8 @@ class Exchange:
         if self._leaving:
             session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self._leaving))
             source.settle(count, size)
+            if not level:  # its publisher waits for no answer
+                self._drop("leaving", count)
             return
         if level:
             whole = not kind & blocks.PIECE
@@ -377,19 +386,22 @@ class Exchange:
                     self._end_subscription(subscription, now)
                     self._export()
             case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
+                blocks.unpack_headers(headers)
                 self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, False, now)
             case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
+                blocks.unpack_headers(headers)
                 self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, True, now)
             case [Kind.ANSWER, token, status, body, headers]:
+                blocks.unpack_headers(headers)
                 self._asking.answer(session, token, Said(status, body, headers, session.name), now)
             case [Kind.EXTEND, token, more_ms]:
-                self._asking.extend(session, token, more_ms)
+                self._asking.extend(session, token, more_ms, now)
             case [Kind.PING, stamp]:
                 session.send_control(encode(Kind.PONG, stamp))
             case [Kind.PONG, _]:
                 pass
             case [Kind.BYE, _] | [Kind.ERROR, _, _]:
-                self._pipes[session.pipe].pop(session.prefix, None)
+                self._pipes.get(session.pipe, {}).pop(session.prefix, None)
                 self._end_session(session, now)
             case [kind, *_]:
                 raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
@@ -413,10 +425,8 @@ class Exchange:
             raise SessionError(f"subscription number {number} is taken")
         if not patterns or not messages or not size:
             raise SessionError("a subscription needs at least one pattern and a window above zero")
-        if len(session.subscriptions) >= self.options.subscriptions_per_session_max:
-            raise SessionError(
-                f"a session has at most {self.options.subscriptions_per_session_max} subscriptions"
-            )
+        if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise SessionError(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
         patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
         if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
@@ -425,15 +435,11 @@ class Exchange:
         session.subscriptions[number] = subscription
         self._router.subscribe(patterns, role, subscription)
         self._count_interest(patterns, role, 1)
-        version = self._export()
-        if version <= self._known_version:
-            session.send_control(encode(Kind.SUBSCRIBED, number, []))
-        else:
-            self._barriers.append((version, session, number))
+        self._unexported.append((session, number))
+        self._export()
 
     def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
         """Every live broker knows this broker's interest up to ``version``, except those named."""
-        self._known_version = max(self._known_version, version)
         waiting, self._barriers = self._barriers, []
         for entry in waiting:
             needed, session, number = entry
@@ -469,6 +475,7 @@ class Exchange:
         session.subscriptions.clear()
         session.ready = []
         self._barriers = [entry for entry in self._barriers if entry[1] is not session]
+        self._unexported = [entry for entry in self._unexported if entry[0] is not session]
         self._asking.asker_gone(session)
         self._retired_messages_in += session.messages_in
         self._retired_bytes_in += session.bytes_in
@@ -506,8 +513,15 @@ class Exchange:
             if not any(counts):
                 del self._interest[pattern]
 
-    def _export(self) -> int:
-        return self._hooks.local_interest_changed(self.interest())
+    def _export(self) -> None:
+        """Tell what is wanted at the end of the turn: a thousand subscriptions in one read are one change."""
+        self._export_due = True
+
+    def _export_now(self) -> None:
+        self._export_due = False
+        waiting, self._unexported = self._unexported, []
+        version = self._hooks.local_interest_changed(self.interest())
+        self._barriers += [(version, session, number) for session, number in waiting]
 
     # ------------------------------------------------------------------ the program around the broker
 
@@ -551,7 +565,7 @@ class Exchange:
         tap = self._taps[self._tap_id] = Tap(self._tap_id, checked, callback)
         self._router.subscribe(checked, Role.LISTEN, tap)
         self._count_interest(checked, Role.LISTEN, 1)
-        self._export()
+        self._export_now()
         return tap.id
 
     def remove_tap(self, id: int) -> None:
@@ -560,14 +574,14 @@ class Exchange:
             self._router.unsubscribe(tap.patterns, tap)
             self._count_interest(tap.patterns, Role.LISTEN, -1)
             self._retired_delivered += tap.delivered
-            self._export()
+            self._export_now()
 
     def respond(self, pattern: str, handler: Callable[[str, bytes], bytes]) -> None:
         """Answer requests and surveys on a pattern inside this broker, for as long as it runs."""
         responder = Responder([check_pattern(pattern)], handler)
         self._router.subscribe(responder.patterns, Role.ANSWERS, responder)
         self._count_interest(responder.patterns, Role.ANSWERS, 1)
-        self._export()
+        self._export_now()
 
     def request(
         self,
@@ -610,7 +624,6 @@ class Exchange:
     def peer_up(self, member_id: int, name: str, pipe: Pipe, rtt_s: float, now: float) -> None:
         """A link is admitted; its Bus pipe carries blocks from now on. Replaces an earlier link."""
         peer = self._peer(member_id)
-        early, peer.early = peer.early, []
         if peer.pipe is not None:
             self._link_over(peer, now)
         peer.name, peer.pipe, peer.rtt_s = name, pipe, rtt_s
@@ -619,15 +632,12 @@ class Exchange:
         window = ReceiveWindow(self.options.link_messages, self.options.link_bytes)
         peer.source = Source(peer, window, self._turn.due, is_link=True)
         pipe.send_control(credit_frame(0, window.messages, window.bytes))
-        if early:
-            self.peer_frames(member_id, early, now)
 
     def peer_down(self, member_id: int, now: float) -> None:
         """A link is over. The broker's interest is kept until `members_changed` no longer names it."""
         peer = self._peers.get(member_id)
         if peer is None:
             return
-        peer.early = []
         if peer.pipe is not None:
             self._link_over(peer, now)
         if member_id not in self._live:
@@ -644,8 +654,8 @@ class Exchange:
         """Session frames (kinds 0 to 31) from a broker's Bus pipe. Raises `PeerError`: the link must be
         dropped."""
         peer = self._peer(member_id)
-        if peer.pipe is None:
-            peer.early += frames[: EARLY_MAX - len(peer.early)]
+        if peer.pipe is None:  # of a link that is over
+            self._drop("link_down_in", len(frames))
             return
         try:
             for frame in frames:
@@ -669,7 +679,10 @@ class Exchange:
             _, kind, level, topic_size, count, _, sequence, publisher, boot,
         ) = _heads(frame)  # fmt: skip
         if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - DATA_SIZE:
-            read_data(frame)  # raises with what is wrong
+            read_data(frame)
+            raise SessionError("a DATA frame's head does not have its fixed form")
+        if hops:
+            raise SessionError(f"a block with {hops} hops came over a link; in a full mesh it has 0")
         if size > blocks.BLOCK_MAX:
             raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if number < peer.expected:
@@ -702,7 +715,7 @@ class Exchange:
             case [Kind.RETURN, token, responder, status, body, headers, name]:
                 self._asking.arrived(peer.id, token, responder, Said(status, body, headers, name), now)
             case [Kind.LONGER, token, more_ms]:
-                self._asking.longer(token, more_ms)
+                self._asking.longer(token, more_ms, now)
             case [Kind.PING, stamp]:
                 peer.send(encode(Kind.PONG, stamp))
             case [Kind.PONG, _]:
@@ -767,7 +780,7 @@ class Exchange:
                 del self._turn.waiting[outlet]
         for pipe, sessions in list(self._pipes.items()):
             for prefix, session in list(sessions.items()):
-                if session.keepalive.lapsed(now, late_s):
+                if not session.closed and session.keepalive.lapsed(now, late_s):
                     silence = SessionError(
                         f"nothing heard for {now - session.keepalive.heard_at:.1f} s, "
                         f"three times the {session.keepalive.interval_s:g} s that HELLO named"
@@ -783,13 +796,18 @@ class Exchange:
         self._hand_over(0.0)
 
     def _hand_over(self, now: float) -> None:
-        """What this turn produced: frames to their pipes, one call each, and credit to those who earned
-        it."""
+        """What this turn produced: interest, frames to their pipes, one call each, and credit to those who
+        earned it."""
         turn = self._turn
+        if self._export_due:
+            self._export_now()
         if turn.dirty:
             dirty, turn.dirty = turn.dirty, []
             for port in dirty:
                 pipe, frames = port.pipe, port.ready
+                if isinstance(port, Session) and port.unread > UNREAD_MAX and not port.closed:
+                    self._overrun(port, now)
+                    continue
                 if pipe is None or not frames:
                     continue
                 taken = pipe.send_many(frames)
@@ -802,6 +820,12 @@ class Exchange:
             turn.due.clear()  # sources keep a reference to this very list
             for source in due:
                 self._grant(source)
+
+    def _overrun(self, session: Session, now: float) -> None:
+        """A client asks and does not read the answers."""
+        sentence = f"more than {UNREAD_MAX} bytes of answers were left unread"
+        sessions = self._pipes.get(session.pipe, {})
+        self._refuse_session(session.pipe, sessions, session.prefix, SessionError(sentence), now)
 
     def _grant(self, source: Source) -> None:
         source.is_due = False
@@ -829,6 +853,8 @@ class Exchange:
         drops = dict(self._drops)
         if self._asking.unknown:
             drops["answer_unknown"] = self._asking.unknown
+        if self._asking.not_asked:
+            drops["not_asked"] = self._asking.not_asked
         for subscription in subscriptions:
             if subscription.dropped:
                 drops["slow_subscriber"] = drops.get("slow_subscriber", 0) + subscription.dropped

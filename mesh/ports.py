@@ -22,6 +22,10 @@ from mesh.session import Keepalive, ReceiveWindow
 class Pipe(Protocol):
     """What the exchange needs of a pipe (`protocols.pipe.Pipe` has it)."""
 
+    @property
+    def queued(self) -> int:
+        """Frames that wait for the connection."""
+
     def send_many(self, frames: Sequence[bytes], /) -> int:
         """Queue as many leading frames as fit; returns how many."""
 
@@ -83,6 +87,7 @@ class Session:
         "source",
         "subscriptions",
         "turn",
+        "unread",
     )
 
     def __init__(self, turn: Turn, pipe: Pipe, prefix: bytes, id: int) -> None:
@@ -101,6 +106,7 @@ class Session:
         self.subscriptions: dict[int, Subscription] = {}
         self.acks: list[list[int]] = []
         self.questions = 0
+        self.unread = 0
         self.messages_in = 0
         self.bytes_in = 0
 
@@ -108,9 +114,13 @@ class Session:
         self.turn.dirty.append(self)
 
     def send(self, frame: bytes) -> None:
-        """In order with the data."""
+        """In order with the data. Not under credit: ``unread`` is what has piled up since the pipe was
+        empty."""
         if not self.ready:
             self.wake()
+            if not self.pipe.queued:
+                self.unread = 0
+        self.unread += len(frame)
         self.ready.append(self.prefix + frame)
 
     def send_control(self, frame: bytes) -> None:
@@ -215,7 +225,6 @@ class Peer:
     __slots__ = (
         "bytes_in",
         "drops",
-        "early",
         "expected",
         "handed_over_at",
         "id",
@@ -251,7 +260,6 @@ class Peer:
         self.bytes_in = 0
         self.retired = [0, 0]  # messages and bytes out of earlier links
         self.drops: dict[str, int] = {}
-        self.early: list[bytes] = []
 
     def wake(self) -> None:
         self.turn.dirty.append(self)

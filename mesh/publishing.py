@@ -283,6 +283,8 @@ class Publishing:
         blocks_out = published = 0
         for topic, bodies in forming.items():
             count = len(bodies)
+            if not count:
+                continue
             if credit.messages <= 0 or credit.bytes <= 0:
                 self.forming[topic] = bodies
                 continue
@@ -442,7 +444,12 @@ class Publishing:
         return woken
 
     def _resume(self) -> None:
-        """A new session: everything that is not acknowledged goes out again, before anything new."""
+        """A new session: everything that is not acknowledged goes out again, before anything new.
+
+        What was left of large bodies of level sent cannot be whole any more: counted as dropped.
+        """
+        heads = [blocks.HEAD.unpack_from(block) for block, _ in self._again]
+        self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
         self._again = deque(
             (block, entry.count)
             for entry in self._unacked.values()

@@ -58,6 +58,10 @@ BODY_MAX: Final = 960_000
 """Largest body of a request, survey or answer: these travel whole, in one frame below a socket's receive
 limit."""
 LIST_MAX: Final = 65536
+SUBSCRIPTIONS_MAX: Final = 4096
+"""Subscriptions of one session."""
+TIMEOUT_MAX_S: Final = 4_000_000.0
+"""Longest time a frame can speak of, 46 days; longer ones are taken for it."""
 NAME_MAX: Final = 255
 
 
@@ -254,6 +258,11 @@ LAYOUTS: Final[dict[int, tuple[Field, ...]]] = {
     Kind.LONGER: (("token", _id), ("more_ms", _milliseconds)),
 }
 """The fields of each kind, after the kind itself."""
+
+
+def milliseconds(seconds: float) -> int:
+    """A duration as frames carry it: at least 1 ms, at most what fits."""
+    return max(1, round(min(seconds, TIMEOUT_MAX_S) * 1000))
 
 
 def encode(kind: int, *fields: object) -> bytes:

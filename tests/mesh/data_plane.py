@@ -33,6 +33,10 @@ class FakePipe:
         if not self.closed:
             self.control.append(frame)
 
+    @property
+    def queued(self) -> int:
+        return len(self.control) + len(self.data)
+
     def flush(self) -> None:
         pass
 
@@ -53,6 +57,7 @@ class Node:
         self.id = id
         self.name = f"node{id}"
         self.version = 0
+        self.told = 0
         self.hold_barrier = False
         self.exchange = Exchange(
             id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options
@@ -64,8 +69,6 @@ class Node:
         for other in self.mesh.nodes.values():
             if other is not self:
                 other.exchange.set_peer_interest(self.id, patterns)
-        if not self.hold_barrier:
-            self.exchange.barrier_reached(self.version)
         return self.version
 
 
@@ -194,6 +197,11 @@ class FakeMesh:
                     moved = True
                     self._deliver(client, back)
                     client.node.exchange.pipe_writable(client.pipe)
+            for node in self.nodes.values():
+                if node.told < node.version and not node.hold_barrier:
+                    node.told = node.version
+                    node.exchange.barrier_reached(node.version)
+                    moved = True
             for (a, b), pipe in list(self.links.items()):
                 frames = pipe.take() if (a, b) not in self.held else []
                 if frames:

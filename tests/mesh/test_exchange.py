@@ -9,10 +9,18 @@ from hypothesis import strategies as st
 from mesh import blocks
 from mesh.blocks import ACCEPTED, SENT
 from mesh.delivery import DeliveryOptions
-from mesh.errors import MeshTimeout, NoResponders, NotAccepted, TopicError, Unknown
+from mesh.errors import (
+    MeshTimeout,
+    NoResponders,
+    NotAccepted,
+    PeerError,
+    SessionError,
+    TopicError,
+    Unknown,
+)
 from mesh.exchange import ExchangeOptions
 from mesh.publishing import Ticket
-from mesh.session import Kind, Role, Status, encode
+from mesh.session import AGAIN, DATA_SIZE, Kind, Role, Status, data_head, encode, read_data
 
 from .data_plane import FakeMesh, FakePipe
 
@@ -574,3 +582,248 @@ def test_everything_published_arrives_once_and_in_order_of_its_topic(
         if topic.startswith("b."):
             assert [b for t, b in got[0] if t == topic and b[:1] == level] == bodies
     assert not sender.talk.gathered
+
+
+# --- what reviews found
+
+
+def poisoned(publisher: FakeMesh, headers: bytes) -> bytes:
+    client = publisher.clients[0].talk
+    block = blocks.seal(
+        b"t", [b"x"], publisher=client.client, boot=client.boot, sequence=1, headers=[headers]
+    )
+    return client.prefix + data_head(0, 0, 0, 0, len(block)) + block
+
+
+@pytest.mark.parametrize("headers", [b"\xc1\xc1", b"\x91\x01", b"\x81\x01\x02", b"\x81\xa1\xff\x01"])
+def test_headers_that_nobody_could_read_cost_their_publisher_the_session(headers: bytes) -> None:
+    mesh = FakeMesh(2)
+    bad, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    mesh.nodes[1].exchange.client_frames(bad.pipe, [poisoned(mesh, headers)], 0.0)
+    assert bad.pipe.closed and mesh.nodes[1].exchange.statistics().refused == {"BlockError": 1}
+    assert reader.take(feed) == []
+
+
+def test_headers_of_questions_are_checked_where_they_come_in() -> None:
+    for frame in (
+        encode(Kind.REQUEST, 1, "t", b"", b"\xc1", 1000),
+        encode(Kind.SURVEY, 1, "t", b"", b"\x91\x01", 1000),
+        encode(Kind.ANSWER, 1, 0, b"", b"\xc1"),
+    ):
+        mesh = FakeMesh(1)
+        client = mesh.client()
+        mesh.nodes[1].exchange.client_frames(client.pipe, [client.talk.prefix + frame], 0.0)
+        assert "BlockError" in client.pipe.closed
+
+
+@pytest.mark.parametrize("head", [(7, 0, 0, 0), (0, 0, 3, 0), (0, 0, 0, 9)])
+def test_a_clients_block_names_neither_hops_nor_subscription_nor_sequence(
+    head: tuple[int, int, int, int],
+) -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    block = blocks.seal(b"t", [b"x"], publisher=client.talk.client, boot=7, sequence=1)
+    frame = client.talk.prefix + data_head(*head, len(block)) + block
+    mesh.nodes[1].exchange.client_frames(client.pipe, [frame], 0.0)
+    assert "SessionError" in client.pipe.closed
+
+
+def test_a_block_that_has_made_its_hop_is_refused_from_a_broker() -> None:
+    mesh = FakeMesh(2)
+    block = blocks.seal(b"t", [b"x"], publisher=1, boot=7, sequence=1)
+    for hops in (1, 255):
+        with pytest.raises(SessionError, match=f"{hops} hops"):
+            mesh.nodes[2].exchange.peer_frames(1, [data_head(hops, 0, 0, 1, len(block)) + block], 0.0)
+
+
+def test_every_subscription_waits_for_its_own_barrier() -> None:
+    mesh = FakeMesh(2)
+    node = mesh.nodes[1]
+    client = mesh.client(1)
+    node.hold_barrier = True
+    first = client.subscribe("a.#")
+    node.exchange.barrier_reached(node.version, ["node2"])
+    mesh.pump()
+    assert first.unreached == ("node2",)
+    second = client.subscribe("a.#")
+    assert not second.ready, "that the first one timed out says nothing about the second"
+    node.exchange.barrier_reached(node.version)
+    mesh.pump()
+    assert second.ready and second.unreached == ()
+
+
+def test_many_subscriptions_in_one_read_are_one_change_of_interest() -> None:
+    mesh = FakeMesh(2)
+    client = mesh.client(1)
+    before = mesh.nodes[1].version
+    feeds = [client.talk.subscribe([f"t.{number}"], 0, 10, 1000) for number in range(500)]
+    mesh.pump()
+    assert all(feed.ready for feed in feeds) and mesh.nodes[1].version == before + 1
+    client.lose()
+    assert mesh.interest[1] == []
+
+
+def test_a_client_may_have_4096_subscriptions_and_is_told_so() -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    for number in range(4096):
+        client.talk.subscribe([f"t.{number}"], 0, 10, 1000)
+    mesh.pump()
+    with pytest.raises(ValueError, match="4096"):
+        client.talk.subscribe(["one.more"], 0, 10, 1000)
+    client.lose()
+    client.connect(mesh.nodes[1])
+    assert mesh.nodes[1].exchange.statistics().subscriptions == 4096 and client.ended is None
+
+
+def test_a_pipe_that_closes_under_a_frame_leaves_nothing_behind() -> None:
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+
+    class Fragile(FakePipe):
+        def send_control(self, frame: bytes) -> None:
+            super().send_control(frame)
+            if len(self.control) == 5:
+                self.close("control frames unread")
+                exchange.client_gone(self, 0.0)
+
+    pipe = Fragile()
+    hello = b"\x80\0\0\1" + encode(Kind.HELLO, 1, 1, 1, "x", 0)
+    ping = b"\x80\0\0\1" + encode(Kind.PING, 1)
+    subscribe = b"\x80\0\0\1" + encode(Kind.SUBSCRIBE, 1, ["a"], 0, 1, 1)
+    exchange.client_frames(pipe, [hello, *[ping] * 10, subscribe, b"\x80\0\0\1" + encode(Kind.BYE, "")], 0.0)
+    statistics = exchange.statistics()
+    assert (statistics.sessions, statistics.subscriptions, statistics.interest) == (0, 0, [])
+
+
+def test_a_client_that_never_reads_its_answers_loses_its_session() -> None:
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    exchange.respond("$sys.status", lambda topic, body: bytes(100_000))
+    client, good = mesh.client(), mesh.client()
+    client.consuming = False
+    request = client.talk.prefix + encode(Kind.REQUEST, 1, "$sys.status", b"", b"", 1000)
+    for _ in range(400):
+        if client.pipe.closed:
+            break
+        exchange.client_frames(client.pipe, [request], 0.0)
+    assert "unread" in client.pipe.closed
+    assert len(client.pipe.data) < 200
+    for _ in range(400):
+        assert len(good.ask("$sys.status").reply) == 100_000, "who reads may ask for ever"
+
+
+def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None:
+    mesh = FakeMesh(1)
+    asker, responder = mesh.client(), mesh.client()
+    feed = responder.subscribe("slow", role=Role.ANSWERS)
+    question = asker.ask("slow", timeout_s=1.0)
+    (run,) = feed.runs
+    assert run.tokens is not None
+    for _ in range(1000):
+        responder.talk.extend(run.tokens[0], 3000.0)
+    mesh.pump()
+    asking = mesh.nodes[1].exchange._asking
+    assert len(asking._questions._due) == 1 and len(asking._asked._due) == 1
+    mesh.now += 3599.0
+    mesh.turn(0.5)
+    assert not question.done
+    mesh.now += 10.0
+    mesh.turn(0.5)
+    assert isinstance(question.error, MeshTimeout)
+    for _ in range(1000):
+        question = asker.ask("slow")
+        responder.talk.answer(mesh.nodes[1].exchange._asking._asked._token, b"")
+        mesh.pump()
+    assert len(asking._questions._due) < 100 and len(asking._asked._due) < 100
+
+
+def test_only_who_was_asked_can_answer() -> None:
+    mesh = FakeMesh(1)
+    asker, responder, stranger = mesh.client(), mesh.client(), mesh.client()
+    feed = responder.subscribe("add", role=Role.ANSWERS)
+    question = asker.ask("add")
+    (run,) = feed.runs
+    assert run.tokens is not None
+    stranger.talk.answer(run.tokens[0], b"forged")
+    mesh.pump()
+    assert not question.done
+    responder.talk.answer(run.tokens[0], b"true")
+    mesh.pump()
+    assert question.reply == b"true"
+    assert mesh.nodes[1].exchange.statistics().drops == {"answer_unknown": 1}
+
+
+def test_a_retry_is_marked_on_every_wire_it_travels() -> None:
+    mesh = FakeMesh(1)
+    sender = mesh.client()
+    sender.talk.add("t", b"once", ACCEPTED, b"")
+    sender.talk.flush()
+    (first,) = sender.talk.take_frames()
+    sender.lose()
+    sender.talk.connected(0.0)
+    prefix = sender.talk.prefix
+    sender.talk.received([prefix + encode(Kind.WELCOME, 1, 9, "a", "m", 1, 100, 10_000)], 0.0)
+    sender.talk.flush()
+    (again,) = [frame for frame in sender.talk.take_frames() if frame[5] == Kind.DATA]
+    assert (read_data(first, 4)[1], read_data(again, 4)[1]) == (0, AGAIN)
+    assert first[4 + DATA_SIZE :] == again[4 + DATA_SIZE :], "the block itself is unchanged"
+
+
+def test_credit_of_a_session_that_ended_goes_to_nobody() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(session_messages=8))
+    sender, reader = mesh.client(), mesh.client()
+    feed = reader.subscribe("t", window=1)
+    for _ in range(3):
+        sender.publish("t", *[b"x"] * 4)
+    sender.lose()
+    sender.connect(mesh.nodes[1])
+    before = sender.talk.credit.messages
+    reader.take(feed)
+    assert sender.talk.credit.messages == before == 8
+
+
+def test_messages_for_a_broker_that_leaves_are_counted() -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    mesh.nodes[1].exchange.leave("restart")
+    client.talk.add("t", b"x", SENT, b"")
+    client.talk.flush()
+    mesh.pump()
+    assert mesh.nodes[1].exchange.statistics().drops == {"leaving": 1}
+
+
+def test_what_came_before_a_broken_frame_is_delivered() -> None:
+    mesh = FakeMesh(1)
+    sender, reader = mesh.client(), mesh.client()
+    feed = reader.subscribe("t")
+    reader.consuming = False
+    sender.publish("t", b"whole")
+    frames = reader.pipe.take()
+    with pytest.raises(PeerError):
+        reader.talk.received([*frames, reader.talk.prefix + b"\x91\x1f"], 0.0)
+    run = reader.talk.next_run(feed, 0.0)
+    assert run is not None and run.bodies == [b"whole"]
+
+
+def test_a_large_body_of_level_sent_that_a_lost_connection_cut_is_counted() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(session_bytes=100_000))
+    client = mesh.client()
+    client.talk.add("t", bytes(1_000_000), SENT, b"")
+    client.talk.flush()
+    client.lose()
+    client.connect(mesh.nodes[1])
+    assert client.talk.dropped == 1
+
+
+def test_times_beyond_what_a_frame_can_carry_are_clamped_and_nonsense_is_refused() -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    client.subscribe("t", role=Role.ANSWERS)
+    for timeout_s in (1e9, float("inf")):
+        question = client.ask("t", timeout_s=timeout_s)
+        assert not question.done and client.ended is None
+    for timeout_s in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="timeout"):
+            client.ask("t", timeout_s=timeout_s)
