@@ -42,6 +42,10 @@ class Dialling:
         self._tasks[task] = None
         task.add_done_callback(self._task_ended)
 
+    def forget(self, url: str) -> None:
+        """What was said of an address need not be remembered any more."""
+        self._complained.pop(url, None)
+
     async def stop(self) -> None:
         """End all attempts."""
         tasks = list(self._tasks)

@@ -7,7 +7,9 @@ does not fit what it holds, or a survey that names another version than it holds
 
 **The barrier.** A subscription is known when every live broker has acknowledged a version that holds it. Live
 are ALIVE and SUSPECT members, linked or not; who dies or leaves is waited for no longer, who joins is waited
-for too. After `BARRIER_S` the barrier ends with the names that are missing.
+for too. `BARRIER_S` after it was asked for the barrier ends with the names that are missing. Who asks for a
+version that others wait for already has the whole time for itself, so one version may end several times: with
+names only for those who have waited `BARRIER_S`, without names for all who wait for it or an earlier one.
 
 **Absent** are live members whose interest is not held, or that have no link: what is published here now may
 miss subscribers there, and receipts name them.
@@ -26,6 +28,8 @@ from mesh.link import PATTERNS_MAX, LinkKind, encode
 from mesh.topics import check_pattern
 
 BARRIER_S: Final = 5.0
+BARRIER_GRAIN_S: Final = 0.1
+"""Who asks for the same version within this time of each other share a barrier, which ends with the last."""
 REMOTE_PATTERNS_MAX: Final = 65_536
 """Patterns one broker may want."""
 FIRST_VERSION: Final = 1
@@ -42,10 +46,11 @@ class BarrierDone:
 
 
 class _Barrier:
-    __slots__ = ("due", "version")
+    __slots__ = ("due", "due_first", "version")
 
     def __init__(self, version: int, due: float) -> None:
         self.version = version
+        self.due_first = due
         self.due = due
 
 
@@ -96,8 +101,12 @@ class InterestTable:
         """Wait for all to know a version: done already, or `acknowledged`, `members` and `tick` will say."""
         if not self._missing(version):
             return BarrierDone(version, ())
-        if not self._barriers or self._barriers[-1].version < version:
-            self._barriers.append(_Barrier(version, now + self._barrier_s))
+        due = now + self._barrier_s
+        last = self._barriers[-1] if self._barriers else None
+        if last is not None and last.version == version and due - last.due_first <= BARRIER_GRAIN_S:
+            last.due = due
+        else:
+            self._barriers.append(_Barrier(version, due))
         return None
 
     def pending(self, member: int) -> list[bytes]:
@@ -109,8 +118,9 @@ class InterestTable:
         if sent.version == 0:
             frames = self._whole()
         else:
-            added = [[p, role] for p, role in self._own.items() if sent.patterns.get(p) != role]
-            removed = [pattern for pattern in sent.patterns if pattern not in self._own]
+            # Compared in C, since both may be long; the order of a set is by chance, hence sorted.
+            added = [[*pair] for pair in sorted(self._own.items() - sent.patterns.items())]
+            removed = sorted(sent.patterns.keys() - self._own.keys())
             if len(added) > PATTERNS_MAX or len(removed) > PATTERNS_MAX:
                 frames = self._whole()
             else:
@@ -274,11 +284,12 @@ class InterestTable:
     def _settle(self) -> list[BarrierDone]:
         done: list[BarrierDone] = []
         waiting, self._barriers = self._barriers, []
-        for barrier in waiting:  # in order of versions, so the first that misses somebody ends it
-            if not self._missing(barrier.version):
+        for number, barrier in enumerate(waiting):
+            if self._missing(barrier.version):
+                self._barriers = waiting[number:]  # who misses a version misses all that come after it
+                break
+            if not done or done[-1].version != barrier.version:
                 done.append(BarrierDone(barrier.version, ()))
-            else:
-                self._barriers.append(barrier)
         return done
 
 

@@ -366,7 +366,8 @@ class Admission:
 
     Feed it frames and send what it returns. The listener's side reaches `Stage.UP` when both survey
     connections are bound, the dialler's when READY has come; ``peer`` is who is there from the peer's HELLO
-    on, and must not be believed before `proven`.
+    on, and must not be believed before its proof has come, which takes the listener to `Stage.BIND` and the
+    dialler to `Stage.READY`.
 
     Args:
         me: this side's HELLO but for the epoch, with a challenge of its own.
@@ -386,7 +387,6 @@ class Admission:
     ) -> None:
         self.dialed = dialed
         self.stage = Stage.HELLO
-        self.proven = False
         self.peer: Hello | None = None
         self.token = b""
         self._me = me
@@ -499,4 +499,3 @@ class Admission:
             raise Refused("key", "the peer has no mesh key and this broker has one")
         if not hmac.compare_digest(proof, self._proof(by_dialler=by_dialler)):
             raise Refused("key", "the peer has another mesh key")
-        self.proven = True

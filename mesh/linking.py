@@ -287,6 +287,11 @@ class Linking:
         for link in [*self.links.values(), *self._strangers]:
             self.end(link, reason, flush=flush)
 
+    def forget(self, member: int) -> None:
+        """A member is remembered no longer, nor the epochs of links with it."""
+        if member not in self.links:
+            self._epochs.pop(member, None)
+
     async def aclose(self) -> None:
         """Let go of everything."""
         self.hang_up("closed")
@@ -361,7 +366,7 @@ class Linking:
                 return frames[number:]
             before = admission.stage
             answers = admission.received(frame)
-            if before is Stage.HELLO and link.dial is not None:
+            if before is Stage.TOKEN and link.dial is not None:  # it has proven who it is
                 self._overlay.met(link.dial.url, link.peer.id)
                 self._check_needed(link.peer)
             link.say(answers)
@@ -451,7 +456,7 @@ class Linking:
         link.up, link.up_since = True, now
         self.links[member] = link
         self._epochs[member] = max(self._epochs.get(member, 0), link.admission.rank.epoch)
-        self._overlay.link_up(member, link.dial.url if link.dial is not None else "", now)
+        self._overlay.link_up(member, link.dial, now)
         if link.dial is None:
             link.say([encode(LinkKind.READY)])
         self._owner.link_up(link)

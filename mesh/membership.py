@@ -162,6 +162,13 @@ class MemberMoved:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberForgotten:
+    """Who was dead or had left is remembered no longer: a day has passed, or the table is full."""
+
+    record: MemberRecord
+
+
+@dataclass(frozen=True, slots=True)
 class SelfChanged:
     """This broker speaks of itself differently from now on."""
 
@@ -190,7 +197,16 @@ class NodeChanged:
 
 
 Instruction: TypeAlias = (
-    Survey | Tell | TellAll | MemberChanged | MemberMoved | SelfChanged | DropLink | Redial | NodeChanged
+    Survey
+    | Tell
+    | TellAll
+    | MemberChanged
+    | MemberMoved
+    | MemberForgotten
+    | SelfChanged
+    | DropLink
+    | Redial
+    | NodeChanged
 )
 
 
@@ -489,7 +505,11 @@ class Membership:
             if member.linked and member.record.state is State.LEFT:
                 out.append(DropLink(id, "left"))
             elif not member.linked and now - member.since > self.options.tombstone_s:
-                del self._members[id]
+                self._forget(member, out)
+
+    def _forget(self, member: _Member, out: list[Instruction]) -> None:
+        del self._members[member.record.id]
+        out.append(MemberForgotten(member.record))
 
     # --- links
 
@@ -607,7 +627,7 @@ class Membership:
         """A member never heard of."""
         if not record.in_view:
             return
-        if record.incarnation >= INCARNATION_MAX or not self._make_room():
+        if record.incarnation >= INCARNATION_MAX or not self._make_room(out):
             self._refused_records += 1
             return
         member = _Member(record, now)
@@ -616,13 +636,13 @@ class Membership:
         out.append(MemberChanged(record, State.UNKNOWN, "joined", via))
         out.append(Tell((record,), via))
 
-    def _make_room(self) -> bool:
+    def _make_room(self, out: list[Instruction]) -> bool:
         if len(self._members) + 1 < self.options.members_max:
             return True
         buried = [m for m in self._members.values() if not m.record.in_view and not m.linked]
         if not buried:
             return False
-        del self._members[min(buried, key=lambda member: (member.since, member.record.id)).record.id]
+        self._forget(min(buried, key=lambda member: (member.since, member.record.id)), out)
         return True
 
     def _reason(self, before: MemberRecord, after: MemberRecord) -> str:

@@ -102,21 +102,21 @@ class News:
         if self._membership.node_state is NodeState.LEAVING:
             self._tell_leaving(records)
             return
-        for member, link in self._links.items():
+        for member, link in list(self._links.items()):
             if member != except_member:
                 for record in records:
                     link.news[record.id] = record
         self._records.ask()
 
     def _tell_leaving(self, records: tuple[MemberRecord, ...]) -> None:
-        for link in self._links.values():
+        for link in list(self._links.values()):
             # Behind what is queued: who hears that we left may hang up.
             for frame in members_frames(list(records)):
                 if not link.bus.send(frame):
                     link.bus.send_control(frame)
 
     def _send_records(self) -> None:
-        for link in self._links.values():
+        for link in list(self._links.values()):  # saying something may end a link
             if link.news:
                 frames = members_frames(list(link.news.values()))
                 link.news = {}
@@ -142,7 +142,9 @@ class News:
 
     def _send_interest(self) -> None:
         for member in self._interest.behind():
-            self._links[member].say(self._interest.pending(member))
+            link = self._links.get(member)
+            if link is not None:
+                link.say(self._interest.pending(member))
 
     def reached(self, done: list[BarrierDone]) -> None:
         """Barriers that need not wait any longer."""

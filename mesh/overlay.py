@@ -15,7 +15,8 @@ Peers known from an earlier run stand in for join URLs while there is no link at
 A pause is forgotten only once a link has lived for two periods: two brokers that refuse each other, or take a
 link from each other, do so at the pace of the longest pause.
 
-Pure: `tick` returns what to dial, the shell says how it went with `dial_failed` or `link_up`.
+Pure: `tick` returns what to dial, the shell says how it went with `dial_failed` or `link_up`, each of which
+ends the dial it names: whoever answered, the one that was expected or another one at the same address.
 """
 
 from __future__ import annotations
@@ -113,13 +114,15 @@ class Overlay:
         if record.id not in self._links:
             self._want(record, now)
 
-    def link_up(self, id: int, url: str, now: float) -> None:
-        """A link is admitted; ``url`` is what was dialled, empty if the other side dialled."""
+    def link_up(self, id: int, dial: Dial | None, now: float) -> None:
+        """A link with a member is admitted; ``dial`` is what brought it, None if the other side dialled."""
         self._links[id] = now
-        target = self._find(url, id)
-        if target is not None:
-            self._ended(target)
-            target.member = id
+        if dial is not None:
+            self.met(dial.url, id)
+            if dial.member not in (NOBODY, id):
+                self.dial_failed(dial.url, dial.member, now)  # somebody else is there now
+            elif (target := self._find(dial.url, dial.member)) is not None:
+                self._ended(target)
         for known in list(self._known):
             self._forget(self._known, known)
 
@@ -135,8 +138,14 @@ class Overlay:
         else:
             target.due = max(target.due, now + self._pause(target))
 
+    def forget(self, id: int) -> None:
+        """A member is remembered no longer."""
+        self._records.pop(id, None)
+        self._forget(self._living, id)
+        self._forget(self._dead, id)
+
     def dial_failed(self, url: str, id: int, now: float) -> None:
-        """A dial brought no link."""
+        """A dial brought no link, or none with ``id``, who was expected there."""
         target = self._find(url, id)
         if target is not None:
             self._ended(target)

@@ -30,6 +30,7 @@ from mesh.membership import (
     DropLink,
     Instruction,
     MemberChanged,
+    MemberForgotten,
     MemberMoved,
     MemberRecord,
     Membership,
@@ -323,6 +324,10 @@ class Peering:
                     self._live_changed()
                 case MemberMoved(record):
                     self.overlay.member_changed(record, now)
+                case MemberForgotten(record):
+                    self.overlay.forget(record.id)
+                    self.linking.forget(record.id)
+                    self.dialling.forget(record.peer_url)
                 case SelfChanged(record):
                     self._hooks.self_changed(record)
                 case DropLink(member, reason):

@@ -55,6 +55,9 @@ class Connection(Protocol):
     def abort(self) -> None:
         """Drop the connection now."""
 
+    def abort_soon(self) -> None:
+        """`abort` in a later loop turn: for whoever may be inside a callback of the owner."""
+
     def wait_closed(self) -> Awaitable[None]:
         """Returns once nothing is left of it: all written and the peer gone, or aborted."""
 
@@ -88,6 +91,8 @@ class Pipe:
     """One attached peer.
 
     ``id`` is 31 bits, not zero and unique in the process. ``url`` is what was dialled or listened on.
+    A ``closed`` pipe takes and delivers nothing more. The owner is told once, in the same call, but for a
+    pipe that `send_control` gave up: of that it hears in a later loop turn.
     """
 
     __slots__ = (
@@ -98,6 +103,7 @@ class Pipe:
         "_output",
         "_scheduled",
         "_starved",
+        "_told",
         "bytes_in",
         "bytes_out",
         "close_reason",
@@ -132,6 +138,7 @@ class Pipe:
         self._control: list[bytes] = []
         self._scheduled = False
         self._starved = False
+        self._told = False  # the owner knows that this is the end
 
     # --- what holders of the pipe call
 
@@ -184,11 +191,16 @@ class Pipe:
         return max(taken, 0)
 
     def send_control(self, frame: bytes) -> None:
-        """Queue a frame ahead of all data. A peer that lets `CONTROL_MAX` of them pile up loses its pipe."""
+        """Queue a frame ahead of all data. A peer that lets `CONTROL_MAX` of them pile up loses its pipe.
+
+        The owner is not called back from here: it sends control frames in the middle of its own work.
+        """
         if self.closed:
             return
         if len(self._control) >= CONTROL_MAX:
-            self.close(f"{CONTROL_MAX} control frames unread")
+            self.closed = True
+            self.close_reason = f"{CONTROL_MAX} control frames unread"
+            self.connection.abort_soon()
             return
         self._control.append(frame)
         if not self._scheduled:
@@ -211,7 +223,7 @@ class Pipe:
 
     def close(self, reason: str, *, flush: bool = False) -> None:
         """Drop the peer now, or with ``flush`` once everything queued has been written."""
-        if self.closed:
+        if self._told:
             return
         self.connection_lost(reason)  # first, so that the reason is ours and nothing more is queued
         if flush:
@@ -249,11 +261,13 @@ class Pipe:
 
     def connection_lost(self, reason: str) -> None:
         """The connection ended, by either side; the owner hears of it once."""
-        if self.closed:
+        if self._told:
             return
-        self.closed = True
-        self.close_reason = reason
-        self.owner.pipe_closed(self, reason)
+        self._told = True
+        if not self.closed:
+            self.closed = True
+            self.close_reason = reason
+        self.owner.pipe_closed(self, self.close_reason)
 
     # ---
 

@@ -163,6 +163,9 @@ class InprocConnection:
                 other._end, HandshakeError("the peer closed", reason="closed"), CLOSED_BY_PEER
             )
 
+    def abort_soon(self) -> None:
+        self._loop.call_soon(self.abort)
+
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)
 

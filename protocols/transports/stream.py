@@ -154,6 +154,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         if transport is not None:
             transport.abort()
 
+    def abort_soon(self) -> None:
+        self._loop.call_soon(self.abort)
+
     async def wait_closed(self) -> None:
         await asyncio.shield(self._closed)
 

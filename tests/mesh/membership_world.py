@@ -17,6 +17,7 @@ from mesh.membership import (
     DropLink,
     Instruction,
     MemberChanged,
+    MemberForgotten,
     MemberMoved,
     MemberRecord,
     Membership,
@@ -98,6 +99,8 @@ class Node:
                     self.overlay.member_changed(record, now)
                 case MemberMoved(record):
                     self.overlay.member_changed(record, now)
+                case MemberForgotten(record):
+                    self.overlay.forget(record.id)
                 case SelfChanged(record):
                     self.issued = max(self.issued, record.incarnation)
                 case DropLink(member):
@@ -122,9 +125,9 @@ class Node:
                 if reply:
                     self.act([TellAll(sender, False)])
 
-    def link_up(self, peer: MemberRecord, number: int, url: str) -> None:
+    def link_up(self, peer: MemberRecord, number: int, dial: Dial | None) -> None:
         self.links[peer.id] = number
-        self.overlay.link_up(peer.id, url, self.world.now)
+        self.overlay.link_up(peer.id, dial, self.world.now)
         self.act(self.membership.link_up(peer, self.world.now))
         self.act(self.membership.joined())
 
@@ -325,7 +328,7 @@ class World:
             hello = target.membership.me
             for one, other in ((node, target), (target, node)):
                 one.links.pop(other.id, None)
-            target.link_up(node.membership.me, number, "")
-            node.link_up(hello, number, dial.url)
+            target.link_up(node.membership.me, number, None)
+            node.link_up(hello, number, dial)
 
         self.at(self.now + 3 * LATENCY_S, met)

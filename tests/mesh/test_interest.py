@@ -194,6 +194,34 @@ def test_after_five_seconds_the_missing_are_named() -> None:
     assert table.next_deadline() == float("inf")
 
 
+def test_who_asks_later_for_a_version_has_the_whole_time_too() -> None:
+    table = InterestTable()
+    table.members({B: "b"})
+    version = table.set_own([("x", 0)])
+    table.wait(version, 0.0)
+    table.wait(version, 4.0)
+    assert table.tick(5.0) == [BarrierDone(version, ("b",))]
+    assert table.next_deadline() == 9.0
+    assert table.tick(9.0) == [BarrierDone(version, ("b",))]
+    table.wait(version, 10.0)
+    table.wait(version, 12.0)
+    assert table.acknowledged(B, version) == [BarrierDone(version, ())], "once for all"
+    assert table.next_deadline() == float("inf")
+
+
+def test_many_who_ask_for_one_version_share_few_barriers() -> None:
+    table = InterestTable()
+    table.members({B: "b"})
+    version = table.set_own([("x", 0)])
+    for number in range(1000):
+        table.wait(version, 0.001 * number)
+    ends = []
+    while (due := table.next_deadline()) < float("inf"):
+        ends += [(due, done) for done in table.tick(due)]
+    assert len(ends) <= 11 and ends[-1][0] == 0.999 + BARRIER_S
+    assert all(due >= BARRIER_S for due, _ in ends)
+
+
 def test_barriers_of_several_versions_end_each_at_its_own() -> None:
     table = InterestTable()
     table.members({B: "b"})

@@ -179,7 +179,6 @@ def test_two_of_one_mesh_and_key_are_admitted(key: bytes | None) -> None:
     assert (dialler.stage, listener.stage) == (Stage.READY, Stage.BIND)
     assert dialler.token == listener.token == TOKEN
     assert dialler.peer == hello(2, epoch=1) and listener.peer == hello(1, epoch=1)
-    assert dialler.proven and listener.proven
     assert not listener.bind("surveyor") and listener.bind("respondent")
     assert dialler.received(encode(LinkKind.READY)) == []
     assert (dialler.stage, listener.stage) == (Stage.UP, Stage.UP)
@@ -194,7 +193,7 @@ def test_another_key_or_none_is_refused_before_any_token_is_given(
     with pytest.raises(Refused) as refusal:
         talk(dialler, listener)
     assert refusal.value.reason == "key"
-    assert not listener.token and not dialler.token and not listener.proven
+    assert not listener.token and not dialler.token
 
 
 def test_a_listener_that_does_not_know_the_key_is_refused_by_the_dialler() -> None:

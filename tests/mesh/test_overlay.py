@@ -6,7 +6,16 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
-from mesh.membership import MemberRecord, State
+import pytest
+
+from mesh.membership import (
+    MemberChanged,
+    MemberForgotten,
+    MemberRecord,
+    Membership,
+    MembershipOptions,
+    State,
+)
 from mesh.overlay import DIALS_MAX, Dial, Overlay
 
 
@@ -50,7 +59,7 @@ def test_the_lower_id_dials_at_once_and_the_higher_after_two_periods() -> None:
 def test_whoever_is_linked_or_left_is_not_dialled() -> None:
     driven = Driven()
     driven.member(9)
-    driven.overlay.link_up(9, "", 0.0)
+    driven.overlay.link_up(9, None, 0.0)
     driven.member(8)
     driven.member(8, State.LEFT)
     assert driven.run(100) == []
@@ -67,8 +76,7 @@ def test_pauses_between_failures_double_up_to_two_periods_for_the_living() -> No
 def test_join_urls_are_tried_until_the_member_behind_them_is_alive() -> None:
     driven = Driven(join=("tcp://seed:1",))
     assert len(driven.run(60)) > 10
-    driven.overlay.link_up(9, "tcp://seed:1", driven.now)
-    driven.overlay.met("tcp://seed:1", 9)
+    driven.overlay.link_up(9, Dial("tcp://seed:1", 0), driven.now)
     driven.member(9, url="tcp://elsewhere:1")
     assert driven.run(60) == []
     driven.overlay.link_down(9, driven.now)
@@ -76,9 +84,27 @@ def test_join_urls_are_tried_until_the_member_behind_them_is_alive() -> None:
     assert "tcp://seed:1" in [url for _, url in driven.run(20)]
 
 
+def test_a_join_url_whose_member_was_met_is_not_dialled_whoever_made_the_link() -> None:
+    driven = Driven(join=("tcp://seed:1",))
+    driven.overlay.met("tcp://seed:1", 9)
+    driven.overlay.link_up(9, None, driven.now)
+    driven.member(9, url="tcp://elsewhere:1")
+    assert driven.run(60) == []
+
+
+def test_a_join_url_where_another_broker_answers_now_is_that_ones() -> None:
+    driven = Driven(join=("tcp://seed:1",))
+    driven.overlay.met("tcp://seed:1", 9)
+    (dial,) = driven.overlay.tick(0.0)
+    assert dial == Dial("tcp://seed:1", 9)
+    driven.overlay.link_up(8, dial, 0.1)
+    driven.member(8, url="tcp://elsewhere:1")
+    assert driven.run(60) == []
+
+
 def test_a_join_url_that_is_a_living_members_own_address_needs_no_dial() -> None:
     driven = Driven(join=("tcp://9:1",))
-    driven.overlay.link_up(9, "", 0.0)
+    driven.overlay.link_up(9, None, 0.0)
     driven.member(9)
     assert driven.run(60) == []
 
@@ -94,7 +120,7 @@ def test_a_join_url_that_is_this_broker_itself_is_not_tried_again() -> None:
 def test_the_dead_are_dialled_now_and_then_and_the_more_dead_the_more_often() -> None:
     few, many = Driven(), Driven()
     for id in range(10, 20):
-        few.overlay.link_up(id, "", 0.0)
+        few.overlay.link_up(id, None, 0.0)
         few.member(id)
         many.member(id, State.DEAD)
     few.member(30, State.DEAD)
@@ -113,7 +139,7 @@ def test_after_a_void_round_all_are_dialled_at_once() -> None:
 def test_peers_of_an_earlier_run_are_tried_while_there_is_no_link() -> None:
     driven = Driven(known=("tcp://old:1",))
     assert [url for _, url in driven.run(1)][:1] == ["tcp://old:1"]
-    driven.overlay.link_up(9, "tcp://old:1", driven.now)
+    driven.overlay.link_up(9, Dial("tcp://old:1", 0), driven.now)
     driven.overlay.link_down(9, driven.now)
     assert driven.run(60) == []
 
@@ -127,7 +153,7 @@ def test_links_that_die_at_once_do_not_make_a_storm_of_dials() -> None:
         for dial in driven.overlay.tick(driven.now):
             count += 1
             driven.now += 0.001
-            driven.overlay.link_up(9, dial.url, driven.now)
+            driven.overlay.link_up(9, dial, driven.now)
             driven.now += 0.001
             driven.overlay.link_down(9, driven.now)
     assert count < 60
@@ -160,3 +186,39 @@ def test_dials_under_way_are_bounded_and_never_lost_count_of() -> None:
     for id in range(2, 102):
         overlay.member_changed(record(id), 0.2)
     assert len(overlay.tick(0.2)) == DIALS_MAX
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
+def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -> None:
+    """Without a state folder a broker that starts again is another one. Each time one dial went missing."""
+    driven = Driven(me=1)
+    for id in range(10, 10 + 2 * DIALS_MAX):
+        url = f"tcp://{id}:1"
+        driven.member(id, state)
+        while (dial := next((d for d in driven.overlay.tick(driven.now) if d.url == url), None)) is None:
+            driven.now += 1.0
+        driven.member(1000 + id, url=url)
+        driven.overlay.link_up(1000 + id, dial, driven.now)
+        assert driven.overlay.tick(driven.now) == [], "not dialled again at once"
+        driven.member(id, State.LEFT)
+    driven.member(500)
+    assert driven.run(1)[0][1] == "tcp://500:1"
+
+
+def test_what_membership_forgets_is_forgotten() -> None:
+    """Brokers without a state folder come and go for ever."""
+    driven = Driven(me=1)
+    options = MembershipOptions(members_max=16)
+    membership = Membership(record(1), options=options, rng=random.Random(1), now=0.0)
+    for id in range(2, 500):
+        for news in (record(id), record(id, State.DEAD)):
+            for instruction in membership.heard([news], 99, driven.now):
+                match instruction:
+                    case MemberChanged(changed):
+                        driven.overlay.member_changed(changed, driven.now)
+                    case MemberForgotten(gone):
+                        driven.overlay.forget(gone.id)
+        driven.run(1)
+    recent = {f"tcp://{id}:1" for id in range(480, 500)}
+    assert len(membership.others()) < 16
+    assert {url for _, url in driven.run(2000)} <= recent

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from mesh.link import CHALLENGE_SIZE, Hello, LinkKind, encode
-from mesh.membership import NodeState
+from mesh.membership import MemberForgotten, NodeState
 from mesh.overlay import Dial
 from mesh.session import Kind
 from protocols import Bus0, SocketOptions, Surveyor0
+from protocols.pipe import CONTROL_MAX
 from protocols.wire.backtrace import END_BIT, encode_word
 from tests.mesh.peers import Known, Peer, Peers, Who, is_whole, until, whole
 
@@ -297,6 +298,50 @@ async def test_an_admitted_peer_that_breaks_a_rule_loses_its_link() -> None:
             await until(lambda: refused() >= number, "counted")  # noqa: B023
             assert refused() == number
             await whole([a, b])
+
+
+async def test_who_is_at_a_join_url_is_believed_only_once_it_has_proven_it() -> None:
+    async with Peers() as peers, Bus0(options=SocketOptions(recv_timeout_s=10)) as fake:
+        listener = await fake.listen("tcp://127.0.0.1:0")
+        a = await peers.peer("a", listener.url, mesh_key=b"right")
+        hello = await fake.recv()
+        met: list[tuple[str, int]] = []
+        a.peering.overlay.met = lambda url, id: met.append((url, id))  # type: ignore[method-assign]
+        await fake.send(greeting().encode())
+        proof = await fake.recv()
+        assert (hello[1], proof[1]) == (LinkKind.HELLO, LinkKind.PROOF)
+        await fake.send(encode(LinkKind.TOKEN, bytes(32), bytes(16)))
+        refusal = await fake.recv()
+        assert refusal[1] == LinkKind.REFUSED
+        assert met == []
+
+
+async def test_a_peer_that_reads_nothing_loses_its_link_in_the_middle_of_news_for_all() -> None:
+    async with Peers() as peers:
+        a, b, c = await peers.mesh("a", "b", "c")
+        deaf = a.peering.linking.links[b.who.id]
+        for _ in range(CONTROL_MAX):
+            deaf.bus.send_control(encode(LinkKind.MEMBERS, 0, []))
+        for link in a.peering.linking.links.values():
+            link.news[a.who.id] = a.peering.membership.me
+        a.peering.news._send_records()
+        await until(lambda: a.downs, "the link is given up")
+        assert a.downs[0] == (b.who.id, f"{CONTROL_MAX} control frames unread")
+        await whole([a, b, c])
+        assert {member for member, _ in a.downs} == {b.who.id}
+
+
+async def test_what_the_table_forgets_is_forgotten_by_all() -> None:
+    async with Peers() as peers:
+        a, b = await peers.mesh("a", "b")
+        await b.crash()
+        await until(lambda: a.states()["b"] == "dead", "b is dead for a")
+        await until(lambda: a.peering.dialling.failures.get("unreachable"), "b was dialled in vain")
+        (gone,) = [view.record for view in a.peering.members() if view.record.name == "b"]
+        assert a.peering.linking._epochs and a.peering.overlay._records and a.peering.dialling._complained
+        a.peering._act([MemberForgotten(gone)])
+        kept = a.peering.linking._epochs, a.peering.overlay._records, a.peering.dialling._complained
+        assert kept == ({}, {}, {})
 
 
 async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> None:

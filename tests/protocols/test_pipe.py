@@ -35,6 +35,9 @@ class FakeConnection:
     def abort(self) -> None:
         self.calls.append("abort")
 
+    def abort_soon(self) -> None:
+        self.calls.append("abort soon")
+
     async def wait_closed(self) -> None: ...
 
 
@@ -114,8 +117,24 @@ def test_a_peer_that_reads_no_control_frames_loses_its_pipe(
         pipe.send_control(b"c")
     assert not pipe.closed
     pipe.send_control(b"c")
-    assert pipe.closed
-    assert owner.closed == [f"{CONTROL_MAX} control frames unread"]
+    assert pipe.closed and pipe.full
+    assert connection.calls[-1] == "abort soon"
+    assert owner.closed == [], "an owner in the middle of its work is not called back"
+    pipe.send_control(b"c")
+    pipe.deliver([b"late"])
+    assert owner.received == [] and connection.calls.count("abort soon") == 1
+    pipe.connection_lost("closed by this end")  # what the connection does then
+    assert owner.closed == [f"{CONTROL_MAX} control frames unread"] == [pipe.close_reason]
+
+
+def test_a_pipe_that_was_given_up_may_be_closed_by_its_owner_at_once(
+    pipe: Pipe, owner: FakeOwner, connection: FakeConnection
+) -> None:
+    for _ in range(CONTROL_MAX + 1):
+        pipe.send_control(b"c")
+    pipe.close("no longer wanted")
+    pipe.connection_lost("closed by this end")
+    assert owner.closed == [f"{CONTROL_MAX} control frames unread"], "told once, and why"
     assert connection.calls[-1] == "abort"
 
 

@@ -62,6 +62,9 @@ class FakeConnection:
             if self.on_ended is not None:
                 self.on_ended()
 
+    def abort_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self.abort)
+
     async def wait_closed(self) -> None:
         while not self.ended:
             await asyncio.sleep(0.001)
