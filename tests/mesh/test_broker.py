@@ -325,7 +325,7 @@ async def test_a_paused_loop_shows_in_the_lateness() -> None:
     import time
 
     async with Broker(listen=LOCAL, stats_s=0.2) as broker:
-        await asyncio.sleep(0.15)
+        await eventually(lambda: broker.statistics()["loop"]["late_ms_max"] > 0, "lateness is measured")
         time.sleep(0.3)
         await eventually(lambda: broker.statistics()["loop"]["late_ms_max"] > 150, "the pause is seen", 5)
 
