@@ -47,7 +47,7 @@ from mesh.conversation import (
     SurveyResult,
 )
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerError, Unknown
-from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries
+from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.publishing import Ticket
 from mesh.session import Receipt, Role
 from protocols.errors import AddressError, SPError
@@ -62,13 +62,22 @@ READ_SIZE: Final = 65536
 FRAME_MAX: Final = 1 << 20
 RETRY_S: Final = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
+WAIT_S: Final = 3600.0
+"""Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
 
 
 class _Wire:
-    """One connection: a non-blocking socket, its framing and what the kernel has not taken yet."""
+    """One connection: a non-blocking socket, its framing and what the kernel has not taken yet.
+
+    A thread polls without the client's lock while another may close the connection. Its descriptor must not
+    go before that thread has come back, or the thread would poll whatever got the same number next: `watch`
+    and `unwatch` (both with the lock) count who polls, and the last one to come back closes the descriptor.
+    """
 
     def __init__(self, sock: socket.socket, lead: bytes) -> None:
         self.sock = sock
+        self.watchers = 0
+        self.over = False
         self.lead = lead
         self.decoder = FrameDecoder(FRAME_MAX, lead)
         self.unsent = bytearray()
@@ -125,18 +134,31 @@ class _Wire:
             raise self.decoder.failure
         return frames
 
-    def wait(self, events: int, timeout: float | None) -> int:
-        """Which of the poll events are there."""
+    def watch(self, events: int) -> select.poll:
+        """A poll of this connection, to be used without the lock; `unwatch` must follow."""
         poll = select.poll()
         poll.register(self.sock, events)
-        found = poll.poll(None if timeout is None else max(0, timeout * 1000))
-        return found[0][1] if found else 0
+        self.watchers += 1
+        return poll
+
+    def unwatch(self) -> None:
+        self.watchers -= 1
+        if self.over and not self.watchers:
+            self.sock.close()
+
+    def ready(self) -> bool:
+        """Whether there is something to read, or the end."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
-        """End the connection, which also wakes a thread that waits for it."""
+        """End the connection, which also wakes the threads that poll it."""
+        self.over = True
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
-        self.sock.close()
+        if not self.watchers:
+            self.sock.close()
 
     def leave(self) -> None:
         """Close this process's copy of the descriptor only; the connection is another's."""
@@ -189,8 +211,10 @@ class BlockingClient:
         self._changed = threading.Condition()
         self._reading = False
         self._writing = False
+        self._dialling = False
         self._wire: _Wire | None = None
         self._attempts = 0
+        self._retry_at = 0.0
         self._talk = Conversation(
             client=rng.getrandbits(62) + 1,
             boot=rng.getrandbits(62) + 1,
@@ -239,6 +263,8 @@ class BlockingClient:
             self._closed = True
             return
         with self._changed:
+            if self._closed:
+                return
             deadline = time.monotonic() + LINGER_S
             talk = self._talk
             if self._wire is not None and talk.settled:
@@ -273,34 +299,52 @@ class BlockingClient:
     # ------------------------------------------------------------------ the connection
 
     def _dial(self, deadline: float) -> None:
-        """One attempt. Raises `Disconnected`."""
+        """One attempt, by one thread at a time and without the lock, so that all others can be used and
+        closed. Raises `Disconnected`."""
         timeout = min(self._connect_timeout, max(0.01, deadline - time.monotonic()))
+        self._dialling = True
+        self._changed.release()
         try:
             wire = _Wire.dial(self.url, timeout)
         except (OSError, SPError) as error:
             raise Disconnected(
                 f"no broker at {self.url} ({error}); start one with `mesh broker` or give another url"
             ) from error
+        finally:
+            self._changed.acquire()
+            self._dialling = False
+            self._changed.notify_all()
+        if self._closed:
+            wire.close()
+            raise Disconnected("the client was closed")
+        if self._wire is not None:  # a call of another thread was there before `open`
+            wire.close()
+            return
         self._wire = wire
         self._talk.connected(time.monotonic())
         self._send(wire)
 
-    def _redial(self, deadline: float) -> None:
-        """Attempts with growing pauses until there is a connection or the time is over."""
-        while self._wire is None:
+    def _redial(self, deadline: float) -> bool:
+        """A step on the way to a connection: an attempt if it is time for one and nobody else makes it, else
+        a wait for news. False when the time is over."""
+        now = time.monotonic()
+        if not self._dialling and now >= self._retry_at:
             try:
                 self._dial(deadline)
             except Disconnected as error:
                 self._talk.last_error = str(error)
                 first_s, longest_s = RETRY_S
                 pause_s = min(longest_s, first_s * 2**self._attempts) * (0.5 + self._rng.random() / 2)
-                self._attempts += 1
-                left_s = deadline - time.monotonic()
-                if left_s <= 0:
-                    return
-                self._changed.wait(min(pause_s, left_s))
+                self._attempts = min(self._attempts + 1, 16)
+                self._retry_at = time.monotonic() + pause_s
             else:
                 self._attempts = 0
+        elif now >= deadline:
+            return False
+        else:
+            until = deadline if self._dialling else min(deadline, self._retry_at)
+            self._changed.wait(min(until - now, WAIT_S))
+        return True
 
     def _drop(self, reason: str) -> None:
         wire, self._wire = self._wire, None
@@ -334,34 +378,29 @@ class BlockingClient:
     def _pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
         """Send and read, taking turns with other threads, until ``until()``; False at the deadline.
 
-        Called with the lock held; it is released while waiting.
+        Called with the lock held; it is released while waiting. Closing the client ends it.
         """
-        far = time.monotonic() + 1e9
+        limit = float("inf") if deadline is None else deadline
         while True:
             wire = self._wire
-            if wire is None:
-                if until():
-                    return True
-                if not reconnect:
-                    return False
-                self._redial(deadline if deadline is not None else far)
-                if self._wire is None:
-                    return until()
-                continue
-            if self._talk.has_output or wire.unsent:
+            if wire is not None and (self._talk.has_output or wire.unsent):
                 self._send(wire)
                 if wire is not self._wire:
                     continue
             if until():
                 return True
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if left_s is not None and left_s <= 0:
+            if self._closed or (wire is None and not reconnect):
                 return False
-            self._await_events(wire, left_s)
-            if self._closed:
-                return until()
+            if wire is None:
+                if not self._redial(limit):
+                    return False
+                continue
+            left_s = limit - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._await_events(wire, min(left_s, WAIT_S))
 
-    def _await_events(self, wire: _Wire, left_s: float | None) -> None:
+    def _await_events(self, wire: _Wire, left_s: float) -> None:
         """Wait for the socket if that is nobody else's job just now, else for somebody's news."""
         events = 0
         if not self._reading:
@@ -374,24 +413,33 @@ class BlockingClient:
         reads, writes = bool(events & select.POLLIN), bool(events & select.POLLOUT)
         self._reading |= reads
         self._writing |= writes
+        poll = wire.watch(events)
         self._changed.release()
         try:
-            found = wire.wait(events, left_s)
+            found = poll.poll(left_s * 1000)
         finally:
             self._changed.acquire()
+            wire.unwatch()
             if reads:
                 self._reading = False
             if writes:
                 self._writing = False
+            self._changed.notify_all()
         if found and reads and wire is self._wire:
             self._read(wire)
-        self._changed.notify_all()
 
     def _catch_up(self) -> None:
         """Read what is there already: credit, or the news that the connection is gone."""
         wire = self._wire
-        if wire is not None and not self._reading and wire.wait(select.POLLIN, 0):
+        if wire is not None and not self._reading and wire.ready():
             self._read(wire)
+
+    def _unless_closed(self, error: MeshError) -> MeshError:
+        """The error of a wait that ended without success: its time was over, or the client was closed."""
+        if not self._closed:
+            return error
+        kind = type(error) if isinstance(error, (NotAccepted, Unknown)) else Disconnected
+        return kind("the client was closed meanwhile")
 
     def _why_away(self) -> str:
         if self._talk.settled:
@@ -469,7 +517,9 @@ class BlockingClient:
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
         with self._ours():
             if not self._pump(self._flushed, time.monotonic() + limit_s):
-                raise MeshTimeout(f"messages could not be sent in {limit_s:g} s: {self._why_away()}")
+                raise self._unless_closed(
+                    MeshTimeout(f"messages could not be sent in {limit_s:g} s: {self._why_away()}")
+                )
 
     def _flushed(self) -> bool:
         """Whether everything gathered is with the kernel; flushes what can be."""
@@ -491,11 +541,13 @@ class BlockingClient:
             talk = self._talk
             if not self._pump(self._has_room, deadline):
                 error = NotAccepted if number else MeshTimeout
-                raise error(f"no credit to publish in {limit_s:g} s: {self._why_away()}")
+                raise self._unless_closed(error(f"no credit to publish in {limit_s:g} s: {self._why_away()}"))
             ticket, index = talk.add_many(topic, bodies, number, headers)
             if ticket is None:
                 if not self._pump(self._flushed, deadline):
-                    raise Unknown(f"the message was not sent whole in {limit_s:g} s: {self._why_away()}")
+                    raise self._unless_closed(
+                        Unknown(f"the message was not sent whole in {limit_s:g} s: {self._why_away()}")
+                    )
                 return Receipt("sent", talk.broker, 0, len(bodies))
             self._await_ticket(ticket, index, len(bodies), deadline, limit_s)
             return ticket.receipt(index, len(bodies))
@@ -515,8 +567,10 @@ class BlockingClient:
         if self._pump(accepted, deadline):
             return
         if self._talk.cancel(ticket, index, count):
-            raise NotAccepted(f"the message could not be sent in {limit_s:g} s: {self._why_away()}")
-        raise Unknown(f"no acknowledgement in {limit_s:g} s: {self._why_away()}")
+            raise self._unless_closed(
+                NotAccepted(f"the message could not be sent in {limit_s:g} s: {self._why_away()}")
+            )
+        raise self._unless_closed(Unknown(f"no acknowledgement in {limit_s:g} s: {self._why_away()}"))
 
     # ------------------------------------------------------------------ subscribing, asking, answering
 
@@ -533,9 +587,11 @@ class BlockingClient:
             feed = self._talk.subscribe(patterns, role, window, window_bytes)
             if not self._pump(lambda: feed.ready, time.monotonic() + SUBSCRIBE_TIMEOUT_S):
                 self._talk.unsubscribe(feed)
-                raise MeshTimeout(
-                    f"no broker confirmed the subscription to {', '.join(patterns)} "
-                    f"in {SUBSCRIBE_TIMEOUT_S:g} s: {self._why_away()}"
+                raise self._unless_closed(
+                    MeshTimeout(
+                        f"no broker confirmed the subscription to {', '.join(patterns)} "
+                        f"in {SUBSCRIBE_TIMEOUT_S:g} s: {self._why_away()}"
+                    )
                 )
             return BlockingSubscription(self, feed)
 
@@ -621,6 +677,8 @@ class BlockingSubscription:
         self._again: list[tuple[float, Delivery]] = []
         self.dropped = 0
         """Messages this program refused by `Delivery.drop`."""
+        self.malformed = 0
+        """Messages and questions dropped here because nobody can read their headers."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -669,29 +727,34 @@ class BlockingSubscription:
                 return None
 
     def batches(self) -> Iterator[Batch]:
-        """The same messages as `Batch` after `Batch`, for ever: as many as arrived together."""
-        while True:
-            run = self._next_run(None)
-            if run is not None:
-                yield Batch(run, self)
-            elif self._feed.closed:
-                return
+        """The same messages as `Batch` after `Batch`, until it is closed: as many as arrived together.
 
-    def _next_run(self, deadline: float | None) -> Run | None:
+        What `Delivery.retry` brings back comes one by one in the ordinary iteration only.
+        """
+        while (run := self._next_run(None, redeliveries=False)) is not None:
+            yield Batch(run, self)
+
+    def _next_run(self, deadline: float | None, *, redeliveries: bool = True) -> Run | None:
         """The next run; None at the deadline, when a redelivery is due, or at the end."""
         client, feed, talk = self._client, self._feed, self._talk
-        with client._ours():
+        try:
+            lock = client._ours()
+        except Disconnected:  # closed: that ends iteration, also of a thread that was not waiting just then
+            feed.closed = True
+            return None
+        with lock:
             if client._talk is not talk:
                 raise Disconnected("this subscription belongs to the process that made it; subscribe again")
             while not feed.closed:
-                run = talk.next_run(feed)
+                run = talk.next_run(feed, time.monotonic())
                 if run is not None:
-                    if run.bodies:
+                    if keep_sound(run, self):
                         if talk.has_output and client._wire is not None:
                             client._send(client._wire)
                         return run
                     continue
-                wake_at = min((due for due, _ in self._again), default=None)
+                again = self._again if redeliveries else ()
+                wake_at = min((due for due, _ in again), default=None)
                 limit = deadline if wake_at is None else min(wake_at, deadline or wake_at)
                 if not client._pump(lambda: bool(feed.runs) or feed.closed, limit):
                     return None
@@ -709,13 +772,13 @@ class BlockingSubscription:
         self._again.append((time.monotonic() + after, delivery))
 
     def answer(self, token: int, body: bytes, status: int) -> None:
-        with self._client._ours() as _:
+        with self._client._ours():
             self._talk.answer(token, body, status=status)
             if self._client._wire is not None:
                 self._client._send(self._client._wire)
 
     def extend(self, token: int, seconds: float) -> None:
-        with self._client._ours() as _:
+        with self._client._ours():
             self._talk.extend(token, seconds)
             if self._client._wire is not None:
                 self._client._send(self._client._wire)

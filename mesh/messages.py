@@ -3,8 +3,8 @@ alike. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, repeat
 from typing import Any, Protocol
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from mesh import blocks
 from mesh.blocks import HeaderValue
 from mesh.conversation import Run
-from mesh.errors import MeshError
+from mesh.errors import BlockError, MeshError
 from mesh.session import Status
 
 
@@ -20,6 +20,8 @@ class Consumer(Protocol):
     """The subscription that a message came by."""
 
     dropped: int
+    malformed: int
+    """Messages and questions not handed to the program because nobody can read their headers."""
 
     def redeliver(self, delivery: Delivery, after: float) -> None: ...
 
@@ -45,8 +47,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """The publisher's headers; empty for none. Raises `BlockError` if they are not what headers may
-        be."""
+        """The publisher's headers; empty for none. A subscription hands over no message without readable
+        ones (`keep_sound`)."""
         return (blocks.unpack_headers(self._packed) if self._packed else None) or {}
 
     @property
@@ -175,6 +177,44 @@ def deliveries(run: Run, consumer: Consumer) -> Iterator[Delivery]:
     if run.tokens is None:
         return map(Delivery, run.topics, run.bodies, packed, repeat(consumer))
     return map(Request, run.topics, run.bodies, packed, repeat(consumer), run.tokens)
+
+
+def keep_sound(run: Run, consumer: Consumer) -> bool:
+    """Take out of a run what has headers nobody can read; True when messages are left.
+
+    Those are another program's fault, and a broker that takes no such block in sends none: they are counted
+    in ``malformed``, who asked is refused with the reason, and the rest is delivered as if they had not been
+    there. A run without headers costs no more than this look.
+    """
+    if run.headers is None or not any(run.headers):
+        return bool(run.bodies)
+    wrong = _unreadable(run.headers)
+    if wrong:
+        consumer.malformed += sum(encoded in wrong for encoded in run.headers)
+        for token, encoded in zip(run.tokens or (), run.headers, strict=False):
+            if encoded in wrong:
+                consumer.answer(token, wrong[encoded].encode(), Status.DROPPED)
+        _keep(run, [encoded not in wrong for encoded in run.headers])
+    return bool(run.bodies)
+
+
+def _unreadable(headers: Sequence[bytes]) -> dict[bytes, str]:
+    """The encoded headers that cannot be unpacked, with the reason."""
+    wrong = {}
+    for encoded in dict.fromkeys(headers):  # most publishers give all their messages the same
+        try:
+            blocks.unpack_headers(encoded)
+        except BlockError as error:
+            wrong[encoded] = str(error)
+    return wrong
+
+
+def _keep(run: Run, chosen: Sequence[bool]) -> None:
+    run.topics = list(compress(run.topics, chosen))
+    run.bodies = list(compress(run.bodies, chosen))
+    run.headers = list(compress(run.headers or (), chosen))
+    if run.tokens is not None:
+        run.tokens = list(compress(run.tokens, chosen))
 
 
 def checked_body(body: Any) -> bytes:

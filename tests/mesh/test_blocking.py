@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,28 @@ def take(count: int, subscription: BlockingSubscription) -> list[Delivery]:
         assert delivery is not None, f"{len(got)} of {count} came"
         got.append(delivery)
     return got
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for another thread to have come so far."""
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in 20 s"
+        time.sleep(0.001)
+
+
+def start(call: Callable[[], object], results: list[object]) -> threading.Thread:
+    """The call in a thread of its own; its result, or what it raised, goes to ``results``."""
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
 
 
 def test_publish_subscribe_and_receipts(url: str) -> None:
@@ -200,7 +223,8 @@ def test_200_short_lived_threads_and_50_forked_processes_deliver_250_of_250(url:
         for thread in threads:
             thread.join()
         assert child.wait(20) == 0
-        assert subscription.receive(0.1) is None, "nothing twice"
+        reader.publish("crowd.end", b"")
+        assert take(1, subscription)[0].topic == "crowd.end", "nothing twice"
         for topic, count in (("crowd.thread", 200), ("crowd.fork", 50), ("crowd.parent", 2)):
             assert len({delivery.body for delivery in got if delivery.topic == topic}) == count
 
@@ -289,7 +313,7 @@ def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> Non
 
     thread = threading.Thread(target=iterate)
     thread.start()
-    time.sleep(0.05)
+    until(lambda: mesh._reading)
     with BlockingClient(url) as reader, reader.subscribe("last") as last:
         for number in range(100):
             assert mesh.publish_nowait("last", b"%d" % number)
@@ -301,6 +325,124 @@ def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> Non
     with pytest.raises(Disconnected, match="closed"):
         mesh.publish("t", b"")
     subscription.close()
+
+
+WAITS: dict[str, tuple[Callable[[BlockingClient, BlockingSubscription], object], type | None]] = {
+    "receive": (lambda mesh, subscription: subscription.receive(None), None),
+    "iterate": (lambda mesh, subscription: list(subscription), list),
+    "batches": (lambda mesh, subscription: list(subscription.batches()), list),
+    "accepted": (lambda mesh, subscription: mesh.publish("t", b"x", timeout=1e9), NotAccepted),
+    "sent": (lambda mesh, subscription: mesh.publish("t", b"x", level="sent", timeout=1e9), Disconnected),
+    "flush": (lambda mesh, subscription: mesh.flush(timeout=1e9), Disconnected),
+    "subscribe": (lambda mesh, subscription: mesh.subscribe("u"), Disconnected),
+    "request": (lambda mesh, subscription: mesh.request("t", timeout=1e9), Disconnected),
+}
+
+
+def test_closing_ends_every_wait_for_a_broker_that_is_gone() -> None:
+    broker = BrokerProcess()
+    mesh = BlockingClient(broker.url)
+    mesh.open()
+    subscription = mesh.subscribe("t")
+    broker.kill()
+    results: dict[str, list[object]] = {name: [] for name in WAITS}
+
+    def waiting(wait: Callable[[BlockingClient, BlockingSubscription], object]) -> Callable[[], object]:
+        return lambda: wait(mesh, subscription)
+
+    threads = [start(waiting(wait), results[name]) for name, (wait, _) in WAITS.items()]
+    until(lambda: mesh._wire is None and mesh._attempts > 2)
+    mesh.close()
+    for thread in threads:
+        thread.join(5)
+    for name, (_, kind) in WAITS.items():
+        assert len(results[name]) == 1, f"{name} waits for ever"
+        assert results[name][0] is None if kind is None else isinstance(results[name][0], kind), results
+    again = BrokerProcess(broker.url)
+    try:
+        with BlockingClient(again.url) as other:
+            assert other.status()["sessions"] == 1, "a closed client does not come back"
+    finally:
+        again.kill()
+
+
+def test_closing_does_not_wait_for_an_attempt_to_connect() -> None:
+    broker = BrokerProcess()
+    mesh = BlockingClient(broker.url, connect_timeout=20.0)
+    mesh.open()
+    subscription = mesh.subscribe("t")
+    broker.kill()
+    with socket.create_server(("127.0.0.1", int(broker.url.rpartition(":")[2]))) as silent:
+        results: list[object] = []
+        thread = start(lambda: subscription.receive(None), results)
+        peer, _ = silent.accept()
+        with peer:
+            mesh.close()
+            assert thread.is_alive(), "the handshake is under way still"
+            peer.sendall(b"\0SP\0\0\x31\0\0")
+            thread.join(5)
+            assert results == [None] and mesh._wire is None
+            while peer.recv(100):
+                pass
+
+
+REAL_POLL = select.poll
+
+
+class HeldPoll:
+    """`select.poll` whose first wait in a thread called "held" begins when it is let go."""
+
+    reached, go_on = threading.Event(), threading.Event()
+
+    def __init__(self) -> None:
+        self.register = (poll := REAL_POLL()).register
+        self._poll = poll.poll
+
+    def poll(self, timeout: float) -> list[tuple[int, int]]:
+        if threading.current_thread().name == "held":
+            self.reached.set()
+            self.go_on.wait()
+        return self._poll(timeout)
+
+
+def test_a_thread_about_to_poll_a_connection_that_another_closes_polls_nobody_elses(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = BlockingClient(url)
+    mesh.open()
+    subscription = mesh.subscribe("t")
+    assert mesh._wire is not None
+    sock = mesh._wire.sock
+    monkeypatch.setattr("mesh.blocking.select.poll", HeldPoll)
+    results: list[object] = []
+    thread = threading.Thread(
+        target=lambda: results.append(subscription.receive(None)), name="held", daemon=True
+    )
+    thread.start()
+    HeldPoll.reached.wait()
+    mesh.close()
+    others = [socket.socketpair() for _ in range(4)]  # one of them gets the descriptor's number if it is free
+    HeldPoll.go_on.set()
+    thread.join(5)
+    assert results == [None] and sock.fileno() == -1
+    for pair in others:
+        for end in pair:
+            end.close()
+
+
+def test_batches_come_while_a_message_waits_for_its_retry(url: str) -> None:
+    with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
+        other.publish("t", b"first")
+        first = take(1, subscription)[0]
+        first.retry()
+        batches: list[object] = []
+        thread = start(lambda: next(subscription.batches()).bodies, batches)
+        until(lambda: mesh._reading)
+        other.publish("t", b"second")
+        thread.join(5)
+        assert batches == [[b"second"]]
+        again = take(1, subscription)[0]
+        assert (again.body, again.attempt) == (b"first", 2)
 
 
 def test_misuse_and_missing_brokers_are_told(url: str) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from mesh.blocks import BODY_MAX, pack_headers
 from mesh.conversation import Run
-from mesh.errors import BlockError, MeshError
-from mesh.messages import Batch, Delivery, Request, checked_bodies, checked_body, deliveries
+from mesh.errors import MeshError
+from mesh.messages import Batch, Delivery, Request, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.session import Status
 
 
 class FakeConsumer:
     def __init__(self) -> None:
         self.dropped = 0
+        self.malformed = 0
         self.did: list[tuple[object, ...]] = []
 
     def redeliver(self, delivery: Delivery, after: float) -> None:
@@ -42,11 +45,42 @@ def test_a_batch_is_pairs_headers_and_deliveries() -> None:
     assert "attempt 1" in repr(plain)
 
 
-def test_headers_that_are_none_are_told_when_looked_at() -> None:
-    (delivery,) = deliveries(run_of(b"a", headers=[b"\x01"]), FakeConsumer())
-    assert delivery.body == b"a"
-    with pytest.raises(BlockError):
-        _ = delivery.headers
+def test_messages_with_headers_nobody_can_read_are_counted_and_the_rest_is_kept() -> None:
+    good, consumer = pack_headers({"n": 1}), FakeConsumer()
+    run = run_of(b"a", b"b", b"c", b"d", headers=[good, b"\xc1", b"", b"\x91\x01"])
+    assert keep_sound(run, consumer)
+    assert [(one.body, one.headers) for one in deliveries(run, consumer)] == [(b"a", {"n": 1}), (b"c", {})]
+    assert Batch(run, consumer).headers == [{"n": 1}, {}] and len(run.topics) == 2
+    assert (consumer.malformed, consumer.did) == (2, [])
+    assert not keep_sound(run_of(b"b", headers=[b"\xc1"]), consumer)
+    assert consumer.malformed == 3
+
+
+def test_a_run_without_headers_and_one_with_good_ones_are_left_as_they_are() -> None:
+    consumer, good = FakeConsumer(), pack_headers({"n": 1})
+    for run in (
+        run_of(b"a"),
+        run_of(b"a", headers=[b""], tokens=[1]),
+        run_of(b"a", b"b", headers=[b"", good]),
+    ):
+        before = (run.topics, run.bodies, run.headers, run.tokens)
+        assert keep_sound(run, consumer)
+        assert all(
+            now is then for now, then in zip((run.topics, run.bodies, run.headers), before, strict=False)
+        )
+    assert not keep_sound(run_of(), consumer)
+    assert consumer.malformed == 0
+
+
+def test_who_asks_with_headers_nobody_can_read_is_refused_with_the_reason() -> None:
+    consumer = FakeConsumer()
+    run = run_of(b"a", b"b", headers=[b"\x81\x01\x02", pack_headers({"n": 1})], tokens=[5, 6])
+    assert keep_sound(run, consumer)
+    (question,) = deliveries(run, consumer)
+    question.done(b"answer")
+    (refused, reason, status), answered = consumer.did
+    assert (refused, status) == (5, Status.DROPPED) and b"not msgpack" in cast(bytes, reason)
+    assert answered == (6, b"answer", Status.OK) and consumer.malformed == 1
 
 
 def test_published_messages_take_no_result_and_come_back_on_retry() -> None:
