@@ -31,6 +31,9 @@ TCP_LEAD: Final = b""
 IPC_LEAD: Final = b"\x01"
 
 _LENGTH: Final = Struct(">Q")
+_LARGE: Final = 8192
+"""Frames from this size on are cut out of the chunk itself: a second copy would cost more than a look at
+each."""
 _RUN_AFTER: Final = 8
 """Equal frames in a row before a run is tried: an attempt that ends at once costs as much as three frames."""
 
@@ -101,6 +104,10 @@ class FrameDecoder:
             if not rest:
                 return frames
             chunk = rest
+        if not self._start and len(chunk) >= _LARGE:
+            chunk = self._cut_large(memoryview(chunk), frames)
+            if not chunk:
+                return frames
         data = self._start + chunk  # a copy either way: bytes + memoryview is bytes
         self._start = b""
         self._cut(data, frames)
@@ -108,6 +115,21 @@ class FrameDecoder:
 
     def _may_begin(self, chunk: bytes | memoryview, size: int) -> bool:
         return (not self._lead or chunk[0] == self._lead[0]) and not size > self.size_max > 0
+
+    def _cut_large(self, chunk: memoryview, frames: list[bytes]) -> memoryview:
+        """Leading frames of `_LARGE` bytes and more, copied once instead of twice; returns what lies
+        behind them."""
+        position, end, prefix_size = 0, len(chunk), self._prefix_size
+        while position + prefix_size <= end:
+            (size,) = _LENGTH.unpack_from(chunk, position + len(self._lead))
+            payload = position + prefix_size
+            if size < _LARGE or size > self.size_max > 0 or payload + size > end:
+                break
+            if self._lead and chunk[position] != self._lead[0]:
+                break
+            frames.append(bytes(chunk[payload : payload + size]))
+            position = payload + size
+        return chunk[position:]
 
     def _collect(self, chunk: bytes | memoryview, frames: list[bytes]) -> bytes | memoryview:
         """Add to the frame that is being received; returns what lies behind its end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import tracemalloc
 
 import pytest
@@ -156,3 +157,26 @@ def test_garbage_gives_frames_or_a_failure_and_never_an_exception(
     for i in range(0, len(garbage), 7):
         for frame in decoder.feed(garbage[i : i + 7]):
             assert not size_max or len(frame) <= size_max
+
+
+@pytest.mark.parametrize("lead", [TCP_LEAD, IPC_LEAD])
+def test_large_frames_among_small_ones_come_out_whole_however_they_are_cut(lead: bytes) -> None:
+    rng = random.Random(7)
+    frames = [rng.randbytes(size) for size in (9000, 3, 70_000, 8192, 0, 100_000, 8191, 65_536, 1)]
+    stream = encode_frames(frames, lead)
+    for size in (1000, 8192, 9008, 65_536, len(stream), len(stream) - 1):
+        decoder = FrameDecoder(1 << 20, lead)
+        found: list[bytes] = []
+        for start in range(0, len(stream), size):
+            found += decoder.feed(memoryview(stream)[start : start + size])
+        assert found == frames and decoder.failure is None and not decoder.inside_frame
+
+
+def test_a_large_frame_above_the_limit_or_with_a_wrong_lead_ends_decoding() -> None:
+    good, bad = bytes(9000), bytes(20_000)
+    decoder = FrameDecoder(10_000)
+    assert decoder.feed(encode_frames([good, bad])) == [good] and decoder.failure is not None
+    stream = bytearray(encode_frames([good, good], IPC_LEAD))
+    stream[9 + 9000] = 2
+    decoder = FrameDecoder(10_000, IPC_LEAD)
+    assert decoder.feed(bytes(stream)) == [good] and decoder.failure is not None
