@@ -59,6 +59,9 @@ class Port(Protocol):
     def wake(self) -> None:
         """Called before the first frame goes into an empty ``ready``."""
 
+    def waits(self, outlet: Outlet) -> None:
+        """Called when a block waits in the outlet: it is to be looked at by `Outlet.check_stall`."""
+
 
 class Source:
     """Who sent blocks here: its receive window. ``due`` collects the sources to which a grant is owed."""
@@ -73,7 +76,8 @@ class Source:
         self._due = due
 
     def settle(self, messages: int, size: int) -> None:
-        """A block of this source has left every queue here."""
+        """A block of this source has left every queue here. (`ReceiveWindow.settle`, without two calls a
+        block.)"""
         window = self.window
         window.owed_messages += messages
         window.owed_bytes += size
@@ -207,6 +211,7 @@ class Outlet:
     def _wait(self, item: _Waiting, now: float) -> None:
         if not self.queue:
             self.progress_at = now  # it had nothing to take until now
+            self.port.waits(self)
         held = item.held
         if held is not None:
             if self._holds(held.source, now):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from mesh import blocks
 from mesh.delivery import Buffer, DeliveryOptions, Held, Outlet, Source
@@ -48,7 +48,7 @@ class Turn:
         """Ports with frames for their pipes."""
         self.due: list[Source] = []
         """Sources to which a grant of credit is owed."""
-        self.waiting: dict[Subscription | LinkOutlet, None] = {}
+        self.waiting: dict[Outlet, None] = {}
         """Outlets in which blocks wait; kept from turn to turn."""
 
 
@@ -113,6 +113,9 @@ class Session:
     def wake(self) -> None:
         self.turn.dirty.append(self)
 
+    def waits(self, outlet: Outlet) -> None:
+        self.turn.waiting[outlet] = None
+
     def send(self, frame: bytes) -> None:
         """In order with the data. Not under credit: ``unread`` is what has piled up since the pipe was
         empty."""
@@ -147,10 +150,6 @@ class Subscription(Outlet):
         self.patterns = patterns
         self.role = role
 
-    def _wait(self, item: Any, now: float) -> None:
-        self.session.turn.waiting[self] = None
-        super()._wait(item, now)
-
 
 class LinkOutlet(Outlet):
     """The outlet of a link."""
@@ -160,10 +159,6 @@ class LinkOutlet(Outlet):
     def __init__(self, peer: Peer, options: DeliveryOptions, now: float) -> None:
         super().__init__(peer, 0, options, now)
         self.peer = peer
-
-    def _wait(self, item: Any, now: float) -> None:
-        self.peer.turn.waiting[self] = None
-        super()._wait(item, now)
 
 
 class Tap:
@@ -263,6 +258,9 @@ class Peer:
 
     def wake(self) -> None:
         self.turn.dirty.append(self)
+
+    def waits(self, outlet: Outlet) -> None:
+        self.turn.waiting[outlet] = None
 
     def send(self, frame: bytes) -> None:
         if self.pipe is None:

@@ -297,11 +297,6 @@ def decode(frame: bytes, start: int = 0) -> list[Any]:
     return checked
 
 
-def is_session_frame(frame: bytes, start: int = 0) -> bool:
-    """True when the frame's first byte is a msgpack fixarray: ours, not a stock client's text."""
-    return len(frame) > start and frame[start] & 0xF0 == 0x90
-
-
 def kind_of(frame: bytes, start: int = 0) -> int:
     """The kind byte. Raises `SessionError` for what is no session frame at all."""
     if len(frame) < start + 2 or frame[start] & 0xF0 != 0x90:
@@ -321,7 +316,8 @@ _HEAD: Final = 16
 _BIN32: Final = 0xC6
 
 AGAIN: Final = 1
-"""Flag of DATA: this block was sent before and may have arrived; who keeps `Seen` looks it up."""
+"""Flag of DATA: this block was sent before and may have arrived. Said for captures and for relays to come;
+receivers judge by `Seen`, which remembers every block of level accepted."""
 
 DATA_CONSTANTS: Final = (_ARRAY, int(Kind.DATA), _BIN8, _HEAD, _BIN32)
 

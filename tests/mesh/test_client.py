@@ -169,8 +169,10 @@ async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() ->
             await task
         task = asyncio.create_task(mesh.request("slow", timeout=0.3))
         (request,) = await first(1, subscription)
+        asked = next(iter(mesh._talk._questions.values()))
+        deadline = asked.deadline
         request.extend(20.0)
-        await asyncio.sleep(0.6)
+        await until(lambda: asked.deadline > deadline + 19.0)
         request.done(b"at last")
         assert await task == b"at last"
 
@@ -323,6 +325,68 @@ async def test_misuse_is_told_to_the_caller() -> None:
         Client("tcp://127.0.0.1:1").subscribe("a")
 
 
+async def test_a_body_that_is_too_large_costs_nobody_else_a_message() -> None:
+    huge = bytes((64 << 20) + 1)
+    async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh, Client(broker.url) as reader:
+        subscription = await reader.subscribe("#")
+        await mesh.publish("a", b"1", level="sent")
+        for topic in ("a", "new"):
+            with pytest.raises(ValueError, match="limit"):
+                await mesh.publish(topic, huge, level="sent")
+            with pytest.raises(ValueError, match="limit"):
+                mesh.publish_nowait(topic, huge)
+            with pytest.raises(ValueError, match="limit"):
+                await mesh.publish_many([("a", b"x"), (topic, huge)], level="sent")
+            with pytest.raises(ValueError, match="limit"):
+                await mesh.publish_many(topic, [b"x", huge], level="sent")
+        await mesh.publish("a", b"2", level="sent")
+        assert [delivery.body for delivery in await first(2, subscription)] == [b"1", b"2"]
+        assert not mesh._scheduled or mesh._talk.gathered is False
+
+
+async def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+        mesh._talk.sync = lambda: 1 << 60  # type: ignore[method-assign]  # a sign that never comes
+        closing = asyncio.create_task(mesh.aclose())
+        await until(lambda: mesh._closed)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert mesh._connector.done() and mesh._pipe is None
+
+
+async def test_a_broker_that_ends_every_session_at_once_is_not_dialled_without_pause() -> None:
+    class Hostile:
+        attached = 0
+
+        def pipe_attached(self, pipe: object) -> None:
+            self.attached += 1
+
+        def pipe_detached(self, pipe: object, reason: str) -> None: ...
+        def pipe_writable(self, pipe: object) -> None: ...
+        def frames_received(self, pipe: object, frames: list[bytes]) -> None:
+            prefix = frames[0][:4]
+            pipe.send(prefix + encode(Kind.WELCOME, 1, 1, "hostile", "m", 1, 10, 10))  # type: ignore[attr-defined]
+            if self.attached > 1:
+                pipe.send(prefix + encode(Kind.ERROR, "SessionError", "go away"))  # type: ignore[attr-defined]
+
+    hostile = Hostile()
+    listener = SharedListener(LOOPBACK)
+    async with Rep0(raw=True, receiver=hostile) as rep:  # type: ignore[arg-type]
+        await rep.listen(listener)
+        await listener.start()
+        async with Client(listener.url) as mesh:
+            loop = asyncio.get_running_loop()
+            mesh._pipe.close("lost")  # type: ignore[union-attr]
+            began = loop.time()
+            await until(lambda: hostile.attached == 6)
+            assert loop.time() - began > 0.5, "pauses of 50, 100, 200, 400 ms, half of each at least"
+            assert "go away" in mesh._talk.last_error
+        await listener.aclose()
+
+
 async def test_without_a_broker_the_error_says_how_to_start_one() -> None:
     with pytest.raises(Disconnected, match="mesh broker"):
         async with Client("tcp://127.0.0.1:1"):
@@ -356,7 +420,8 @@ async def test_a_listener_that_is_no_broker_is_told_apart() -> None:
 
 async def test_a_silent_broker_is_dropped_after_three_intervals() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url, keepalive_s=0.1) as mesh:
-        await asyncio.sleep(0.5)
+        opened = mesh._talk.keepalive.heard_at
+        await until(lambda: mesh._talk.keepalive.heard_at > opened + 0.5)
         assert mesh.statistics().sessions == 1, "answered pings keep it"
         mesh._talk.received = lambda frames, now: []  # type: ignore[method-assign]
         await until(lambda: not mesh.connected)

@@ -232,6 +232,12 @@ def test_a_broken_frame_of_a_broker_is_a_peer_error(frame: bytes) -> None:
         talk.received([PREFIX + frame], 0.0)
 
 
+def test_a_new_connection_begins_with_a_fresh_keepalive() -> None:
+    talk = Conversation(client=1, boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
+    talk.connected(1000.0)
+    assert not talk.tick(1001.0)
+
+
 def test_frames_of_another_session_are_not_ours() -> None:
     talk = settled()
     assert talk.received([b"\x80\0\0\2" + encode(Kind.BYE, "x")], 0.0) == []

@@ -21,6 +21,9 @@ class FakePort:
     def wake(self) -> None:
         self.woken += 1
 
+    def waits(self, outlet: Outlet) -> None:
+        self.waiting = outlet
+
     def take(self) -> list[tuple[int, bytes]]:
         """(sequence, block) of the frames that are ready."""
         frames, self.ready = self.ready, []
