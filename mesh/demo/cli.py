@@ -147,9 +147,9 @@ def _print_tally(console: Console, tally: Tally) -> None:
         ("refused or timed out", tally.refused),
         ("deliveries wanted", tally.wanted),
         ("delivered", tally.delivered),
-        ("lost while the subscriber's broker was down or paused", tally.lost_away),
+        ("lost while the subscriber had no broker", tally.lost_away),
         ("lost, and the receipt had named that broker as absent", tally.lost_named),
-        ("lost otherwise", tally.lost),
+        ("lost otherwise (accepted by a broker that was killed before it passed them on)", tally.lost),
         ("duplicated", tally.duplicated),
     )
     for what, count in rows:

@@ -2,7 +2,8 @@
 
 Every message is wanted by all subscribers. A receipt of level ``accepted`` promises that the broker had the
 message and routed it, and nothing about a broker that is killed a moment later: what a subscriber then
-missed is counted as lost, apart from what it missed while its own broker was down or paused.
+missed is counted as lost, apart from what it missed while its own broker was down or paused, or it was
+still on its way back to it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Traffic:
     unknown: int = 0
     refused: int = 0
     heard: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
+    heard_at: dict[str, list[float]] = field(default_factory=dict)
     away: list[tuple[str, float, float]] = field(default_factory=list)
     _publishing: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -73,11 +75,13 @@ class Traffic:
 
     async def _subscribe(self, name: str, url: str, subscribed: asyncio.Event) -> None:
         heard = self.heard[name] = Counter()
+        heard_at = self.heard_at[name] = []
         async with Client(url) as client, client.subscribe("demo.#") as subscription:
             subscribed.set()
             async for delivery in subscription:
                 publisher, _, number = delivery.body.decode().partition(" ")
                 heard[publisher, int(number)] += 1
+                heard_at.append(time.time())
 
     async def _publish(self, name: str, url: str) -> None:
         number = 0
@@ -97,11 +101,19 @@ class Traffic:
                     self.accepted[name, number] = (time.time(), receipt.absent)
                 await asyncio.sleep(PERIOD_S)
 
+    def _heard_again(self, subscriber: str, after: float) -> float:
+        """When a subscriber's messages flowed again: its client has to find its broker first."""
+        return next((at for at in self.heard_at[subscriber] if at >= after), after)
+
     def tally(self) -> Tally:
         """What became of everything published so far."""
         lost = lost_away = lost_named = delivered = 0
         for subscriber, heard in self.heard.items():
-            absences = [(start, end) for name, start, end in self.away if name == subscriber]
+            absences = [
+                (start, self._heard_again(subscriber, end))
+                for name, start, end in self.away
+                if name == subscriber
+            ]
             for message, (at, absent) in self.accepted.items():
                 if message in heard:
                     delivered += 1
