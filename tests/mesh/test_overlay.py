@@ -197,6 +197,7 @@ def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -
         driven.member(id, state)
         while (dial := next((d for d in driven.overlay.tick(driven.now) if d.url == url), None)) is None:
             driven.now += 1.0
+            assert driven.now < 100_000, "nobody is dialled any more"
         driven.member(1000 + id, url=url)
         driven.overlay.link_up(1000 + id, dial, driven.now)
         assert driven.overlay.tick(driven.now) == [], "not dialled again at once"
