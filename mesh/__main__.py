@@ -2,7 +2,7 @@
 
 import sys
 
-from mesh.cli.app import main
+from mesh_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -28,6 +28,8 @@ from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+SECONDS_MAX: Final = 30 * 86_400.0
+"""Timers and the milliseconds on the wire (32 bits) hold a little more."""
 
 
 class FlagError(ConfigError):
@@ -38,8 +40,11 @@ def _option(default: Any, env: str, help: str, check: Callable[[Any], str | None
     return field(default=default, metadata={"env": env, "help": help, "check": check})
 
 
-def _positive(value: Any) -> str | None:
-    return None if value is None or value > 0 else "must be above zero"
+def seconds_problem(value: Any) -> str | None:
+    """What is wrong with a number of seconds, if anything is."""
+    if value is None or 0 < value <= SECONDS_MAX:
+        return None
+    return f"must be above zero and at most {SECONDS_MAX:.0f} (30 days), not {value:g}"
 
 
 def _name(value: Any) -> str | None:
@@ -53,6 +58,8 @@ def _address(value: Any, check: Callable[[str], str] = check_dialable) -> str | 
     try:
         if value is not None:
             check(value)
+            if value.startswith("inproc:"):
+                return f"has {value!r}, which reaches only the program itself; use tcp:// or ipc://"
     except AddressError as error:
         return f"has a bad address: {error}"
     return None
@@ -115,11 +122,15 @@ class BrokerConfig:
     export: tuple[str, ...] = _option(
         ("#",), "MANGROVE_EXPORT", "patterns that stock SUB sockets on this broker may see", _patterns
     )
-    period_s: float = _option(1.0, "MANGROVE_PERIOD_S", "seconds from one heartbeat to the next", _positive)
-    deadline_s: float = _option(
-        0.5, "MANGROVE_DEADLINE_S", "seconds within which a heartbeat must be answered", _positive
+    period_s: float = _option(
+        1.0, "MANGROVE_PERIOD_S", "seconds from one heartbeat to the next", seconds_problem
     )
-    stats_s: float = _option(5.0, "MANGROVE_STATS_S", "seconds between stats rows in the log", _positive)
+    deadline_s: float = _option(
+        0.5, "MANGROVE_DEADLINE_S", "seconds within which a heartbeat must be answered", seconds_problem
+    )
+    stats_s: float = _option(
+        5.0, "MANGROVE_STATS_S", "seconds between stats rows in the log", seconds_problem
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +143,9 @@ class ClientConfig:
         "broker to talk to; default: the local ipc socket, then tcp://127.0.0.1:7770",
         _address,
     )
-    timeout_s: float = _option(5.0, "MANGROVE_TIMEOUT_S", "seconds to wait for a broker's answer", _positive)
+    timeout_s: float = _option(
+        5.0, "MANGROVE_TIMEOUT_S", "seconds to wait for a broker's answer", seconds_problem
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +153,7 @@ class ConsoleConfig:
     """``[console]``: `mesh top`."""
 
     interval_s: float = _option(
-        1.0, "MANGROVE_INTERVAL_S", "seconds between two looks at the mesh", _positive
+        1.0, "MANGROVE_INTERVAL_S", "seconds between two looks at the mesh", seconds_problem
     )
 
 
@@ -246,6 +259,7 @@ def load(
         values[option.name], origins[option.name] = _resolve(
             option, overrides or {}, environ, from_file, path
         )
+    _check_heartbeat(values, origins)
     config = Config(
         *(
             type_(**{item.name: values[f"{section}.{item.name}"] for item in fields(type_)})
@@ -255,6 +269,20 @@ def load(
     known = {option.env for option in options()} | set(OTHER_VARIABLES)
     unknown = tuple(name for name in sorted(environ) if name.startswith("MANGROVE_") and name not in known)
     return Loaded(config, origins, path, unknown)
+
+
+def _check_heartbeat(values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    """Answers of one round must be over before the next begins."""
+    period, deadline = "broker.period_s", "broker.deadline_s"
+    if values[deadline] <= values[period]:
+        return
+    blamed = period if origins[deadline] == "default" else deadline
+    source = origins[blamed].removeprefix("flag ").removeprefix("environment ")
+    by_flag = any(origins[name].startswith("flag ") for name in (period, deadline))
+    raise (FlagError if by_flag else ConfigError)(
+        f"{source}: {deadline} is {values[deadline]:g} ({origins[deadline]}) and must be at most {period}, "
+        f"which is {values[period]:g} ({origins[period]})"
+    )
 
 
 def _resolve(

@@ -75,7 +75,7 @@ class Doors:
                 raise ListenError(f"cannot listen on {url}: {await who_listens(url)}") from error
             except (AddressError, OSError) as error:
                 await self.aclose()
-                raise ListenError(f"cannot listen on {url}: {error}") from error
+                raise ListenError(f"cannot listen on {url}: {_without(str(error), url)}") from error
             self._listeners.append(listener)
 
     def refused(self) -> dict[str, int]:
@@ -91,6 +91,14 @@ class Doors:
     async def aclose(self) -> None:
         for listener in self._listeners:
             await listener.aclose()
+
+
+def _without(sentence: str, url: str) -> str:
+    """What the transport says of an address, which the sentence around it names already."""
+    for opening in (f"cannot listen at {url}: ", f"{url} is "):
+        if sentence.startswith(opening):
+            return ("it is " if opening.endswith(" is ") else "") + sentence.removeprefix(opening)
+    return sentence
 
 
 async def who_listens(url: str) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from mesh.errors import MeshError, StorageError
 from mesh.identity import format_id
-from mesh.storage import Storage
+from mesh.storage import Storage, disk_advice, disk_reason
 
 log = logging.getLogger("mesh")
 
@@ -176,8 +176,9 @@ class EventLog:
             await self._write_out()
         except OSError as error:
             self._buffer.clear()  # the broker will not start; nothing is left to be said at the end
-            reason = error.strerror or str(error)
-            raise StorageError(f"cannot write the event log in {self._folder}: {reason}") from error
+            raise StorageError(
+                f"cannot write the event log in {self._folder}: {disk_advice(error)}"
+            ) from error
 
     async def run(self) -> None:
         """Write rows within a second until cancelled."""
@@ -194,7 +195,7 @@ class EventLog:
             self.write_errors += 1
             if not self._failing:
                 self._failing = True
-                log.warning("cannot write %s (%s); rows wait, trying again", self.path, error)
+                log.warning("cannot write %s (%s); rows wait, trying again", self.path, disk_reason(error))
         else:
             self._failing = False
 
@@ -209,7 +210,9 @@ class EventLog:
         except (OSError, MeshError) as error:
             self.write_errors += 1
             rows = len(self._buffer)
-            log.warning("the event log %s ends without its last %d rows (%s)", self.path, rows, error)
+            log.warning(
+                "the event log %s ends without its last %d rows (%s)", self.path, rows, disk_reason(error)
+            )
 
     async def _write_out(self) -> None:
         """One append of everything that waits, then rotation if the file is large or old."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mesh.errors import MeshError, StorageError
-from mesh.storage import Storage, StorageLock
+from mesh.storage import Storage, StorageLock, disk_advice, disk_reason
 
 log = logging.getLogger("mesh")
 
@@ -84,7 +84,7 @@ class Identity:
             await storage.make_folder(folder)
             lock = await storage.lock(f"{folder}/lock")
         except OSError as error:
-            raise StorageError(f"cannot keep state in {folder}: {error.strerror or error}") from error
+            raise StorageError(f"cannot keep state in {folder}: {disk_advice(error)}") from error
         try:
             saved = await storage.read(path)
             identity = fresh if saved is None else _decode(saved, fresh, path)
@@ -92,7 +92,7 @@ class Identity:
             await storage.write_atomic(path, identity._encode())
         except OSError as error:
             lock.release()
-            raise StorageError(f"cannot keep state in {path}: {error.strerror or error}") from error
+            raise StorageError(f"cannot keep state in {path}: {disk_advice(error)}") from error
         except BaseException:
             lock.release()
             raise
@@ -136,7 +136,7 @@ class Identity:
             self._changed.set()
             if not self._failing:
                 self._failing = True
-                log.warning("cannot save %s (%s); trying again every second", self._path, error)
+                log.warning("cannot save %s (%s); trying again every second", self._path, disk_reason(error))
 
     def _encode(self) -> bytes:
         peers = [{"id": format_id(peer.id), "name": peer.name, "url": peer.url} for peer in self.peers]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from mesh.errors import ConfigError
@@ -39,8 +40,8 @@ class BrokerOptions:
         for pattern in self.export:
             check_pattern(pattern)
         for what, seconds in (("period_s", self.period_s), ("stats_s", self.stats_s)):
-            if not seconds > 0:
-                raise ConfigError(f"{what} is {seconds}; it must be above zero")
+            if not 0 < seconds < math.inf:
+                raise ConfigError(f"{what} is {seconds}; it must be above zero and finite")
         if not 0 < self.deadline_s <= self.period_s:
             raise ConfigError(
                 f"deadline_s is {self.deadline_s}; it must be above zero and at most period_s={self.period_s}"

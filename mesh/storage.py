@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import queue
@@ -22,6 +23,29 @@ T = TypeVar("T")
 
 JOBS_MAX: Final = 1024
 """Jobs that may wait for the worker; more are refused with `StorageError`: the disk stands still."""
+
+
+def disk_advice(error: OSError) -> str:
+    """Why the disk refused to write, and what to do about it."""
+    reason = error.strerror or str(error)
+    match error.errno:
+        case errno.EEXIST | errno.ENOTDIR:
+            return "there is a file where a folder is needed; name another folder"
+        case errno.EISDIR:
+            return "it is a folder; name a file"
+        case errno.ENOENT:
+            return "its folder does not exist; make it or name another"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f"{reason}; name a place that this user may write to"
+        case errno.ENOSPC | errno.EDQUOT:
+            return f"{reason}; make room or name a place on another disk"
+        case _:
+            return reason
+
+
+def disk_reason(error: Exception) -> str:
+    """Why the disk refused, for a sentence that names the file itself."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or "it did not answer"
 
 
 class StorageLock(Protocol):

@@ -17,6 +17,8 @@ EXIT_OK = 0
 EXIT_VIOLATED = 1
 EXIT_USAGE = 64
 EXIT_UNWRITABLE = 73
+NODES_MAX = 64
+"""Links grow with the square of the brokers, and all of them run in this one process."""
 SHOWN_MAX = 10
 """Violations of one check that a summary shows."""
 CLEAR = "\r\x1b[K"
@@ -43,7 +45,7 @@ def simulate(
     seed
         Everything random in the run follows from it.
     nodes
-        How many brokers, at least 5.
+        How many brokers, from 5 to 64.
     out
         A folder for the brokers' event logs, and for what was really done in truth-*.jsonl.
     json
@@ -56,6 +58,8 @@ def simulate(
         return EXIT_OK
     if scenario is None:
         return _refuse(f"name a scenario: {', '.join(runner.SCENARIOS)}", EXIT_USAGE)
+    if nodes > NODES_MAX:
+        return _refuse(f"--nodes {nodes} is more than {NODES_MAX}, which already takes long", EXIT_USAGE)
     progress = Progress(quiet=json and not sys.stderr.isatty())
     began = time.perf_counter()
     try:

@@ -9,8 +9,13 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from mesh.errors import ConfigError
+
+# The codes of sysexits.h.
+USAGE = 64
 NO_ROWS = 65
-"""EX_DATAERR of sysexits.h: there was input, and none of it could be used."""
+"""There was input, and none of it could be used."""
+CANNOT_CREATE = 73
 
 
 def analyze(
@@ -41,6 +46,8 @@ def analyze(
     """
     from mesh.analysis.job import NoRows, analyse
 
+    if out.exists() and not out.is_dir():
+        return _refuse(f"--out {out} is a file; name a folder for the report", CANNOT_CREATE)
     progress = _Progress(quiet=json)
     try:
         with progress:
@@ -48,8 +55,13 @@ def analyze(
                 logdir, out, window_s=window, master=master, driver_memory=memory, say=progress.say
             )
     except NoRows as error:
-        print(f"mesh analyze: {error}", file=sys.stderr)
-        return NO_ROWS
+        return _refuse(str(error), NO_ROWS)
+    except ConfigError as error:
+        return _refuse(f"--window {window:g}: {error}", USAGE)
+    except (PermissionError, NotADirectoryError) as error:
+        if not str(error.filename or "").startswith(str(out.expanduser().resolve())):
+            raise
+        return _refuse(f"--out {out} cannot be written: {error.strerror}; name another folder", CANNOT_CREATE)
     if json:
         print(json_text.dumps(findings.as_json(), ensure_ascii=False))
         return 0
@@ -61,6 +73,11 @@ def analyze(
     console.print(summary(findings))
     console.print(f"report: {Path(out) / 'report.html'}", soft_wrap=True)
     return 0
+
+
+def _refuse(sentence: str, code: int) -> int:
+    print(f"mesh analyze: {sentence}", file=sys.stderr)
+    return code
 
 
 class _Progress:

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
-from mesh.cli.exits import CommandFailed, ExitCode, explain
+from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
 
 COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("broker", "mesh.cli.broker:broker", "Run a broker until it is told to stop."),
@@ -40,8 +40,9 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
 
 EXPLAINED: Final = (
     "Commands that talk to a broker take --url, else MANGROVE_URL, else the local broker. "
-    "Exit codes: 0 ok, 1 failed, 64 usage, 65 bad data, 66 no input, 69 unavailable, 75 timeout, "
-    "78 configuration, 130 interrupted."
+    "Exit codes: 0 ok, 1 failed, 64 usage, 65 bad data, 66 no input, 69 unavailable, 70 a fault "
+    "of the program, 73 cannot create output, 75 timeout, 78 configuration, 130 interrupted, "
+    "141 the reader went away, 143 terminated."
 )
 
 
@@ -68,7 +69,8 @@ def build() -> App:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; the entry point of the console script."""
+    """Run one command and return its exit code."""
+    _fill_standard_streams()
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     command = next((token for token in tokens if not token.startswith("-")), "")
     try:
@@ -79,23 +81,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         return ExitCode.INTERRUPTED
     except SystemExit as error:
+        if _is_broken_pipe(error):
+            return _reader_gone()
         if error.code is None or isinstance(error.code, int):
             return error.code or ExitCode.OK
         return _fail(command, ExitCode.FAILED, str(error.code))
     except BrokenPipeError:
-        # The reader went away (`mesh sub | head -1`); nothing more may be written, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.BROKEN_PIPE
+        return _reader_gone()
     except CycloptsError as error:
         return _fail(
             command,
             ExitCode.USAGE,
-            f"{' '.join(str(error).split())} See mesh {command} --help.".replace("  ", " "),
+            f"{_misuse(error)} See mesh {command} --help.".replace("  ", " "),
         )
     except Exception as error:
         if os.environ.get("MANGROVE_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.errno in OUTPUT_ERRNOS and not error.filename:
+            _drop_output()
         return _fail(command, *explain(error))
+
+
+def _fill_standard_streams() -> None:
+    """Open `/dev/null` for what the caller has closed (``>&-``).
+
+    Python has None there, and the first socket opened would become standard output.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != descriptor:  # somebody has the number already
+                os.set_inheritable(opened, False)
+            setattr(sys, name, open(opened, mode, encoding="utf-8", errors="surrogateescape"))
+
+
+def _is_broken_pipe(error: BaseException | None) -> bool:
+    """True if a broken pipe is what led to this: rich makes an exit of it."""
+    while error is not None:
+        if isinstance(error, BrokenPipeError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _reader_gone() -> int:
+    """The reader went away, as in ``mesh sub | head -1``."""
+    _drop_output()
+    return ExitCode.BROKEN_PIPE
+
+
+def _drop_output() -> None:
+    """Nothing more can be written, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _misuse(error: CycloptsError) -> str:
+    if isinstance(error, UnusedCliTokensError):
+        tokens = " ".join(repr(token) for token in error.unused_tokens or ())
+        return f"{tokens}: more arguments than it takes."
+    return " ".join(str(error).split())
 
 
 def _check_command(tokens: list[str]) -> None:

@@ -11,13 +11,18 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from mesh import Broker
 from mesh import config as configuration
-from mesh.cli.exits import ExitCode
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.storage import disk_advice
+
+log = logging.getLogger("mesh")
 
 
 def broker(
@@ -114,10 +119,27 @@ async def _serve(options: dict[str, Any], ports_file: str | None) -> None:
         if ports_file is not None:
             write_ports(ports_file, running.statistics())
         print(ready_line(running.statistics()), file=sys.stderr, flush=True)
-        await stop.wait()
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(_say_unknown_hosts(options["join"]))
+            await stop.wait()
+            looking.cancel()
     if ports_file is not None:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.unlink(ports_file)
+
+
+async def _say_unknown_hosts(urls: Sequence[str]) -> None:
+    """A misspelt host is tried for ever like one that is down; say once that nobody knows the name."""
+    for url in urls:
+        scheme, _, address = url.partition("://")
+        if scheme != "tcp":
+            continue
+        host, _, port = address.rpartition(":")
+        try:
+            await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            log.warning("--join %s: %r is not known here (%s); trying on", url, host, reason)
 
 
 def _leave_on_signal(stop: asyncio.Event) -> None:
@@ -144,9 +166,18 @@ def ready_line(status: dict[str, Any]) -> str:
 
 
 def write_ports(path: str, status: dict[str, Any]) -> None:
-    """Put the addresses really bound into a file that appears whole or not at all."""
+    """Put the addresses really bound into a file that appears whole or not at all.
+
+    Raises `CommandFailed` where it cannot be written.
+    """
     document = {key: status[key] for key in ("name", "id", "boot", "pid", "url", "client_url", "listeners")}
-    with open(f"{path}.tmp", "w", encoding="utf-8") as out:
-        json.dump({"schema": 1, **document}, out)
-        out.write("\n")
-    os.replace(f"{path}.tmp", path)
+    try:
+        with open(f"{path}.tmp", "w", encoding="utf-8") as out:
+            json.dump({"schema": 1, **document}, out)
+            out.write("\n")
+        os.replace(f"{path}.tmp", path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(f"{path}.tmp")
+        sentence = f"--ports-file {path} cannot be written: {disk_advice(error)}"
+        raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from mesh import config as configuration
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.storage import disk_advice
 
 app = App(
     name="config",
@@ -67,8 +68,13 @@ def init(file: str = "-", /) -> None:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
         raise CommandFailed(ExitCode.FAILED, f"{file} exists and is left as it is") from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(configuration.template())
+    except OSError as error:
+        raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+            out.write(configuration.template())
+    except OSError as error:
+        raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
     print(f"wrote {file}", file=sys.stderr)
 
 

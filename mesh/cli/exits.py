@@ -6,8 +6,10 @@ The codes are those of ``sysexits.h`` where it has one, so that scripts can tell
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from enum import IntEnum
+from typing import Final
 
 from mesh.cli.lines import LineTooLong
 from mesh.config import FlagError
@@ -34,10 +36,12 @@ class ExitCode(IntEnum):
     NO_INPUT = 66
     UNAVAILABLE = 69
     BUG = 70
+    CANNOT_CREATE = 73
     TIMEOUT = 75
     CONFIG = 78
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 class CommandFailed(Exception):
@@ -47,6 +51,9 @@ class CommandFailed(Exception):
         super().__init__(sentence)
         self.code = code
 
+
+OUTPUT_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What writing to a file may end with; without a file's name it was standard output."""
 
 # First match wins, so subclasses stand before their bases.
 CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
@@ -99,6 +106,8 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.strerror and error.errno in OUTPUT_ERRNOS:
+        return f"standard output cannot be written: {error.strerror}"
     text = " ".join(str(error).split())
     if text:
         return text

@@ -12,11 +12,11 @@ import json as jsonlib
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import msgspec
 from cyclopts import Parameter
 
 from mesh.cli.exits import CommandFailed, ExitCode
@@ -111,6 +111,8 @@ def sub(
         raise CommandFailed(
             ExitCode.USAGE, "say what to subscribe to: a pattern such as news.#, or # for all"
         )
+    if raw and json:
+        raise CommandFailed(ExitCode.USAGE, "give --raw or --json, not both")
     settings = client_settings(url, None, config)
     show = _shown_as_json if json else _shown_raw if raw else _shown_as_text
     return asyncio.run(_subscribe(settings, patterns, count, timeout, show))
@@ -300,7 +302,7 @@ async def _survey(
 def receipt_line(topic: str, receipt: Receipt, json: bool) -> str:
     """A receipt in the words a stock client gets, or as JSON."""
     if json:
-        return jsonlib.dumps({"topic": topic, **asdict(receipt)})
+        return jsonlib.dumps({"topic": topic, **msgspec.structs.asdict(receipt)})
     words = [receipt.level, f"topic={topic}", f"broker={receipt.broker or '-'}"]
     if receipt.seq:
         words.append(f"seq={receipt.seq}")
@@ -367,4 +369,7 @@ def _headers(given: list[str]) -> dict[str, str]:
 
 
 def _file(path: str) -> bytes:
-    return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except IsADirectoryError:
+        raise CommandFailed(ExitCode.NO_INPUT, f"--file {path} is a folder; name a file") from None

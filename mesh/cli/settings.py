@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from mesh import Client
-from mesh.config import ClientConfig, load
+from mesh.config import ClientConfig, load, seconds_problem
 
-Seconds = Annotated[float, Parameter(validator=Number(gt=0))]
+
+def _check_seconds(type_: Any, value: float | None) -> None:
+    problem = seconds_problem(value)
+    if problem:
+        raise ValueError(f"It {problem}.")
+
+
+Seconds = Annotated[float, Parameter(validator=_check_seconds)]
 Count = Annotated[int | None, Parameter(validator=Number(gt=0))]
 
 

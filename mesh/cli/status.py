@@ -91,8 +91,7 @@ def top(
         console.print(Screen(seen.picture(), signs=signs_for(console.encoding)), height=console.height)
         return ExitCode.OK
     live = console.is_terminal and not plain and count is None
-    asyncio.run(_watch(loaded.client, console, loaded.console.interval_s, live, count))
-    return ExitCode.OK
+    return asyncio.run(_watch(loaded.client, console, loaded.console.interval_s, live, count))
 
 
 async def _look(settings: ClientConfig, everyone: bool) -> Look:
@@ -104,16 +103,29 @@ async def _look(settings: ClientConfig, everyone: bool) -> Look:
 
 async def _watch(
     settings: ClientConfig, console: Console, interval_s: float, live: bool, count: int | None
-) -> None:
+) -> int:
     # SIGTERM ends it as Ctrl-C does: a killed screen would leave the terminal in its hands.
     watching = asyncio.current_task()
     assert watching is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, watching.cancel)
-    async with connected(settings) as client:
-        if live:
-            await app.watch(client, console, interval_s)
-        else:
-            await app.log(client, console, interval_s, count)
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        watching.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        async with connected(settings) as client:
+            if live:
+                await app.watch(client, console, interval_s)
+            else:
+                await app.log(client, console, interval_s, count)
+    except asyncio.CancelledError:
+        if not terminated:
+            raise
+        return ExitCode.TERMINATED
+    return ExitCode.OK
 
 
 def _console() -> Console:

@@ -113,15 +113,15 @@ def file_identity(path: str) -> tuple[int, int] | None:
 
 
 async def remove_stale(path: str) -> None:
-    """Make room for a listener. Raises `AddressInUse` if somebody answers, or it is no socket at all."""
+    """Make room for a listener. Raises `AddressInUse` if somebody answers, `AddressError` for no socket."""
     loop = asyncio.get_running_loop()
     try:
         transport, _ = await loop.create_unix_connection(asyncio.Protocol, path)
     except ConnectionRefusedError:
         with suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise AddressInUse(
-                    f"ipc://{path} is a file that is not a socket; it was left alone"
+                raise AddressError(
+                    f"ipc://{path} is a file that is not a socket and was left alone; choose another path"
                 ) from None
             os.unlink(path)
         return

@@ -263,6 +263,7 @@ async def test_a_port_in_use_by_another_program_says_so() -> None:
         ({"mesh": "x" * 65}, "must be 1 to 64"),
         ({"mesh_key": b""}, "mesh_key is empty"),
         ({"period_s": 0}, "period_s is 0; it must be above zero"),
+        ({"period_s": float("inf")}, "period_s is inf; it must be above zero and finite"),
         ({"stats_s": -1}, "stats_s is -1"),
         ({"period_s": 1, "deadline_s": 2}, "deadline_s is 2; it must be above zero and at most period_s"),
     ],

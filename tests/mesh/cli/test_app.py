@@ -55,6 +55,20 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["sub", "a", "--count", "0"], 64, "--count"),
         (["sub", "a", "--timeout", "-1"], 64, "--timeout"),
         (["survey", "a", "--deadline", "0"], 64, "--deadline"),
+        (["sub", "a", "--timeout", "inf"], 64, "at most 2592000"),
+        (["pub", "news.uk", "x", "--timeout", "inf"], 64, "--timeout: client.timeout_s must be above zero"),
+        (["survey", "a", "--deadline", "1e9"], 64, "at most 2592000"),
+        (["sub", "a", "--raw", "--json"], 64, "give --raw or --json, not both"),
+        (["pub", "news.uk", "--file", "/"], 66, "--file / is a folder"),
+        (["request", "a", "b", "c", "d"], 64, "mesh request: 'c' 'd': more arguments than it takes."),
+        (["broker", "--period", "inf"], 64, "--period: broker.period_s must be above zero and at most"),
+        (["broker", "--period", "0.1"], 64, "--period: broker.deadline_s is 0.5 (default) and must be at"),
+        (["broker", "--listen", "inproc://x"], 64, "reaches only the program itself"),
+        (["broker", "--join", "inproc://x"], 64, "reaches only the program itself"),
+        (["simulate", "calm", "--nodes", "1000000"], 64, "--nodes 1000000 is more than 64"),
+        (["analyze", ".", "--window", "0"], 64, "--window 0: a window of 0 s"),
+        (["analyze", ".", "--out", __file__], 73, "is a file; name a folder"),
+        (["config", "init", "nowhere/x.toml"], 73, "nowhere/x.toml: its folder does not exist"),
         (["sub"], 64, "say what to subscribe to"),
         (["config", "check", "nowhere.toml"], 78, "no such configuration file"),
         (["config", "shw"], 64, "shw"),
@@ -88,6 +102,7 @@ def test_misuse_is_one_sentence(
         (PermissionError(13, "Permission denied", "/var/log"), 1),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 65),
         (ExceptionGroup("tasks", [ExceptionGroup("inner", [Disconnected("x")])]), 69),
+        (OSError(28, "No space left on device"), 1),
         (KeyError("x"), 70),
     ],
 )
@@ -179,6 +194,83 @@ def test_python_m_mesh_is_mesh() -> None:
     )
     assert ran.returncode == 0
     assert ran.stdout.strip()
+
+
+def test_a_file_whose_heartbeat_cannot_work_does_not_pass_the_check(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "f.toml").write_text("[broker]\nperiod_s = 0.1\ndeadline_s = 3\n")
+    ended, said = failed(capsys, "config", "check", "f.toml")
+    assert ended == 78
+    assert "f.toml:3: broker.deadline_s is 3 (f.toml:3) and must be at most broker.period_s" in said
+
+
+INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+class Impatient:
+    def find_spec(self, name, path, target=None):
+        if name == "mesh.broker":
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Impatient())
+import mesh_command
+sys.exit(mesh_command.main())
+"""
+
+
+def test_an_interrupt_while_the_program_is_loading_is_130_and_silent() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_WHILE_LOADING],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", command.replace("mesh ", f"{sys.executable} -m mesh ", 1)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=30,
+    )
+
+
+def test_closed_standard_streams_are_no_fault() -> None:
+    ran = shell("mesh config show --json >&-")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    ran = shell("mesh nonsense 2>&-")
+    assert (ran.returncode, ran.stdout) == (64, ""), "errors do not go to standard output"
+    assert shell("mesh pub news.uk --file - --url tcp://127.0.0.1:1 <&-").returncode == 69
+
+
+def test_a_full_disk_behind_standard_output_is_said() -> None:
+    ran = shell("mesh config init >/dev/full")
+    assert ran.returncode == 1
+    assert ran.stderr == "mesh config: standard output cannot be written: No space left on device\n"
+
+
+def test_a_broken_pipe_that_a_library_made_an_exit_of_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = []
+
+    def broken(*patterns: str) -> int:
+        try:
+            raise BrokenPipeError
+        except BrokenPipeError:
+            raise SystemExit(1) from None  # as rich does
+
+    monkeypatch.setattr("mesh.cli.messages.sub", broken)
+    monkeypatch.setattr(application, "_drop_output", lambda: dropped.append(True))
+    assert application.main(["sub", "a"]) == ExitCode.BROKEN_PIPE
+    assert dropped
+
+
+def test_the_help_names_every_exit_code() -> None:
+    for code in ExitCode:
+        assert f"{code.value} " in application.EXPLAINED
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:

@@ -194,7 +194,7 @@ async def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
-    with pytest.raises(AddressInUse, match="not a socket"):
+    with pytest.raises(AddressError, match="not a socket"):
         await Listener(FakeSocket(), f"ipc://{path}").start()
     assert path.read_text() == "data"
 

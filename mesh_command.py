@@ -1,0 +1,39 @@
+"""The first lines of the command ``mesh``: an interrupt while it is being loaded ends it without a word.
+
+A module beside the packages, since whatever is imported from one of them loads that package first, and
+loading is most of what a short command does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+INTERRUPTED = 130
+
+
+def main() -> int:
+    """Load the command line and run it; the entry point of the console script."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, as under nohup
+        from mesh.cli.app import main as run
+
+        return run()
+    # Not an exception: raised inside an import it may be swallowed or wrapped, and nothing is open yet.
+    signal.signal(signal.SIGINT, _end)
+    from mesh.cli.app import main as run
+
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return run()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
