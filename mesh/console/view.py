@@ -210,7 +210,9 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
     said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
     said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
     said += [f"{number(count)} refused: {_words(reason)}" for reason, count in picture.refused.items()]
-    if len(said) > rows:
+    if len(said) > rows == 1:
+        said = [f"1 of {len(said)}: {said[0]}"]
+    elif len(said) > rows:
         said = [*said[: max(0, rows - 1)], f"+{len(said) - rows + 1} more"]
     if not said:
         return [Text("none", "green")]
@@ -243,7 +245,7 @@ class Screen:
 def _frame(screen: Screen, width: int, height: int) -> RenderableType:
     picture, signs = screen.picture, screen.signs
     wide = width >= WIDE
-    feed = max(3, min(len(picture.news) + 2, (height - 3) // 3))
+    feed = max(3, (height - 3) // 3)
     body = max(4, height - 3 - feed)
     drawing = max(20, min(width * 35 // 100, body * 5)) if not wide else min(width // 2 - 8, body * 4)
     frame = Layout()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -9,7 +10,16 @@ from rich.console import Console, RenderableType
 
 from mesh.console.picture import compose
 from mesh.console.signs import ASCII, signs_for
-from mesh.console.view import Screen, duration, milliseconds, number, plain_line, plain_news, status_report
+from mesh.console.view import (
+    Screen,
+    duration,
+    milliseconds,
+    number,
+    plain_line,
+    plain_news,
+    status_report,
+    trouble_lines,
+)
 from tests.mesh.console import statuses
 
 
@@ -45,6 +55,20 @@ def test_at_80x24_everything_one_needs_at_night_is_there() -> None:
     assert "beta suspect → dead (missed 3) x4" in text
     assert "silent: beta" in text
     assert "09:01:07  q quits" in lines[-1]
+
+
+def test_the_feed_has_room_for_all_trouble_however_few_the_events() -> None:
+    picture = compose(statuses.after_a_kill(), silent=("beta", "gamma", "delta"))
+    picture = replace(picture, news=picture.news[:1])
+    text = "\n".join(drawn(Screen(picture, "")))
+    for name in ("beta", "gamma", "delta"):
+        assert f"silent: {name}" in text
+
+
+def test_trouble_in_one_line_says_what_it_is_before_how_much_more_there_is() -> None:
+    (line,) = trouble_lines(compose(statuses.after_a_kill(), silent=("beta", "gamma")), 1)
+    assert line.plain.endswith(": silent: beta")
+    assert line.plain.startswith("1 of ")
 
 
 def test_a_split_is_seen_before_anything_is_read() -> None:
