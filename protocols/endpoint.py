@@ -19,8 +19,9 @@ connection every 100 ms).
 A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's
 header and gives the connection to the socket that the dialler's protocol asks for, so one address serves
 every pattern (every known SP implementation writes its header without waiting). Both hold at most
-``headerless_max`` connections without a header; one more drops the *oldest* of them, since an honest
-peer's header is there within milliseconds.
+``headerless_max`` connections without a header; beyond them the *oldest* are dropped, since an honest
+peer's header is there within milliseconds. A loop accepts a whole backlog before it reads any of it, so
+only those are judged that the loop had a chance to read.
 """
 
 from __future__ import annotations
@@ -309,7 +310,8 @@ class Acceptor:
         self._owners: dict[int, EndpointOwner] = {}
         self._greeting = Greeting(self._serves, wait)
         self._headerless_max = headerless_max
-        self._headerless: dict[Connection, None] = {}
+        self._headerless: dict[Connection, int] = {}
+        self._crowding = False
         self._on_refused = on_refused
         self._binding: Binding | None = None
         self._accepted = 0
@@ -356,12 +358,25 @@ class Acceptor:
             connection.abort()
             return
         self._accepted += 1
-        self._headerless[connection] = None
-        if len(self._headerless) > self._headerless_max:
-            oldest = next(iter(self._headerless))
+        self._headerless[connection] = self._accepted
+        if len(self._headerless) > self._headerless_max and not self._crowding:
+            self._crowding = True
+            loop = asyncio.get_running_loop()
+            # Two turns on, what these have sent by now is read: they are watched since this turn.
+            loop.call_soon(loop.call_soon, self._crowd_out, self._accepted)
+
+    def _crowd_out(self, judged: int) -> None:
+        """Drop the oldest beyond the bound, among the first ``judged`` that were accepted."""
+        loop = asyncio.get_running_loop()
+        while len(self._headerless) > self._headerless_max:
+            oldest, number = next(iter(self._headerless.items()))
+            if number > judged:
+                loop.call_soon(loop.call_soon, self._crowd_out, self._accepted)
+                return
             message = f"no header yet and {self._headerless_max} newer connections wait too"
             self._refuse(oldest, "crowded out", message)
             oldest.abort()
+        self._crowding = False
 
     def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
         if connection in self._headerless:
