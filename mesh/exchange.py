@@ -19,14 +19,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from mesh import blocks
 from mesh.asking import Asking, Local, Matter, Said
-from mesh.delivery import Buffer, DeliveryOptions, Held, Source
-from mesh.errors import BlockError, MeshError, PeerError, SessionError, TopicError
+from mesh.delivery import Buffer, Held, Source
+from mesh.errors import BlockError, PeerError, SessionError, TopicError
 from mesh.ports import (
+    ExchangeOptions,
     LinkOutlet,
     LinkStatistics,
     LocalAsker,
@@ -34,7 +35,7 @@ from mesh.ports import (
     Pipe,
     Responder,
     Session,
-    Subscription,
+    Tally,
     Tap,
     Turn,
 )
@@ -44,9 +45,6 @@ from mesh.session import (
     DATA,
     DATA_CONSTANTS,
     DATA_SIZE,
-    SUBSCRIPTIONS_MAX,
-    VERSION,
-    Keepalive,
     Kind,
     Receipt,
     ReceiveWindow,
@@ -56,7 +54,9 @@ from mesh.session import (
     encode,
     read_data,
 )
+from mesh.sessions import UNREAD_MAX, Sessions, consumed
 from mesh.topics import check_pattern, check_topic
+from mesh.wants import Wants
 from protocols.wire import backtrace
 
 HEADS_SIZE: Final = DATA_SIZE + blocks.HEAD_SIZE
@@ -68,8 +68,6 @@ VIEW_MIN: Final = 8192
 
 HELLO: Final = int(Kind.HELLO)
 
-UNREAD_MAX: Final = 16 << 20
-"""Bytes of answers that one client may leave unread; these are not under credit."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
 NO_LOSS: Final = ("duplicate", "answer_unknown", "not_asked", "link_down_in")
@@ -91,19 +89,6 @@ class Hooks(Protocol):
         Returns the interest version that holds it. Once every live broker has acknowledged that version,
         or the time for it is over, the broker calls `Exchange.barrier_reached(version, unreached)`.
         """
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeOptions:
-    """Windows and bounds. Windows are (messages, bytes)."""
-
-    session_messages: int = 65536
-    session_bytes: int = 12 << 20
-    link_messages: int = 131072
-    link_bytes: int = 16 << 20
-    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
-    link_delivery: DeliveryOptions = field(default_factory=lambda: DeliveryOptions(bytes_max=64 << 20))
-    sessions_per_pipe_max: int = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,35 +134,34 @@ class Exchange:
         self.mesh = mesh
         self.options = options or ExchangeOptions()
         self._turn = Turn()
-        self._hooks = hooks
+        self._tally = Tally()
         self._router: Router[Local, Peer] = Router()
         self._routes = self._router.cache
-        self._pipes: dict[Pipe, dict[bytes, Session]] = {}
         self._peers: dict[int, Peer] = {}
         self._gone: dict[int, Peer] = {}
         self._live: dict[int, str] = {}
         self._absent: tuple[str, ...] = ()
-        self._interest: dict[str, list[int]] = {}
-        self._barriers: list[tuple[int, Session, int]] = []
-        self._unexported: list[tuple[Session, int]] = []
-        self._export_due = False
         self._taps: dict[int, Tap] = {}
         self._seen = blocks.Seen()
         self._sequence = 0
-        self._session_id = 0
         self._tap_id = 0
         self._asking = Asking(id, name, self._router, self._peers, self._live)
+        self._wants = Wants(hooks.local_interest_changed)
+        self._sessions = Sessions(
+            id=id,
+            name=name,
+            mesh=mesh,
+            options=self.options,
+            turn=self._turn,
+            router=self._router,
+            wants=self._wants,
+            asking=self._asking,
+            tally=self._tally,
+        )
+        self._pipes = self._sessions.pipes
         self._next_scan = now + SCAN_S
-        self._leaving = ""
         self._published = 0
         self._unwanted = 0
-        self._retired_delivered = 0
-        self._retired_messages_in = 0
-        self._retired_messages_out = 0
-        self._retired_bytes_in = 0
-        self._retired_bytes_out = 0
-        self._drops: dict[str, int] = {}
-        self._refused: dict[str, int] = {}
 
     # ------------------------------------------------------------------ clients
 
@@ -202,16 +186,16 @@ class Exchange:
             session = sessions.get(prefix)
             try:
                 if session is None or len(frame) < start + 2 or frame[start + 1] == HELLO:
-                    session = self._hello(pipe, sessions, prefix, frame, now)
+                    session = self._sessions.hello(pipe, sessions, prefix, frame, now)
                 elif frame[start + 1] == DATA:
                     self._client_block(session, frame, start, now)
                 else:
-                    self._client_control(session, decode(frame, start), now)
+                    self._sessions.control(session, decode(frame, start), now)
                     if self._pipes.get(pipe) is not sessions:
                         break  # an answer closed the pipe under us
                 touched[session] = None
             except (PeerError, TopicError) as error:
-                self._refuse_session(pipe, sessions, prefix, error, now)
+                self._sessions.refuse(pipe, sessions, prefix, error, now)
                 if pipe not in self._pipes:
                     break
         for session in touched:
@@ -225,8 +209,7 @@ class Exchange:
 
     def client_gone(self, pipe: Pipe, now: float) -> None:
         """A pipe that clients used is closed."""
-        for session in list(self._pipes.pop(pipe, {}).values()):
-            self._end_session(session, now)
+        self._sessions.gone(pipe, now)
         self._hand_over(now)
 
     def pipe_writable(self, pipe: Pipe) -> None:
@@ -238,44 +221,6 @@ class Exchange:
             if peer.pipe is pipe and peer.ready:
                 self._turn.dirty.append(peer)
         self._hand_over(0.0)
-
-    def _hello(
-        self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, frame: bytes, now: float
-    ) -> Session:
-        kind, *fields = decode(frame, len(prefix))
-        if kind != Kind.HELLO:
-            raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
-        version, client, boot, name, keepalive_ms = fields
-        if version != VERSION:
-            raise SessionError(f"the client speaks session version {version}, this broker {VERSION}")
-        if self._leaving:
-            raise SessionError(f"broker {self.name} is leaving: {self._leaving}")
-        old = sessions.pop(prefix, None)
-        if old is not None:
-            self._end_session(old, now)
-        if len(sessions) >= self.options.sessions_per_pipe_max:
-            raise SessionError(f"more than {self.options.sessions_per_pipe_max} sessions on one connection")
-        self._session_id += 1
-        session = sessions[prefix] = Session(self._turn, pipe, prefix, self._session_id)
-        session.name = name or f"client-{client:016x}"
-        session.client, session.boot = client, boot
-        session.keepalive = Keepalive(keepalive_ms / 1000, now)
-        options = self.options
-        window = ReceiveWindow(options.session_messages, options.session_bytes)
-        session.source = Source(session, window, self._turn.due, is_link=False)
-        session.send_control(
-            encode(
-                Kind.WELCOME,
-                VERSION,
-                self.id,
-                self.name,
-                self.mesh,
-                session.id,
-                window.messages,
-                window.bytes,
-            )
-        )
-        return session
 
     def _client_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
         """A block from a client: checked, de-duplicated where it may be a retry, routed, acknowledged."""
@@ -322,18 +267,20 @@ class Exchange:
         route = self._routes.get(topic) or self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
-        if self._leaving:
-            session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self._leaving))
+        if self._sessions.leaving:
+            session.send_control(
+                encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self._sessions.leaving)
+            )
             source.settle(count, size)
             if not level:  # its publisher waits for no answer
-                self._drop("leaving", count)
+                self._tally.drop("leaving", count)
             return
         if level:
             whole = not kind & blocks.PIECE
             if whole or blocks.is_last_piece(frame, at):
                 _merge(session.acks, sequence, sequence + count - 1)
             if whole and not self._seen.add(publisher, boot, sequence, count):
-                self._drop("duplicate", count)
+                self._tally.drop("duplicate", count)
                 source.settle(count, size)
                 return
         self._published += count
@@ -372,156 +319,10 @@ class Exchange:
         """Names of live brokers that a publish here cannot reach now, or whose interest is not known."""
         return self._absent
 
-    def _client_control(self, session: Session, frame: list[Any], now: float) -> None:
-        match frame:
-            case [Kind.CREDIT, number, messages, size]:
-                subscription = session.subscriptions.get(number)
-                if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
-                    self._consumed(subscription, messages, size, now)
-            case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
-                self._subscribe(session, number, patterns, role, messages, size, now)
-            case [Kind.UNSUBSCRIBE, number]:
-                subscription = session.subscriptions.pop(number, None)
-                if subscription is not None:
-                    self._end_subscription(subscription, now)
-                    self._export()
-            case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
-                blocks.unpack_headers(headers)
-                self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, False, now)
-            case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
-                blocks.unpack_headers(headers)
-                self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, True, now)
-            case [Kind.ANSWER, token, status, body, headers]:
-                blocks.unpack_headers(headers)
-                self._asking.answer(session, token, Said(status, body, headers, session.name), now)
-            case [Kind.EXTEND, token, more_ms]:
-                self._asking.extend(session, token, more_ms, now)
-            case [Kind.PING, stamp]:
-                session.send_control(encode(Kind.PONG, stamp))
-            case [Kind.PONG, _]:
-                pass
-            case [Kind.BYE, _] | [Kind.ERROR, _, _]:
-                self._pipes.get(session.pipe, {}).pop(session.prefix, None)
-                self._end_session(session, now)
-            case [kind, *_]:
-                raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
-
-    def _consumed(self, outlet: Subscription | LinkOutlet, messages: int, size: int, now: float) -> None:
-        outlet.granted(messages, size, now)
-        if not outlet.queue:
-            self._turn.waiting.pop(outlet, None)
-
-    def _subscribe(
-        self,
-        session: Session,
-        number: int,
-        patterns: list[str],
-        role: int,
-        messages: int,
-        size: int,
-        now: float,
-    ) -> None:
-        if number == 0 or number in session.subscriptions:
-            raise SessionError(f"subscription number {number} is taken")
-        if not patterns or not messages or not size:
-            raise SessionError("a subscription needs at least one pattern and a window above zero")
-        if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise SessionError(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
-        patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
-        if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
-            raise TopicError("only brokers answer on topics that begin with '$'")
-        subscription = Subscription(session, number, patterns, role, self.options.delivery, now)
-        subscription.granted(messages, size, now)
-        session.subscriptions[number] = subscription
-        self._router.subscribe(patterns, role, subscription)
-        self._count_interest(patterns, role, 1)
-        self._unexported.append((session, number))
-        self._export()
-
     def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
         """Every live broker knows this broker's interest up to ``version``, except those named."""
-        waiting, self._barriers = self._barriers, []
-        for entry in waiting:
-            needed, session, number = entry
-            if needed > version:
-                self._barriers.append(entry)
-            elif number in session.subscriptions:
-                session.send_control(encode(Kind.SUBSCRIBED, number, list(unreached)))
-
-    def _refuse_session(
-        self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, error: MeshError, now: float
-    ) -> None:
-        """A client broke a rule: it is told why and loses its session, and its connection if it is its
-        own."""
-        reason = type(error).__name__
-        self._refused[reason] = self._refused.get(reason, 0) + 1
-        session = sessions.pop(prefix, None)
-        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:250]))
-        if session is not None:
-            self._end_session(session, now)
-        if len(prefix) == 4:  # no device in between: the connection is this client's alone
-            others = list(sessions.values())
-            sessions.clear()
-            self._pipes.pop(pipe, None)
-            for other in others:
-                self._end_session(other, now)
-            pipe.close(f"{reason}: {error}", flush=True)
-
-    def _end_session(self, session: Session, now: float) -> None:
-        for subscription in list(session.subscriptions.values()):
-            self._end_subscription(subscription, now)
-        session.closed = True
-        had_interest = bool(session.subscriptions)
-        session.subscriptions.clear()
-        session.ready = []
-        self._barriers = [entry for entry in self._barriers if entry[1] is not session]
-        self._unexported = [entry for entry in self._unexported if entry[0] is not session]
-        self._asking.asker_gone(session)
-        self._retired_messages_in += session.messages_in
-        self._retired_bytes_in += session.bytes_in
-        if had_interest:
-            self._export()
-
-    def _end_subscription(self, subscription: Subscription, now: float) -> None:
-        """Takes it out of everything but its session's table."""
-        self._router.unsubscribe(subscription.patterns, subscription)
-        self._count_interest(subscription.patterns, subscription.role, -1)
-        left = subscription.close()
-        self._turn.waiting.pop(subscription, None)
-        if left:
-            self._drop("subscriber_gone", left)
-        if subscription.dropped:
-            self._drop("slow_subscriber", subscription.dropped)
-        self._retired_delivered += subscription.messages_out
-        self._retired_messages_out += subscription.messages_out
-        self._retired_bytes_out += subscription.bytes_out
-        self._asking.subscriber_gone(subscription, now)
-
-    # ------------------------------------------------------------------ interest
-
-    def interest(self) -> list[tuple[str, int]]:
-        """What this broker wants, as (pattern, role) pairs: role answers where anybody here answers."""
-        return [
-            (pattern, Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN)
-            for pattern, counts in self._interest.items()
-        ]
-
-    def _count_interest(self, patterns: Iterable[str], role: int, change: int) -> None:
-        for pattern in patterns:
-            counts = self._interest.setdefault(pattern, [0, 0])
-            counts[role] += change
-            if not any(counts):
-                del self._interest[pattern]
-
-    def _export(self) -> None:
-        """Tell what is wanted at the end of the turn: a thousand subscriptions in one read are one change."""
-        self._export_due = True
-
-    def _export_now(self) -> None:
-        self._export_due = False
-        waiting, self._unexported = self._unexported, []
-        version = self._hooks.local_interest_changed(self.interest())
-        self._barriers += [(version, session, number) for session, number in waiting]
+        self._wants.reached(version, unreached)
+        self._hand_over(0.0)
 
     # ------------------------------------------------------------------ the program around the broker
 
@@ -564,24 +365,24 @@ class Exchange:
         self._tap_id += 1
         tap = self._taps[self._tap_id] = Tap(self._tap_id, checked, callback)
         self._router.subscribe(checked, Role.LISTEN, tap)
-        self._count_interest(checked, Role.LISTEN, 1)
-        self._export_now()
+        self._wants.add(checked, Role.LISTEN)
+        self._wants.flush()
         return tap.id
 
     def remove_tap(self, id: int) -> None:
         tap = self._taps.pop(id, None)
         if tap is not None:
             self._router.unsubscribe(tap.patterns, tap)
-            self._count_interest(tap.patterns, Role.LISTEN, -1)
-            self._retired_delivered += tap.delivered
-            self._export_now()
+            self._wants.remove(tap.patterns, Role.LISTEN)
+            self._tally.delivered += tap.delivered
+            self._wants.flush()
 
     def respond(self, pattern: str, handler: Callable[[str, bytes], bytes]) -> None:
         """Answer requests and surveys on a pattern inside this broker, for as long as it runs."""
         responder = Responder([check_pattern(pattern)], handler)
         self._router.subscribe(responder.patterns, Role.ANSWERS, responder)
-        self._count_interest(responder.patterns, Role.ANSWERS, 1)
-        self._export_now()
+        self._wants.add(responder.patterns, Role.ANSWERS)
+        self._wants.flush()
 
     def request(
         self,
@@ -655,7 +456,7 @@ class Exchange:
         dropped."""
         peer = self._peer(member_id)
         if peer.pipe is None:  # of a link that is over
-            self._drop("link_down_in", len(frames))
+            self._tally.drop("link_down_in", len(frames))
             return
         try:
             for frame in frames:
@@ -695,7 +496,7 @@ class Exchange:
         topic = frame[HEADS_SIZE : HEADS_SIZE + topic_size]
         route = self._routes.get(topic) or self._router.route(topic)
         if level and not kind & blocks.PIECE and not self._seen.add(publisher, boot, sequence, count):
-            self._drop("duplicate", count)
+            self._tally.drop("duplicate", count)
             peer.source.settle(count, size)
             return
         block: Buffer = frame[DATA_SIZE:] if size < VIEW_MIN else memoryview(frame)[DATA_SIZE:]
@@ -705,7 +506,7 @@ class Exchange:
         match frame:
             case [Kind.CREDIT, 0, messages, size]:
                 if peer.outlet is not None:
-                    self._consumed(peer.outlet, messages, size, now)
+                    consumed(self._turn, peer.outlet, messages, size, now)
             case [Kind.FORWARD, token, survey, topic, body, headers, timeout_ms]:
                 self._asking.forwarded(
                     peer, token, bool(survey), Matter(topic, body, headers), timeout_ms / 1000, now
@@ -755,11 +556,11 @@ class Exchange:
         if len(self._gone) > GONE_MAX:
             oldest = self._gone.pop(next(iter(self._gone)))
             for reason, count in oldest.drops.items():
-                self._drop(reason, count)
-            self._retired_messages_in += oldest.messages_in
-            self._retired_bytes_in += oldest.bytes_in
-            self._retired_messages_out += oldest.retired[0]
-            self._retired_bytes_out += oldest.retired[1]
+                self._tally.drop(reason, count)
+            self._tally.messages_in += oldest.messages_in
+            self._tally.bytes_in += oldest.bytes_in
+            self._tally.messages_out += oldest.retired[0]
+            self._tally.bytes_out += oldest.retired[1]
 
     # ------------------------------------------------------------------ time, output, numbers
 
@@ -778,35 +579,26 @@ class Exchange:
             outlet.check_stall(now)
             if not outlet.queue:
                 del self._turn.waiting[outlet]
-        for pipe, sessions in list(self._pipes.items()):
-            for prefix, session in list(sessions.items()):
-                if not session.closed and session.keepalive.lapsed(now, late_s):
-                    silence = SessionError(
-                        f"nothing heard for {now - session.keepalive.heard_at:.1f} s, "
-                        f"three times the {session.keepalive.interval_s:g} s that HELLO named"
-                    )
-                    self._refuse_session(pipe, sessions, prefix, silence, now)
+        self._sessions.scan(now, late_s)
 
     def leave(self, reason: str) -> None:
         """Tell every client that this broker goes; what is published from now on is refused."""
-        self._leaving = reason
-        for sessions in self._pipes.values():
-            for session in sessions.values():
-                session.send(encode(Kind.BYE, reason))
+        self._sessions.leaving = reason
+        for session in self._sessions.all():
+            session.send(encode(Kind.BYE, reason))
         self._hand_over(0.0)
 
     def _hand_over(self, now: float) -> None:
         """What this turn produced: interest, frames to their pipes, one call each, and credit to those who
         earned it."""
         turn = self._turn
-        if self._export_due:
-            self._export_now()
+        self._wants.flush()
         if turn.dirty:
             dirty, turn.dirty = turn.dirty, []
             for port in dirty:
                 pipe, frames = port.pipe, port.ready
                 if isinstance(port, Session) and port.unread > UNREAD_MAX and not port.closed:
-                    self._overrun(port, now)
+                    self._sessions.overrun(port, now)
                     continue
                 if pipe is None or not frames:
                     continue
@@ -821,12 +613,6 @@ class Exchange:
             for source in due:
                 self._grant(source)
 
-    def _overrun(self, session: Session, now: float) -> None:
-        """A client asks and does not read the answers."""
-        sentence = f"more than {UNREAD_MAX} bytes of answers were left unread"
-        sessions = self._pipes.get(session.pipe, {})
-        self._refuse_session(session.pipe, sessions, session.prefix, SessionError(sentence), now)
-
     def _grant(self, source: Source) -> None:
         source.is_due = False
         frame = credit_frame(0, *source.window.grant())
@@ -837,20 +623,17 @@ class Exchange:
         elif isinstance(owner, Peer) and owner.source is source and owner.pipe is not None:
             owner.pipe.send_control(frame)
 
-    def _drop(self, reason: str, count: int) -> None:
-        self._drops[reason] = self._drops.get(reason, 0) + count
-
     def link_statistics(self, member_id: int) -> LinkStatistics:
         """Counters of the link to a broker; zeros for one never linked."""
         peer = self._peers.get(member_id) or self._gone.get(member_id)
         return peer.statistics() if peer is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
 
     def statistics(self) -> ExchangeStatistics:
-        sessions = [s for table in self._pipes.values() for s in table.values()]
+        sessions = self._sessions.all()
         subscriptions = [sub for session in sessions for sub in session.subscriptions.values()]
         peers = [*self._peers.values(), *self._gone.values()]
         links = [peer.statistics() for peer in peers]
-        drops = dict(self._drops)
+        drops = dict(self._tally.drops)
         if self._asking.unknown:
             drops["answer_unknown"] = self._asking.unknown
         if self._asking.not_asked:
@@ -866,25 +649,25 @@ class Exchange:
         tapped = sum(tap.delivered for tap in self._taps.values())
         return ExchangeStatistics(
             published=self._published,
-            delivered=self._retired_delivered + out + tapped,
+            delivered=self._tally.delivered + out + tapped,
             dropped=sum(count for reason, count in drops.items() if reason not in NO_LOSS),
             unwanted=self._unwanted,
-            msgs_in=self._retired_messages_in
+            msgs_in=self._tally.messages_in
             + sum(session.messages_in for session in sessions)
             + sum(link.msgs_in for link in links),
-            msgs_out=self._retired_messages_out + out + sum(link.msgs_out for link in links),
-            bytes_in=self._retired_bytes_in
+            msgs_out=self._tally.messages_out + out + sum(link.msgs_out for link in links),
+            bytes_in=self._tally.bytes_in
             + sum(session.bytes_in for session in sessions)
             + sum(link.bytes_in for link in links),
-            bytes_out=self._retired_bytes_out
+            bytes_out=self._tally.bytes_out
             + sum(sub.bytes_out for sub in subscriptions)
             + sum(link.bytes_out for link in links),
             sessions=len(sessions),
             subscriptions=len(subscriptions),
             drops=drops,
-            refused=dict(self._refused),
+            refused=dict(self._tally.refused),
             taps=[" ".join(tap.patterns) for tap in self._taps.values()],
-            interest=list(self._interest),
+            interest=[pattern for pattern, _ in self._wants.patterns],
         )
 
 

@@ -10,7 +10,7 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from mesh import blocks
@@ -36,6 +36,37 @@ class Pipe(Protocol):
         """Write what is queued now instead of at the end of the loop turn."""
 
     def close(self, reason: str, *, flush: bool = False) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeOptions:
+    """Windows and bounds. Windows are (messages, bytes)."""
+
+    session_messages: int = 65536
+    session_bytes: int = 12 << 20
+    link_messages: int = 131072
+    link_bytes: int = 16 << 20
+    delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
+    link_delivery: DeliveryOptions = field(default_factory=lambda: DeliveryOptions(bytes_max=64 << 20))
+    sessions_per_pipe_max: int = 1024
+
+
+class Tally:
+    """Counters of an exchange that outlive whom they counted."""
+
+    __slots__ = ("bytes_in", "bytes_out", "delivered", "drops", "messages_in", "messages_out", "refused")
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.messages_in = 0
+        self.messages_out = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.drops: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+
+    def drop(self, reason: str, count: int) -> None:
+        self.drops[reason] = self.drops.get(reason, 0) + count
 
 
 class Turn:

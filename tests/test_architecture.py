@@ -50,6 +50,8 @@ PURE_MESH = (
     "messages",
     "publishing",
     "ports",
+    "sessions",
+    "wants",
 )
 SHELL_MESH = (
     "environment",
