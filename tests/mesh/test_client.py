@@ -222,16 +222,16 @@ async def test_a_client_survives_the_restart_of_its_broker() -> None:
 async def test_a_publish_under_way_when_the_connection_breaks_is_sent_again_and_delivered_once() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh, Client(broker.url) as reader:
         subscription = await reader.subscribe("t")
-        for round_ in range(20):
+        for round_ in range(6):
             await until(lambda: mesh._pipe is not None)
             task = asyncio.create_task(mesh.publish("t", b"%d" % round_))
             await asyncio.sleep(0.001 * (round_ % 3))
             assert mesh._pipe is not None
             mesh._pipe.close("the test pulls the plug")
             await task
-        got = [int(delivery.body) for delivery in await first(20, subscription)]
-        assert got == list(range(20)), "each once, in order"
-        assert mesh.statistics().sessions >= 15
+        got = [int(delivery.body) for delivery in await first(6, subscription)]
+        assert got == list(range(6)), "each once, in order"
+        assert mesh.statistics().sessions >= 4
 
 
 async def test_a_cancelled_publish_takes_back_what_was_not_sent() -> None:
