@@ -1,7 +1,6 @@
 """The first lines of the command ``mesh``: an interrupt while it is being loaded ends it without a word.
 
-A module beside the packages, since whatever is imported from one of them loads that package first, and
-loading is most of what a short command does.
+Loading is most of what a short command does, so this module imports nothing of ours until it listens.
 """
 
 from __future__ import annotations
