@@ -7,28 +7,35 @@
 
 `Broker` is one broker of a mesh, `Client` talks to one with asyncio, `BlockingClient` without. What goes
 wrong is a `MeshError` with one sentence.
+
+Names are loaded when they are first used: the command line must be able to answer an interrupt before the
+broker and both clients are in.
 """
 
-from mesh.blocking import BlockingClient
-from mesh.broker import Broker
-from mesh.client import Client, Subscription
-from mesh.conversation import Answer, SurveyResult
-from mesh.environment import Environment
-from mesh.errors import (
-    ConfigError,
-    Disconnected,
-    ListenError,
-    Locked,
-    MeshError,
-    MeshTimeout,
-    NoResponders,
-    NotAccepted,
-    StorageError,
-    TopicError,
-    Unknown,
-)
-from mesh.messages import Batch, Delivery
-from mesh.session import Receipt
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mesh.blocking import BlockingClient
+    from mesh.broker import Broker
+    from mesh.client import Client, Subscription
+    from mesh.conversation import Answer, SurveyResult
+    from mesh.environment import Environment
+    from mesh.errors import (
+        ConfigError,
+        Disconnected,
+        ListenError,
+        Locked,
+        MeshError,
+        MeshTimeout,
+        NoResponders,
+        NotAccepted,
+        StorageError,
+        TopicError,
+        Unknown,
+    )
+    from mesh.messages import Batch, Delivery
+    from mesh.session import Receipt
 
 __all__ = [
     "Answer",
@@ -53,3 +60,33 @@ __all__ = [
     "TopicError",
     "Unknown",
 ]
+
+_HOMES = {
+    "Answer": "mesh.conversation",
+    "Batch": "mesh.messages",
+    "BlockingClient": "mesh.blocking",
+    "Broker": "mesh.broker",
+    "Client": "mesh.client",
+    "ConfigError": "mesh.errors",
+    "Delivery": "mesh.messages",
+    "Disconnected": "mesh.errors",
+    "Environment": "mesh.environment",
+    "ListenError": "mesh.errors",
+    "Locked": "mesh.errors",
+    "MeshError": "mesh.errors",
+    "MeshTimeout": "mesh.errors",
+    "NoResponders": "mesh.errors",
+    "NotAccepted": "mesh.errors",
+    "Receipt": "mesh.session",
+    "StorageError": "mesh.errors",
+    "Subscription": "mesh.client",
+    "SurveyResult": "mesh.conversation",
+    "TopicError": "mesh.errors",
+    "Unknown": "mesh.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mesh' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

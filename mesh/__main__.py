@@ -2,7 +2,7 @@
 
 import sys
 
-from mesh_command import main
+from mesh.cli.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

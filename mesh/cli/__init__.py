@@ -1,5 +1,1 @@
 """The command ``mesh``."""
-
-from mesh.cli.app import main
-
-__all__ = ["main"]

@@ -17,6 +17,7 @@ from mesh.blocks import seal
 from mesh.broker import Broker
 from mesh.client import Client
 from mesh.errors import ConfigError, ListenError, StorageError, TopicError
+from mesh.ports import ExchangeOptions
 from mesh.session import Kind, data_head, encode
 from tests.mesh.cluster import (
     BUS,
@@ -148,11 +149,11 @@ async def test_publishing_beyond_credit_costs_the_session() -> None:
         flood = await Stranger.connect(broker.url, REQ)
         flood.send(ADDRESS + encode(Kind.HELLO, 1, 21, 22, "flood", 0))
         await eventually(lambda: broker.statistics()["subscriptions"] == 2, "both subscriptions")
-        for number in range(40):
+        for number in range(ExchangeOptions().session_messages // 1000 + 2):
             block = seal(
                 b"flood", [b"x" * 16] * 1000, publisher=21, boot=22, sequence=1 + number * 1000, level=0
             )
-            flood.send(ADDRESS + data_head(0, 0, 0, number + 1, len(block)) + block)
+            flood.send(ADDRESS + data_head(0, 0, 0, 0, len(block)) + block)
         assert await flood.hung_up()
         assert broker.statistics()["refused"] == {"CreditExceeded": 1}
         await flood.close()

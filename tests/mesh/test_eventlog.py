@@ -208,7 +208,8 @@ async def test_an_unwritable_folder_is_one_clear_sentence_at_the_start(
     storage = ThreadStorage()
     log = make(storage, str(tmp_path / "file" / "logs"))
     log.write("meta", {"op": "start"})
-    with pytest.raises(StorageError, match=r"cannot write the event log in .*/file/logs: there is a file where a folder"):
+    said = r"cannot write the event log in .*/file/logs: there is a file where a folder"
+    with pytest.raises(StorageError, match=said):
         await log.start()
     await log.aclose()
     await storage.aclose()

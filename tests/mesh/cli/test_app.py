@@ -209,12 +209,12 @@ INTERRUPTED_WHILE_LOADING = """
 import os, signal, sys
 class Impatient:
     def find_spec(self, name, path, target=None):
-        if name == "mesh.broker":
+        if name == "mesh.cli.app":
             os.kill(os.getpid(), signal.SIGINT)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Impatient())
-import mesh_command
-sys.exit(mesh_command.main())
+from mesh.cli.start import main
+sys.exit(main())
 """
 
 
