@@ -495,7 +495,7 @@ class BlockingClient:
         if isinstance(messages, str):
             if bodies is None:
                 raise TypeError("publish_many('topic', bodies) needs the list of bodies")
-            checked = checked_bodies(bodies)
+            checked, _ = checked_bodies(bodies)
             if not checked:
                 return Receipt(level, self._talk.broker, 0, 0)
             return self._publish(messages, checked, level, b"", timeout)

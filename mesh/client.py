@@ -539,11 +539,11 @@ class Client:
         if isinstance(messages, str):
             if bodies is None:
                 raise TypeError("publish_many('topic', bodies) needs the list of bodies")
-            checked = checked_bodies(bodies)
+            checked, size = checked_bodies(bodies)
             if not checked:
                 return Receipt(level, self._talk.broker, 0, 0)
             if level == "sent":
-                return await self._publish_sent(messages, checked, timeout)
+                return await self._publish_sent(messages, checked, size, timeout)
             return await self._publish(messages, checked, level, b"", timeout)
         if bodies is not None:
             raise TypeError("publish_many takes a topic and bodies, or pairs of both, not pairs and bodies")
@@ -585,12 +585,14 @@ class Client:
         await self._acknowledged(ticket, index, len(bodies), max(0.0, limit_s - (self._loop.time() - start)))
         return ticket.receipt(index, len(bodies))
 
-    async def _publish_sent(self, topic: str, bodies: list[bytes], timeout: float | None) -> Receipt:
+    async def _publish_sent(
+        self, topic: str, bodies: list[bytes], size: int, timeout: float | None
+    ) -> Receipt:
         """Many messages of level sent, one topic, without a look at each."""
         talk = self._talk
         if talk.room <= 0:
             await self._wait_for_room(timeout)
-        cost = sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
+        cost = size + MESSAGE_COST * len(bodies)
         if cost > talk.room and talk.forming and self._seal():  # blocks end where calls do
             await asyncio.sleep(0)
         gathered = talk.forming.get(topic)
@@ -624,7 +626,7 @@ class Client:
             by_topic.setdefault(topic, []).append(checked_body(body))
         if level == "sent":
             for topic, bodies in by_topic.items():
-                await self._publish_sent(topic, bodies, timeout)
+                await self._publish_sent(topic, bodies, sum(map(len, bodies)), timeout)
             return Receipt("sent", self._talk.broker, 0, len(messages))
         receipts = await asyncio.gather(
             *(self._publish(topic, bodies, level, b"", timeout) for topic, bodies in by_topic.items())

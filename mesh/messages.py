@@ -230,9 +230,13 @@ def checked_body(body: Any) -> bytes:
     return checked
 
 
-def checked_bodies(bodies: Iterable[Any]) -> list[bytes]:
-    """A list of them, each as `checked_body` gives it; the list that was given if it is one already."""
+def checked_bodies(bodies: Iterable[Any]) -> tuple[list[bytes], int]:
+    """A list of them, each as `checked_body` gives it, and their bytes; the list that was given if it is
+    one."""
     checked = bodies if type(bodies) is list else list(bodies)
-    if set(map(type, checked)) == {bytes} and sum(map(len, checked)) <= blocks.BODY_MAX:
-        return checked
-    return [checked_body(body) for body in checked]
+    if set(map(type, checked)) == {bytes}:
+        size = sum(map(len, checked))
+        if size <= blocks.BODY_MAX:
+            return checked, size
+    checked = [checked_body(body) for body in checked]
+    return checked, sum(map(len, checked))

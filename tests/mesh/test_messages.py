@@ -119,8 +119,8 @@ def test_a_request_is_answered_once_even_after_a_retry() -> None:
 
 def test_bodies_are_bytes_of_a_bounded_size() -> None:
     assert checked_body(memoryview(b"ab")) == checked_body(bytearray(b"ab")) == b"ab"
-    assert checked_bodies([b"a", bytearray(b"b")]) == [b"a", b"b"]
-    assert checked_bodies(iter([b"a"])) == [b"a"] and checked_bodies([]) == []
+    assert checked_bodies([b"a", bytearray(b"bc")]) == ([b"a", b"bc"], 3)
+    assert checked_bodies(iter([b"a"])) == ([b"a"], 1) and checked_bodies([]) == ([], 0)
     for bad in ("text", 5, None):
         with pytest.raises(TypeError, match="bytes"):
             checked_bodies([b"a", bad])
