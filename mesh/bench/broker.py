@@ -439,10 +439,10 @@ def _rss_mb(pid: int) -> float:
 def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
     """All cases whose libraries are installed; ``scale`` multiplies message counts and durations."""
     counts = {
-        ONE_TOPIC: max(1000, int(400_000 * scale)),
-        BATCHES: max(1000, int(800_000 * scale)),
-        MANY_TOPICS: max(1000, int(400_000 * scale) // 1000 * 1000),
-        YIELDING: max(1000, int(50_000 * scale)),
+        ONE_TOPIC: max(1000, int(2_000_000 * scale)),
+        BATCHES: max(1000, int(3_000_000 * scale)),
+        MANY_TOPICS: max(1000, int(2_000_000 * scale) // 1000 * 1000),
+        YIELDING: max(1000, int(100_000 * scale)),
     }
     trips = max(100, int(2_000 * scale))
     no_zmq = missing("zmq")

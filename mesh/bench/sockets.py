@@ -263,7 +263,7 @@ def missing(module: str) -> str | None:
 
 def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
     """All cases whose libraries are installed; ``scale`` multiplies the message counts."""
-    many, few, trips = (max(50, int(count * scale)) for count in (400_000, 20_000, 4_000))
+    many, few, trips = (max(50, int(count * scale)) for count in (1_000_000, 20_000, 4_000))
     result = [Case(PUSH_PULL, "mangrove", partial(push_pull, ours_pull, ours_push, many))]
     repliers: list[tuple[str, Callable[..., None], Callable[..., None], bool]] = [
         ("mangrove", ours_rep, ours_req, False)
