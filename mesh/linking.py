@@ -57,6 +57,8 @@ BUS_QUEUE: Final = 65_536
 """Frames on a Bus pipe: credit is the bound there, the pipe must not refuse before it."""
 LINGER_S: Final = 1.0
 """What is queued on a link that is over has so long to be written."""
+SAID_MAX: Final = 256
+"""Refusals remembered as said; forgetting them costs a repeated line."""
 
 
 class LinkEnded(Exception):
@@ -248,6 +250,7 @@ class Linking:
         self._owner = owner
         self._make_sockets(surveys, answers, environment.rng)
         self.links: dict[int, Link] = {}
+        self._said: dict[tuple[str, str], None] = {}
         """Those that are up, by member."""
         self._strangers: dict[Link, None] = {}
         self._tokens: dict[bytes, Link] = {}
@@ -477,9 +480,18 @@ class Linking:
         if link.dial is None:
             self._count(refusal.reason)
             if refusal.reason in ("version", "mesh", "key", "conflict"):
-                log.warning("a broker at %s was refused: %s", link.bus.remote_address, sentence)
+                self._say_refused(link.bus.remote_address.rpartition(":")[0], sentence)
         link.say([encode(LinkKind.REFUSED, refusal.reason, sentence[:SENTENCE_MAX])])
         self.end(link, refusal.reason if refusal.reason == "duplicate" else sentence, flush=True)
+
+    def _say_refused(self, host: str, sentence: str) -> None:
+        """Once for a host and a sentence: a refused broker dials again for ever, from another port each time."""
+        if (host, sentence) in self._said:
+            return
+        if len(self._said) >= SAID_MAX:
+            self._said.clear()
+        self._said[host, sentence] = None
+        log.warning("a broker at %s was refused: %s (said once, then only counted)", host, sentence)
 
     def drop(self, member: int, reason: str) -> None:
         """The session on a link broke a rule; the link goes and is dialled again."""

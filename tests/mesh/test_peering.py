@@ -230,6 +230,17 @@ async def test_brokers_of_another_mesh_or_key_are_refused_and_counted(
         assert not a.ups and not b.ups and not a.surveys
 
 
+async def test_a_refused_broker_is_spoken_of_once_however_often_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Peers() as peers:
+        a = await peers.peer("a", mesh_key=b"one")
+        await peers.peer("b", a, mesh_key=b"two")
+        await until(lambda: a.peering.statistics().refused.get("key", 0) >= 3, "refused three times")
+    said = [record for record in caplog.records if "was refused" in record.getMessage()]
+    assert len(said) == 1
+
+
 async def test_one_key_links() -> None:
     async with Peers() as peers:
         await peers.mesh("a", "b", "c", mesh_key=b"the same")
