@@ -485,7 +485,7 @@ class Linking:
         self.end(link, refusal.reason if refusal.reason == "duplicate" else sentence, flush=True)
 
     def _say_refused(self, host: str, sentence: str) -> None:
-        """Once for a host and a sentence: a refused broker dials again for ever, from another port each time."""
+        """Once for a host and a sentence: a refused broker dials for ever, from another port each time."""
         if (host, sentence) in self._said:
             return
         if len(self._said) >= SAID_MAX:
