@@ -466,7 +466,8 @@ class Conversation(Publishing):
             form, kind, level, topic_size, count, record, first, publisher, boot,
         ) = _received(frame)  # fmt: skip
         if mark != _MARK or bin32 != 0xC6 or zero or size != len(frame) - 4 - DATA_SIZE:
-            read_data(frame, 4)  # raises with what is wrong
+            read_data(frame, 4)  # says what is wrong, if it is one of the things it looks at
+            raise SessionError("a DATA frame's head does not have its fixed form")
         feed = self._feeds.get(number)
         if feed is None:
             return  # it crossed our UNSUBSCRIBE
