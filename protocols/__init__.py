@@ -44,21 +44,8 @@ from protocols.message import Message
 from protocols.options import SocketOptions
 from protocols.patterns.reqrep import RequestLost
 from protocols.pipe import Pipe, PipeStatistics
-from protocols.socket import (
-    Bus0,
-    Pair0,
-    Pub0,
-    Pull0,
-    Push0,
-    Receiver,
-    Rep0,
-    Req0,
-    Respondent0,
-    Socket,
-    SocketStatistics,
-    Sub0,
-    Surveyor0,
-)
+from protocols.socket import Receiver, Socket, SocketStatistics
+from protocols.sockets import Bus0, Pair0, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Sub0, Surveyor0
 from protocols.transports.registry import check_dialable, check_url, is_wildcard
 from protocols.wire.handshake import ProtocolNumber
 

@@ -87,11 +87,27 @@ class Layer:
 
 
 LAYERS = (
-    Layer(("protocols.errors", "protocols.options"), (), pure=True),
-    Layer(("protocols.wire",), ("protocols.wire", "protocols.errors"), ("random", *HEAVY), pure=True),
+    Layer(
+        ("protocols.errors", "protocols.options", "protocols.identity", "protocols.tls"),
+        ("protocols.errors", "protocols.tls"),
+        pure=True,
+    ),
+    Layer(
+        ("protocols.wire",),
+        ("protocols.wire", "protocols.errors", "protocols.options", "protocols.identity"),
+        ("random", *HEAVY),
+        pure=True,
+    ),
     Layer(
         ("protocols.message", "protocols.pipe"),
-        ("protocols.message", "protocols.pipe", "protocols.wire", "protocols.errors", "protocols.options"),
+        (
+            "protocols.message",
+            "protocols.pipe",
+            "protocols.wire",
+            "protocols.errors",
+            "protocols.options",
+            "protocols.identity",
+        ),
         ("random", *HEAVY),
         pure=True,
     ),
@@ -119,7 +135,15 @@ LAYERS = (
         ),
     ),
     Layer(
-        ("protocols.endpoint", "protocols.socket", "protocols.context", "protocols.statistics"),
+        (
+            "protocols.endpoint",
+            "protocols.socket",
+            "protocols.sockets",
+            "protocols.context",
+            "protocols.device",
+            "protocols.tls",
+            "protocols.identity",
+        ),
         ("protocols",),
     ),
     Layer(
