@@ -40,13 +40,14 @@ from protocols.errors import (
     Timeout,
     WouldBlock,
 )
+from protocols.identity import PeerIdentity
 from protocols.message import Message
 from protocols.options import SocketOptions
 from protocols.patterns.reqrep import RequestLost
 from protocols.pipe import Pipe, PipeStatistics
 from protocols.socket import Receiver, Socket, SocketStatistics
 from protocols.sockets import Bus0, Pair0, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Sub0, Surveyor0
-from protocols.transports.registry import check_dialable, check_url, is_wildcard
+from protocols.transports.registry import check_dialable, check_url, is_wildcard, register_transport
 from protocols.wire.handshake import ProtocolNumber
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "NotSupported",
     "Pair0",
     "PartlySent",
+    "PeerIdentity",
     "Pipe",
     "PipeRefused",
     "PipeStatistics",
@@ -95,4 +97,5 @@ __all__ = [
     "check_dialable",
     "check_url",
     "is_wildcard",
+    "register_transport",
 ]

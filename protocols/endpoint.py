@@ -44,9 +44,9 @@ from protocols.errors import (
 )
 from protocols.options import SocketOptions
 from protocols.pipe import Connection, Pipe
-from protocols.transports.base import Binding, Greeting
+from protocols.transports.base import Binding
 from protocols.transports.registry import check_dialable, check_url, find_transport
-from protocols.wire.handshake import protocol_name
+from protocols.wire.handshake import Greeting, protocol_name
 
 HEADERLESS_MAX: Final = 256
 """Connections a listener keeps that have not sent their header."""

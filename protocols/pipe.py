@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from protocols.identity import PeerIdentity
+
 CONTROL_MAX: Final = 4096
 """Control frames queued at most; a peer that lets more pile up does not read and loses its pipe."""
 
@@ -35,6 +37,10 @@ class Connection(Protocol):
 
     @property
     def remote_address(self) -> str: ...
+
+    @property
+    def identity(self) -> PeerIdentity | None:
+        """Who the peer is, where the transport can tell."""
 
     def start(self, pipe: Pipe) -> None:
         """Deliver from now on to ``pipe`` (frames that arrived early first)."""
@@ -154,6 +160,11 @@ class Pipe:
     @property
     def local_address(self) -> str:
         return self.connection.local_address
+
+    @property
+    def identity(self) -> PeerIdentity | None:
+        """Who the peer is, where the transport can tell: its certificate, or its process over ipc."""
+        return self.connection.identity
 
     @property
     def full(self) -> bool:

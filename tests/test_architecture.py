@@ -132,6 +132,8 @@ LAYERS = (
             "protocols.message",
             "protocols.errors",
             "protocols.options",
+            "protocols.identity",
+            "protocols.tls",
         ),
     ),
     Layer(

@@ -12,49 +12,12 @@ A connection that is ready is *held*: it keeps early frames and reads no further
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from protocols.errors import AddressError, HandshakeError, RemoteProtocolError
 from protocols.options import SocketOptions
 from protocols.pipe import Connection
-from protocols.wire.handshake import PEER_OF, protocol_name
-
-
-@dataclass(frozen=True, slots=True)
-class Greeting:
-    """Our side of the handshake.
-
-    ``serves`` maps the protocol number of a peer to the number we answer with; it may change while a listener
-    runs. With ``wait`` our header is sent only after the peer's was read, so that one listener can be of
-    several protocols; without, ``serves`` has one entry and the header goes out at once (nanomsg allows 1 s).
-    """
-
-    serves: Mapping[int, int]
-    wait: bool = False
-
-    @classmethod
-    def of(cls, own: int, peer: int) -> Greeting:
-        return cls({peer: own})
-
-    @property
-    def own(self) -> int:
-        """Our number, where there is only one."""
-        assert not self.wait
-        return next(iter(self.serves.values()))
-
-    def answer(self, peer: int) -> int:
-        """Our number for this peer. Raises `HandshakeError` if nothing here talks to it."""
-        own = self.serves.get(peer)
-        if own is not None:
-            return own
-        served = ", ".join(protocol_name(number) for number in self.serves) or "nothing"
-        wanted = PEER_OF.get(peer)
-        hint = f"; it looks for {protocol_name(wanted)}" if wanted is not None else ""
-        raise HandshakeError(
-            f"the peer is {protocol_name(peer)} and this end talks to {served}{hint}", reason="wrong protocol"
-        )
+from protocols.wire.handshake import Greeting
 
 
 class Watcher(Protocol):
@@ -85,10 +48,20 @@ class Binding(Protocol):
 
 
 class Transport(Protocol):
-    """One way to reach a peer.
+    """One way to reach a peer, registered under a scheme (`registry.register_transport`).
 
-    Both methods raise `AddressError` (or `AddressInUse`, `ConnectionRefused`) with a sentence naming the URL.
+    An ``address`` is what stands behind ``scheme://``. All methods raise `AddressError` (the last two also
+    `AddressInUse`, `ConnectionRefused`) with a sentence naming the URL.
     """
+
+    def check(self, address: str) -> None:
+        """Refuse what can never be an address of this transport; nothing is resolved or opened."""
+
+    def check_dialable(self, address: str) -> None:
+        """Refuse also what can only be listened on: wildcards, port 0."""
+
+    def is_wildcard(self, address: str) -> bool:
+        """Whether a listener there stands for every interface, so that peers cannot dial it as it is."""
 
     async def connect(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher

@@ -13,8 +13,9 @@ from typing import Final
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused, HandshakeError
 from protocols.options import SocketOptions
 from protocols.pipe import Pipe
-from protocols.transports.base import Binding, Greeting, Watcher
+from protocols.transports.base import Binding, Watcher
 from protocols.transports.loops import LoopState, loop_state
+from protocols.wire.handshake import Greeting
 
 CLOSED_BY_PEER: Final = "closed by the peer"
 
@@ -27,6 +28,14 @@ def parse_name(address: str) -> str:
 
 class InprocTransport:
     """See the module. Names live as long as the loop and their listener."""
+
+    def check(self, address: str) -> None:
+        parse_name(address)
+
+    check_dialable = check
+
+    def is_wildcard(self, address: str) -> bool:
+        return False
 
     async def connect(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
@@ -118,6 +127,10 @@ class InprocConnection:
         self._end(error, str(error))
 
     # --- Connection
+
+    @property
+    def identity(self) -> None:
+        """It is this process."""
 
     def start(self, pipe: Pipe) -> None:
         assert self._pipe is None, "a connection serves one pipe"

@@ -19,10 +19,12 @@ from typing import Final
 
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused
 from protocols.options import SocketOptions
-from protocols.transports.base import Binding, Greeting, Watcher
+from protocols.transports.base import Binding, Watcher
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.tcp import BACKLOG, system_message
 from protocols.wire.framing import IPC_LEAD
+from protocols.wire.handshake import Greeting
+from protocols.wire.sp import SpCodec
 
 PATH_SIZE_MAX: Final = 107
 """``sun_path`` without its terminating zero."""
@@ -52,11 +54,23 @@ def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
     """Unix sockets need nothing."""
 
 
-KIND: Final = StreamKind(lead=IPC_LEAD, describe=describe, tune=tune)
+def open_codec(greeting: Greeting, options: SocketOptions) -> SpCodec:
+    return SpCodec(greeting, options.recv_size_max, IPC_LEAD)
+
+
+KIND: Final = StreamKind(describe, tune, open_codec)
 
 
 class IpcTransport:
     """See the module."""
+
+    def check(self, address: str) -> None:
+        parse_path(address)
+
+    check_dialable = check
+
+    def is_wildcard(self, address: str) -> bool:
+        return False
 
     async def connect(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher

@@ -1,19 +1,26 @@
 """Which transport serves which scheme.
 
-A new transport is a class with the contract of `base.Transport` and a row here.
+The table is the process's own, like the list of codecs of the standard library: a program registers its
+transports once, before it opens sockets, and every socket can use them::
+
+    register_transport("serial", SerialTransport())
+
+What is built in but needs more than sockets to load (WebSocket) is loaded when first asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
 from protocols.errors import AddressError
 from protocols.transports.base import Transport, split_url
-from protocols.transports.inproc import InprocTransport, parse_name
-from protocols.transports.ipc import IpcTransport, parse_path
-from protocols.transports.tcp import TcpTransport, parse_address
+from protocols.transports.inproc import InprocTransport
+from protocols.transports.ipc import IpcTransport
+from protocols.transports.tcp import TcpTransport
 
-TRANSPORTS: Final[dict[str, Transport]] = {
+_TRANSPORTS: Final[dict[str, Transport]] = {
     "tcp": TcpTransport("tcp"),
     "tcp4": TcpTransport("tcp4"),
     "tcp6": TcpTransport("tcp6"),
@@ -21,43 +28,51 @@ TRANSPORTS: Final[dict[str, Transport]] = {
     "inproc": InprocTransport(),
 }
 
+_LOADED_LATER: Final[dict[str, tuple[str, str]]] = {}
+"""Scheme: the module and the class in it, which is called with the scheme."""
+
+
+def register_transport(scheme: str, transport: Transport) -> None:
+    """Serve ``scheme://`` URLs by ``transport``, in the whole process.
+
+    Raises `ValueError` for a scheme that is taken or could not stand in a URL.
+    """
+    if not scheme or not all(sign.isalnum() or sign in "+.-" for sign in scheme) or not scheme.isascii():
+        raise ValueError(f"{scheme!r} cannot be a URL's scheme: letters, digits, + . - only")
+    if scheme in _TRANSPORTS or scheme in _LOADED_LATER:
+        raise ValueError(f"{scheme}:// has a transport already; choose another scheme")
+    _TRANSPORTS[scheme] = transport
+
 
 def find_transport(url: str) -> tuple[Transport, str]:
     """The transport of a URL and the address it understands. Raises `AddressError`."""
     scheme, address = split_url(url)
-    transport = TRANSPORTS.get(scheme)
+    transport = _TRANSPORTS.get(scheme)
+    if transport is None and scheme in _LOADED_LATER:
+        module, name = _LOADED_LATER[scheme]
+        make: Callable[[str], Transport] = getattr(import_module(module), name)
+        transport = _TRANSPORTS[scheme] = make(scheme)
     if transport is None:
-        raise AddressError(f"{url!r}: no transport {scheme!r}; there are {', '.join(TRANSPORTS)}")
+        known = ", ".join(dict.fromkeys((*_TRANSPORTS, *_LOADED_LATER)))
+        raise AddressError(f"{url!r}: no transport {scheme!r}; there are {known}")
     return transport, address
 
 
 def check_url(url: str) -> str:
     """The URL, if a transport understands it; nothing is resolved or opened. Raises `AddressError`."""
-    _, address = find_transport(url)
-    scheme, _ = split_url(url)
-    if scheme == "ipc":
-        parse_path(address)
-    elif scheme == "inproc":
-        parse_name(address)
-    else:
-        parse_address(scheme, address)
+    transport, address = find_transport(url)
+    transport.check(address)
     return url
 
 
 def check_dialable(url: str) -> str:
     """The URL, if it names something that can be dialled: no wildcard, no port 0. Raises `AddressError`."""
-    check_url(url)
-    scheme, address = split_url(url)
-    if scheme.startswith("tcp"):
-        target = parse_address(scheme, address)
-        if not target.host or not target.port:
-            raise AddressError(f"{url}: to dial needs a host and a port; wildcards and 0 are for listening")
+    transport, address = find_transport(url)
+    transport.check_dialable(address)
     return url
 
 
 def is_wildcard(url: str) -> bool:
     """Whether a listener's URL stands for every interface, so that peers cannot dial it as it is."""
-    scheme, address = split_url(url)
-    if not scheme.startswith("tcp"):
-        return False
-    return parse_address(scheme, address).host in ("", "0.0.0.0", "::")
+    transport, address = find_transport(url)
+    return transport.is_wildcard(address)

@@ -1,15 +1,16 @@
-"""A connection over a byte stream (TCP, ipc): handshake, frames in, coalesced frames out.
+"""A connection over a byte stream: handshake, frames in, coalesced frames out.
+
+What the bytes mean is its `Codec`'s business (plain, TLS, WebSocket); when they move is decided here.
 
 States, and what moves between them:
 
 ```
-OPENING  --good header-->  HELD  --start(pipe)-->  RUNNING  --close()-->  DRAINING
+OPENING -good handshake->  HELD  --start(pipe)-->  RUNNING  --close()-->  DRAINING
    |                         |                        |                      |
-   +------- bad header, deadline, EOF, abort(), broken frame, lost link -----+-->  CLOSED
+   +---- bad handshake, deadline, EOF, abort(), broken frame, lost link -----+-->  CLOSED
 ```
 
-* OPENING: our header goes out at once, or after the peer's (`Greeting.wait`). The peer has
-  ``handshake_timeout_s``.
+* OPENING: what our codec says first goes out at once. The peer has ``handshake_timeout_s``.
 * HELD: the watcher has the connection and decides. Early frames are kept and reading stops after the
   first run of them, so a peer that is not admitted can make us hold one read at most.
 * RUNNING: runs of frames go to the pipe in the loop turn that read them. Output is pulled from the pipe
@@ -18,8 +19,9 @@ OPENING  --good header-->  HELD  --start(pipe)-->  RUNNING  --close()-->  DRAINI
   and thrown away: closing a TCP socket with unread input resets it, which can destroy what we just wrote.
   Bounded by ``linger_s``.
 
-Every end has a reason, told to the pipe once. EOF inside a frame loses that frame and nothing else (NNG
-closes so).
+Every end has a reason, told to the pipe once. Last words that the codec owes a peer who broke a rule (an
+alert, a close frame) are written before the stream is closed. EOF inside a frame loses that frame and
+nothing else (NNG closes so).
 """
 
 from __future__ import annotations
@@ -31,12 +33,13 @@ from enum import Enum
 from typing import Final, cast
 
 from protocols.errors import HandshakeError, RemoteProtocolError
+from protocols.identity import PeerIdentity
 from protocols.options import SocketOptions
 from protocols.pipe import Pipe
-from protocols.transports.base import Greeting, Watcher
+from protocols.transports.base import Watcher
 from protocols.transports.loops import loop_state
-from protocols.wire.framing import FrameDecoder, encode_frames
-from protocols.wire.handshake import HEADER_SIZE, encode_header, parse_header
+from protocols.wire.codec import Codec
+from protocols.wire.handshake import Greeting
 
 
 class State(Enum):
@@ -56,11 +59,11 @@ CLOSED_INSIDE_FRAME: Final = "closed by the peer inside a frame"
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """What differs between stream transports: the frame lead, how an address reads, socket options."""
+    """What differs between stream transports: how an address reads, socket options, what the bytes mean."""
 
-    lead: bytes
     describe: Callable[[object], str]
     tune: Callable[[asyncio.Transport, SocketOptions], None]
+    codec: Callable[[Greeting, SocketOptions], Codec]
 
 
 class StreamConnection(asyncio.BufferedProtocol):
@@ -73,20 +76,19 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.state = State.OPENING
         self.local_address = ""
         self.remote_address = ""
-        self._greeting = greeting
         self._options = options
         self._watcher = watcher
         self._kind = kind
-        self._decoder = FrameDecoder(options.recv_size_max, kind.lead)
+        self._codec = kind.codec(greeting, options)
         self._loop = asyncio.get_running_loop()
         self._reads = loop_state().reads
         self._read_budget = max(options.read_budget, 1)
         self._reads.require(self._read_budget)
         self._last_turn = 0
         self._buffer = memoryview(b"")
-        self._header = b""
         self._early: list[bytes] = []
-        self._early_bytes = 0
+        self._early_bytes_in = 0
+        self._early_bytes_out = 0
         self._pipe: Pipe | None = None
         self._reason = ""
         self._transport: asyncio.Transport | None = None
@@ -102,6 +104,10 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     # --- Connection: what pipes and endpoints call
 
+    @property
+    def identity(self) -> PeerIdentity | None:
+        return self._codec.identity
+
     def start(self, pipe: Pipe) -> None:
         """Deliver to ``pipe`` from the next loop turn on, early frames first."""
         assert self._pipe is None, "a connection serves one pipe"
@@ -110,7 +116,8 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._end_pipe)
             return
         self.state = State.RUNNING
-        pipe.bytes_in += self._early_bytes
+        pipe.bytes_in += self._early_bytes_in
+        pipe.bytes_out += self._early_bytes_out
         if self._early:
             self._loop.call_soon(self._deliver_early)
         elif not self._reading_paused:
@@ -172,8 +179,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self.remote_address = self._kind.describe(transport.get_extra_info("peername"))
         self._kind.tune(transport, self._options)
         self._deadline = self._loop.call_later(self._options.handshake_timeout_s, self._handshake_late)
-        if not self._greeting.wait:
-            transport.write(encode_header(self._greeting.own))
+        self._write(self._codec.begin())
         self._watcher.connection_opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -191,20 +197,23 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self.state is not _RUNNING:
             self._read_otherwise(chunk)
             return
-        frames = self._decoder.feed(chunk)
+        codec = self._codec
+        frames = codec.receive(chunk)
         pipe = self._pipe
         assert pipe is not None
         pipe.bytes_in += nbytes
         if frames:
             self._deliver(pipe, frames)
-        if self._decoder.failure is not None:
-            self._fail(self._decoder.failure)
+        if codec.reply:
+            self._answer()
+        if codec.failure is not None:
+            self._fail(codec.failure)
 
     def eof_received(self) -> bool:
         if self.state is State.OPENING:
             self._end(HandshakeError("the peer closed before its header", reason="closed"), CLOSED_BY_PEER)
         else:
-            self._end(None, CLOSED_INSIDE_FRAME if self._decoder.inside_frame else CLOSED_BY_PEER)
+            self._end(None, CLOSED_INSIDE_FRAME if self._codec.inside_frame else CLOSED_BY_PEER)
         # asyncio now writes what it holds and closes; a peer that never reads would keep it open for ever
         self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
         return False
@@ -229,55 +238,63 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     # --- handshake
 
-    def _read_header(self, chunk: memoryview) -> memoryview:
-        """Take the header's bytes off the chunk; returns the rest, empty while the header is not whole."""
-        missing = HEADER_SIZE - len(self._header)
-        self._header += chunk[:missing]
-        if len(self._header) < HEADER_SIZE:
-            return chunk[:0]
-        try:
-            peer = parse_header(self._header)
-            own = self._greeting.answer(peer)
-        except HandshakeError as error:
-            self._fail(error)
-            return chunk[:0]
-        self._cancel_deadline()
-        self.peer = peer
-        self.state = State.HELD
-        if self._greeting.wait:
-            assert self._transport is not None
-            self._transport.write(encode_header(own))
-        self._watcher.connection_ready(self)
-        return chunk[missing:]
-
     def _handshake_late(self) -> None:
-        got = len(self._header)
         waited = self._options.handshake_timeout_s
-        self._fail(
-            HandshakeError(f"{got} of {HEADER_SIZE} header bytes after {waited:g} s", reason="timeout")
-        )
+        self._fail(HandshakeError(f"{self._codec.progress()} after {waited:g} s", reason="timeout"))
 
     def _read_otherwise(self, chunk: memoryview) -> None:
         """Input in any state but RUNNING; DRAINING and CLOSED throw it away."""
+        codec = self._codec
         if self.state is State.OPENING:
-            chunk = self._read_header(chunk)
-        if not chunk:
-            return
-        if self.state is State.RUNNING:  # the header was good and the owner started the pipe
-            self._buffer = chunk
-            self.buffer_updated(len(chunk))
+            self._early_bytes_in += len(chunk)
+            frames = codec.receive(chunk)
+            self._answer()
+            if codec.peer:
+                self._become_held()
+                self._keep_early(frames)
         elif self.state is State.HELD:
-            self._keep_early(chunk)
+            self._early_bytes_in += len(chunk)
+            frames = codec.receive(chunk)
+            self._answer()
+            self._keep_early(frames)
+        else:
+            return
+        if codec.failure is not None:
+            self._fail(codec.failure)
+
+    def _become_held(self) -> None:
+        self._cancel_deadline()
+        self.peer = self._codec.peer
+        self.state = State.HELD
+        self._watcher.connection_ready(self)
+
+    def _answer(self) -> None:
+        """Write what the codec owes the peer for what it sent."""
+        reply, self._codec.reply = self._codec.reply, b""
+        self._write(reply)
+
+    def _write(self, data: bytes) -> None:
+        transport = self._transport
+        if not data or transport is None or transport.is_closing():
+            return
+        transport.write(data)
+        if self._pipe is not None:
+            self._pipe.bytes_out += len(data)
+        else:
+            self._early_bytes_out += len(data)
 
     # --- frames
 
-    def _keep_early(self, chunk: memoryview) -> None:
-        self._early += self._decoder.feed(chunk)
-        self._early_bytes += len(chunk)
-        if self._decoder.failure is not None:
-            self._fail(self._decoder.failure)
-        elif self._transport is not None:
-            self._transport.pause_reading()
+    def _keep_early(self, frames: list[bytes]) -> None:
+        """Frames that came with or right behind the handshake: kept until somebody wants them."""
+        if self.state is State.RUNNING:  # the owner started the pipe as soon as it heard of the peer
+            assert self._pipe is not None
+            if frames:
+                self._deliver(self._pipe, frames)
+        elif self.state is State.HELD:
+            self._early += frames
+            if (frames or self._codec.inside_frame) and self._transport is not None:
+                self._transport.pause_reading()
 
     def _deliver(self, pipe: Pipe, frames: list[bytes]) -> None:
         """Hand over a run. What it makes the owner answer is written at once: that saves a loop turn."""
@@ -309,13 +326,14 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         frames = pipe.take_output()
         if frames and not transport.is_closing():  # the owner may have aborted when told of the room
-            data = encode_frames(frames, self._kind.lead)
-            pipe.bytes_out += len(data)
-            transport.write(data)
+            for data in self._codec.encode(frames):
+                pipe.bytes_out += len(data)
+                transport.write(data)
         if self.state is State.DRAINING and not pipe.queued and not transport.is_closing():
             self._close_own_direction(transport)
 
     def _close_own_direction(self, transport: asyncio.Transport) -> None:
+        self._write(self._codec.end())
         if not transport.can_write_eof():
             transport.close()
             return
@@ -328,9 +346,16 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _fail(self, error: RemoteProtocolError) -> None:
         """The peer broke a rule."""
+        last_words = bool(self._codec.reply)
+        self._answer()
         transport = self._transport
         self._end(error, str(error))
-        if transport is not None:
+        if transport is None:
+            return
+        if last_words:
+            transport.close()
+            self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
+        else:
             transport.abort()
 
     def _end(self, error: RemoteProtocolError | None, reason: str) -> None:

@@ -16,9 +16,11 @@ from typing import Final
 
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused
 from protocols.options import SocketOptions
-from protocols.transports.base import Binding, Greeting, Watcher
+from protocols.transports.base import Binding, Watcher
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.wire.framing import TCP_LEAD
+from protocols.wire.handshake import Greeting
+from protocols.wire.sp import SpCodec
 
 BACKLOG: Final = 512
 """Connections the kernel holds for us; asyncio accepts at most as many in one loop turn."""
@@ -76,7 +78,11 @@ def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
         pass  # the peer is gone already; connection_lost follows
 
 
-KIND: Final = StreamKind(lead=TCP_LEAD, describe=describe, tune=tune)
+def open_codec(greeting: Greeting, options: SocketOptions) -> SpCodec:
+    return SpCodec(greeting, options.recv_size_max, TCP_LEAD)
+
+
+KIND: Final = StreamKind(describe, tune, open_codec)
 
 
 class TcpTransport:
@@ -85,6 +91,20 @@ class TcpTransport:
     def __init__(self, scheme: str = "tcp") -> None:
         self.scheme = scheme
         self._family = _FAMILIES[scheme]
+
+    def check(self, address: str) -> None:
+        parse_address(self.scheme, address)
+
+    def check_dialable(self, address: str) -> None:
+        target = parse_address(self.scheme, address)
+        if not target.host or not target.port:
+            raise AddressError(
+                f"{self.scheme}://{address}: to dial needs a host and a port; "
+                "wildcards and 0 are for listening"
+            )
+
+    def is_wildcard(self, address: str) -> bool:
+        return parse_address(self.scheme, address).host in ("", *_WILDCARDS.values())
 
     async def connect(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher

@@ -38,6 +38,11 @@ _RUN_AFTER: Final = 8
 """Equal frames in a row before a run is tried: an attempt that ends at once costs as much as three frames."""
 
 
+def encode_prefix(size: int, lead: bytes = TCP_LEAD) -> bytes:
+    """What stands before a payload of ``size`` bytes."""
+    return lead + _LENGTH.pack(size)
+
+
 def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
     """One buffer with every frame behind its prefix."""
     if len(frames) == 1:

@@ -11,6 +11,8 @@ There is no negotiation: a header that does not fit costs the connection, withou
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -94,3 +96,38 @@ def parse_header(header: bytes) -> int:
     if reserved:
         raise HandshakeError(f"the reserved field is {reserved:#x} instead of 0", reason="reserved field")
     return int(protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """Our side of the handshake.
+
+    ``serves`` maps the protocol number of a peer to the number we answer with; it may change while a listener
+    runs. With ``wait`` our header is sent only after the peer's was read, so that one listener can be of
+    several protocols; without, ``serves`` has one entry and the header goes out at once (nanomsg allows 1 s).
+    """
+
+    serves: Mapping[int, int]
+    wait: bool = False
+
+    @classmethod
+    def of(cls, own: int, peer: int) -> Greeting:
+        return cls({peer: own})
+
+    @property
+    def own(self) -> int:
+        """Our number, where there is only one."""
+        assert not self.wait
+        return next(iter(self.serves.values()))
+
+    def answer(self, peer: int) -> int:
+        """Our number for this peer. Raises `HandshakeError` if nothing here talks to it."""
+        own = self.serves.get(peer)
+        if own is not None:
+            return own
+        served = ", ".join(protocol_name(number) for number in self.serves) or "nothing"
+        wanted = PEER_OF.get(peer)
+        hint = f"; it looks for {protocol_name(wanted)}" if wanted is not None else ""
+        raise HandshakeError(
+            f"the peer is {protocol_name(peer)} and this end talks to {served}{hint}", reason="wrong protocol"
+        )

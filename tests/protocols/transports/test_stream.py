@@ -249,7 +249,7 @@ async def test_bytes_are_counted_as_on_the_wire(scheme: str, tmp_path: Path) -> 
     async with joined(scheme, tmp_path) as (dialer, owner):
         dialer.pipes[0].send_many([b"12345"] * 4)
         await until(lambda: len(owner.received) == 4)
-        expected = 4 * (5 + 8 + len(LEADS[scheme]))
+        expected = len(PAIR_HEADER) + 4 * (5 + 8 + len(LEADS[scheme]))
         assert dialer.pipes[0].statistics().bytes_out == expected
         assert owner.pipes[0].statistics().bytes_in == expected
 

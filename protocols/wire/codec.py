@@ -1,0 +1,63 @@
+"""What a stream transport speaks: bytes to frames and back, its handshake included.
+
+A `Codec` is one end of one stream, without I/O and without a clock; `protocols.transports.stream` moves the
+bytes. Codecs wrap: TLS round the plain protocol or round WebSocket.
+
+```
+begin() -> bytes out                         what this side says first
+receive(bytes in) -> frames                  until the handshake is done, its bytes are consumed on the way
+    .reply    bytes out                      what is owed for what came: an answer, a pong, a TLS record
+    .peer     0 until the handshake is done
+    .failure  the rule that the peer broke; nothing can be read after it
+encode(frames) -> bytes out
+end() -> bytes out                           what this side says last
+```
+
+A chunk may hold the end of the handshake and frames behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from protocols.errors import RemoteProtocolError
+from protocols.identity import PeerIdentity
+
+
+class Codec(Protocol):
+    """See the module."""
+
+    reply: bytes
+    """Owed to the peer; whoever moves the bytes writes and clears it. After a failure: the last words."""
+
+    @property
+    def peer(self) -> int:
+        """The peer's protocol number; 0 until the handshake is done."""
+
+    @property
+    def failure(self) -> RemoteProtocolError | None:
+        """Which rule the peer broke; a `HandshakeError` as long as ``peer`` is 0."""
+
+    @property
+    def identity(self) -> PeerIdentity | None:
+        """Who the peer proved to be, if the handshake has such proofs."""
+
+    @property
+    def inside_frame(self) -> bool:
+        """True if the stream may not end here without losing a frame."""
+
+    def begin(self) -> bytes:
+        """What this side says before it has heard anything; may be empty."""
+
+    def receive(self, chunk: bytes | memoryview) -> list[bytes]:
+        """The payloads that ``chunk`` completes, in order. The chunk's memory may be used again."""
+
+    def encode(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+        """Buffers to write, in order; a large frame may be one of them, not copied."""
+
+    def end(self) -> bytes:
+        """What this side says before it closes; may be empty."""
+
+    def progress(self) -> str:
+        """How far the handshake came: the subject of the sentence when its time is over."""

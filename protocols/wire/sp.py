@@ -1,0 +1,85 @@
+"""The plain stream: eight bytes each way, then frames behind their lengths (TCP, ipc, inside TLS).
+
+Sources: nanomsg RFCs sp-tcp-mapping-01, sp-ipc-mapping-01 and sp-tls-v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocols.errors import HandshakeError, RemoteProtocolError
+from protocols.identity import PeerIdentity
+from protocols.wire.framing import FrameDecoder, encode_frames, encode_prefix
+from protocols.wire.handshake import HEADER_SIZE, Greeting, encode_header, parse_header
+
+_ALONE: Final = 65536
+"""A single frame from this size on is written behind its prefix instead of being copied together with it."""
+
+
+class SpCodec:
+    """One end of a plain stream; see `protocols.wire.codec.Codec`.
+
+    ``size_max`` bounds a payload in bytes (0 = no limit), ``lead`` is the byte in front of each length (ipc).
+    """
+
+    __slots__ = ("_decoder", "_failure", "_greeting", "_header", "_lead", "peer", "reply")
+
+    identity: PeerIdentity | None = None
+
+    def __init__(self, greeting: Greeting, size_max: int, lead: bytes) -> None:
+        self.peer = 0
+        self.reply = b""
+        self._greeting = greeting
+        self._lead = lead
+        self._header = b""
+        self._failure: HandshakeError | None = None
+        self._decoder = FrameDecoder(size_max, lead)
+
+    @property
+    def failure(self) -> RemoteProtocolError | None:
+        return self._decoder.failure or self._failure
+
+    @property
+    def inside_frame(self) -> bool:
+        return self._decoder.inside_frame
+
+    def begin(self) -> bytes:
+        return b"" if self._greeting.wait else encode_header(self._greeting.own)
+
+    def receive(self, chunk: bytes | memoryview) -> list[bytes]:
+        if not self.peer:
+            chunk = self._open(chunk)
+            if not chunk:
+                return []
+        return self._decoder.feed(chunk)
+
+    def encode(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+        if len(frames) == 1 and len(frames[0]) >= _ALONE:
+            return (encode_prefix(len(frames[0]), self._lead), frames[0])
+        return (encode_frames(frames, self._lead),)
+
+    def end(self) -> bytes:
+        return b""
+
+    def progress(self) -> str:
+        return f"{len(self._header)} of {HEADER_SIZE} header bytes"
+
+    def _open(self, chunk: bytes | memoryview) -> bytes | memoryview:
+        """Take the header's bytes off the chunk; returns the rest, empty while the header is not whole."""
+        missing = HEADER_SIZE - len(self._header)
+        if self._failure is not None:
+            return b""
+        self._header += chunk[:missing]
+        if len(self._header) < HEADER_SIZE:
+            return b""
+        try:
+            peer = parse_header(self._header)
+            own = self._greeting.answer(peer)
+        except HandshakeError as error:
+            self._failure = error
+            return b""
+        self.peer = peer
+        if self._greeting.wait:
+            self.reply = encode_header(own)
+        return chunk[missing:]
