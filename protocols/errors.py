@@ -5,6 +5,7 @@ SPError
   Closed                  this object was closed by its owner
   Timeout                 a deadline passed (also a builtin TimeoutError)
   WouldBlock              a *_nowait call found nothing to do
+  NoPeers                 there is nobody to send to, and the caller asked not to wait
   StateError              the pattern forbids this now (recv before send on Req, recv without a survey)
   NotSupported            the pattern never allows this (send on Sub, recv on Pub)
   AddressError            a URL that cannot be understood or reached (also a ValueError)
@@ -42,6 +43,10 @@ class StateError(SPError):
     """The pattern's state forbids this operation now."""
 
 
+class NoPeers(SPError):
+    """Nobody is attached to send to, or to answer; only with ``fail_without_peers``."""
+
+
 class NotSupported(SPError):
     """This pattern, or this engine, never supports the operation."""
 
@@ -71,24 +76,27 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke a rule of the wire; it loses its pipe and is counted."""
-
-
-class HandshakeError(RemoteProtocolError):
-    """The peer's first eight bytes are not the header of a protocol we serve.
+    """The peer broke a rule of the wire; it loses its pipe and is counted.
 
     ``reason`` is one of a few fixed words, fit to count by; the message is for people.
     """
 
-    def __init__(self, message: str, *, reason: str = "handshake") -> None:
+    def __init__(self, message: str, *, reason: str = "bad frame") -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class HandshakeError(RemoteProtocolError):
+    """The connection did not become one of the Scalability Protocols, or not of a protocol we serve."""
+
+    def __init__(self, message: str, *, reason: str = "handshake") -> None:
+        super().__init__(message, reason=reason)
 
 
 class MessageTooLarge(RemoteProtocolError):
     """The peer announced a frame above the receive limit (checked before memory is taken)."""
 
     def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"frame of {size} bytes is above the limit of {size_max}")
+        super().__init__(f"frame of {size} bytes is above the limit of {size_max}", reason="too large")
         self.size = size
         self.size_max = size_max

@@ -1,8 +1,16 @@
-"""Every default of a socket in one place. Units are part of the names."""
+"""Every option of a socket, with its default, in one place. Units are part of the names.
+
+Options are checked when they are made, so that a wrong one is told where it was written and not, later, by
+a connection that behaves oddly. ``docs/reference/options.md`` has them beside those of NNG and mangos.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
+from typing import Final
+
+TTL_MAX: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,30 +18,130 @@ class SocketOptions:
     """Options of one socket and of the endpoints it opens.
 
     Times are seconds, sizes are bytes, queues are counted in messages. ``None`` as a time means "for ever".
+    An endpoint may be given options of its own (``socket.dial(url, options=replace(socket.options, ...))``);
+    of these it uses what concerns connections, from ``recv_size_max`` on.
+
+    Raises:
+        TypeError: an option has a value of another type, or is unknown.
+        ValueError: a value is out of range; the sentence says what is allowed.
     """
+
+    # --- queues and waiting: the socket's
 
     send_queue: int = 1024
     """Messages one pipe holds for a peer that is slow to read (SP queues are counted in messages)."""
     recv_queue: int = 1024
     """Messages a socket holds for an application that is slow to read."""
-    recv_size_max: int = 1 << 20
-    """Largest frame accepted, SP header included; a larger one costs the peer its connection. 0: any size."""
     send_timeout_s: float | None = None
     recv_timeout_s: float | None = None
-    reconnect_min_s: float = 0.1
-    reconnect_max_s: float = 10.0
-    handshake_timeout_s: float = 10.0
-    """NNG's deadline; our own header goes out within milliseconds, as nanomsg waits for one second."""
     linger_s: float = 1.0
-    """How long ``aclose`` waits for queued messages to reach the kernel."""
+    """How long closing waits for the peers to take what is queued for them. 0: not at all."""
+
+    # --- patterns: the socket's
+
     ttl: int = 8
     """Most hops (backtrace words or hop count) a message may have; 1 to 255, and NNG refuses more than 15."""
     resend_s: float | None = 60.0
     """Req0 sends an unanswered request again after this long; ``None`` or 0 = never, even on pipe loss."""
     survey_s: float = 1.0
+    """How long Surveyor0 accepts answers; 0 is over at once."""
+    prefer_new: bool = True
+    """Sub0 with a full queue drops the oldest message (true) or the arriving one (false)."""
+    best_effort: bool = False
+    """Send drops (and counts) a message that no peer has room for, instead of waiting."""
+    fail_without_peers: bool = False
+    """Send and a waiting request raise `NoPeers` at once when there is nobody to send to."""
+
+    # --- connections: the socket's, unless an endpoint has its own
+
+    recv_size_max: int = 1 << 20
+    """Largest frame accepted, SP header included; a larger one costs the peer its connection. 0: any size."""
+    reconnect_min_s: float = 0.1
+    """First pause before a dialer tries again; it doubles up to ``reconnect_max_s``."""
+    reconnect_max_s: float = 10.0
+    """Longest pause between two attempts; below ``reconnect_min_s`` (0, for one) the pause does not grow."""
+    handshake_timeout_s: float = 10.0
+    """NNG's deadline; our own header goes out within milliseconds, as nanomsg waits for one second."""
     read_budget: int = 65536
     """Bytes read from one connection before the loop turns (design decision 12: bounds timer lateness)."""
     nodelay: bool = True
+    """TCP sends small segments at once."""
     keepalive: bool = True
-    prefer_new: bool = True
-    """Sub0 with a full queue drops the oldest message (true) or the arriving one (false)."""
+    """TCP finds out about a peer that vanished without a word."""
+    keepalive_s: int | None = None
+    """Silence before the first keepalive probe, and between probes; ``None``: the system's (2 h on Linux)."""
+    ipc_permissions: int = 0o600
+    """Mode of the file of an ipc listener; whoever may write to it may connect."""
+    ipc_owner: int | None = None
+    """User id the file of an ipc listener is given to; ``None``: ours."""
+    ipc_group: int | None = None
+    """Group id of that file; ``None``: ours."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in _INTEGERS:
+            _check_integer(name, getattr(self, name), low, high)
+        for name, optional, positive in _TIMES:
+            _check_time(name, getattr(self, name), optional, positive)
+        for name in _SWITCHES:
+            value = getattr(self, name)
+            if type(value) is not bool:
+                raise TypeError(f"{name} is True or False, not {value!r}")
+        for name, high in _OPTIONAL_INTEGERS:
+            value = getattr(self, name)
+            if value is not None:
+                _check_integer(name, value, 1 if name == "keepalive_s" else 0, high)
+
+
+_ANY: Final = (1 << 63) - 1
+_INTEGERS: Final = (
+    ("send_queue", 1, _ANY),
+    ("recv_queue", 1, _ANY),
+    ("recv_size_max", 0, _ANY),
+    ("read_budget", 1, 1 << 30),
+    ("ttl", 1, TTL_MAX),
+    ("ipc_permissions", 0, 0o777),
+)
+"""Name, lowest, highest."""
+_OPTIONAL_INTEGERS: Final = (
+    ("keepalive_s", 32767),  # the most Linux takes
+    ("ipc_owner", (1 << 32) - 2),
+    ("ipc_group", (1 << 32) - 2),
+)
+_TIMES: Final = (
+    ("send_timeout_s", True, False),
+    ("recv_timeout_s", True, False),
+    ("linger_s", False, False),
+    ("resend_s", True, False),
+    ("survey_s", False, False),
+    ("reconnect_min_s", False, False),
+    ("reconnect_max_s", False, False),
+    ("handshake_timeout_s", False, True),
+)
+"""Name, whether None is allowed, whether 0 is not."""
+_SWITCHES: Final = ("prefer_new", "best_effort", "fail_without_peers", "nodelay", "keepalive")
+
+
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is a whole number, not {value!r}")
+    if not low <= value <= high:
+        write = oct if name == "ipc_permissions" else str
+        allowed = f"{low} or more" if high == _ANY else f"from {write(low)} to {write(high)}"
+        raise ValueError(f"{name} is {write(value)}; it must be {allowed}")
+
+
+def _check_time(name: str, value: object, optional: bool, positive: bool) -> None:
+    if value is None and optional:
+        return
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError(f"{name} is a number of seconds{' or None' if optional else ''}, not {value!r}")
+    if not math.isfinite(value) or value < 0 or (positive and value == 0):
+        least = "more than 0" if positive else "0 or more"
+        forever = ", or None for ever" if optional else ""
+        raise ValueError(f"{name} is {value:g}; it must be {least} seconds{forever}")
+
+
+assert {field.name for field in fields(SocketOptions)} == {
+    *(row[0] for row in (*_INTEGERS, *_OPTIONAL_INTEGERS, *_TIMES)),
+    *_SWITCHES,
+}, "an option without a check"

@@ -211,9 +211,8 @@ def test_an_answer_that_comes_before_the_timer_but_after_the_deadline_is_late() 
     assert pattern.drops == {"late": 1}
 
 
-@pytest.mark.parametrize("survey_s", [0.0, -1.0])
-def test_a_survey_without_time_is_over_at_once(survey_s: float) -> None:
-    pattern = Surveyor(SocketOptions(survey_s=survey_s), random.Random(1))
+def test_a_survey_without_time_is_over_at_once() -> None:
+    pattern = Surveyor(SocketOptions(survey_s=0.0), random.Random(1))
     pattern.lane.send(b"q", 10.0)
     with pytest.raises(StateError):
         pattern.lane.recv(10.0, False)
