@@ -10,6 +10,7 @@ import asyncio
 import errno
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,7 +26,8 @@ from protocols.wire.sp import SpCodec
 BACKLOG: Final = 512
 """Connections the kernel holds for us; asyncio accepts at most as many in one loop turn."""
 
-_FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
+FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
+Factory = Callable[[], asyncio.BaseProtocol]
 _WILDCARDS: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
 
 
@@ -54,15 +56,15 @@ def parse_address(scheme: str, address: str) -> TcpAddress:
     return TcpAddress("" if host == "*" else host, int(port))
 
 
-def format_address(host: str, port: int) -> str:
+def format_address(host: str, port: int, scheme: str = "tcp") -> str:
     """The URL of a host and port."""
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def describe(address: object) -> str:
+def describe(address: object, scheme: str = "tcp") -> str:
     """A socket address as a URL; empty if there is none (a connection that is already gone)."""
     if isinstance(address, tuple) and len(address) >= 2:
-        return format_address(str(address[0]), int(address[1]))
+        return format_address(str(address[0]), int(address[1]), scheme)
     return ""
 
 
@@ -90,79 +92,97 @@ class TcpTransport:
 
     def __init__(self, scheme: str = "tcp") -> None:
         self.scheme = scheme
-        self._family = _FAMILIES[scheme]
+        self._family = FAMILIES[scheme]
 
     def check(self, address: str) -> None:
         parse_address(self.scheme, address)
 
     def check_dialable(self, address: str) -> None:
-        target = parse_address(self.scheme, address)
-        if not target.host or not target.port:
-            raise AddressError(
-                f"{self.scheme}://{address}: to dial needs a host and a port; "
-                "wildcards and 0 are for listening"
-            )
+        check_target(self.scheme, address)
 
     def is_wildcard(self, address: str) -> bool:
-        return parse_address(self.scheme, address).host in ("", *_WILDCARDS.values())
+        return is_wildcard_host(parse_address(self.scheme, address).host)
 
     async def connect(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
     ) -> None:
         target = parse_address(self.scheme, address)
-        url = f"{self.scheme}://{address}"
-        loop = asyncio.get_running_loop()
         factory = partial(StreamConnection, KIND, greeting, options, watcher)
-        try:
-            await loop.create_connection(factory, target.host, target.port, family=self._family)
-        except OSError as error:
-            raise dial_error(url, error) from error
+        await connect_stream(factory, target, self._family, f"{self.scheme}://{address}")
 
     async def listen(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
     ) -> Binding:
         target = parse_address(self.scheme, address)
-        url = f"{self.scheme}://{address}"
         factory = partial(StreamConnection, KIND, greeting, options, watcher)
-        if target.host:
-            return TcpBinding([await self._serve(factory, target.host, target.port, url)])
-        return await self._listen_everywhere(factory, target.port, url)
-
-    async def _listen_everywhere(self, factory: partial[StreamConnection], port: int, url: str) -> TcpBinding:
-        """Both families on one port: asyncio's own wildcard gives each family another port where it is 0."""
-        families = [family for family in _WILDCARDS if self._family in (socket.AF_UNSPEC, family)]
-        servers: list[asyncio.Server] = []
-        for family in families:
-            try:
-                server = await self._serve(factory, _WILDCARDS[family], port, url)
-            except AddressError as error:
-                if servers and not isinstance(error, AddressInUse):
-                    break  # no IPv6 on this machine
-                close_servers(servers)
-                raise
-            servers.append(server)
-            port = server.sockets[0].getsockname()[1]
-        return TcpBinding(servers)
-
-    async def _serve(
-        self, factory: partial[StreamConnection], host: str, port: int, url: str
-    ) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.create_server(factory, host, port, family=self._family, backlog=BACKLOG)
-        except OSError as error:
-            raise listen_error(url, error) from error
+        servers = await serve_stream(factory, target, self._family, f"{self.scheme}://{address}")
+        return TcpBinding(servers, describe(servers[0].sockets[0].getsockname()))
 
 
 class TcpBinding:
     """A bound address; ``url`` is the first one where there are several (IPv4 before IPv6)."""
 
-    def __init__(self, servers: list[asyncio.Server]) -> None:
+    def __init__(self, servers: list[asyncio.Server], url: str) -> None:
         self._servers = servers
-        self.url = describe(servers[0].sockets[0].getsockname())
+        self.url = url
 
     def close(self) -> None:
         close_servers(self._servers)
+
+
+# --- for every transport over TCP
+
+
+def check_target(scheme: str, address: str) -> TcpAddress:
+    """What can be dialled. Raises `AddressError` for wildcards and port 0."""
+    target = parse_address(scheme, address)
+    if not target.host or not target.port:
+        raise AddressError(
+            f"{scheme}://{address}: to dial needs a host and a port; wildcards and 0 are for listening"
+        )
+    return target
+
+
+def is_wildcard_host(host: str) -> bool:
+    """Whether a bound host stands for every interface."""
+    return host in ("", *_WILDCARDS.values())
+
+
+async def connect_stream(factory: Factory, target: TcpAddress, family: int, url: str) -> None:
+    """Open one connection; ``url`` is for the sentence of what it raises (`AddressError` and below)."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.create_connection(factory, target.host, target.port, family=family)
+    except OSError as error:
+        raise dial_error(url, error) from error
+
+
+async def serve_stream(factory: Factory, target: TcpAddress, family: int, url: str) -> list[asyncio.Server]:
+    """Listen; a wildcard is both families on one port. Raises `AddressError`, `AddressInUse`."""
+    if target.host:
+        return [await _serve(factory, target.host, target.port, family, url)]
+    # asyncio's own wildcard gives each family another port where it is 0.
+    port = target.port
+    servers: list[asyncio.Server] = []
+    for each in (each for each in _WILDCARDS if family in (socket.AF_UNSPEC, each)):
+        try:
+            server = await _serve(factory, _WILDCARDS[each], port, family, url)
+        except AddressError as error:
+            if servers and not isinstance(error, AddressInUse):
+                break  # no IPv6 on this machine
+            close_servers(servers)
+            raise
+        servers.append(server)
+        port = server.sockets[0].getsockname()[1]
+    return servers
+
+
+async def _serve(factory: Factory, host: str, port: int, family: int, url: str) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(factory, host, port, family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise listen_error(url, error) from error
 
 
 def close_servers(servers: list[asyncio.Server]) -> None:

@@ -9,6 +9,7 @@ receive(bytes in) -> frames                  until the handshake is done, its by
     .reply    bytes out                      what is owed for what came: an answer, a pong, a TLS record
     .peer     0 until the handshake is done
     .failure  the rule that the peer broke; nothing can be read after it
+    .ended    the peer said its last word in good order
 encode(frames) -> bytes out
 end() -> bytes out                           what this side says last
 ```
@@ -18,7 +19,7 @@ A chunk may hold the end of the handshake and frames behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from protocols.errors import RemoteProtocolError
@@ -40,6 +41,10 @@ class Codec(Protocol):
         """Which rule the peer broke; a `HandshakeError` as long as ``peer`` is 0."""
 
     @property
+    def ended(self) -> bool:
+        """True once the peer has taken its leave in a way of its own, while the stream is still open."""
+
+    @property
     def identity(self) -> PeerIdentity | None:
         """Who the peer proved to be, if the handshake has such proofs."""
 
@@ -53,7 +58,7 @@ class Codec(Protocol):
     def receive(self, chunk: bytes | memoryview) -> list[bytes]:
         """The payloads that ``chunk`` completes, in order. The chunk's memory may be used again."""
 
-    def encode(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+    def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         """Buffers to write, in order; a large frame may be one of them, not copied."""
 
     def end(self) -> bytes:

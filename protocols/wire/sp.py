@@ -5,7 +5,7 @@ Sources: nanomsg RFCs sp-tcp-mapping-01, sp-ipc-mapping-01 and sp-tls-v1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from protocols.errors import HandshakeError, RemoteProtocolError
@@ -26,6 +26,7 @@ class SpCodec:
     __slots__ = ("_decoder", "_failure", "_greeting", "_header", "_lead", "peer", "reply")
 
     identity: PeerIdentity | None = None
+    ended = False
 
     def __init__(self, greeting: Greeting, size_max: int, lead: bytes) -> None:
         self.peer = 0
@@ -54,7 +55,7 @@ class SpCodec:
                 return []
         return self._decoder.feed(chunk)
 
-    def encode(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+    def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         if len(frames) == 1 and len(frames[0]) >= _ALONE:
             return (encode_prefix(len(frames[0]), self._lead), frames[0])
         return (encode_frames(frames, self._lead),)
