@@ -262,7 +262,7 @@ def failure_reason(error: Exception) -> str:
         case Timeout():
             return "timeout"
         case PipeRefused():
-            return "not wanted"
+            return error.reason
         case _:
             return "unreachable"
 
@@ -388,7 +388,7 @@ class Acceptor:
         try:
             attach(owner, connection, url=self.url, dialed=False)
         except PipeRefused as error:
-            self._refuse(connection, "not wanted", str(error))
+            self._refuse(connection, error.reason, str(error))
         else:
             self._connected += 1
 

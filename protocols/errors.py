@@ -64,7 +64,11 @@ class ConnectionRefused(AddressError, OSError):
 
 
 class PipeRefused(SPError):
-    """The pattern, or a hook, does not admit this peer."""
+    """The pattern, or a hook, does not admit this peer. ``reason`` is a word or two, fit to count by."""
+
+    def __init__(self, message: str = "", *, reason: str = "not wanted") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ProtocolError(SPError):

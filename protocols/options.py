@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, fields
 from typing import Final
 
+from protocols.tls import TlsConfig
+
 TTL_MAX: Final = 255
 
 
@@ -34,8 +36,8 @@ class SocketOptions:
     """Messages a socket holds for an application that is slow to read."""
     send_timeout_s: float | None = None
     recv_timeout_s: float | None = None
-    linger_s: float = 1.0
-    """How long closing waits for the peers to take what is queued for them. 0: not at all."""
+    linger_s: float | None = 1.0
+    """How long closing waits for the peers to read what is queued for them, at most. 0: not at all."""
 
     # --- patterns: the socket's
 
@@ -77,7 +79,15 @@ class SocketOptions:
     ipc_group: int | None = None
     """Group id of that file; ``None``: ours."""
 
+    # --- TLS: the endpoint's
+
+    tls: TlsConfig | None = None
+    """Certificates and trust of ``tls+tcp://`` and ``wss://`` endpoints. ``None``: dialers trust the system's
+    authorities and show no certificate; there can be no listener."""
+
     def __post_init__(self) -> None:
+        if self.tls is not None and not isinstance(self.tls, TlsConfig):
+            raise TypeError(f"tls is a TlsConfig or None, not {self.tls!r}")
         for name, low, high in _INTEGERS:
             _check_integer(name, getattr(self, name), low, high)
         for name, optional, positive in _TIMES:
@@ -110,7 +120,7 @@ _OPTIONAL_INTEGERS: Final = (
 _TIMES: Final = (
     ("send_timeout_s", True, False),
     ("recv_timeout_s", True, False),
-    ("linger_s", False, False),
+    ("linger_s", True, False),
     ("resend_s", True, False),
     ("survey_s", False, False),
     ("reconnect_min_s", False, False),
@@ -144,4 +154,5 @@ def _check_time(name: str, value: object, optional: bool, positive: bool) -> Non
 assert {field.name for field in fields(SocketOptions)} == {
     *(row[0] for row in (*_INTEGERS, *_OPTIONAL_INTEGERS, *_TIMES)),
     *_SWITCHES,
+    "tls",
 }, "an option without a check"

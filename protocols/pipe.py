@@ -21,6 +21,15 @@ from typing import Final, Protocol
 
 from protocols.identity import PeerIdentity
 
+CLOSED_HERE: Final = "closed here"
+CLOSED_BY_PEER: Final = "closed by the peer"
+CUT_INSIDE_FRAME: Final = "cut inside a frame"
+CONNECTION_LOST: Final = "connection lost"
+BAD_MESSAGE: Final = "bad message"
+NOT_READING: Final = "not reading"
+"""Why pipes end, as words to count by (`Pipe.close_cause`). A codec that was sent what breaks its rules adds
+the reason of its error: ``bad frame``, ``too large`` and those of TLS and WebSocket."""
+
 CONTROL_MAX: Final = 4096
 """Control frames queued at most; a peer that lets more pile up does not read and loses its pipe."""
 
@@ -112,6 +121,7 @@ class Pipe:
         "_told",
         "bytes_in",
         "bytes_out",
+        "close_cause",
         "close_reason",
         "closed",
         "connection",
@@ -132,7 +142,10 @@ class Pipe:
         self.url = url
         self.dialed = dialed
         self.closed = False
+        self.close_cause = ""
+        """One of a few fixed words, fit to count by; empty while the pipe is open."""
         self.close_reason = ""
+        """The same as a sentence, for people."""
         self.context: object = None  # the owner's own record for this peer, so that no dict look-up is needed
         self.refused = 0
         self.bytes_in = 0
@@ -210,6 +223,7 @@ class Pipe:
             return
         if len(self._control) >= CONTROL_MAX:
             self.closed = True
+            self.close_cause = NOT_READING
             self.close_reason = f"{CONTROL_MAX} control frames unread"
             self.connection.abort_soon()
             return
@@ -232,11 +246,11 @@ class Pipe:
         if not self.closed:
             self.connection.resume_reading()
 
-    def close(self, reason: str, *, flush: bool = False) -> None:
+    def close(self, reason: str, *, flush: bool = False, cause: str = CLOSED_HERE) -> None:
         """Drop the peer now, or with ``flush`` once everything queued has been written."""
         if self._told:
             return
-        self.connection_lost(reason)  # first, so that the reason is ours and nothing more is queued
+        self.connection_lost(reason, cause)  # first, so that the reason is ours and nothing more is queued
         if flush:
             self.connection.close()
         else:
@@ -270,13 +284,17 @@ class Pipe:
         if not self.closed:
             self.owner.pipe_received(self, frames)
 
-    def connection_lost(self, reason: str) -> None:
-        """The connection ended, by either side; the owner hears of it once."""
+    def connection_lost(self, reason: str, cause: str = CONNECTION_LOST) -> None:
+        """The connection ended, by either side; the owner hears of it once.
+
+        ``reason`` is a sentence, ``cause`` one of the words above.
+        """
         if self._told:
             return
         self._told = True
         if not self.closed:
             self.closed = True
+            self.close_cause = cause
             self.close_reason = reason
         self.owner.pipe_closed(self, self.close_reason)
 

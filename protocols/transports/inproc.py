@@ -8,16 +8,13 @@ pipe fills and refuses.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
 
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused, HandshakeError
 from protocols.options import SocketOptions
-from protocols.pipe import Pipe
+from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, Pipe
 from protocols.transports.base import Binding, Watcher
 from protocols.transports.loops import LoopState, loop_state
 from protocols.wire.handshake import Greeting
-
-CLOSED_BY_PEER: Final = "closed by the peer"
 
 
 def parse_name(address: str) -> str:
@@ -95,7 +92,7 @@ class InprocBinding:
 class InprocConnection:
     """One end. ``_other`` is the end that what we write arrives at."""
 
-    def __init__(self, watcher: Watcher, url: str, linger_s: float) -> None:
+    def __init__(self, watcher: Watcher, url: str, linger_s: float | None) -> None:
         self.peer = 0
         self.local_address = url
         self.remote_address = url
@@ -124,7 +121,7 @@ class InprocConnection:
         self._watcher.connection_ready(self)
 
     def fail(self, error: HandshakeError) -> None:
-        self._end(error, str(error))
+        self._end(error, str(error), error.reason)
 
     # --- Connection
 
@@ -136,7 +133,7 @@ class InprocConnection:
         assert self._pipe is None, "a connection serves one pipe"
         self._pipe = pipe
         if self._ended:  # before its owner was asked
-            self._loop.call_soon(pipe.connection_lost, CLOSED_BY_PEER)
+            self._loop.call_soon(pipe.connection_lost, CLOSED_BY_PEER, CLOSED_BY_PEER)
         else:
             self._other.flush_soon()
 
@@ -163,18 +160,19 @@ class InprocConnection:
             self.abort()
             return
         self._draining = True
-        self._deadline = self._loop.call_later(self._linger_s, self.abort)
+        if self._linger_s is not None:
+            self._deadline = self._loop.call_later(self._linger_s, self.abort)
         self.flush_soon()
 
     def abort(self) -> None:
-        self._end(HandshakeError("closed by this end", reason="closed here"), "closed by this end")
+        self._end(
+            HandshakeError("closed by this end", reason="closed here"), "closed by this end", CLOSED_HERE
+        )
         other = self._other
-        if (
-            not other._ended
-        ):  # in a later turn, as a stream would: the caller may be inside the other's callback
-            self._loop.call_soon(
-                other._end, HandshakeError("the peer closed", reason="closed"), CLOSED_BY_PEER
-            )
+        if not other._ended:
+            # In a later turn, as a stream would: the caller may be inside the other's callback.
+            error = HandshakeError("the peer closed", reason="closed")
+            self._loop.call_soon(other._end, error, CLOSED_BY_PEER, CLOSED_BY_PEER)
 
     def abort_soon(self) -> None:
         self._loop.call_soon(self.abort)
@@ -205,7 +203,7 @@ class InprocConnection:
             return True  # nobody reads any more: what still comes is thrown away, as a closed stream would
         return self._pipe is not None and not self._paused
 
-    def _end(self, error: HandshakeError, reason: str) -> None:
+    def _end(self, error: HandshakeError, reason: str, cause: str) -> None:
         if self._ended:
             return
         self._ended = True
@@ -215,7 +213,7 @@ class InprocConnection:
             self._watcher.connection_failed(self, error)
         else:
             if self._pipe is not None:
-                self._pipe.connection_lost(reason)
+                self._pipe.connection_lost(reason, cause)
             self._watcher.connection_ended(self, None)
         if not self._closed.done():
             self._closed.set_result(None)

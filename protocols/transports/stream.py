@@ -17,7 +17,7 @@ OPENING -good handshake->  HELD  --start(pipe)-->  RUNNING  --close()-->  DRAINI
   once per turn. While the kernel is full nothing is pulled, so the pipe's queue fills and refuses.
 * DRAINING: what is queued is written, then our direction is closed and what the peer still sends is read
   and thrown away: closing a TCP socket with unread input resets it, which can destroy what we just wrote.
-  Bounded by ``linger_s``.
+  It ends when the peer has read to our end and closes too, at the latest after ``linger_s``.
 
 Every end has a reason, told to the pipe once. Last words that the codec owes a peer who broke a rule (an
 alert, a close frame) are written before the stream is closed. EOF inside a frame loses that frame and
@@ -35,7 +35,7 @@ from typing import Final, cast
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
 from protocols.options import SocketOptions
-from protocols.pipe import Pipe
+from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INSIDE_FRAME, Pipe
 from protocols.transports.base import Watcher
 from protocols.transports.loops import loop_state
 from protocols.wire.codec import Codec
@@ -50,24 +50,60 @@ class State(Enum):
     CLOSED = "closed"
 
 
+_NO_BUFFER: Final = memoryview(b"")
+_NO_FRAMES: Final[list[bytes]] = []  # never added to; most connections have no early frames
 _RUNNING: Final = State.RUNNING  # a global is found faster than an attribute, and this is asked on every read
 
-CLOSED_HERE: Final = "closed by this end"
-CLOSED_BY_PEER: Final = "closed by the peer"
-CLOSED_INSIDE_FRAME: Final = "closed by the peer inside a frame"
+
+def nobody_vouches(transport: asyncio.Transport) -> None:
+    """The ``identify`` of transports whose network knows no identities."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """What differs between stream transports: how an address reads, socket options, what the bytes mean."""
+    """What differs between stream transports: how an address reads, socket options, what the bytes mean, and
+    who the network says the peer is."""
 
     describe: Callable[[object], str]
     tune: Callable[[asyncio.Transport, SocketOptions], None]
     codec: Callable[[Greeting, SocketOptions], Codec]
+    identify: Callable[[asyncio.Transport], PeerIdentity | None] = nobody_vouches
 
 
 class StreamConnection(asyncio.BufferedProtocol):
     """One stream; see the module."""
+
+    __slots__ = (
+        "__weakref__",
+        "_buffer",
+        "_cause",
+        "_closed",
+        "_codec",
+        "_deadline",
+        "_delivering",
+        "_early",
+        "_early_bytes_in",
+        "_early_bytes_out",
+        "_flush_scheduled",
+        "_gone",
+        "_identity",
+        "_kind",
+        "_last_turn",
+        "_loop",
+        "_options",
+        "_pipe",
+        "_read_budget",
+        "_reading_paused",
+        "_reads",
+        "_reason",
+        "_transport",
+        "_watcher",
+        "_writing_paused",
+        "local_address",
+        "peer",
+        "remote_address",
+        "state",
+    )
 
     def __init__(
         self, kind: StreamKind, greeting: Greeting, options: SocketOptions, watcher: Watcher
@@ -85,19 +121,22 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._read_budget = max(options.read_budget, 1)
         self._reads.require(self._read_budget)
         self._last_turn = 0
-        self._buffer = memoryview(b"")
-        self._early: list[bytes] = []
+        self._buffer = _NO_BUFFER
+        self._early: list[bytes] = _NO_FRAMES
         self._early_bytes_in = 0
         self._early_bytes_out = 0
         self._pipe: Pipe | None = None
         self._reason = ""
+        self._cause = ""
+        self._identity: PeerIdentity | None = None
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._writing_paused = False
         self._flush_scheduled = False
         self._delivering = False
         self._reading_paused = False
-        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._gone = False
+        self._closed: asyncio.Future[None] | None = None  # made by who waits for it
 
     def __repr__(self) -> str:
         return f"<StreamConnection {self.state.value} {self.local_address} - {self.remote_address}>"
@@ -106,7 +145,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     @property
     def identity(self) -> PeerIdentity | None:
-        return self._codec.identity
+        return self._identity or self._codec.identity
 
     def start(self, pipe: Pipe) -> None:
         """Deliver to ``pipe`` from the next loop turn on, early frames first."""
@@ -150,14 +189,18 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self.abort()
             return
         self.state = State.DRAINING
-        self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
+        linger_s = self._options.linger_s
+        if linger_s is not None:
+            self._deadline = self._loop.call_later(linger_s, self.abort)
         self._resume_transport()  # to see the peer's EOF, whatever lies before it
         if not self._writing_paused:
             self._flush()
 
     def abort(self) -> None:
         transport = self._transport
-        self._end(HandshakeError(CLOSED_HERE, reason="closed here"), CLOSED_HERE)
+        self._end(
+            HandshakeError("closed by this end", reason="closed here"), "closed by this end", CLOSED_HERE
+        )
         if transport is not None:
             transport.abort()
 
@@ -165,6 +208,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._loop.call_soon(self.abort)
 
     async def wait_closed(self) -> None:
+        if self._gone:
+            return
+        if self._closed is None:
+            self._closed = self._loop.create_future()
         await asyncio.shield(self._closed)
 
     # --- asyncio.BufferedProtocol: what the event loop calls
@@ -177,6 +224,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._transport = transport
         self.local_address = self._kind.describe(transport.get_extra_info("sockname"))
         self.remote_address = self._kind.describe(transport.get_extra_info("peername"))
+        self._identity = self._kind.identify(transport)
         self._kind.tune(transport, self._options)
         self._deadline = self._loop.call_later(self._options.handshake_timeout_s, self._handshake_late)
         self._write(self._codec.begin())
@@ -204,29 +252,35 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe.bytes_in += nbytes
         if frames:
             self._deliver(pipe, frames)
-        if codec.reply:
-            self._answer()
         if codec.failure is not None:
             self._fail(codec.failure)
+        elif codec.reply:
+            self._answer()
+        if codec.ended:
+            self._hear_goodbye()
 
     def eof_received(self) -> bool:
         if self.state is State.OPENING:
-            self._end(HandshakeError("the peer closed before its header", reason="closed"), CLOSED_BY_PEER)
+            self._end(self._ended_early("the peer closed"), CLOSED_BY_PEER, CLOSED_BY_PEER)
+        elif self._codec.inside_frame:
+            self._end(None, "closed by the peer inside a frame", CUT_INSIDE_FRAME)
         else:
-            self._end(None, CLOSED_INSIDE_FRAME if self._codec.inside_frame else CLOSED_BY_PEER)
-        # asyncio now writes what it holds and closes; a peer that never reads would keep it open for ever
-        self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
+            self._end(None, CLOSED_BY_PEER, CLOSED_BY_PEER)
+        self._abort_later()  # asyncio now writes what it holds and closes
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = CLOSED_BY_PEER
+        reason = cause = CLOSED_BY_PEER
         if exc is not None:
+            cause = CONNECTION_LOST
             reason = f"connection lost: {(exc.strerror if isinstance(exc, OSError) else None) or exc}"
-        self._end(HandshakeError(f"{reason} before its header", reason="closed"), reason)
+        self._end(self._ended_early(reason), reason, cause)
         self._cancel_deadline()
         self._transport = None
-        if not self._closed.done():
-            self._closed.set_result(None)
+        self._be_gone()
+
+    def _ended_early(self, how: str) -> HandshakeError:
+        return HandshakeError(f"{how} after {self._codec.progress()}", reason="closed")
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -248,19 +302,21 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self.state is State.OPENING:
             self._early_bytes_in += len(chunk)
             frames = codec.receive(chunk)
-            self._answer()
             if codec.peer:
+                self._answer()
                 self._become_held()
                 self._keep_early(frames)
         elif self.state is State.HELD:
             self._early_bytes_in += len(chunk)
-            frames = codec.receive(chunk)
-            self._answer()
-            self._keep_early(frames)
+            self._keep_early(codec.receive(chunk))
         else:
             return
         if codec.failure is not None:
             self._fail(codec.failure)
+        else:
+            self._answer()
+        if codec.ended:
+            self._hear_goodbye()
 
     def _become_held(self) -> None:
         self._cancel_deadline()
@@ -292,7 +348,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             if frames:
                 self._deliver(self._pipe, frames)
         elif self.state is State.HELD:
-            self._early += frames
+            self._early = self._early + frames
             if (frames or self._codec.inside_frame) and self._transport is not None:
                 self._transport.pause_reading()
 
@@ -311,7 +367,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _deliver_early(self) -> None:
         pipe = self._pipe
-        frames, self._early = self._early, []
+        frames, self._early = self._early, _NO_FRAMES
         if pipe is None or not frames:
             return
         pipe.deliver(frames)
@@ -334,6 +390,9 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _close_own_direction(self, transport: asyncio.Transport) -> None:
         self._write(self._codec.end())
+        self._half_close(transport)
+
+    def _half_close(self, transport: asyncio.Transport) -> None:
         if not transport.can_write_eof():
             transport.close()
             return
@@ -349,16 +408,31 @@ class StreamConnection(asyncio.BufferedProtocol):
         last_words = bool(self._codec.reply)
         self._answer()
         transport = self._transport
-        self._end(error, str(error))
+        self._end(error, str(error), error.reason)
         if transport is None:
             return
-        if last_words:
-            transport.close()
-            self._deadline = self._loop.call_later(self._options.linger_s, self.abort)
-        else:
+        if not last_words:
             transport.abort()
+            return
+        # As in DRAINING: closing with unread input would reset the stream and destroy what we just said.
+        self._abort_later()
+        self._resume_transport()
+        self._half_close(transport)
 
-    def _end(self, error: RemoteProtocolError | None, reason: str) -> None:
+    def _abort_later(self) -> None:
+        """Bound what a peer that never reads can keep open, after an end that was its doing."""
+        self._cancel_deadline()
+        linger_s = self._options.linger_s
+        bound_s = self._options.handshake_timeout_s if linger_s is None else linger_s
+        self._deadline = self._loop.call_later(bound_s, self.abort)
+
+    def _hear_goodbye(self) -> None:
+        """The codec heard the peer's last word: the same as the end of the stream."""
+        self.eof_received()
+        if self._transport is not None:
+            self._transport.close()
+
+    def _end(self, error: RemoteProtocolError | None, reason: str, cause: str) -> None:
         """Tell everybody, once. Before ``ready`` every end is an error, after it the peer's faults only."""
         before, self.state = self.state, State.CLOSED
         if before is State.CLOSED:
@@ -369,15 +443,21 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._watcher.connection_failed(self, error)
         else:
             self._reason = reason
+            self._cause = cause
             self._end_pipe()
             self._watcher.connection_ended(self, None if isinstance(error, HandshakeError) else error)
-        if self._transport is None and not self._closed.done():
+        if self._transport is None:
+            self._be_gone()
+
+    def _be_gone(self) -> None:
+        self._gone = True
+        if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
     def _end_pipe(self) -> None:
         if self._pipe is not None:
             self._deliver_early()
-            self._pipe.connection_lost(self._reason)
+            self._pipe.connection_lost(self._reason, self._cause)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
