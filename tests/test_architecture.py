@@ -150,7 +150,15 @@ LAYERS = (
     ),
     Layer(
         ("protocols.nng",),
-        ("protocols.nng", "protocols.message", "protocols.options", "protocols.errors"),
+        (
+            "protocols.nng",
+            "protocols.context",
+            "protocols.errors",
+            "protocols.options",
+            "protocols.patterns.reqrep",
+            "protocols.socket",
+            "protocols.tls",
+        ),
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
     Layer(("protocols",), ("protocols",)),
