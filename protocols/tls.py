@@ -1,0 +1,91 @@
+"""What TLS means for one socket: certificates, whom to trust, which versions.
+
+`TlsConfig` is a record; nothing is read or built here (`protocols.transports.certificates` does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from protocols.errors import AddressError
+
+Verify = Literal["required", "optional", "none"]
+Version = Literal["1.2", "1.3"]
+
+_FILE_OR_TEXT: Final = (("cert_file", "cert"), ("key_file", "key"), ("ca_file", "ca"))
+
+
+class TlsConfigError(AddressError):
+    """Certificates or keys that cannot be used; the sentence says which and why.
+
+    An `AddressError`, because it is the endpoint that cannot be opened with them.
+    """
+
+    reason: Final = "tls: configuration"
+    """To count by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """TLS of a socket's ``tls+tcp://`` and ``wss://`` endpoints; one record serves listeners and dialers.
+
+    Certificates and keys are PEM, as files or as text. A listener needs a certificate; a dialer needs one
+    only where the listener asks for it. Files that change are read again for new connections (looked at once
+    a second at most); connections that exist live on.
+
+    Raises `TlsConfigError` for what contradicts itself.
+    """
+
+    cert_file: str | None = None
+    """Our certificate, and behind it those that lead to the authority, if any."""
+    key_file: str | None = None
+    """Its private key; default: it is in ``cert_file`` too."""
+    key_password: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    """Authorities whose certificates are trusted. Default for dialers: those of the system."""
+    cert: str | None = None
+    """``cert_file`` as text."""
+    key: str | None = field(default=None, repr=False)
+    """``key_file`` as text."""
+    ca: str | None = None
+    """``ca_file`` as text."""
+    verify: Verify | None = None
+    """The peer's certificate: ``required``, ``optional`` (checked if there is one) or ``none`` (not looked
+    at). Default: dialers require one, listeners look at none. To a dialer ``optional`` means ``required``,
+    since a listener always has one. With ``none`` a dialer cannot know whom it talks to."""
+    server_name: str | None = None
+    """The name that the listener's certificate must have; default: the host in the URL that is dialled."""
+    version_min: Version = "1.2"
+    version_max: Version = "1.3"
+
+    def __post_init__(self) -> None:
+        for file, text in _FILE_OR_TEXT:
+            if getattr(self, file) is not None and getattr(self, text) is not None:
+                raise TlsConfigError(f"TLS has both {file} and {text}; give one of them")
+        if self.has_key and not self.has_certificate:
+            raise TlsConfigError("TLS has a key without a certificate; give cert_file or cert too")
+        if self.verify is not None and self.verify not in get_args(Verify):
+            raise TlsConfigError(f"TLS verify is {self.verify!r}; it must be required, optional or none")
+        for version in (self.version_min, self.version_max):
+            if version not in get_args(Version):
+                raise TlsConfigError(f"TLS version {version!r} is not served; there are 1.2 and 1.3")
+        if self.version_min > self.version_max:
+            raise TlsConfigError(f"TLS versions {self.version_min} to {self.version_max} are none at all")
+
+    @property
+    def has_certificate(self) -> bool:
+        return self.cert_file is not None or self.cert is not None
+
+    @property
+    def has_key(self) -> bool:
+        return self.key_file is not None or self.key is not None
+
+    @property
+    def has_authority(self) -> bool:
+        return self.ca_file is not None or self.ca is not None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files it names, in a fixed order."""
+        return tuple(file for file in (self.cert_file, self.key_file, self.ca_file) if file is not None)
