@@ -10,18 +10,21 @@ Wire-compatible with NNG, nanomsg and mangos, over ``tcp://``, ``ipc://`` and ``
 socket          talks to         a message goes
 ==============  ===============  ==================================================================
 `Pair0`         `Pair0`          to the one peer
+`Pair1`         `Pair1`          likewise, with a count of its hops
 `Push0`         `Pull0`          to one puller, in turn
 `Pub0`          `Sub0`           to every subscriber, who filters by prefix
 `Req0`          `Rep0`           to one replier, whose answer comes back to who asked
 `Surveyor0`     `Respondent0`    to every respondent, whose answers come back until a deadline
 `Bus0`          `Bus0`           to every direct peer
+`Star0`         `Star0`          to every peer, direct or not: each node passes it on
 ==============  ===============  ==================================================================
 
-What each does when a queue is full, a peer leaves or a call comes out of turn:
-``docs/reference/patterns.md``.
+`device` joins two raw sockets into a stop on the way. What each pattern does when a queue is full, a peer
+leaves or a call comes out of turn: ``docs/reference/patterns/``.
 """
 
 from protocols.context import Channel, Context, PartlySent, SubContext, SurveyContext
+from protocols.device import Device, DeviceStatistics, device
 from protocols.endpoint import Dialer, Listener, SharedListener
 from protocols.errors import (
     AddressError,
@@ -48,6 +51,7 @@ from protocols.patterns.reqrep import RequestLost
 from protocols.pipe import Pipe, PipeStatistics
 from protocols.socket import Receiver, Socket, SocketStatistics
 from protocols.sockets import Bus0, Pair0, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Sub0, Surveyor0
+from protocols.tls import TlsConfig, TlsConfigError
 from protocols.transports.registry import check_dialable, check_url, is_wildcard, register_transport
 from protocols.wire.handshake import ProtocolNumber
 
@@ -59,6 +63,8 @@ __all__ = [
     "Closed",
     "ConnectionRefused",
     "Context",
+    "Device",
+    "DeviceStatistics",
     "Dialer",
     "HandshakeError",
     "Listener",
@@ -68,6 +74,7 @@ __all__ = [
     "NoPeers",
     "NotSupported",
     "Pair0",
+    "Pair1",
     "PartlySent",
     "PeerIdentity",
     "Pipe",
@@ -89,15 +96,19 @@ __all__ = [
     "Socket",
     "SocketOptions",
     "SocketStatistics",
+    "Star0",
     "StateError",
     "Sub0",
     "SubContext",
     "SurveyContext",
     "Surveyor0",
     "Timeout",
+    "TlsConfig",
+    "TlsConfigError",
     "WouldBlock",
     "check_dialable",
     "check_url",
+    "device",
     "is_wildcard",
     "register_transport",
 ]

@@ -1,4 +1,5 @@
-"""What all connections of one event loop share: a receive buffer with a budget, and the names of inproc.
+"""What all connections of one event loop share: a receive buffer with a budget, the names of inproc,
+and what TLS dialers have loaded.
 
 This is the one module with state, keyed by loop and gone with it: several brokers in one process, each on a
 loop of its own, must not meet here, and nothing outlives ``asyncio.run``.
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    from protocols.tls import TlsConfig
+    from protocols.transports.certificates import Certificates
     from protocols.transports.inproc import InprocBinding
 
 TURN_BUDGET: Final = 2 << 20
@@ -69,11 +72,13 @@ class ReadBudget:
 class LoopState:
     """One per event loop."""
 
-    __slots__ = ("inproc", "reads")
+    __slots__ = ("certificates", "inproc", "reads")
 
     def __init__(self) -> None:
         self.reads = ReadBudget()
         self.inproc: dict[str, InprocBinding] = {}
+        self.certificates: dict[TlsConfig, Certificates] = {}
+        """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""
 
 
 _STATES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState]] = WeakKeyDictionary()

@@ -28,7 +28,9 @@ _TRANSPORTS: Final[dict[str, Transport]] = {
     "inproc": InprocTransport(),
 }
 
-_LOADED_LATER: Final[dict[str, tuple[str, str]]] = {}
+_LOADED_LATER: Final[dict[str, tuple[str, str]]] = {
+    scheme: ("protocols.transports.tls", "TlsTransport") for scheme in ("tls+tcp", "tls+tcp4", "tls+tcp6")
+}
 """Scheme: the module and the class in it, which is called with the scheme."""
 
 
