@@ -50,7 +50,20 @@ from protocols.options import SocketOptions
 from protocols.patterns.reqrep import RequestLost
 from protocols.pipe import Pipe, PipeStatistics
 from protocols.socket import Receiver, Socket, SocketStatistics
-from protocols.sockets import Bus0, Pair0, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Sub0, Surveyor0
+from protocols.sockets import (
+    Bus0,
+    Pair0,
+    Pair1,
+    Pub0,
+    Pull0,
+    Push0,
+    Rep0,
+    Req0,
+    Respondent0,
+    Star0,
+    Sub0,
+    Surveyor0,
+)
 from protocols.tls import TlsConfig, TlsConfigError
 from protocols.transports.registry import check_dialable, check_url, is_wildcard, register_transport
 from protocols.wire.handshake import ProtocolNumber

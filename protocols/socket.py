@@ -29,7 +29,6 @@ from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, WeighedPipe
 from protocols.patterns.raw import Raw
 from protocols.pipe import Connection, Pipe, PipeStatistics
-from protocols.wire.backtrace import split
 
 E_co = TypeVar("E_co", covariant=True)
 C = TypeVar("C", bound=Context)
@@ -328,7 +327,7 @@ class Socket(Channel):
         """Raw, without a receiver: one frame, its header apart and its peer named."""
         pattern = self._raw_pattern()
         pipe, frame = await self._taken(lambda: self._still_open(pattern.take_frame()), timeout)
-        offset = split(frame) if pattern.checked else 0
+        offset = pattern.header_size(frame)
         return Message(pipe, frame[:offset], frame[offset:])
 
     def send_message(self, message: Message) -> bool:

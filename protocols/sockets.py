@@ -24,11 +24,12 @@ from protocols.errors import Closed, NotSupported, StateError, Timeout
 from protocols.options import SocketOptions
 from protocols.patterns.base import StateLane
 from protocols.patterns.bus import Bus
-from protocols.patterns.pair import Pair
+from protocols.patterns.pair import Pair, PairWithHops
 from protocols.patterns.pipeline import Puller, Pusher
 from protocols.patterns.pubsub import Publisher, Subscriber
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Requester
+from protocols.patterns.star import Star
 from protocols.patterns.survey import Respondent, Surveyor
 from protocols.socket import Addresses, Receiver, Socket
 
@@ -39,6 +40,18 @@ class Pair0(QueueChannel, Socket):
     """One peer, both ways."""
 
     _pattern_type = Pair
+
+
+class Pair1(QueueChannel, Socket):
+    """One peer, both ways, with a hop count in front, so that chains and loops of devices end."""
+
+    _pattern_type = PairWithHops
+
+
+class Star0(BroadcastChannel, Socket):
+    """What one says all hear, passed on by every node; best effort."""
+
+    _pattern_type = Star
 
 
 class Bus0(BroadcastChannel, Socket):

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import ClassVar, Final, Generic, TypeVar
 
-from protocols.errors import NotSupported
+from protocols.errors import NotSupported, PipeRefused
 from protocols.options import SocketOptions
 from protocols.pipe import Connection, Pipe, PipeOwner
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, protocol_name
@@ -284,13 +284,28 @@ class Pattern(ABC):
         if count:
             self.drops[reason] = self.drops.get(reason, 0) + count
 
+    def give_up(self, count: int, reason: str) -> int:
+        """How many messages without room are dropped and counted: with ``best_effort`` all, else none."""
+        if not self.options.best_effort:
+            return 0
+        self.count_drop(reason, count)
+        return count
+
+
+ORPHANS_MAX: Final = 64
+"""Runs that an inbox keeps of peers that filled it and left; then no new peer is admitted until it is read.
+
+Without this bound a peer could fill memory by connecting, sending what one read takes, and leaving, for ever.
+"""
+
 
 class Intake(Generic[T]):
     """An inbox of ``limit`` items that stops reading from peers instead of dropping.
 
     A peer whose run fills it is not read any more until the inbox is empty; the bound may be overshot by
-    one run (what one read of ``read_budget`` bytes holds) a peer. `HEAVY_BYTES_MAX` of large frames fill it
-    too; only the first frame of a run can be larger than a read, so only that one is weighed.
+    one run (what one read of ``read_budget`` bytes holds) a peer, and by `ORPHANS_MAX` runs of peers that
+    left. `HEAVY_BYTES_MAX` of large frames fill it too; only the first frame of a run can be larger than a
+    read, so only that one is weighed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -298,6 +313,17 @@ class Intake(Generic[T]):
         self._limit = limit
         self._paused: dict[int, Pipe] = {}
         self._heavy_bytes = 0  # since it was last found empty
+        self._orphans = 0
+
+    def admit(self) -> None:
+        """A peer wants to attach. Raises `PipeRefused` while too many have filled the inbox and left."""
+        if self._orphans >= ORPHANS_MAX:
+            raise PipeRefused(f"{self._orphans} peers filled the inbox and left; nobody has read it since")
+
+    def discard(self, pipe: Pipe) -> None:
+        """A peer left; what it sent stays."""
+        if self._paused.pop(pipe.id, None) is not None:
+            self._orphans += 1
 
     def add(self, pipe: Pipe, items: Sequence[T], first_size: int) -> None:
         """Take a run from a peer, the size of its first frame told."""
@@ -311,6 +337,7 @@ class Intake(Generic[T]):
     def resume(self) -> None:
         """Read on; to be called when the inbox has been found empty."""
         self._heavy_bytes = 0
+        self._orphans = 0
         if self._paused:
             paused, self._paused = self._paused, {}
             for pipe in paused.values():
@@ -338,6 +365,11 @@ class Rotation:
         if pipe in self._ready:
             self._ready.remove(pipe)
         self._find_only()
+
+    @property
+    def deserted(self) -> bool:
+        """Whether there is no pipe at all, full or not."""
+        return not self._pipes
 
     def _find_only(self) -> None:
         self.only = next(iter(self._pipes.values())) if len(self._pipes) == 1 else None

@@ -1,13 +1,25 @@
 """Raw sockets: every pattern without its state machine, for relays and for builders of patterns of their own.
 
 Frames pass as they are on the wire, header words in front, and the pipe they came by is told. What is left
-of the pattern is whom it may hear and how ``send`` spreads: Req0, Push0 and Pair0 give each frame to one
-peer and wait, Surveyor0, Pub0 and Bus0 to all without waiting, Rep0 and Respondent0 only by ``send_to``.
-Backtraces are checked as in the cooked sockets: over ``ttl`` is dropped, malformed costs the pipe.
+of the pattern is whom it may hear, how ``send`` spreads, and the rules of its header:
 
-With a receiver, runs are handed over in the loop turn that read them and nothing is queued here. Without
-one, each pipe has an inbox of ``recv_queue`` frames that stops reading that pipe when full; `take_run`
-drains them in turn.
+| patterns | ``send`` gives each frame to | header in front of the body |
+|---|---|---|
+| Pair0, Push0 | one peer, and waits | none |
+| Pair1 | likewise | hop count; a hop is added by sending |
+| Req0 | likewise | backtrace |
+| Pub0, Bus0 | all, without waiting | none |
+| Star0 | likewise | hop count; a hop is added by receiving, which also forwards |
+| Surveyor0 | likewise | backtrace |
+| Rep0, Respondent0 | nobody: ``send_to`` only | backtrace |
+
+A header with too many words or hops costs the frame, a malformed one the pipe (of Star0 only the frame), as
+in the cooked sockets.
+
+Frames go one of three ways. With a receiver, runs are handed over in the loop turn that read them and
+nothing is queued here. While a relay has diverted the socket (`Raw.divert`) it gets them likewise. Else each
+pipe has an inbox of ``recv_queue`` frames that stops reading that pipe when full; `take_run` drains them in
+turn.
 """
 
 from __future__ import annotations
@@ -15,24 +27,50 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from protocols.errors import NotSupported, PipeRefused
+from protocols.errors import LocalProtocolError, NoPeers, NotSupported, PipeRefused, StateError
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, QueueLane, Rotation, StateLane
+from protocols.patterns.base import ORPHANS_MAX, OutputPipe, Pattern, QueueLane, Rotation, StateLane
+from protocols.patterns.star import pass_on
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
+from protocols.wire.hops import HOPS_MAX, MALFORMED, WORD_SIZE, read_hops, sift, step
 
 Run = tuple[OutputPipe, list[bytes]]
 
-TO_ONE: Final = (ProtocolNumber.REQ0, ProtocolNumber.PUSH0, ProtocolNumber.PAIR0)
-TO_ALL: Final = (ProtocolNumber.SURVEYOR0, ProtocolNumber.PUB0, ProtocolNumber.BUS0)
+PAIRS: Final = (ProtocolNumber.PAIR0, ProtocolNumber.PAIR1)
+TO_ONE: Final = (*PAIRS, ProtocolNumber.REQ0, ProtocolNumber.PUSH0)
+TO_ALL: Final = (
+    ProtocolNumber.SURVEYOR0,
+    ProtocolNumber.PUB0,
+    ProtocolNumber.BUS0,
+    ProtocolNumber.STAR0,
+)
 WITH_BACKTRACE: Final = (
     ProtocolNumber.REQ0,
     ProtocolNumber.REP0,
     ProtocolNumber.SURVEYOR0,
     ProtocolNumber.RESPONDENT0,
 )
+WITH_HOPS: Final = (ProtocolNumber.PAIR1, ProtocolNumber.STAR0)
+ONLY_SENDS: Final = (ProtocolNumber.PUB0, ProtocolNumber.PUSH0)
+
+
+class Diversion(Protocol):
+    """Who gets a raw socket's frames instead of its inboxes. None of these may wait or raise."""
+
+    def frames_received(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        """A run of frames arrived."""
+
+    def room(self, pipe: OutputPipe) -> None:
+        """The pipe is new, or refused a frame and has room again."""
+
+    def detached(self, pipe: OutputPipe) -> None:
+        """The pipe is gone."""
+
+    def closed(self) -> None:
+        """The socket is."""
 
 
 class RawLane(QueueLane, StateLane):
@@ -58,6 +96,9 @@ class RawLane(QueueLane, StateLane):
     def recv(self, now: float, waited: bool) -> bytes | None:
         return self.take()
 
+    def close(self) -> None:
+        self._pattern.closed()
+
 
 class Raw(Pattern):
     lane: RawLane
@@ -72,27 +113,78 @@ class Raw(Pattern):
         super().__init__(options, rng)
         self.protocol = protocol
         self.lane = RawLane(self)
+        self.pipes: dict[int, OutputPipe] = {}
+        """Those attached, by id."""
         self._receiver = receiver
-        self.checked = protocol in WITH_BACKTRACE
-        self._pipes: dict[int, OutputPipe] = {}
+        self._diversion: Diversion | None = None
         self._rotation = Rotation()
         self._inboxes: dict[int, deque[bytes]] = {}
         self._turns: deque[OutputPipe] = deque()  # pipes whose inbox is not empty
+        self._check = self._checks()
+
+    def _checks(self) -> Callable[[OutputPipe, list[bytes]], tuple[list[bytes], bool]] | None:
+        if self.protocol in WITH_BACKTRACE:
+            return self._check_backtraces
+        if self.protocol is ProtocolNumber.PAIR1:
+            return self._check_hops
+        if self.protocol is ProtocolNumber.STAR0:
+            return self._pass_on
+        return None
 
     def open_lane(self) -> RawLane:
         raise NotSupported("raw sockets have no contexts")
 
+    def header_size(self, frame: bytes) -> int:
+        """How many bytes of a received frame are header words."""
+        if self.protocol in WITH_BACKTRACE:
+            return split(frame)
+        return WORD_SIZE if self.protocol in WITH_HOPS else 0
+
     # --- out
 
     def spread(self, frames: Sequence[bytes]) -> int:
-        """Send frames as the pattern does; returns how many of them were taken. Raises `NotSupported`."""
+        """Send frames as the pattern does; returns how many of them were taken.
+
+        Raises:
+            LocalProtocolError: a frame without the hop count that its pattern wants, or at its end.
+            NoPeers: as options say.
+            NotSupported: the pattern answers pipe by pipe.
+        """
+        if self.protocol in WITH_HOPS:
+            self._check_own(frames)
+        taken = self.offer(frames)
+        if taken == len(frames):
+            return taken
+        if self._rotation.deserted and self.options.fail_without_peers:
+            raise NoPeers(f"{self.name} has no peer")
+        return taken + self.give_up(
+            len(frames) - taken, "no peer" if self._rotation.deserted else "peer slow"
+        )
+
+    def offer(self, frames: Sequence[bytes], past: OutputPipe | None = None) -> int:
+        """As `spread`, for frames that are known to be good; what goes to all leaves out ``past``."""
         if self.protocol in TO_ONE:
+            if self.protocol is ProtocolNumber.PAIR1:
+                frames = [step(frame) for frame in frames]
             return self._rotation.deal(frames)
         if self.protocol not in TO_ALL:
             raise NotSupported(f"a raw {self.name} sends by send_to(pipe, frames) only")
-        for pipe in self._pipes.values():
-            self.count_drop("peer slow", len(frames) - pipe.send_many(frames))
+        for pipe in self.pipes.values():
+            if pipe is not past:
+                self.count_drop("peer slow", len(frames) - pipe.send_many(frames))
         return len(frames)
+
+    def _check_own(self, frames: Sequence[bytes]) -> None:
+        highest = HOPS_MAX - 1 if self.protocol is ProtocolNumber.PAIR1 else HOPS_MAX
+        for frame in frames:
+            hops = read_hops(frame)
+            if hops == MALFORMED:
+                raise LocalProtocolError(
+                    f"a raw {self.name} frame begins with three zero bytes and a hop count, "
+                    f"not with {frame[:WORD_SIZE].hex(' ') or 'nothing'}"
+                )
+            if hops > highest:
+                raise LocalProtocolError(f"a hop count of {hops} cannot go further; at most {highest}")
 
     # --- in
 
@@ -120,54 +212,108 @@ class Raw(Pattern):
             pipe.resume_reading()
         return pipe, frame
 
+    def check_divertible(self) -> None:
+        """Raises `NotSupported` if frames go to a receiver, `StateError` if they are diverted already."""
+        if self._receiver is not None:
+            raise NotSupported(f"the frames of this {self.name} go to its receiver")
+        if self._diversion is not None:
+            raise StateError(f"this {self.name} is in a device already")
+
+    def divert(self, diversion: Diversion) -> None:
+        """Let ``diversion`` have all frames from now on, those that wait first."""
+        self.check_divertible()
+        self._diversion = diversion
+        while (run := self.take_run()) is not None:
+            diversion.frames_received(*run)
+
+    def restore(self) -> None:
+        """End the diversion."""
+        self._diversion = None
+
+    def closed(self) -> None:
+        """The socket closes."""
+        if self._diversion is not None:
+            self._diversion.closed()
+
     # --- pipes
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
-        if self.protocol is ProtocolNumber.PAIR0 and self._pipes:
-            raise PipeRefused("pair0 is already paired")
-        self._pipes[pipe.id] = pipe
+        if self.protocol in PAIRS and self.pipes:
+            raise PipeRefused(f"{self.name} is already paired")
+        if len(self._inboxes) >= ORPHANS_MAX:
+            self._refuse_beside_orphans()
+        self.pipes[pipe.id] = pipe
         self._rotation.add(pipe)
-        self.lane.writable()
+        self._tell_of_room(pipe)
+
+    def _refuse_beside_orphans(self) -> None:
+        orphans = sum(id not in self.pipes for id in self._inboxes)
+        if orphans >= ORPHANS_MAX:
+            raise PipeRefused(f"{orphans} peers left frames and went; nobody has read them since")
 
     def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
-        del self._pipes[pipe.id]
+        del self.pipes[pipe.id]
         self._rotation.discard(pipe)
+        if self.options.fail_without_peers:
+            self.lane.writable()  # whoever waits for the last one waits in vain
+        if self._diversion is not None:
+            self._diversion.detached(pipe)
 
     def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
         self._rotation.add(pipe)
+        self._tell_of_room(pipe)
+
+    def _tell_of_room(self, pipe: OutputPipe) -> None:
         self.lane.writable()
+        if self._diversion is not None:
+            self._diversion.room(pipe)
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
         malformed = False
-        if self.checked:
-            frames, malformed = self._check(frames)
-        elif self.protocol is ProtocolNumber.PUB0 or self.protocol is ProtocolNumber.PUSH0:
+        if self._check is not None:
+            frames, malformed = self._check(pipe, frames)
+        elif self.protocol in ONLY_SENDS:
             self._refuse(pipe, frames)
             return
         if frames:
             self._hand_over(pipe, frames)
         if malformed:
             self.count_drop("malformed")
-            pipe.close("a frame ended inside its backtrace")
+            pipe.close("a frame ended inside its header")
 
     def _hand_over(self, pipe: OutputPipe, frames: list[bytes]) -> None:
         if self._receiver is not None:
             self._receiver(pipe, frames)
-            return
+        elif self._diversion is not None:
+            self._diversion.frames_received(pipe, frames)
+        elif self.protocol is ProtocolNumber.STAR0 and pipe.id in self._inboxes:
+            self._keep_what_fits(pipe, frames)
+        else:
+            self._keep(pipe, frames)
+
+    def _keep(self, pipe: OutputPipe, frames: list[bytes]) -> None:
         inbox = self._inboxes.get(pipe.id)
         if inbox is None:
             self._inboxes[pipe.id] = inbox = deque(frames)
             self._turns.append(pipe)
         else:
             inbox += frames
-        if len(inbox) >= self.options.recv_queue:
+        if len(inbox) >= self.options.recv_queue and self.protocol is not ProtocolNumber.STAR0:
             pipe.pause_reading()
         self.lane.readable(len(frames))
 
-    def _check(self, frames: list[bytes]) -> tuple[list[bytes], bool]:
-        """The frames with a good backtrace that came before the first malformed one, if there is one."""
+    def _keep_what_fits(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        """Of a star: an application that does not read may not keep it from forwarding."""
+        room = max(self.options.recv_queue - len(self._inboxes[pipe.id]), 0)
+        self.count_drop("inbox full", max(len(frames) - room, 0))
+        if room:
+            self._keep(pipe, frames[:room])
+
+    # --- headers: what may pass, and whether a malformed frame came behind it
+
+    def _check_backtraces(self, pipe: OutputPipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
         for frame in frames:
-            if len(frame) < 4 or not frame[0] & 0x80:
+            if len(frame) < WORD_SIZE or not frame[0] & 0x80:
                 break
         else:
             return frames, False  # none crossed a relay
@@ -182,6 +328,15 @@ class Raw(Pattern):
             else:
                 return good, True
         return good, False
+
+    def _check_hops(self, pipe: OutputPipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
+        hops_max = min(self.options.ttl, HOPS_MAX - 1)  # or it could not be sent on
+        good, over_ttl, malformed = sift(frames, hops_max, stop=True)
+        self.count_drop("over ttl", over_ttl)
+        return good, malformed > 0
+
+    def _pass_on(self, pipe: OutputPipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
+        return pass_on(self, self.pipes.values(), pipe, frames), False
 
     def _refuse(self, pipe: OutputPipe, frames: list[bytes]) -> None:
         self.count_drop("unsolicited", len(frames))

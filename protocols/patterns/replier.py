@@ -98,9 +98,10 @@ class Replier(Pattern):
         return pipe.send(frame)
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
-        pass
+        self._intake.admit()
 
     def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+        self._intake.discard(pipe)
         self.lane.writable()  # whoever waits for room there need not any more
 
     def pipe_writable(self, pipe: OutputPipe, now: float) -> None:

@@ -1,0 +1,352 @@
+"""What a device does: frames of one raw socket to another and back, in the loop turn that read them.
+
+A *flow* is one direction. How it goes is decided by the protocol it leaves by:
+
+| leaves by | a frame goes to | where there is no room |
+|---|---|---|
+| Req0, Push0, Pair0, Pair1 | one peer | it is *held*, and the pipe it came by is not read until it has gone |
+| Pub0, Bus0, Star0, Surveyor0 | all peers (of one socket: but its origin) | it is dropped for that peer |
+| Rep0, Respondent0 | the peer its first word names | it is *parked*, and that peer is not read meanwhile |
+
+Into Req0 and Surveyor0 the id of the pipe a frame came by is pushed on its backtrace; out of Rep0 and
+Respondent0 it is popped, so an answer finds the way its question came. A pipe is not read while anything of
+it is held or anything for it is parked: who does not take its answers may not ask, and nobody else waits
+for it. An answer whose peer is gone is dropped.
+
+What is held is one run a pipe (what was read before the pause) and `ORPHANS_MAX` runs of pipes that left;
+what is parked for a peer, `PARKED_MAX` frames and `HEAVY_BYTES_MAX` bytes. All that is dropped is counted.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from protocols.patterns.base import HEAVY_BYTES_MAX, ORPHANS_MAX, OutputPipe
+from protocols.patterns.raw import ONLY_SENDS, TO_ONE, Raw
+from protocols.wire.backtrace import encode_word, pop
+from protocols.wire.handshake import ProtocolNumber
+
+PARKED_MAX: Final = 16384
+
+ASKING: Final = (ProtocolNumber.REQ0, ProtocolNumber.SURVEYOR0)
+ANSWERING: Final = (ProtocolNumber.REP0, ProtocolNumber.RESPONDENT0)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStatistics:
+    """A snapshot of one direction; frames are cumulative, ``waiting`` (held or parked) is now."""
+
+    frames: int
+    bytes: int
+    waiting: int
+    drops: dict[str, int]
+
+
+class Brakes:
+    """Pipes that are not read, each for one reason or several."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[OutputPipe, int] = {}
+
+    def apply(self, pipe: OutputPipe) -> None:
+        self._reasons[pipe] = self._reasons.get(pipe, 0) + 1
+        pipe.pause_reading()
+
+    def release(self, pipe: OutputPipe) -> None:
+        reasons = self._reasons.get(pipe, 0) - 1
+        if reasons > 0:
+            self._reasons[pipe] = reasons
+        elif reasons == 0:
+            del self._reasons[pipe]
+            pipe.resume_reading()
+
+    def forget(self, pipe: OutputPipe) -> None:
+        self._reasons.pop(pipe, None)
+
+    def release_all(self) -> None:
+        for pipe in self._reasons:
+            pipe.resume_reading()
+        self._reasons.clear()
+
+
+class Flow(ABC):
+    """One direction. By itself it keeps nothing waiting."""
+
+    def __init__(self, target: Raw, brakes: Brakes) -> None:
+        self._target = target
+        self._brakes = brakes
+        self._frames = 0
+        self._bytes = 0
+        self._drops: dict[str, int] = {}
+
+    @property
+    def waiting(self) -> int:
+        return 0
+
+    @abstractmethod
+    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        """A run came by ``pipe`` of the source."""
+
+    def room(self, pipe: OutputPipe) -> None:  # noqa: B027
+        """``pipe`` of the target has room."""
+
+    def source_left(self, pipe: OutputPipe) -> None:  # noqa: B027
+        """``pipe`` of the source is gone."""
+
+    def target_left(self, pipe: OutputPipe) -> None:  # noqa: B027
+        """``pipe`` of the target is gone."""
+
+    def end(self) -> None:  # noqa: B027
+        """Give up what waits."""
+
+    def statistics(self) -> FlowStatistics:
+        return FlowStatistics(self._frames, self._bytes, self.waiting, dict(self._drops))
+
+    def _count(self, frames: list[bytes]) -> None:
+        self._frames += len(frames)
+        self._bytes += sum(map(len, frames))
+
+    def _drop(self, reason: str, count: int) -> None:
+        if count:
+            self._drops[reason] = self._drops.get(reason, 0) + count
+
+
+class ToOne(Flow):
+    """Each frame to one peer; what finds no room is held."""
+
+    def __init__(self, target: Raw, brakes: Brakes) -> None:
+        super().__init__(target, brakes)
+        self._pushes = target.protocol in ASKING
+        self._held: dict[OutputPipe, list[bytes]] = {}
+        self._orphans: dict[OutputPipe, None] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self._held.values()))
+
+    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        if self._pushes:
+            word = encode_word(pipe.id)
+            frames = [word + frame for frame in frames]
+        self._count(frames)
+        if pipe in self._held:
+            self._held[pipe] += frames  # read before the pause
+            return
+        rest = self._sent(frames)
+        if rest:
+            self._hold(pipe, rest)
+
+    def _sent(self, frames: list[bytes]) -> list[bytes]:
+        """Send what finds room; returns what does not."""
+        taken = self._target.offer(frames)
+        taken += self._target.give_up(len(frames) - taken, "peer slow")
+        return frames[taken:]
+
+    def _hold(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        self._held[pipe] = frames
+        if pipe.closed:  # its last words
+            self.source_left(pipe)
+        else:
+            self._brakes.apply(pipe)
+
+    def room(self, pipe: OutputPipe) -> None:
+        for source in list(self._held):
+            rest = self._sent(self._held.pop(source))
+            if rest:
+                self._held[source] = rest  # behind all others that wait
+                return
+            self._orphans.pop(source, None)
+            self._brakes.release(source)
+
+    def source_left(self, pipe: OutputPipe) -> None:
+        self._brakes.forget(pipe)
+        if pipe not in self._held:
+            return
+        self._orphans[pipe] = None
+        if len(self._orphans) > ORPHANS_MAX:
+            oldest = next(iter(self._orphans))
+            del self._orphans[oldest]
+            self._drop("peer gone", len(self._held.pop(oldest)))
+
+    def end(self) -> None:
+        self._drop("device ended", self.waiting)
+        self._held.clear()
+        self._orphans.clear()
+
+
+class ToAll(Flow):
+    """Each frame to all peers that have room."""
+
+    def __init__(self, target: Raw, brakes: Brakes, *, reflects: bool) -> None:
+        super().__init__(target, brakes)
+        self._pushes = target.protocol in ASKING
+        self._reflects = reflects
+
+    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        if self._pushes:
+            word = encode_word(pipe.id)
+            frames = [word + frame for frame in frames]
+        self._count(frames)
+        self._target.offer(frames, past=pipe if self._reflects else None)
+
+
+class Drained(Flow):
+    """A star with itself: it has forwarded already what is told here."""
+
+    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        self._count(frames)
+
+
+class Parked:
+    """Answers that wait for one peer."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.bytes = 0
+
+    def add(self, frames: list[bytes]) -> int:
+        """Keep what fits; returns how many did not."""
+        for kept, frame in enumerate(frames):
+            full = len(self.frames) >= PARKED_MAX or self.bytes + len(frame) > HEAVY_BYTES_MAX
+            if full and self.frames:
+                return len(frames) - kept
+            self.frames.append(frame)
+            self.bytes += len(frame)
+        return 0
+
+    def sent(self, count: int) -> None:
+        self.bytes -= sum(map(len, self.frames[:count]))
+        del self.frames[:count]
+
+
+class Home(Flow):
+    """Each frame to the peer whose id is its first word; what finds no room is parked."""
+
+    def __init__(self, target: Raw, brakes: Brakes) -> None:
+        super().__init__(target, brakes)
+        self._parked: dict[OutputPipe, Parked] = {}
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(parked.frames) for parked in self._parked.values())
+
+    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        by_id: dict[int, list[bytes]] = {}
+        for frame in frames:
+            id, rest = pop(frame)
+            by_id.setdefault(id, []).append(rest)
+        for id, answers in by_id.items():
+            asker = self._target.pipes.get(id)
+            if asker is None:
+                self._drop("peer gone", len(answers))
+            else:
+                self._count(answers)
+                self._answer(asker, answers)
+
+    def _answer(self, asker: OutputPipe, answers: list[bytes]) -> None:
+        parked = self._parked.get(asker)
+        if parked is None:
+            taken = asker.send_many(answers)
+            if taken == len(answers):
+                return
+            answers = answers[taken:]
+            answers = answers[self._target.give_up(len(answers), "peer slow") :]
+            if not answers:
+                return
+            parked = self._parked[asker] = Parked()
+            self._brakes.apply(asker)
+        self._drop("peer slow", parked.add(answers))
+
+    def room(self, pipe: OutputPipe) -> None:
+        parked = self._parked.get(pipe)
+        if parked is None:
+            return
+        parked.sent(pipe.send_many(parked.frames))
+        if not parked.frames:
+            del self._parked[pipe]
+            self._brakes.release(pipe)
+
+    def target_left(self, pipe: OutputPipe) -> None:
+        self._brakes.forget(pipe)
+        parked = self._parked.pop(pipe, None)
+        if parked is not None:
+            self._drop("peer lost", len(parked.frames))
+
+    def end(self) -> None:
+        self._drop("device ended", self.waiting)
+        self._parked.clear()
+
+
+class Side:
+    """One socket of a relay: where its frames go, and what waits for its pipes."""
+
+    def __init__(self, relay: Relay, outward: Flow | None, inward: Flow | None) -> None:
+        self._relay = relay
+        self._outward = outward
+        self._inward = inward
+
+    def frames_received(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+        if self._outward is not None:
+            self._outward.forward(pipe, frames)
+
+    def room(self, pipe: OutputPipe) -> None:
+        if self._inward is not None:
+            self._inward.room(pipe)
+
+    def detached(self, pipe: OutputPipe) -> None:
+        if self._outward is not None:
+            self._outward.source_left(pipe)
+        if self._inward is not None:
+            self._inward.target_left(pipe)
+
+    def closed(self) -> None:
+        self._relay.end()
+
+
+class Relay:
+    """Joins two raw sockets of complementary protocols, or reflects one; runs from its making to `end`.
+
+    Raises:
+        NotSupported: a socket has a receiver.
+        StateError: a socket is in another relay.
+    """
+
+    def __init__(self, front: Raw, back: Raw, ended: Callable[[], None]) -> None:
+        self._tell_ended = ended
+        self._sockets = [front] if front is back else [front, back]
+        for socket in self._sockets:
+            socket.check_divertible()
+        self._brakes = Brakes()
+        self.forward = self._flow(front, back)
+        self.backward = None if front is back else self._flow(back, front)
+        front.divert(Side(self, self.forward, self.forward if front is back else self.backward))
+        if front is not back:
+            back.divert(Side(self, self.backward, self.forward))
+
+    def _flow(self, source: Raw, target: Raw) -> Flow | None:
+        reflects = source is target
+        if source.protocol in ONLY_SENDS:
+            return None
+        if target.protocol in TO_ONE:
+            return ToOne(target, self._brakes)
+        if target.protocol in ANSWERING:
+            return Home(target, self._brakes)
+        if reflects and target.protocol is ProtocolNumber.STAR0:
+            return Drained(target, self._brakes)
+        return ToAll(target, self._brakes, reflects=reflects)
+
+    def end(self) -> None:
+        """Stop; sockets that are still open go on as raw sockets. A second time does nothing."""
+        if not self._sockets:
+            return
+        sockets, self._sockets = self._sockets, []
+        for socket in sockets:
+            socket.restore()
+        for flow in (self.forward, self.backward):
+            if flow is not None:
+                flow.end()
+        self._brakes.release_all()
+        self._tell_ended()
