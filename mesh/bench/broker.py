@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.bench.harness import BenchError, Case, Figures, Target, workers
-from mesh.bench.sockets import BODY, WARM_UP, Report, missing, percentiles, run_async
+from mesh.bench.measuring import BODY, WARM_UP, Report, missing, percentiles, run_async
 from mesh.broker import Broker
 from mesh.client import Client
 from protocols import Push0

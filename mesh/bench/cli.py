@@ -14,7 +14,7 @@ app = App(name="bench", help="Measure sockets and brokers beside their peers.")
 
 @app.command
 def sockets(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json: bool = False) -> None:
-    """Measure the sockets beside pynng and pyzmq: push/pull, and a request's round trip.
+    """Measure the sockets beside pynng and pyzmq, in ten works.
 
     Parameters
     ----------

@@ -18,8 +18,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -146,14 +148,15 @@ class Workers:
         three, whatever the library (see `docs/design/decisions.md`).
         """
         mailbox, gate = self._context.Queue(), self._context.Event()
+        name = (function.func if isinstance(function, partial) else function).__name__
         process = self._context.Process(
             target=_worker,
             args=(function, arguments, core, mailbox, gate),
             daemon=True,
-            name=function.__name__,
+            name=name,
         )
         process.start()
-        worker = Worker(function.__name__, process, mailbox, gate)
+        worker = Worker(name, process, mailbox, gate)
         self._workers.append(worker)
         return worker
 
@@ -246,31 +249,55 @@ def as_json(name: str, outcome: Outcome, targets: Sequence[Target]) -> str:
 
 
 def show(name: str, outcome: Outcome, targets: Sequence[Target], console: Console) -> None:
-    """Two tables: the medians, and the ratios against their targets."""
+    """A table of medians for each work, and one of the ratios against their targets."""
     what = machine()
-    title = f"mesh bench {name}: medians of {outcome.rounds}, Python {what['python']}, {what['cores']} cores"
-    medians = Table(title=title, title_justify="left")
-    for heading in ("work", "system", "figures"):
-        medians.add_column(heading)
-    for (work, system), figures in outcome.medians.items():
-        medians.add_row(work, system, "  ".join(f"{key} {_number(value)}" for key, value in figures.items()))
-    console.print(medians)
-    ratios = Table(title="targets", title_justify="left")
-    for heading in ("work", "figure", "measured", "wanted", "met"):
-        ratios.add_column(heading)
+    heading = (
+        f"mesh bench {name}: medians of {outcome.rounds}, Python {what['python']}, {what['cores']} cores"
+    )
+    console.print(heading, highlight=False)
+    for work in dict.fromkeys(work for work, _ in outcome.medians):
+        console.print()
+        console.print(_medians_of(work, outcome))
+    console.print()
+    console.print(_ratios(outcome, targets))
+    for system, reason in outcome.skipped.items():
+        console.print(f"[yellow]not run: {system}: {reason}", highlight=False)
+
+
+def _medians_of(work: str, outcome: Outcome) -> Table:
+    """A row for each system, a column for each figure that any of them has."""
+    rows = {system: figures for (of, system), figures in outcome.medians.items() if of == work}
+    table = _table(work, "system")
+    names = list(dict.fromkeys(name for figures in rows.values() for name in figures))
+    for name in names:
+        table.add_column(name, justify="right")
+    for system, figures in rows.items():
+        table.add_row(system, *(_number(figures[name]) if name in figures else "" for name in names))
+    return table
+
+
+def _ratios(outcome: Outcome, targets: Sequence[Target]) -> Table:
+    table = _table("targets", "work", "figure")
+    for column in ("measured", "wanted"):
+        table.add_column(column, justify="right")
+    table.add_column("")
     for target in targets:
         value = target.value(outcome.medians)
         if value is None:
             continue
         against = f"{target.ours} / {target.peer}" if target.peer else target.ours
-        sign = "at least" if target.at_least else "at most"
-        met = "[green]yes" if target.met(value) else "[red]no"
-        ratios.add_row(
-            target.work, f"{target.figure}: {against}", f"{value:.2f}", f"{sign} {target.bound:g}", met
-        )
-    console.print(ratios)
-    for system, reason in outcome.skipped.items():
-        console.print(f"[yellow]not run: {system}: {reason}")
+        sign = ">=" if target.at_least else "<="
+        met = "[green]met" if target.met(value) else "[red]short"
+        figure = f"{target.figure}: {against}"
+        table.add_row(target.work, figure, f"{value:.2f}", f"{sign} {target.bound:g}", met)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
 
 
 def _number(value: float) -> str:
