@@ -44,12 +44,14 @@ from protocols.errors import (
     Timeout,
     WouldBlock,
 )
+from protocols.events import PipeEvent, PipeEvents
 from protocols.identity import PeerIdentity
 from protocols.message import Message
 from protocols.options import SocketOptions
 from protocols.patterns.reqrep import RequestLost
+from protocols.patterns.survey import Answer, SurveyResult
 from protocols.pipe import Pipe, PipeStatistics
-from protocols.socket import Receiver, Socket, SocketStatistics
+from protocols.socket import ClosedPipe, Receiver, Socket, SocketStatistics
 from protocols.sockets import (
     Bus0,
     Pair0,
@@ -65,15 +67,23 @@ from protocols.sockets import (
     Surveyor0,
 )
 from protocols.tls import TlsConfig, TlsConfigError
-from protocols.transports.registry import check_dialable, check_url, is_wildcard, register_transport
+from protocols.transports.registry import (
+    check_dialable,
+    check_url,
+    is_wildcard,
+    register_transport,
+    register_transport,
+)
 from protocols.wire.handshake import ProtocolNumber
 
 __all__ = [
     "AddressError",
     "AddressInUse",
+    "Answer",
     "Bus0",
     "Channel",
     "Closed",
+    "ClosedPipe",
     "ConnectionRefused",
     "Context",
     "Device",
@@ -91,6 +101,8 @@ __all__ = [
     "PartlySent",
     "PeerIdentity",
     "Pipe",
+    "PipeEvent",
+    "PipeEvents",
     "PipeRefused",
     "PipeStatistics",
     "ProtocolError",
@@ -114,6 +126,7 @@ __all__ = [
     "Sub0",
     "SubContext",
     "SurveyContext",
+    "SurveyResult",
     "Surveyor0",
     "Timeout",
     "TlsConfig",
@@ -123,5 +136,6 @@ __all__ = [
     "check_url",
     "device",
     "is_wildcard",
+    "register_transport",
     "register_transport",
 ]

@@ -14,13 +14,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Final, Self, TypeVar
 
 from protocols.errors import Closed, NotSupported, SPError, StateError, Timeout, WouldBlock
 from protocols.options import SocketOptions
 from protocols.patterns.base import Lane, QueueLane, StateLane
 from protocols.patterns.pubsub import Subscriptions
-from protocols.patterns.survey import SurveyLane
+from protocols.patterns.survey import SurveyLane, SurveyResult
 
 T = TypeVar("T")
 Body = bytes | bytearray | memoryview
@@ -33,13 +33,25 @@ def as_bytes(body: Body) -> bytes:
     raise TypeError(f"a body is bytes, not {type(body).__name__}; encode it first")
 
 
-class Waiters:
-    """Tasks that wait for a lane, first come, first woken."""
+OTHER_LOOP: Final = (
+    "this socket belongs to another event loop; each loop, and each process after a fork, makes its own"
+)
 
-    __slots__ = ("_futures",)
+
+class Waiters:
+    """Tasks that wait for a lane, first come, first woken; all of one event loop."""
+
+    __slots__ = ("_futures", "loop")
 
     def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._futures: deque[asyncio.Future[bool]] = deque()
+
+    def settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Belong to this loop. Raises `StateError` if it has been another."""
+        if self.loop is not None and self.loop is not loop:
+            raise StateError(OTHER_LOOP)
+        self.loop = loop
 
     def __len__(self) -> int:
         return len(self._futures)
@@ -58,6 +70,8 @@ class Waiters:
     async def wait(self, deadline: float | None) -> bool:
         """Wait to be woken; False when the loop's time has reached ``deadline`` before."""
         loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            self.settle(loop)
         future: asyncio.Future[bool] = loop.create_future()
         self._futures.append(future)
         timer = loop.call_at(deadline, self._expire, future) if deadline is not None else None
@@ -358,7 +372,10 @@ class StateChannel(Channel):
     def _say(self, body: bytes) -> bool:
         lane = self._lane
         epoch = lane.epoch
-        said = lane.send(body, asyncio.get_running_loop().time())
+        loop = asyncio.get_running_loop()
+        if self._senders.loop is not loop:
+            self._senders.settle(loop)
+        said = lane.send(body, loop.time())
         if lane.epoch != epoch:
             self._receivers.wake_all()  # they wait for what has just been replaced
         if said:
@@ -368,7 +385,56 @@ class StateChannel(Channel):
     def _hear(self) -> bytes | None:
         if self._receiving and self._lane.exclusive:
             raise StateError("another recv waits here already; concurrent calls take a context each")
-        return self._lane.recv(asyncio.get_running_loop().time(), False)
+        loop = asyncio.get_running_loop()
+        if self._receivers.loop is not loop:
+            self._receivers.settle(loop)
+        return self._lane.recv(loop.time(), False)
+
+
+class SurveyChannel(StateChannel):
+    """Runs one survey at a time; iterating yields its answers and ends when it is over."""
+
+    _iteration_ends = (Closed, Timeout, StateError)
+
+    async def survey(self, body: Body, *, survey_s: float | None = None, early: bool = True) -> SurveyResult:
+        """Ask everybody; returns the answers and names who did not give one.
+
+        It ends after ``survey_s`` seconds (by default the socket's or context's), or ``early`` once everybody
+        who was asked has answered or left. Who hides several respondents behind one connection (a device)
+        answers more than once: pass ``early=False`` to hear them all.
+
+        Cancelled, the survey stays open, and its answers are there for `recv`.
+
+        Raises:
+            Closed: as it says.
+            NotSupported: the socket is raw.
+            StateError: a newer survey has replaced this one.
+        """
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        lane = self._survey_lane()
+        tally = lane.collect(body, asyncio.get_running_loop().time(), survey_s, early=early)
+        self._receivers.wake_all()  # they wait for what has just been replaced
+        self._arm()
+        try:
+            while not tally.over:
+                await self._receivers.wait(None)
+        except asyncio.CancelledError:
+            lane.abandon(tally)
+            raise
+        result = lane.take_tally(tally)
+        if result is None:
+            self._survey_lane()  # closed, or:
+            raise StateError("replaced by a newer request or survey")
+        return result
+
+    def _survey_lane(self) -> SurveyLane:
+        lane = self._any_lane
+        if isinstance(lane, ClosedLane):
+            lane.take()  # raises `Closed`
+        if not isinstance(lane, SurveyLane):
+            raise NotSupported("a raw surveyor0 keeps no surveys: send, and match the ids of what comes back")
+        return lane
 
 
 class ContextLife(Channel):
@@ -415,10 +481,8 @@ class Context(StateChannel, ContextLife):
         self._arm_socket()
 
 
-class SurveyContext(Context):
-    """Runs one survey at a time; iterating yields its answers and ends when it is over."""
-
-    _iteration_ends = (Closed, Timeout, StateError)
+class SurveyContext(SurveyChannel, Context):
+    """A survey of its own on a shared socket."""
 
     def set_time(self, survey_s: float) -> None:
         """Let surveys sent from now on be open for ``survey_s`` seconds."""

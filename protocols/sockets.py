@@ -16,11 +16,12 @@ from protocols.context import (
     QueueChannel,
     StateChannel,
     SubContext,
+    SurveyChannel,
     SurveyContext,
     Waiters,
     as_topic,
 )
-from protocols.errors import Closed, NotSupported, StateError, Timeout
+from protocols.errors import NotSupported
 from protocols.options import SocketOptions
 from protocols.patterns.base import StateLane
 from protocols.patterns.bus import Bus
@@ -31,7 +32,7 @@ from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Requester
 from protocols.patterns.star import Star
 from protocols.patterns.survey import Respondent, Surveyor
-from protocols.socket import Addresses, Receiver, Socket
+from protocols.socket import Addresses, Admit, Receiver, Socket
 
 C = TypeVar("C", bound=Context)
 
@@ -79,10 +80,13 @@ class Sub0(QueueChannel, Socket):
         listen: Addresses = (),
         raw: bool = False,
         receiver: Receiver | None = None,
+        admit: Admit | None = None,
         options: SocketOptions | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        super().__init__(dial=dial, listen=listen, raw=raw, receiver=receiver, options=options, rng=rng)
+        super().__init__(
+            dial=dial, listen=listen, raw=raw, receiver=receiver, admit=admit, options=options, rng=rng
+        )
         if isinstance(topics, (str, bytes)):
             raise TypeError(f"topics is a list of prefixes, as in topics=[{topics!r}]")
         for topic in topics:
@@ -172,11 +176,10 @@ class Rep0(ConversationSocket):
     _pattern_type = Replier
 
 
-class Surveyor0(ConversationSocket):
+class Surveyor0(SurveyChannel, ConversationSocket):
     """A question to everybody; iterating yields the answers and ends when the survey is over."""
 
     _pattern_type = Surveyor
-    _iteration_ends = (Closed, Timeout, StateError)
 
     def new_context(self, *, survey_s: float | None = None) -> SurveyContext:
         """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""

@@ -11,7 +11,8 @@ IDLE --recv--> OWES --send--> IDLE
 Questions wait in one inbox for all lanes, which stops reading when full. The words in front of a question
 (its backtrace) go back in front of the answer unchanged: they are the way home through any relays. A
 question with more words than ``ttl`` is dropped; one that ends inside them costs its peer the pipe. An
-answer to a peer that is gone is dropped without a sound, but counted.
+answer to a peer that is gone is dropped without a sound, but counted; with ``best_effort`` also one to a peer
+whose queue is full.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class ReplierLane(StateLane):
             raise StateError(f"nothing to answer: {self._pattern.name} receives first, then sends once")
         if pipe.closed:
             self._pattern.count_drop("peer gone")
-        elif not self._pattern.answer(pipe, self._backtrace + body):
+        elif not self._pattern.answer(pipe, self._backtrace + body) and not self._pattern.give_up(
+            1, "peer slow"
+        ):
             return False
         self._pipe = None
         self._pattern.owed -= 1

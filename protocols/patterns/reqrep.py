@@ -11,19 +11,24 @@ IDLE --send--> ASKED --reply--> ANSWERED --recv--> IDLE
 An ASKED request is on a pipe or, when its pipe was lost and no other has room, *homeless* until one has. It
 is sent again with the same id: at once when its pipe is lost, and each ``resend_s`` without a reply (so a
 replier may see it twice). Requests are dealt round to the pipes that have room; where none has, ``send``
-waits. An id is 31 bits, starting at random, with bit 31 set; a reply whose id nobody waits for is dropped.
+waits; with ``best_effort`` the request is homeless instead. With ``fail_without_peers`` nothing waits for a
+peer: without any, ``send`` raises, and when the last one goes every request fails.
+
+An id is 31 bits, starting at random, with bit 31 set; a reply whose id nobody waits for is dropped.
 """
 
 from __future__ import annotations
 
 import random
 
-from protocols.errors import SPError, StateError
+from protocols.errors import NoPeers, SPError, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, Rotation, StateLane
 from protocols.pipe import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
+
+NOBODY = "req0 has no peer, and fail_without_peers forbids to wait for one"
 
 
 class RequestLost(SPError, ConnectionError):
@@ -46,12 +51,12 @@ class Request:
 
     __slots__ = ("due", "frame", "id", "lane", "pipe")
 
-    def __init__(self, id: int, frame: bytes, lane: RequesterLane, pipe: OutputPipe, due: float) -> None:
+    def __init__(self, id: int, frame: bytes, lane: RequesterLane, pipe: OutputPipe | None) -> None:
         self.id = id
         self.frame = frame
         self.lane = lane
-        self.pipe: OutputPipe | None = pipe
-        self.due = due
+        self.pipe = pipe
+        self.due = 0.0
 
 
 class RequesterLane(StateLane):
@@ -62,7 +67,7 @@ class RequesterLane(StateLane):
         self._pattern = pattern
         self._request: Request | None = None
         self._reply: bytes | None = None
-        self._failure: RequestLost | None = None
+        self._failure: SPError | None = None
 
     def send(self, body: bytes, now: float) -> bool:
         self._give_up()
@@ -86,7 +91,7 @@ class RequesterLane(StateLane):
         self._reply = reply
         self.readable(1)
 
-    def failed(self, failure: RequestLost) -> None:
+    def failed(self, failure: SPError) -> None:
         self._request = None
         self._failure = failure
         self.readable(1)
@@ -121,16 +126,21 @@ class Requester(Pattern):
     # --- for lanes
 
     def ask(self, lane: RequesterLane, body: bytes, now: float) -> Request | None:
-        """Send a new request; None if no pipe has room."""
+        """Send a new request; None if no pipe has room. Raises `NoPeers`."""
         id = self._ids.draw()
         frame = encode_word(id) + body
         # With no other request under way each waits for the one before: none could share the write.
         pipe = self._rotation.send(frame) if self._requests else self._rotation.send_alone(frame)
-        if pipe is None:
+        if pipe is None and self._rotation.deserted and self.options.fail_without_peers:
+            raise NoPeers(NOBODY)
+        if pipe is None and not self.options.best_effort:
             return None
-        request = Request(id, frame, lane, pipe, 0.0)
+        request = Request(id, frame, lane, pipe)
         self._requests[id] = request
-        self._schedule(request, now)
+        if pipe is None:
+            self._homeless[id] = request
+        else:
+            self._schedule(request, now)
         return request
 
     def forget(self, request: Request) -> None:
@@ -150,6 +160,9 @@ class Requester(Pattern):
 
     def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
         self._rotation.discard(pipe)
+        if self.options.fail_without_peers and self._rotation.deserted:
+            self._fail_all()
+            return
         lost = [request for request in self._requests.values() if request.pipe is pipe]
         for request in lost:
             if self.options.resend_s:
@@ -160,6 +173,13 @@ class Requester(Pattern):
                 request.lane.failed(
                     RequestLost(f"the peer at {pipe.remote_address} is gone and resend_s is off")
                 )
+
+    def _fail_all(self) -> None:
+        for request in list(self._requests.values()):
+            self.forget(request)
+            self.count_drop("peer lost")
+            request.lane.failed(NoPeers(NOBODY))
+        self.lane.writable()  # whoever waits for room waits in vain
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
         for frame in frames:

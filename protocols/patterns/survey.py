@@ -14,6 +14,10 @@ IDLE --send--> OPEN --deadline--> OVER      recv: IDLE raises StateError
 own timeout or cancellation leaves the survey open (NNG ends it). Answers are not told apart by peer: one that
 answers twice counts twice. More than ``recv_queue`` unread answers are dropped, the newest first.
 
+A survey may be *tallied* instead of read (`SurveyLane.collect`): then it is known who was asked, has
+answered, or left, and it is OVER as soon as nobody is left to answer. A tally keeps the first answer of
+every peer, and up to ``recv_queue`` further ones.
+
 A respondent is a `Replier`.
 """
 
@@ -21,17 +25,88 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import dataclass
 
 from protocols.errors import StateError, Timeout
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, StateLane
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Ids
+from protocols.pipe import Pipe
 from protocols.wire.backtrace import WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
 
 EVERYBODY = 1 << 30
 """More readers than there are: all are to ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one peer said to a survey."""
+
+    body: bytes
+    pipe: Pipe
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyResult:
+    """How a survey went. Each peer that was there when it began is in one of the four.
+
+    A peer that answered more than once is in ``answers`` more than once.
+    """
+
+    answers: tuple[Answer, ...]
+    """In the order in which they came."""
+    missing: tuple[Pipe, ...]
+    """Asked, still there, and silent until the end."""
+    lost: tuple[Pipe, ...]
+    """Asked, and gone before they answered."""
+    not_asked: tuple[Pipe, ...]
+    """Their queues were full."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everybody answered."""
+        return not (self.missing or self.lost or self.not_asked)
+
+
+class Tally:
+    """Who was asked by one survey, and what became of them."""
+
+    def __init__(self, asked: list[OutputPipe], not_asked: list[OutputPipe], *, early: bool) -> None:
+        self.answers: list[Answer] = []
+        self.over = False
+        self._waiting = {pipe.id: pipe for pipe in asked}
+        self._lost: list[OutputPipe] = []
+        self._not_asked = not_asked
+        self._early = early
+        self._spare = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nobody left to wait for."""
+        return self._early and not self._waiting
+
+    def add(self, pipe: OutputPipe, body: bytes, spare_max: int) -> bool:
+        """Keep an answer; False if it is one too many."""
+        if self._waiting.pop(pipe.id, None) is None:
+            if self._spare >= spare_max:
+                return False
+            self._spare += 1
+        self.answers.append(Answer(body, pipe))
+        return True
+
+    def pipe_lost(self, pipe: OutputPipe) -> None:
+        if self._waiting.pop(pipe.id, None) is not None:
+            self._lost.append(pipe)
+
+    def result(self) -> SurveyResult:
+        return SurveyResult(
+            tuple(self.answers),
+            tuple(self._waiting.values()),
+            tuple(self._lost),
+            tuple(self._not_asked),
+        )
 
 
 class SurveyLane(StateLane):
@@ -44,38 +119,85 @@ class SurveyLane(StateLane):
         """Of the open survey; 0 when there is none."""
         self._pattern = pattern
         self._answers: deque[bytes] = deque()
+        self._tally: Tally | None = None
 
     def send(self, body: bytes, now: float) -> bool:
-        self.close()
-        self.epoch += 1
-        self.deadline = now + self.survey_s
-        self.id = self._pattern.ask(self, body)
+        self._begin(body, now, self.survey_s)
         return True
 
+    def collect(self, body: bytes, now: float, survey_s: float | None, *, early: bool) -> Tally:
+        """Begin a survey that is tallied; ``readable`` tells when the tally is ``over``."""
+        asked, not_asked = self._begin(body, now, self.survey_s if survey_s is None else survey_s)
+        tally = self._tally = Tally(asked, not_asked, early=early)
+        if tally.finished:
+            self.finish()
+        return tally
+
+    def _begin(self, body: bytes, now: float, survey_s: float) -> tuple[list[OutputPipe], list[OutputPipe]]:
+        self.close()
+        self.epoch += 1
+        self.deadline = now + survey_s
+        return self._pattern.ask(self, body)
+
     def recv(self, now: float, waited: bool) -> bytes | None:
+        if self._tally is not None and not self._tally.over:
+            raise StateError("survey() collects the answers here; concurrent surveys take a context each")
         if self._answers:
             return self._answers.popleft()
         if self.id and now < self.deadline:
             return None
         if self.id:
-            self._pattern.over(self)
-            self.readable(EVERYBODY)
+            self.finish()
         if waited:
             raise Timeout(f"the survey is over after {self.survey_s:g} s")
         raise StateError("no survey is open: surveyor0 sends first, then receives until the deadline")
 
-    def answered(self, answer: bytes) -> None:
-        if len(self._answers) >= self._pattern.options.recv_queue:
+    def answered(self, pipe: OutputPipe, answer: bytes) -> None:
+        limit = self._pattern.options.recv_queue
+        if self._tally is not None:
+            if not self._tally.add(pipe, answer, limit):
+                self._pattern.count_drop("inbox full")
+            elif self._tally.finished:
+                self.finish()
+        elif len(self._answers) >= limit:
             self._pattern.count_drop("inbox full")
-            return
-        self._answers.append(answer)
-        self.readable(1)
+        else:
+            self._answers.append(answer)
+            self.readable(1)
+
+    def pipe_lost(self, pipe: OutputPipe) -> None:
+        if self._tally is not None:
+            self._tally.pipe_lost(pipe)
+            if self._tally.finished:
+                self.finish()
+
+    def finish(self) -> None:
+        """The open survey is over: what comes now is late."""
+        self._pattern.over(self)
+        if self._tally is not None:
+            self._tally.over = True
+        self.readable(EVERYBODY)
+
+    def take_tally(self, tally: Tally) -> SurveyResult | None:
+        """What became of a survey that is over; None if another has replaced it."""
+        if self._tally is not tally:
+            return None
+        self._tally = None
+        return tally.result()
+
+    def abandon(self, tally: Tally) -> None:
+        """Nobody waits for the tally any more: its answers can be read one by one."""
+        if self._tally is tally:
+            self._tally = None
+            self._answers += [answer.body for answer in tally.answers]
 
     def close(self) -> None:
         if self.id:
-            self._pattern.over(self)
-        self._pattern.count_drop("survey given up", len(self._answers))
+            self.finish()
+        given_up = len(self._answers) + (len(self._tally.answers) if self._tally is not None else 0)
+        self._pattern.count_drop("survey given up", given_up)
         self._answers.clear()
+        self._tally = None
 
 
 class Surveyor(Pattern):
@@ -94,15 +216,17 @@ class Surveyor(Pattern):
 
     # --- for lanes
 
-    def ask(self, lane: SurveyLane, body: bytes) -> int:
-        """Broadcast a new survey; returns its id."""
-        id = self._ids.draw()
-        self._open[id] = lane
-        frame = encode_word(id) + body
+    def ask(self, lane: SurveyLane, body: bytes) -> tuple[list[OutputPipe], list[OutputPipe]]:
+        """Broadcast the lane's new survey; returns who was asked, and who could not be."""
+        lane.id = self._ids.draw()
+        self._open[lane.id] = lane
+        frame = encode_word(lane.id) + body
+        asked: list[OutputPipe] = []
+        not_asked: list[OutputPipe] = []
         for pipe in self._pipes.values():
-            if not pipe.send(frame):
-                self.count_drop("peer slow")
-        return id
+            (asked if pipe.send(frame) else not_asked).append(pipe)
+        self.count_drop("peer slow", len(not_asked))
+        return asked, not_asked
 
     def over(self, lane: SurveyLane) -> None:
         """Answers to the lane's survey are late from now on."""
@@ -116,6 +240,8 @@ class Surveyor(Pattern):
 
     def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
         del self._pipes[pipe.id]
+        for lane in list(self._open.values()):
+            lane.pipe_lost(pipe)
 
     def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
         pass
@@ -130,7 +256,7 @@ class Surveyor(Pattern):
             if lane is None or now >= lane.deadline:
                 self.count_drop("late")
             else:
-                lane.answered(frame[WORD_SIZE:])
+                lane.answered(pipe, frame[WORD_SIZE:])
 
     # --- deadlines
 
@@ -140,8 +266,7 @@ class Surveyor(Pattern):
     def deadline_reached(self, now: float) -> None:
         for lane in list(self._open.values()):
             if lane.deadline <= now:
-                self.over(lane)
-                lane.readable(EVERYBODY)
+                lane.finish()
 
 
 class Respondent(Replier):
