@@ -72,7 +72,6 @@ from protocols.transports.registry import (
     check_url,
     is_wildcard,
     register_transport,
-    register_transport,
 )
 from protocols.wire.handshake import ProtocolNumber
 
@@ -136,6 +135,5 @@ __all__ = [
     "check_url",
     "device",
     "is_wildcard",
-    "register_transport",
     "register_transport",
 ]

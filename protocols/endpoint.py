@@ -30,23 +30,26 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from protocols.errors import (
     AddressError,
     Closed,
-    ConnectionRefused,
     HandshakeError,
+    NotSupported,
     PipeRefused,
     RemoteProtocolError,
     StateError,
     Timeout,
 )
 from protocols.options import SocketOptions
-from protocols.pipe import Connection, Pipe
+from protocols.pipe import CLOSED_BY_PEER, Connection, Pipe
 from protocols.transports.base import Binding
 from protocols.transports.registry import check_dialable, check_url, find_transport
 from protocols.wire.handshake import Greeting, protocol_name
+
+if TYPE_CHECKING:
+    from protocols.transports.certificates import Certificates
 
 HEADERLESS_MAX: Final = 256
 """Connections a listener keeps that have not sent their header."""
@@ -109,7 +112,9 @@ class Attempt:
         if not self.ended.done():
             self.ended.set_result(error)
 
-    async def connect(self, owner: EndpointOwner, url: str, timeout: float | None) -> Connection:
+    async def connect(
+        self, owner: EndpointOwner, url: str, timeout: float | None, options: SocketOptions
+    ) -> Connection:
         """Open and shake hands; cancelled or late, nothing is left open.
 
         Raises:
@@ -117,11 +122,11 @@ class Attempt:
             AddressError, ConnectionRefused, HandshakeError: as they say.
         """
         transport, address = find_transport(url)
-        limit_s = owner.options.handshake_timeout_s if timeout is None else timeout
+        limit_s = options.handshake_timeout_s if timeout is None else timeout
         greeting = Greeting.of(owner.protocol, owner.peer)
         try:
             async with asyncio.timeout(limit_s):
-                await transport.connect(address, greeting, owner.options, self)
+                await transport.connect(address, greeting, options, self)
                 return await self.ready
         except TimeoutError as error:
             self._abort()
@@ -137,15 +142,17 @@ class Attempt:
             self.connection.abort()
 
 
-async def dial_once(owner: EndpointOwner, url: str, timeout: float | None = None) -> Pipe:
-    """One attempt, handshake included, no reconnecting.
+async def dial_once(
+    owner: EndpointOwner, url: str, timeout: float | None = None, options: SocketOptions | None = None
+) -> Pipe:
+    """One attempt, handshake included, no reconnecting. ``options`` are the owner's by default.
 
     Raises:
         ConnectionRefused, AddressError, HandshakeError, Timeout: no connection; see each.
         PipeRefused: the socket did not want the peer.
     """
     check_dialable(url)
-    connection = await Attempt().connect(owner, url, timeout)
+    connection = await Attempt().connect(owner, url, timeout, options or owner.options)
     return attach(owner, connection, url=url, dialed=True)
 
 
@@ -160,26 +167,37 @@ def attach(owner: EndpointOwner, connection: Connection, *, url: str, dialed: bo
 
 @dataclass(frozen=True, slots=True)
 class DialerStatistics:
-    """Cumulative; ``failed`` by reason, ``bad_frames`` counts pipes a peer lost by breaking a rule."""
+    """Cumulative.
+
+    ``failed`` counts attempts that brought no pipe, by reason; ``ended`` the pipes that are gone, by cause
+    (`Pipe.close_cause`); ``bad_frames`` those of them that a peer lost by breaking a rule.
+    """
 
     attempts: int
     connected: int
     failed: dict[str, int]
+    ended: dict[str, int]
     bad_frames: int
 
 
 class Dialer:
-    """Keeps one pipe to ``url``, for ever. Raises `AddressError` for a URL that can never work."""
+    """Keeps one pipe to ``url``, for ever. Raises `AddressError` for a URL that can never work.
 
-    def __init__(self, owner: EndpointOwner, url: str) -> None:
+    ``options`` are those of its connections, by default the owner's.
+    """
+
+    def __init__(self, owner: EndpointOwner, url: str, options: SocketOptions | None = None) -> None:
         self.url = check_dialable(url)
         self.pipe: Pipe | None = None
         self.last_error = ""
-        """Why the last attempt failed, as a sentence; empty while connected."""
+        """Why there is no pipe, as a sentence: the last attempt failed, or the last pipe ended. Empty while
+        connected."""
         self._owner = owner
+        self._options = options or owner.options
         self._attempts = 0
         self._connected = 0
         self._failed: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
         self._bad_frames = 0
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
@@ -198,7 +216,9 @@ class Dialer:
         return self.pipe
 
     def statistics(self) -> DialerStatistics:
-        return DialerStatistics(self._attempts, self._connected, dict(self._failed), self._bad_frames)
+        return DialerStatistics(
+            self._attempts, self._connected, dict(self._failed), dict(self._ended), self._bad_frames
+        )
 
     async def aclose(self) -> None:
         """Stop dialling. The pipe, if there is one, lives on until its socket closes it."""
@@ -212,7 +232,7 @@ class Dialer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        options = self._owner.options
+        options = self._options
         failures = 0
         pause_s = 0.0
         while True:
@@ -232,10 +252,10 @@ class Dialer:
         """One round; False if it brought no pipe."""
         self._attempts += 1
         try:
-            connection = await attempt.connect(self._owner, self.url, None)
+            connection = await attempt.connect(self._owner, self.url, None, self._options)
             self.pipe = attach(self._owner, connection, url=self.url, dialed=True)
         except (AddressError, HandshakeError, Timeout, PipeRefused) as error:
-            reason = failure_reason(error)
+            reason = "timeout" if isinstance(error, Timeout) else error.reason
             self._failed[reason] = self._failed.get(reason, 0) + 1
             self.last_error = str(error)
             return False
@@ -245,26 +265,17 @@ class Dialer:
         return True
 
     def _count_end(self, error: RemoteProtocolError | None) -> None:
-        self.pipe = None
+        pipe, self.pipe = self.pipe, None
         self._up.clear()
         if error is not None:
             self._bad_frames += 1
-            self.last_error = str(error)
-
-
-def failure_reason(error: Exception) -> str:
-    """A few words to count by."""
-    match error:
-        case HandshakeError():
-            return error.reason
-        case ConnectionRefused():
-            return "refused"
-        case Timeout():
-            return "timeout"
-        case PipeRefused():
-            return error.reason
-        case _:
-            return "unreachable"
+        cause, reason = CLOSED_BY_PEER, CLOSED_BY_PEER
+        if pipe is not None and pipe.close_cause:  # it may have ended before its owner has been told
+            cause, reason = pipe.close_cause, pipe.close_reason
+        elif error is not None:
+            cause, reason = error.reason, str(error)
+        self._ended[cause] = self._ended.get(cause, 0) + 1
+        self.last_error = reason
 
 
 # --- listening
@@ -318,6 +329,8 @@ class Acceptor:
         self._connected = 0
         self._refused: dict[str, int] = {}
         self._bad_frames = 0
+        self.last_refused = ""
+        """Who was turned away last, and why, as a sentence."""
 
     async def start(self) -> None:
         """Bind and accept. Raises `AddressInUse`, `AddressError`."""
@@ -350,6 +363,24 @@ class Acceptor:
             connection.abort()
         for connection in headerless:
             await connection.wait_closed()
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """What a TLS listener shows its peers; None without TLS, and before it is started."""
+        return getattr(self._binding, "certificates", None)
+
+    def reload_certificates(self) -> None:
+        """Read the certificate files now, for connections from now on; it also happens by itself, once they
+        have changed.
+
+        Raises:
+            NotSupported: the listener has no TLS.
+            TlsConfigError: the files cannot be used; the former certificates stay in use.
+        """
+        certificates = self.certificates
+        if certificates is None:
+            raise NotSupported(f"the listener of {self.url} has no certificates to load")
+        certificates.reload()
 
     # --- Watcher
 
@@ -409,6 +440,7 @@ class Acceptor:
     def _refuse(self, connection: Connection, reason: str, message: str) -> None:
         self._headerless.pop(connection, None)
         self._refused[reason] = self._refused.get(reason, 0) + 1
+        self.last_refused = f"{connection.remote_address or 'a peer'}: {message}"
         if self._on_refused is not None:
             self._on_refused(connection.remote_address, message)
 
@@ -416,8 +448,8 @@ class Acceptor:
 class Listener(Acceptor):
     """Accepts connections at ``url`` for one socket. Its header goes out at once, as NNG does."""
 
-    def __init__(self, owner: EndpointOwner, url: str) -> None:
-        super().__init__(url, owner.options, wait=False)
+    def __init__(self, owner: EndpointOwner, url: str, options: SocketOptions | None = None) -> None:
+        super().__init__(url, options or owner.options, wait=False)
         self._serve(owner)
 
 

@@ -52,15 +52,21 @@ class NotSupported(SPError):
 
 
 class AddressError(SPError, ValueError):
-    """The URL cannot be understood, resolved or reached."""
+    """The URL cannot be understood, resolved or reached. ``reason`` is a word or two, fit to count by."""
+
+    reason = "unreachable"
 
 
 class AddressInUse(AddressError, OSError):
     """Another listener holds the address."""
 
+    reason = "in use"
+
 
 class ConnectionRefused(AddressError, OSError):
     """Nobody listens at the address."""
+
+    reason = "refused"
 
 
 class PipeRefused(SPError):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
@@ -24,6 +25,7 @@ from protocols.context import (
 )
 from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
 from protocols.errors import Closed, NotSupported, PipeRefused, Timeout
+from protocols.events import EVENTS_MAX, PipeEvents, PipeNews
 from protocols.message import Message
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, WeighedPipe
@@ -33,9 +35,13 @@ from protocols.pipe import Connection, Pipe, PipeStatistics
 E_co = TypeVar("E_co", covariant=True)
 C = TypeVar("C", bound=Context)
 Addresses = str | Sequence[str]
+Admit = Callable[[Pipe], object]
+"""Asked of each peer before it is attached. Raises `PipeRefused`, or closes the pipe, to turn it away."""
 
 CLOSED: Final = "the socket is closed"
 PIPE_ID_MAX: Final = 0x7FFFFFFF
+REMEMBERED: Final = 16
+"""Closed pipes that a socket's statistics tell of."""
 
 
 class Receiver(Protocol):
@@ -66,11 +72,25 @@ class Started(Generic[E_co]):
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedPipe:
+    """What is remembered of a peer that is gone."""
+
+    id: int
+    url: str
+    remote_address: str
+    cause: str
+    """A word to count by; see `Pipe.close_cause`."""
+    reason: str
+    """The same as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
 class SocketStatistics:
     """A snapshot. Frames and bytes are cumulative over all peers, those that left included.
 
     ``refused`` counts frames that found a pipe full (a ``send`` that then waited among them); ``drops``
-    counts messages given up, by reason (see ``docs/reference/patterns.md``).
+    counts messages given up, by reason (see ``docs/reference/patterns.md``); ``closed`` counts peers that
+    are gone, by cause, and ``recently_closed`` has the last `REMEMBERED` of them, oldest first.
     """
 
     protocol: str
@@ -84,6 +104,8 @@ class SocketStatistics:
     refused: int
     queued: int
     drops: dict[str, int]
+    closed: dict[str, int]
+    recently_closed: tuple[ClosedPipe, ...]
 
 
 class Socket(Channel):
@@ -94,6 +116,9 @@ class Socket(Channel):
         listen: URLs to accept connections at; likewise.
         raw: no pattern state: whole frames, pipe by pipe (see `protocols.patterns.raw`).
         receiver: of a raw socket: gets runs of frames synchronously instead of ``recv``.
+        admit: called with each new peer's `Pipe` (address and identity told) before anything else may see
+            it. It turns the peer away by raising `PipeRefused` or closing the pipe; an error of its own
+            does so too and goes to the loop's exception handler. It may not wait.
         options: see `SocketOptions`.
         rng: the source of ids and jitter; by default one of its own, seeded by the system.
     """
@@ -107,6 +132,7 @@ class Socket(Channel):
         listen: Addresses = (),
         raw: bool = False,
         receiver: Receiver | None = None,
+        admit: Admit | None = None,
         options: SocketOptions | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -121,6 +147,9 @@ class Socket(Channel):
         self._to_dial = [dial] if isinstance(dial, str) else list(dial)
         self._to_listen = [listen] if isinstance(listen, str) else list(listen)
         self._receiver = receiver
+        self._admit = admit
+        self._news = PipeNews()
+        self._attaching: Pipe | None = None
         self._pattern = self._make_pattern()
         self.protocol = int(self._pattern.protocol)
         self.peer = int(self._pattern.peer)
@@ -133,6 +162,8 @@ class Socket(Channel):
         self._closing: asyncio.Event | None = None
         self._attached = 0
         self._departed = PipeStatistics(0, 0, 0, 0, 0, 0)
+        self._closed_by_cause: dict[str, int] = {}
+        self._recently_closed: deque[ClosedPipe] = deque(maxlen=REMEMBERED)
         self._open(self._pattern.lane, self.options, senders=Waiters(), receivers=Waiters())
 
     def _make_pattern(self) -> Pattern:
@@ -163,18 +194,21 @@ class Socket(Channel):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close, after giving what is queued up to ``linger_s`` to reach the kernel.
+        """Close, after giving the peers up to ``linger_s`` to read what is queued for them.
 
-        Cancelled, it closes everything all the same, but without waiting for what is queued. A second call
-        waits for the first.
+        A peer has read it all when it closes its side, as every implementation does when it has read to our
+        end. Cancelled, everything is closed all the same, but without waiting for what is queued. A second
+        call waits for the first.
         """
         if self._closing is not None:
             await self._closing.wait()
             return
+        self._enter_loop()
         self._closing = asyncio.Event()
         try:
             await self._close()
         finally:
+            self._news.close()
             self._closing.set()
 
     async def _close(self) -> None:
@@ -220,18 +254,21 @@ class Socket(Channel):
 
     # --- endpoints
 
-    def dial(self, url: str) -> Started[Dialer]:
+    def dial(self, url: str, *, options: SocketOptions | None = None) -> Started[Dialer]:
         """Keep a connection to ``url``, for ever; works whether awaited or not, and does not wait for it.
 
-        `wait_for_peers` does. Raises `AddressError` for a URL that can never work.
+        `wait_for_peers` does. ``options`` are those of the connections (see `SocketOptions`), by default the
+        socket's. Raises `AddressError` for a URL that can never work.
         """
         self._check_open()
-        dialer = Dialer(self, url)
+        dialer = Dialer(self, url, options)
         dialer.start()
         self.dialers.append(dialer)
         return Started(dialer)
 
-    async def dial_once(self, url: str, timeout: float | None = None) -> Pipe:
+    async def dial_once(
+        self, url: str, timeout: float | None = None, *, options: SocketOptions | None = None
+    ) -> Pipe:
         """One attempt, handshake included, and no second one when the peer goes.
 
         Raises:
@@ -239,17 +276,23 @@ class Socket(Channel):
             PipeRefused: this socket did not want the peer.
         """
         self._check_open()
-        return await dial_once(self, url, timeout)
+        return await dial_once(self, url, timeout, options)
 
     @overload
     def listen(self, where: SharedListener) -> Started[SharedListener]: ...
 
     @overload
-    def listen(self, where: str) -> Coroutine[Any, Any, Listener]: ...
+    def listen(
+        self, where: str, *, options: SocketOptions | None = None
+    ) -> Coroutine[Any, Any, Listener]: ...
 
-    def listen(self, where: str | SharedListener) -> Started[SharedListener] | Coroutine[Any, Any, Listener]:
+    def listen(
+        self, where: str | SharedListener, *, options: SocketOptions | None = None
+    ) -> Started[SharedListener] | Coroutine[Any, Any, Listener]:
         """Accept peers at a URL (``.url`` of what awaiting gives has port 0 resolved), or through a
         `SharedListener`, which serves this socket from now on (it need not be awaited).
+
+        ``options`` are those of the connections, by default the socket's; a shared listener has its own.
 
         Raises:
             AddressInUse, AddressError: cannot listen there.
@@ -257,13 +300,15 @@ class Socket(Channel):
         """
         self._check_open()
         if isinstance(where, str):
-            return self._listen(where)
+            return self._listen(where, options)
+        if options is not None:
+            raise TypeError("a SharedListener has options of its own: SharedListener(url, options=...)")
         where.serve(self)
         self._shared.append(where)
         return Started(where)
 
-    async def _listen(self, url: str) -> Listener:
-        listener = Listener(self, url)
+    async def _listen(self, url: str, options: SocketOptions | None) -> Listener:
+        listener = Listener(self, url, options)
         await listener.start()
         if self.closed:
             await listener.aclose()
@@ -273,15 +318,33 @@ class Socket(Channel):
 
     async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
         """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+        self._enter_loop()
         deadline = deadline_of(timeout)
         while len(self._pipes) < count:
             self._check_open()
             if not await self._peer_waiters.wait(deadline):
                 raise Timeout(f"{len(self._pipes)} of {count} peers within {timeout:g} s")
 
+    def events(self, *, limit: int = EVENTS_MAX) -> PipeEvents:
+        """What becomes of peers from now on, to iterate over; ends when the socket has closed.
+
+        ``limit`` events wait for a slow reader; then the oldest are dropped and counted in ``.missed``.
+        """
+        self._check_open()
+        return self._news.open(limit)
+
     def _check_open(self) -> None:
         if self.closed:
             raise Closed(CLOSED)
+
+    def _enter_loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop, which must be the one that this socket has been used in before, if any."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._senders.settle(loop)
+            self._receivers.settle(loop)
+            self._loop = loop
+        return loop
 
     # --- contexts
 
@@ -367,6 +430,8 @@ class Socket(Channel):
             refused=total.refused,
             queued=sum(pipe.queued for pipe in present),
             drops=dict(self._pattern.drops),
+            closed=dict(self._closed_by_cause),
+            recently_closed=tuple(self._recently_closed),
         )
 
     # --- EndpointOwner
@@ -375,24 +440,51 @@ class Socket(Channel):
         """Make a pipe of a connection. Raises `PipeRefused`. For endpoints."""
         if self.closed:
             raise PipeRefused(CLOSED)
+        now = self._enter_loop().time()
         limit = self.options.send_queue
         kind = OutputPipe if self.raw else WeighedPipe
         pipe = kind(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
-        self._pattern.pipe_attached(pipe, self._now())
+        self._news.tell("attaching", pipe)
+        self._ask_for_admission(pipe)
+        self._pattern.pipe_attached(pipe, now)
         self._pipes[pipe.id] = pipe
         self._attached += 1
         if self._receiver is not None:
-            try:
-                self._receiver.pipe_attached(pipe)  # which may well close it
-            except PipeRefused:
-                if self._pipes.pop(pipe.id, None) is not None:
-                    self._attached -= 1
-                    self._pattern.pipe_detached(pipe, self._now())
-                raise
+            self._hand_to_receiver(pipe, self._receiver)
+        if not pipe.closed:
+            self._news.tell("attached", pipe)
         connection.start(pipe)
         self._arm()  # requests may have found a peer
         self._peer_waiters.wake_all()
         return pipe
+
+    def _ask_for_admission(self, pipe: Pipe) -> None:
+        if self._admit is None:
+            return
+        try:
+            self._admit(pipe)
+        except PipeRefused:
+            raise
+        except Exception as error:  # whoever is not known to be wanted is not; a stranger's code was called
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"the admit hook of {self!r} failed", "exception": error}
+            )
+            raise PipeRefused(f"the admit hook failed: {error!r}", reason="hook failed") from error
+        if pipe.closed:
+            raise PipeRefused(pipe.close_reason)
+
+    def _hand_to_receiver(self, pipe: OutputPipe, receiver: Receiver) -> None:
+        """The receiver may refuse the pipe, or close it, which then was never told to be attached."""
+        before, self._attaching = self._attaching, pipe
+        try:
+            receiver.pipe_attached(pipe)
+        except PipeRefused:
+            if self._pipes.pop(pipe.id, None) is not None:
+                self._attached -= 1
+                self._pattern.pipe_detached(pipe, self._now())
+            raise
+        finally:
+            self._attaching = before
 
     def _new_pipe_id(self) -> int:
         """Counted from a random start, so that ids of two runs differ; unique among this socket's pipes."""
@@ -412,20 +504,32 @@ class Socket(Channel):
             self._receiver.pipe_writable(pipe)
 
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
-        attached = self._pipes.pop(pipe.id)
+        attached = self._pipes.pop(pipe.id, None)
+        if attached is None:
+            return  # the admit hook closed it
+        self._count_closed(attached)
         self._departed = sum_of(self._departed, attached.statistics())
         if not self.closed:
             self._pattern.count_lost(attached)
         self._pattern.pipe_detached(attached, self._now())
         if self._receiver is not None:
             self._receiver.pipe_detached(pipe, reason)
+        if self._attaching is not pipe:
+            self._news.tell("detached", pipe, reason)
+
+    def _count_closed(self, pipe: Pipe) -> None:
+        cause = pipe.close_cause
+        self._closed_by_cause[cause] = self._closed_by_cause.get(cause, 0) + 1
+        self._recently_closed.append(
+            ClosedPipe(pipe.id, pipe.url, pipe.remote_address, cause, pipe.close_reason)
+        )
 
     # --- time
 
     def _now(self) -> float:
         loop = self._loop
         if loop is None:
-            loop = self._loop = asyncio.get_running_loop()
+            loop = self._enter_loop()
         return loop.time()
 
     def _arm(self) -> None:

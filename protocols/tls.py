@@ -22,8 +22,7 @@ class TlsConfigError(AddressError):
     An `AddressError`, because it is the endpoint that cannot be opened with them.
     """
 
-    reason: Final = "tls: configuration"
-    """To count by."""
+    reason = "tls: configuration"
 
 
 @dataclass(frozen=True, slots=True)

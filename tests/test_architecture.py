@@ -139,6 +139,7 @@ LAYERS = (
     Layer(
         (
             "protocols.endpoint",
+            "protocols.events",
             "protocols.socket",
             "protocols.sockets",
             "protocols.context",
@@ -168,10 +169,17 @@ LAYERS = (
         ("mesh.errors", "protocols.wire.backtrace", *(f"mesh.{name}" for name in PURE_MESH)),
         pure=True,
     ),
-    Layer(("mesh.config",), ("mesh.errors", "mesh.topics", "protocols")),
+    Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
+    Layer(("mesh.config",), ("mesh.errors", "mesh.listen", "mesh.topics", "protocols")),
     Layer(
         tuple(f"mesh.{name}" for name in SHELL_MESH),
-        ("protocols", "mesh.errors", "mesh.config", *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH)),
+        (
+            "protocols",
+            "mesh.errors",
+            "mesh.config",
+            "mesh.listen",
+            *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH),
+        ),
     ),
     Layer(
         ("mesh.console",),
