@@ -39,8 +39,10 @@ import random
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, NoReturn, Self
+from urllib.parse import urlsplit
 
 from protocols.context import Body, PartlySent, Waiters, as_bytes, as_topic, deadline_of
 from protocols.errors import (
@@ -58,6 +60,7 @@ from protocols.errors import (
 from protocols.options import SocketOptions
 from protocols.patterns.reqrep import RequestLost
 from protocols.socket import Addresses, Started
+from protocols.tls import TlsConfig, TlsConfigError
 
 try:
     import pynng
@@ -140,6 +143,7 @@ class NngPipe:
         self._pipe = pipe
         self.id: int = pipe.id
         self.peer: int = _asked(lambda: pipe.peer, 0)
+        self.dialer_id: int = _asked(lambda: pipe.dialer.id, -1)
         self.url: str = _asked(lambda: pipe.url, "")
         self.local_address: str = _asked(lambda: str(pipe.local_address), "")
         self.remote_address: str = _asked(lambda: str(pipe.remote_address), "")
@@ -160,24 +164,56 @@ def _asked(ask: Callable[[], Any], otherwise: Any) -> Any:
     """A pipe may be gone before we ask it anything."""
     try:
         return ask()
-    except (pynng.NNGException, TypeError):
+    except (pynng.NNGException, LookupError, TypeError):
         return otherwise
 
 
 class NngEndpoint:
-    """A dialer or listener; ``url`` is as bound, port 0 resolved."""
+    """A dialer or listener of NNG's."""
 
-    def __init__(self, endpoint: Any, url: str, forget: Callable[[NngEndpoint], None]) -> None:
+    def __init__(self, socket: Socket, endpoint: Any, url: str) -> None:
         self.url = url
+        """As bound, with port 0 resolved."""
+        self._socket = socket
         self._endpoint = endpoint
-        self._forget = forget
+        self._id: int = endpoint.id
 
-    async def aclose(self) -> None:
-        """Dial or accept no more. NNG drops the pipes that came by this endpoint, too."""
+    def _close(self) -> None:
         if self._endpoint is not None:
             endpoint, self._endpoint = self._endpoint, None
             endpoint.close()
-            self._forget(self)
+
+
+class NngListener(NngEndpoint):
+    """Accepts peers."""
+
+    async def aclose(self) -> None:
+        """Accept no more. NNG drops the pipes that came by this listener, too."""
+        self._close()
+
+
+class NngDialer(NngEndpoint):
+    """Dials for ever; NNG does not tell why an attempt failed, so ``last_error`` is always empty."""
+
+    last_error: Final = ""
+
+    @property
+    def pipe(self) -> NngPipe | None:
+        """The peer, while it is attached."""
+        return next((pipe for pipe in self._socket.pipes if pipe.dialer_id == self._id), None)
+
+    async def wait_connected(self) -> NngPipe:
+        """Return the pipe, once there is one."""
+        while (pipe := self.pipe) is None:
+            if self._endpoint is None or self._socket.closed:
+                raise Closed(f"nothing dials {self.url}")
+            await self._socket._peer_waiters.wait(None)
+        return pipe
+
+    async def aclose(self) -> None:
+        """Stop dialling. NNG drops the pipe, too."""
+        self._close()
+        self._socket._peer_waiters.wake_all()
 
 
 class Channel:
@@ -505,8 +541,8 @@ class Socket(Channel):
         if admit is not None:
             raise NotSupported("pynng asks its hooks in threads of NNG's; leave admit out")
         options = options or SocketOptions()
-        self.dialers: list[NngEndpoint] = []
-        self.listeners: list[NngEndpoint] = []
+        self.dialers: list[NngDialer] = []
+        self.listeners: list[NngListener] = []
         self._contexts: list[Context] = []
         self._to_dial = [dial] if isinstance(dial, str) else list(dial)
         self._to_listen = [listen] if isinstance(listen, str) else list(listen)
@@ -557,7 +593,7 @@ class Socket(Channel):
 
     # --- endpoints
 
-    def dial(self, url: str, *, options: SocketOptions | None = None) -> Started[NngEndpoint]:
+    def dial(self, url: str, *, options: SocketOptions | None = None) -> Started[NngDialer]:
         """Keep a connection to ``url``, for ever, without waiting for it. Raises `AddressError`."""
         self._check_endpoint(options)
         self._use_tls(url, server=False)
@@ -565,11 +601,10 @@ class Socket(Channel):
             dialer = self._nng.dial(url, block=False)
         except pynng.NNGException as error:
             raise translated_address(error, url) from error
-        endpoint = NngEndpoint(dialer, url, self.dialers.remove)
-        self.dialers.append(endpoint)
-        return Started(endpoint)
+        self.dialers.append(NngDialer(self, dialer, url))
+        return Started(self.dialers[-1])
 
-    def listen(self, where: str, *, options: SocketOptions | None = None) -> Started[NngEndpoint]:
+    def listen(self, where: str, *, options: SocketOptions | None = None) -> Started[NngListener]:
         """Accept peers at a URL; ``.url`` of what awaiting gives has port 0 resolved.
 
         Raises:
@@ -585,9 +620,8 @@ class Socket(Channel):
             listener = self._nng.listen(where)
         except pynng.NNGException as error:
             raise translated_address(error, where) from error
-        endpoint = NngEndpoint(listener, _asked(lambda: listener.url, where), self.listeners.remove)
-        self.listeners.append(endpoint)
-        return Started(endpoint)
+        self.listeners.append(NngListener(self, listener, _asked(lambda: listener.url, where)))
+        return Started(self.listeners[-1])
 
     def _check_endpoint(self, options: SocketOptions | None) -> None:
         self._check_open()
@@ -597,9 +631,8 @@ class Socket(Channel):
 
     def _use_tls(self, url: str, *, server: bool) -> None:
         """NNG has one TLS configuration a socket, which an endpoint takes over as it is opened."""
-        tls = getattr(self.options, "tls", None)
-        if tls is not None and url.partition("://")[0] in TLS_SCHEMES:
-            self._nng.tls_config = tls_config(tls, url, server=server)
+        if url.partition("://")[0] in TLS_SCHEMES:
+            self._nng.tls_config = tls_config(self.options.tls or TlsConfig(), url, server=server)
 
     async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
         """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
@@ -757,9 +790,50 @@ def spare_files(url: str) -> None:
         )
 
 
-def tls_config(tls: Any, url: str, *, server: bool) -> Any:
-    """A `TlsConfig` in NNG's words."""
-    raise NotSupported("TLS over pynng")
+def tls_config(tls: TlsConfig, url: str, *, server: bool) -> Any:
+    """A `TlsConfig` in NNG's words. Raises `TlsConfigError`, `NotSupported`."""
+    if (tls.version_min, tls.version_max) != ("1.2", "1.3"):
+        raise NotSupported("pynng cannot choose TLS versions; leave version_min and version_max out")
+    verify = tls.verify or ("none" if server else "required")
+    modes = {
+        "none": pynng.TLSConfig.AUTH_MODE_NONE,
+        "optional": pynng.TLSConfig.AUTH_MODE_OPTIONAL if server else pynng.TLSConfig.AUTH_MODE_REQUIRED,
+        "required": pynng.TLSConfig.AUTH_MODE_REQUIRED,
+    }
+    if server and not tls.has_certificate:
+        raise TlsConfigError(f"{url}: a TLS listener needs a certificate; give cert_file and key_file")
+    if verify != "none" and not tls.has_authority:
+        raise TlsConfigError(f"{url}: NNG trusts nobody by itself; give ca_file, or verify='none'")
+    certificate = pem(tls.cert, tls.cert_file)
+    try:
+        config = pynng.TLSConfig(
+            pynng.TLSConfig.MODE_SERVER if server else pynng.TLSConfig.MODE_CLIENT,
+            server_name=None if server else tls.server_name or host_of(url),
+            ca_string=pem(tls.ca, tls.ca_file),
+            own_cert_string=certificate,
+            own_key_string=pem(tls.key, tls.key_file) or certificate,
+            passwd=tls.key_password,
+        )
+        config.set_auth_mode(modes[verify])  # 0 is a mode too, which the constructor would pass over
+    except pynng.NNGException as error:
+        raise TlsConfigError(f"{url}: NNG cannot use these certificates or keys: {error}") from error
+    return config
+
+
+def pem(text: str | None, file: str | None) -> str | None:
+    if file is None:
+        return text
+    try:
+        return Path(file).read_text("ascii")
+    except OSError as error:
+        raise TlsConfigError(f"{file} cannot be read: {error.strerror}") from error
+    except UnicodeError as error:
+        raise TlsConfigError(f"{file} is not PEM") from error
+
+
+def host_of(url: str) -> str:
+    """The name that the listener's certificate must have."""
+    return urlsplit(url).hostname or ""
 
 
 # --- the sockets by name
