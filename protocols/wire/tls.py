@@ -28,6 +28,7 @@ another (SP has no goodbye, and many peers send none); inside one, that frame is
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -186,7 +187,7 @@ class TlsCodec:
             return self._inner.progress() + " inside TLS"
         if self._heard:
             return "half a TLS handshake"
-        return "no TLS hello" if self._is_server else "no answer to the TLS hello"
+        return "no byte of TLS"
 
     # --- in
 
@@ -211,6 +212,9 @@ class TlsCodec:
                 plain = read(RECORD_SIZE)
             except ssl.SSLWantReadError:
                 return
+            except ssl.SSLZeroReturnError:  # close_notify, and ours went before
+                self.ended = True
+                return
             if not plain:  # close_notify, to be answered in kind
                 self.ended = True
                 self._say_goodbye()
@@ -232,7 +236,6 @@ class TlsCodec:
             pass  # it wants the peer's close_notify, for which nobody waits; ours is written
 
     def _write(self, plain: bytes) -> None:
-        """Encrypt it all; the record layer takes one record at a time."""
         rest = memoryview(plain)
         while rest:
             rest = rest[self._tls.write(rest) :]
@@ -243,7 +246,7 @@ class TlsCodec:
         for buffer in buffers:
             rest = memoryview(buffer)
             while rest:
-                rest = rest[write(rest) :]
+                rest = rest[write(rest[:WRITE_SIZE]) :]
                 if outgoing.pending >= WRITE_SIZE:
                     yield outgoing.read()
         if outgoing.pending:
@@ -314,11 +317,19 @@ def identity_of(certificate: Mapping[str, Any] | None) -> PeerIdentity | None:
     if not certificate:
         return None
     names = tuple(
-        value
+        _ip_address(value) if kind == "IP Address" else value
         for kind, value in certificate.get("subjectAltName", ())
         if kind in ("DNS", "IP Address", "URI", "email")
     )
     return PeerIdentity(subject=rfc4514(certificate.get("subject", ())), names=names)
+
+
+def _ip_address(text: str) -> str:
+    """As people write it: OpenSSL gives ``0:0:0:0:0:0:0:1`` for ``::1``."""
+    try:
+        return str(ipaddress.ip_address(text.strip()))
+    except ValueError:
+        return text
 
 
 _SHORT: Final = {
