@@ -1,0 +1,120 @@
+"""How a test says which item of the checklist it proves, and where it runs.
+
+`item` is a decorator of test functions. It makes one case for each transport and engine pair, with the item's
+number in front of the test's id (``[043-tcp-ours-pynng]``), and keeps a `Declaration` from which the table in
+``docs/reference/conformance.md`` is made.
+
+The first engine of a pair plays the first role the test names, and listens unless the test says otherwise.
+A case with one engine (``ours``) has a peer that is scripted byte by byte, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import pytest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+OURS: Final = "ours"
+PYNNG: Final = "pynng"
+
+Pair = tuple[str, ...]
+OURS_OURS: Final[Pair] = (OURS, OURS)
+OURS_PYNNG: Final[Pair] = (OURS, PYNNG)
+PYNNG_OURS: Final[Pair] = (PYNNG, OURS)
+PAIRS: Final[tuple[Pair, ...]] = (OURS_OURS, OURS_PYNNG, PYNNG_OURS)
+ALONE: Final[tuple[Pair, ...]] = ((OURS,),)
+EACH: Final[tuple[Pair, ...]] = ((OURS,), (PYNNG,))
+
+WEB: Final = ("ws", "wss")
+PLAIN: Final = ("tcp", "ipc", "abstract", "tls+tcp")
+"""Streams that begin with the eight bytes."""
+STREAMS: Final = PLAIN + WEB
+TRANSPORTS: Final = ("inproc", *STREAMS)
+PURE: Final = ("",)
+"""No transport: machines, options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run of one test."""
+
+    items: tuple[int, ...]
+    transport: str
+    pair: Pair
+
+    @property
+    def id(self) -> str:
+        numbers = "+".join(f"{number:03}" for number in self.items)
+        return "-".join(part for part in (numbers, self.transport, *self.pair) if part)
+
+    @property
+    def possible(self) -> bool:
+        """Two implementations in one process share no inproc names."""
+        return self.transport != "inproc" or PYNNG not in self.pair
+
+
+Failing = Callable[[Case], str]
+"""Why a case fails as things are, or an empty text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a test function proves."""
+
+    test: str
+    cases: tuple[Case, ...]
+    known: dict[Case, str]
+    """Cases that are known to fail, and why."""
+    note: str
+
+
+@dataclass(slots=True)
+class Register:
+    """All declarations of the modules that have been imported, in their order."""
+
+    declarations: list[Declaration] = field(default_factory=list)
+
+    def of(self, number: int) -> Iterator[Declaration]:
+        return (each for each in self.declarations if number in each.cases[0].items)
+
+
+REGISTER: Final = Register()
+
+
+def item(
+    *numbers: int,
+    transports: Iterable[str] = PURE,
+    pairs: Iterable[Pair] = ALONE,
+    fails: Failing | str = "",
+    note: str = "",
+) -> Callable[[F], F]:
+    """Declare that a test proves these items.
+
+    Args:
+        transports, pairs: where it runs; every possible combination is a case.
+        fails: why all cases, or those the function answers for, fail today; they must fail (strict xfail).
+        note: what the table says beside the verdict: a deliberate difference, a bound.
+    """
+
+    def decorate(test: F) -> F:
+        cases = [Case(numbers, transport, pair) for transport in transports for pair in pairs]
+        cases = [case for case in cases if case.possible]
+        reasons = {case: fails if isinstance(fails, str) else fails(case) for case in cases}
+        known = {case: reason for case, reason in reasons.items() if reason}
+        REGISTER.declarations.append(Declaration(test.__name__, tuple(cases), known, note))
+        parameters = [pytest.param(case, id=case.id, marks=_marks(case, known)) for case in cases]
+        marked: F = pytest.mark.parametrize("case", parameters, indirect=True)(test)
+        return pytest.mark.usefixtures("case")(marked)
+
+    return decorate
+
+
+def _marks(case: Case, known: dict[Case, str]) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.interop] if PYNNG in case.pair else []
+    if case in known:
+        marks.append(pytest.mark.xfail(strict=True, reason=known[case]))
+    return marks
