@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from protocols.errors import NotSupported, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, QueueLane, fill
+from protocols.pipe import BAD_MESSAGE
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -40,7 +41,7 @@ class Publisher(Pattern, QueueLane):
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
         self.count_drop("unsolicited", len(frames))
-        pipe.close("a subscriber may not send")
+        pipe.close("a subscriber may not send", cause=BAD_MESSAGE)
 
     def take(self) -> bytes | None:
         raise NotSupported("pub0 sockets do not receive")

@@ -33,6 +33,7 @@ from protocols.errors import LocalProtocolError, NoPeers, NotSupported, PipeRefu
 from protocols.options import SocketOptions
 from protocols.patterns.base import ORPHANS_MAX, OutputPipe, Pattern, QueueLane, Rotation, StateLane
 from protocols.patterns.star import pass_on
+from protocols.pipe import BAD_MESSAGE
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOPS_MAX, MALFORMED, WORD_SIZE, read_hops, sift, step
@@ -279,7 +280,7 @@ class Raw(Pattern):
             self._hand_over(pipe, frames)
         if malformed:
             self.count_drop("malformed")
-            pipe.close("a frame ended inside its header")
+            pipe.close("a frame ended inside its header", cause=BAD_MESSAGE)
 
     def _hand_over(self, pipe: OutputPipe, frames: list[bytes]) -> None:
         if self._receiver is not None:
@@ -341,4 +342,4 @@ class Raw(Pattern):
     def _refuse(self, pipe: OutputPipe, frames: list[bytes]) -> None:
         self.count_drop("unsolicited", len(frames))
         if self.protocol is ProtocolNumber.PUB0:
-            pipe.close("a subscriber may not send")
+            pipe.close("a subscriber may not send", cause=BAD_MESSAGE)

@@ -22,6 +22,7 @@ import random
 from protocols.errors import StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import Intake, OutputPipe, Pattern, StateLane
+from protocols.pipe import BAD_MESSAGE
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 
@@ -128,4 +129,4 @@ class Replier(Pattern):
             self.lane.readable(len(questions))
         if malformed:
             self.count_drop("malformed")
-            pipe.close("a question ended inside its backtrace")
+            pipe.close("a question ended inside its backtrace", cause=BAD_MESSAGE)

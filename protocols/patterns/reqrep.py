@@ -24,7 +24,7 @@ import random
 from protocols.errors import NoPeers, SPError, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, Rotation, StateLane
-from protocols.pipe import Pipe
+from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
 
@@ -185,7 +185,7 @@ class Requester(Pattern):
         for frame in frames:
             if len(frame) < WORD_SIZE:
                 self.count_drop("malformed")
-                pipe.close(f"a reply of {len(frame)} bytes has no id")
+                pipe.close(f"a reply of {len(frame)} bytes has no id", cause=BAD_MESSAGE)
                 return
             request = self._requests.get(peek(frame))
             if request is None:

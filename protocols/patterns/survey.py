@@ -32,7 +32,7 @@ from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, StateLane
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Ids
-from protocols.pipe import Pipe
+from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.backtrace import WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
 
@@ -250,7 +250,7 @@ class Surveyor(Pattern):
         for frame in frames:
             if len(frame) < WORD_SIZE:
                 self.count_drop("malformed")
-                pipe.close(f"an answer of {len(frame)} bytes has no id")
+                pipe.close(f"an answer of {len(frame)} bytes has no id", cause=BAD_MESSAGE)
                 return
             lane = self._open.get(peek(frame))
             if lane is None or now >= lane.deadline:

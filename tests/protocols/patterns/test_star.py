@@ -1,0 +1,134 @@
+"""Star0: every node passes on what it hears."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocols import LocalProtocolError, SocketOptions, Star0, Timeout
+from protocols.wire.hops import HOP_WORDS
+from tests.support.link import Link, Peer
+from tests.support.waiting import turns, until
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_what_comes_goes_to_all_but_its_origin_a_hop_further(raw: bool) -> None:
+    async with Star0(raw=raw) as star:
+        origin, *others = [Peer(star, name=str(number)) for number in range(4)]
+        origin.say(HOP_WORDS[0] + b"hello", HOP_WORDS[3] + b"far")
+        await until(
+            lambda: all(peer.heard == [HOP_WORDS[1] + b"hello", HOP_WORDS[4] + b"far"] for peer in others)
+        )
+        assert origin.heard == []
+        expected = [HOP_WORDS[1] + b"hello", HOP_WORDS[4] + b"far"] if raw else [b"hello", b"far"]
+        assert [await star.recv(), await star.recv()] == expected
+
+
+async def test_everybody_in_a_tree_hears_it_once_and_the_sender_never() -> None:
+    nodes = [Star0() for _ in range(7)]
+    for number in range(1, 7):
+        Link(nodes[(number - 1) // 2], nodes[number])
+    await nodes[5].send(b"from a leaf")
+    for node in nodes:
+        if node is not nodes[5]:
+            assert await node.recv(timeout=5.0) == b"from a leaf"
+    await turns(20)
+    for node in nodes:
+        with pytest.raises(Timeout):
+            await node.recv(timeout=0.001)
+        await node.aclose()
+
+
+async def test_the_first_sender_writes_no_hop() -> None:
+    async with Star0() as star:
+        peers = [Peer(star, name=str(number)) for number in range(2)]
+        await star.send(b"1")
+        await star.send_many([b"2", b"3"])
+        await until(
+            lambda: all(peer.heard == [HOP_WORDS[0] + body for body in (b"1", b"2", b"3")] for peer in peers)
+        )
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_malformed_frames_are_dropped_and_the_pipe_stays(raw: bool) -> None:
+    async with Star0(raw=raw) as star:
+        peer, other = Peer(star), Peer(star, name="other")
+        peer.say(b"", b"\0\0\0", b"\1\0\0\0x", b"\0\1\0\0x", b"\0\0\1\0x", b"\0\0\0\1good")
+        assert await star.recv() == (HOP_WORDS[2] + b"good" if raw else b"good")
+        await until(lambda: other.heard == [HOP_WORDS[2] + b"good"])
+        assert not peer.pipe.closed
+        assert star.statistics().drops == {"malformed": 5}
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_what_has_made_ttl_hops_goes_no_further(raw: bool) -> None:
+    async with Star0(raw=raw, options=SocketOptions(ttl=3)) as star:
+        peer, other = Peer(star), Peer(star, name="other")
+        peer.say(HOP_WORDS[3] + b"too far", HOP_WORDS[2] + b"last", HOP_WORDS[255] + b"too far")
+        await until(lambda: other.heard == [HOP_WORDS[3] + b"last"])
+        assert star.statistics().drops == {"over ttl": 2}
+
+
+@pytest.mark.parametrize("ttl", [1, 2, 8])
+async def test_a_message_in_a_cycle_ends_when_its_hops_do(ttl: int) -> None:
+    """Three nodes in a ring; without suppression of duplicates each message runs both ways round."""
+    nodes = [Star0(options=SocketOptions(ttl=ttl)) for _ in range(3)]
+    for number in range(3):
+        Link(nodes[number], nodes[(number + 1) % 3])
+    await nodes[0].send(b"round")
+
+    def over() -> int:
+        return sum(node.statistics().drops.get("over ttl", 0) for node in nodes)
+
+    await until(lambda: over() == 2)
+    await turns(50)
+    assert over() == 2
+    assert sum(node.statistics().frames_in for node in nodes) == 2 * (ttl + 1)
+    for node in nodes:
+        await node.aclose()
+
+
+@pytest.mark.parametrize("raw", [False, True])
+async def test_an_application_that_does_not_read_still_forwards(raw: bool) -> None:
+    async with Star0(raw=raw, options=SocketOptions(recv_queue=4)) as star:
+        peer, other = Peer(star), Peer(star, name="other")
+        for number in range(100):
+            peer.say(HOP_WORDS[0] + b"%d" % number, HOP_WORDS[0] + b"and")
+            await turns(2)
+        assert len(other.heard) == 200
+        assert not peer.connection.paused
+        assert star.statistics().drops == {"inbox full": 196}
+        word = HOP_WORDS[1] if raw else b""
+        assert [await star.recv() for _ in range(4)] == [word + body for body in (b"0", b"and", b"1", b"and")]
+
+
+async def test_a_slow_peer_misses_what_the_others_get() -> None:
+    async with Star0(options=SocketOptions(send_queue=3)) as star:
+        origin, slow, fast = (Peer(star, name=name) for name in ("origin", "slow", "fast"))
+        slow.connection.hold()
+        for number in range(10):
+            origin.say(HOP_WORDS[0] + b"%d" % number)
+            await turns(2)
+        assert len(fast.heard) == 10
+        assert star.statistics().drops == {"peer slow": 7}
+        slow.connection.release()
+        assert [frame[4:] for frame in slow.heard] == [b"0", b"1", b"2"]
+
+
+async def test_a_send_never_waits() -> None:
+    async with Star0(options=SocketOptions(send_queue=10)) as star:
+        await star.send(b"to nobody")
+        Peer(star, reads=False)
+        for _ in range(200):
+            await star.send(b"x", timeout=1.0)
+        assert star.statistics().drops == {"peer slow": 190}
+
+
+async def test_raw_sends_what_has_a_word_as_it_is() -> None:
+    async with Star0(raw=True) as star:
+        peer = Peer(star)
+        await star.send(HOP_WORDS[4] + b"x")
+        await until(lambda: peer.heard == [HOP_WORDS[4] + b"x"])
+        with pytest.raises(LocalProtocolError, match="not with nothing"):
+            await star.send(b"")
+        with pytest.raises(LocalProtocolError, match="not with 6e 6f 20 77"):
+            await star.send(b"no word")
