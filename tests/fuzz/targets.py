@@ -1,0 +1,335 @@
+"""What must hold for any bytes, one function per decoder.
+
+A target takes one input and raises `AssertionError` (or lets through whatever a decoder raised) if a rule is
+broken; it returns nothing and keeps nothing. The same functions are replayed over the corpus by plain pytest
+and are driven by the coverage-guided fuzzer, so they import neither.
+
+An input begins with a *control* byte or two, which choose among variants, so that one corpus covers them all.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mesh import blocks, link, session
+from mesh.errors import BlockError, LinkError, SessionError, TopicError
+from mesh.topics import check_pattern, check_topic
+from protocols.errors import AddressError, HandshakeError, RemoteProtocolError
+from protocols.transports import registry
+from protocols.wire import backtrace, framing
+from protocols.wire.codec import Codec
+from protocols.wire.handshake import HEADER_SIZE, PEER_OF, Greeting, ProtocolNumber, encode_header
+from protocols.wire.sp import SpCodec
+
+Target = Callable[[bytes], None]
+
+# --- codecs: whatever the chunking, the same
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What became of a stream."""
+
+    frames: list[bytes]
+    peer: int
+    failure: str
+    reason: str
+    inside_frame: bool
+    reply: bytes
+
+
+def chunkings(data: bytes, seed: int) -> Iterator[list[bytes]]:
+    """The stream whole, byte by byte, and in pieces of sizes that decoders care about."""
+    yield [data]
+    yield [data[i : i + 1] for i in range(len(data))]
+    rng = random.Random(seed)
+    pieces, start = [], 0
+    while start < len(data):
+        size = rng.choice((1, 2, 7, 8, 9, 10, 30, 100, 1000))
+        pieces.append(data[start : start + size])
+        start += size
+    yield pieces
+
+
+def read(codec: Codec, chunks: Sequence[bytes]) -> Reading:
+    """Feed a codec from one buffer that is overwritten after every chunk, as the stream's buffer is."""
+    frames: list[bytes] = []
+    replies = b""
+    heard = 0
+    for chunk in chunks:
+        buffer = bytearray(chunk)
+        failed = codec.failure
+        arrived = codec.receive(memoryview(buffer))
+        buffer[:] = b"\xa5" * len(buffer)
+        heard += len(chunk)
+        assert failed is None or not arrived, "frames after a failure"
+        assert codec.failure is failed or failed is None, "a failure was replaced"
+        frames += arrived
+        replies += codec.reply
+        codec.reply = b""
+        if len(chunks) < 32 or heard % 32 == 0:  # it costs more than all the rest
+            assert retained(codec) <= heard + 64, f"{retained(codec)} bytes are kept of {heard}"
+        assert codec.progress(), "a handshake always got somewhere"
+    failure = codec.failure
+    assert failure is None or isinstance(failure, RemoteProtocolError)
+    assert failure is None or codec.peer or isinstance(failure, HandshakeError), "of before the handshake"
+    assert not frames or codec.peer, "frames before the handshake"
+    assert all(type(frame) is bytes for frame in frames)
+    return Reading(
+        frames,
+        codec.peer,
+        str(failure or ""),
+        failure.reason if failure else "",
+        codec.inside_frame if failure is None else False,
+        replies,
+    )
+
+
+def retained(thing: Any, depth: int = 4) -> int:
+    """Bytes of the peer's that an object holds, the objects it is made of included."""
+    if isinstance(thing, (bytes, bytearray, memoryview)):
+        return len(thing)
+    if isinstance(thing, (list, tuple)):
+        return sum(retained(item, depth) for item in thing)
+    if not depth or not type(thing).__module__.startswith("protocols."):
+        return 0
+    names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    names += list(getattr(thing, "__dict__", ()))
+    return sum(retained(getattr(thing, name, None), depth - 1) for name in names)
+
+
+def read_every_way(make: Callable[[], Codec], stream: bytes, seed: int) -> Reading:
+    """What the codec makes of the stream; it must be the same however the stream is cut."""
+    readings = [read(make(), chunks) for chunks in chunkings(stream, seed)]
+    for reading in readings[1:]:
+        assert reading == readings[0], f"the chunking changed {readings[0]} to {reading}"
+    return readings[0]
+
+
+# --- the plain stream
+
+LIMITS: Final = (0, 1, 64, 1 << 20)
+
+
+def sp(data: bytes) -> None:
+    """Handshake and frames, against the slow and obvious reading of the same rules."""
+    if len(data) < 2:
+        return
+    control, seed, stream = data[0], data[1], data[2:]
+    lead = framing.IPC_LEAD if control & 1 else framing.TCP_LEAD
+    limit = LIMITS[control >> 1 & 3]
+    waits = bool(control & 8)
+    serves = {0x31: 0x30, 0x63: 0x62} if waits else {0x31: 0x30}
+    if control & 16:  # straight to the frames: a header is eight bytes of luck
+        stream = encode_header(0x31) + stream
+    greeting = Greeting(serves, wait=waits)
+    reading = read_every_way(lambda: SpCodec(greeting, limit, lead), stream, seed)
+    expected = read_slowly(stream, serves, lead, limit)
+    assert (reading.peer, reading.frames, bool(reading.failure), reading.inside_frame) == expected
+    assert reading.reply == (encode_header(serves[reading.peer]) if waits and reading.peer else b"")
+    again = encode_header(0x31) + b"".join(SpCodec(greeting, 0, lead).encode(reading.frames))
+    if reading.frames:
+        back = read_every_way(lambda: SpCodec(greeting, limit, lead), again, seed)
+        assert back.frames == reading.frames, "what was read cannot be written and read again"
+
+
+def read_slowly(
+    stream: bytes, serves: dict[int, int], lead: bytes, limit: int
+) -> tuple[int, list[bytes], bool, bool]:
+    """(peer, frames, whether a rule was broken, whether it ends inside a frame)."""
+    header, rest = stream[:HEADER_SIZE], stream[HEADER_SIZE:]
+    if len(header) < HEADER_SIZE:
+        return 0, [], False, False
+    peer = int.from_bytes(header[4:6], "big")
+    if header[:4] != b"\x00SP\x00" or header[6:] != b"\x00\x00" or peer not in serves:
+        return 0, [], True, False
+    frames = []
+    while len(rest) >= len(lead) + 8:
+        size = int.from_bytes(rest[len(lead) : len(lead) + 8], "big")
+        if rest[: len(lead)] != lead or (limit and size > limit):
+            return peer, frames, True, False
+        rest = rest[len(lead) + 8 :]
+        if len(rest) < size:
+            return peer, frames, False, True
+        frames.append(rest[:size])
+        rest = rest[size:]
+    return peer, frames, False, bool(rest)
+
+
+@contextmanager
+def low_thresholds() -> Iterator[None]:
+    """Let inputs of some hundred bytes reach the decoder's ways for large frames and long runs."""
+    large, run_after = framing._LARGE, framing._RUN_AFTER
+    framing._LARGE, framing._RUN_AFTER = 48, 3  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        framing._LARGE, framing._RUN_AFTER = large, run_after  # type: ignore[misc]
+
+
+def handshake(data: bytes) -> None:
+    """Any header for any pattern: refused with one of the few reasons that are counted, or served."""
+    if len(data) < 2:
+        return
+    protocols = list(ProtocolNumber)
+    own = protocols[data[0] % len(protocols)]
+    peer = int(PEER_OF[own])
+    reading = read_every_way(lambda: SpCodec(Greeting.of(own, peer), 64, b""), data[2:], data[1])
+    assert reading.peer in (0, peer)
+    assert reading.peer == 0 or data[2:10] == encode_header(peer)
+    assert reading.reason in ("", "not SP", "version", "reserved field", "wrong protocol", "too large")
+
+
+# --- backtraces
+
+
+def words(data: bytes) -> None:
+    """Where a body begins, against the obvious way to find it."""
+    if not data:
+        return
+    ttl, frame = data[0], data[1:]
+    found = backtrace.split(frame, ttl)
+    expected = backtrace.OVER_TTL
+    for place in range(ttl):
+        word = frame[4 * place : 4 * place + 4]
+        if len(word) < 4:
+            expected = backtrace.MALFORMED
+            break
+        if word[0] & 0x80:
+            expected = 4 * place + 4
+            break
+    assert found == expected, f"{found} instead of {expected}"
+    pushed = backtrace.push(frame, ttl << 8)
+    assert backtrace.pop(pushed) == (ttl << 8, frame)
+    if found > 0 and ttl < backtrace.TTL_MAX:
+        assert backtrace.split(pushed, ttl + 1) == found + 4
+    assert (backtrace.peek(frame) == backtrace.MALFORMED) == (len(frame) < 4)
+
+
+# --- what a user writes
+
+
+def urls(data: bytes) -> None:
+    """A URL is understood or refused with a sentence; asking twice gives the same."""
+    text = data.decode("utf-8", "surrogateescape")
+    for ask in (registry.check_url, registry.check_dialable, registry.is_wildcard):
+        answers = [_asked(ask, text) for _ in range(2)]
+        assert answers[0] == answers[1]
+    if isinstance(_asked(registry.check_dialable, text), str):
+        assert _asked(registry.check_url, text) == text, "dialled but not checked"
+        assert _asked(registry.is_wildcard, text) is False, "a wildcard is not dialled"
+
+
+def _asked(ask: Callable[[str], object], text: str) -> object:
+    try:
+        return ask(text)
+    except AddressError as error:
+        assert len(str(error)) > 10, "a sentence, not a word"
+        return ("refused", str(error))
+
+
+def topics(data: bytes) -> None:
+    """Topics and patterns are sound or refused; a sound topic is a pattern that wants itself."""
+    from mesh.topics import matches
+
+    text = data.decode("utf-8", "surrogateescape")
+    topic = _sound(check_topic, text)
+    pattern = _sound(check_pattern, text)
+    if topic is not None:
+        assert topic == text.encode("ascii") and len(topic) <= 255
+        assert pattern == text and matches(text, text)
+
+
+def _sound(check: Callable[[str], Any], text: str) -> Any:
+    try:
+        return check(text)
+    except TopicError as error:
+        assert len(str(error)) > 10
+        return None
+
+
+# --- the mesh's own frames
+
+
+def client_session(data: bytes) -> None:
+    """Frames between clients and brokers: read whole, written again and read the same, or refused."""
+    if not data:
+        return
+    frame, start = data[1:], data[0] % 4
+    start = min(start, len(frame))
+    try:
+        kind = session.kind_of(frame, start)
+    except SessionError:
+        return
+    try:
+        if kind == session.Kind.DATA:
+            head = session.read_data(frame, start)
+            rest = frame[start + session.DATA_SIZE :]
+            assert session.read_data(session.data_head(*head, len(rest)) + rest) == head
+            _block(rest)
+        else:
+            fields = session.decode(frame, start)
+            assert session.decode(session.encode(*fields)) == fields
+    except (SessionError, BlockError) as error:
+        assert len(str(error)) > 10
+
+
+def broker_link(data: bytes) -> None:
+    """Frames between brokers: decoded to checked fields, or refused with a sentence."""
+    try:
+        fields = link.decode(data)
+    except LinkError as error:
+        assert len(str(error)) > 10
+        return
+    assert fields[0] == link.LinkKind(fields[0]) and len(fields) == len(link.LAYOUTS[fields[0]]) + 1
+
+
+def block(data: bytes) -> None:
+    """Blocks of messages: what `check` passes can be opened, and the parts add up to the whole."""
+    try:
+        _block(data)
+    except BlockError as error:
+        assert len(str(error)) > 10
+
+
+def _block(data: bytes) -> None:
+    blocks.check(data, 0)
+    opened = blocks.open_block(data)  # raises BlockError only for what `check` refused before
+    headers = opened.headers or []
+    assert sum(map(len, opened.bodies)) + sum(map(len, headers)) <= len(data)
+    assert opened.headers is None or len(headers) == len(opened.bodies)
+    blocks.check_headers(data, 0)
+    for encoded in headers:
+        unpacked = blocks.unpack_headers(encoded)
+        assert repr(blocks.unpack_headers(blocks.pack_headers(unpacked))) == repr(unpacked or None)
+    if not opened.whole_size:
+        again = blocks.seal(
+            opened.topic,
+            opened.bodies,
+            publisher=opened.publisher,
+            boot=opened.boot,
+            sequence=opened.sequence,
+            level=opened.level,
+            headers=opened.headers,
+        )
+        assert list(blocks.open_block(again).bodies) == list(opened.bodies)
+
+
+def load_all() -> None:
+    """Import now what a target would import when first called: only what is loaded early is instrumented."""
+
+
+TARGETS: Final[dict[str, Target]] = {
+    "sp": sp,
+    "handshake": handshake,
+    "words": words,
+    "urls": urls,
+    "topics": topics,
+    "session": client_session,
+    "link": broker_link,
+    "block": block,
+}
