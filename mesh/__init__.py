@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TopicError,
         Unknown,
     )
+    from mesh.listen import Listen
     from mesh.messages import Batch, Delivery
     from mesh.session import Receipt
 
@@ -47,6 +48,7 @@ __all__ = [
     "Delivery",
     "Disconnected",
     "Environment",
+    "Listen",
     "ListenError",
     "Locked",
     "MeshError",
@@ -71,6 +73,7 @@ _HOMES = {
     "Delivery": "mesh.messages",
     "Disconnected": "mesh.errors",
     "Environment": "mesh.environment",
+    "Listen": "mesh.listen",
     "ListenError": "mesh.errors",
     "Locked": "mesh.errors",
     "MeshError": "mesh.errors",

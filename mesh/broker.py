@@ -16,8 +16,10 @@ from typing import Any, Final, Self
 from mesh.environment import Environment
 from mesh.errors import MeshError
 from mesh.identity import format_id
+from mesh.listen import Listen, as_listen
 from mesh.node import Node
 from mesh.options import BrokerOptions
+from protocols import TlsConfig
 
 STORAGE_CLOSE_S: Final = 3.0
 """How long a stopping broker waits for a disk that stands still; its worker is a daemon thread."""
@@ -43,10 +45,12 @@ class Broker:
 
     Args:
         name: what it is called; by default from its id.
-        listen: addresses to serve; by default ``tcp://127.0.0.1:7770`` and an ipc socket of this user.
+        listen: addresses to serve; by default ``tcp://127.0.0.1:7770`` and an ipc socket of this user. A
+            `Listen` tells an address whom it serves and of whom it wants a certificate.
         join: addresses of brokers to join; any one of a mesh is enough.
         mesh: name of the mesh; brokers of another mesh are refused.
         mesh_key: secret that all brokers of the mesh share; without it anybody who can connect may join.
+        tls: certificate and authorities for ``tls+tcp://`` and ``wss://``, to listen and to dial brokers.
         state_dir: folder for id, incarnation and known peers; None: this broker is a new one at each start.
         log_dir: folder for the event log; None: none is written.
         advertise: address others are told, where it is not the one bound (NAT, containers).
@@ -61,10 +65,11 @@ class Broker:
         self,
         *,
         name: str | None = None,
-        listen: str | Sequence[str] = (),
+        listen: str | Listen | Sequence[str | Listen] = (),
         join: str | Sequence[str] = (),
         mesh: str = "mangrove",
         mesh_key: bytes | str | None = None,
+        tls: TlsConfig | None = None,
         state_dir: str | None = None,
         log_dir: str | None = None,
         advertise: str | None = None,
@@ -76,10 +81,11 @@ class Broker:
     ) -> None:
         self._options = BrokerOptions(
             name=name,
-            listen=(listen,) if isinstance(listen, str) else tuple(listen),
+            listen=tuple(map(as_listen, (listen,) if isinstance(listen, str | Listen) else listen)),
             join=(join,) if isinstance(join, str) else tuple(join),
             mesh=mesh,
             mesh_key=mesh_key.encode() if isinstance(mesh_key, str) else mesh_key,
+            tls=tls,
             state_dir=state_dir,
             log_dir=log_dir,
             advertise=advertise,

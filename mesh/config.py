@@ -24,10 +24,13 @@ from pathlib import Path
 from typing import Any, Final, get_type_hints
 
 from mesh.errors import ConfigError, TopicError
+from mesh.listen import ROLES
 from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
 
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NOBODY: Final = "nobody"
+TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 SECONDS_MAX: Final = 30 * 86_400.0
 """Timers and the milliseconds on the wire (32 bits) hold a little more."""
 
@@ -82,6 +85,16 @@ def _patterns(values: Any) -> str | None:
     return None
 
 
+def _roles(values: Any) -> str | None:
+    allowed = (*ROLES, NOBODY)
+    wrong = [value for value in values if value not in allowed]
+    if wrong:
+        return f"has {wrong[0]!r}; there are {', '.join(allowed)}"
+    if NOBODY in values and len(values) > 1:
+        return "has nobody and somebody; choose"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """``[broker]``: what ``mesh broker`` runs with.
@@ -101,6 +114,12 @@ class BrokerConfig:
         "addresses to serve; default: an ipc socket and tcp://127.0.0.1:7770",
         _served,
     )
+    listen_peers: tuple[str, ...] = _option(
+        (), "MANGROVE_LISTEN_PEERS", "addresses that serve other brokers only", _served
+    )
+    listen_clients: tuple[str, ...] = _option(
+        (), "MANGROVE_LISTEN_CLIENTS", "addresses that serve clients only", _served
+    )
     join: tuple[str, ...] = _option(
         (), "MANGROVE_JOIN", "addresses of brokers to join; any one of a mesh is enough", _dialled
     )
@@ -109,6 +128,21 @@ class BrokerConfig:
     )
     mesh_key_file: str | None = _option(
         None, "MANGROVE_MESH_KEY_FILE", "file whose content every broker of the mesh must know"
+    )
+    tls_cert: str | None = _option(
+        None, "MANGROVE_TLS_CERT", "PEM file with this broker's certificate, for tls+tcp:// and wss://"
+    )
+    tls_key: str | None = _option(
+        None, "MANGROVE_TLS_KEY", "PEM file with its private key; default: it is in the certificate's file"
+    )
+    tls_ca: str | None = _option(
+        None, "MANGROVE_TLS_CA", "PEM file with the authorities whose certificates are trusted"
+    )
+    tls_require: tuple[str, ...] = _option(
+        (),
+        "MANGROVE_TLS_REQUIRE",
+        "who must show a certificate: peers, clients or nobody; default: peers, where tls_ca is given",
+        _roles,
     )
     state_dir: str | None = _option(
         None, "MANGROVE_STATE_DIR", "folder where id, incarnation and known peers outlive a restart"
@@ -142,6 +176,21 @@ class ClientConfig:
         "MANGROVE_URL",
         "broker to talk to; default: the local ipc socket, then tcp://127.0.0.1:7770",
         _address,
+    )
+    tls_ca: str | None = _option(
+        None, "MANGROVE_CLIENT_TLS_CA", "PEM file with the authorities trusted; default: the system's"
+    )
+    tls_cert: str | None = _option(
+        None, "MANGROVE_CLIENT_TLS_CERT", "PEM file with a certificate to show to brokers that ask for one"
+    )
+    tls_key: str | None = _option(
+        None, "MANGROVE_CLIENT_TLS_KEY", "PEM file with its private key; default: in the certificate's file"
+    )
+    tls_server_name: str | None = _option(
+        None, "MANGROVE_CLIENT_TLS_SERVER_NAME", "name the broker's certificate has; default: the URL's host"
+    )
+    tls_insecure: bool = _option(
+        False, "MANGROVE_CLIENT_TLS_INSECURE", "trust any certificate: no protection from impostors"
     )
     timeout_s: float = _option(
         5.0, "MANGROVE_TIMEOUT_S", "seconds to wait for a broker's answer", seconds_problem
@@ -207,6 +256,7 @@ class Loaded:
 
 
 KINDS: Final = {
+    "bool": "boolean",
     "str": "string",
     "str | None": "string",
     "float": "number",
@@ -317,6 +367,10 @@ def _from_text(option: Option, text: str) -> Any:
             return float(text)
         except ValueError:
             raise ConfigError(f"{option.env} is {text!r}, which is not a number") from None
+    if option.kind == "boolean":
+        if text.lower() not in TRUTH:
+            raise ConfigError(f"{option.env} is {text!r}; it must be true or false")
+        return TRUTH[text.lower()]
     return text
 
 
@@ -370,6 +424,8 @@ def parse(text: str, path: str = "<text>") -> dict[str, tuple[Any, int]]:
 def _typed(option: Option, value: Any, source: str) -> Any:
     if option.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
+    if option.kind == "boolean" and isinstance(value, bool):
+        return value
     if option.kind == "string" and isinstance(value, str):
         return value
     if option.kind == "list of strings" and isinstance(value, list):
@@ -435,6 +491,8 @@ def as_toml(value: Any) -> str:
     """One value in TOML; ``None`` has no spelling there and is an empty comment's business."""
     if isinstance(value, tuple):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, float):
         return repr(value)
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
@@ -444,6 +502,16 @@ def as_toml(value: Any) -> str:
 EXAMPLES: Final[Mapping[str, str]] = {
     "broker.name": '"alpha"',
     "broker.listen": '["tcp://127.0.0.1:7770"]',
+    "broker.listen_peers": '["tls+tcp://10.0.0.1:7771"]',
+    "broker.listen_clients": '["tcp://127.0.0.1:7770"]',
+    "broker.tls_cert": '"/etc/mangrove/broker.pem"',
+    "broker.tls_key": '"/etc/mangrove/broker.key"',
+    "broker.tls_ca": '"/etc/mangrove/ca.pem"',
+    "broker.tls_require": '["peers"]',
+    "client.tls_ca": '"/etc/mangrove/ca.pem"',
+    "client.tls_cert": '"/etc/mangrove/client.pem"',
+    "client.tls_key": '"/etc/mangrove/client.key"',
+    "client.tls_server_name": '"broker.example.org"',
     "broker.join": '["tcp://10.0.0.7:7770"]',
     "broker.mesh_key_file": '"/etc/mangrove/key"',
     "broker.state_dir": '"/var/lib/mangrove"',

@@ -10,14 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
 
 from mesh.link import LinkKind, Stage, encode
 from mesh.linking import Link, LinkEnded, Linking
+from mesh.listen import is_secure
 from mesh.overlay import Dial, Overlay
-from protocols import Pipe, SPError
+from mesh.own_address import has_host, host_of, with_host
+from protocols import HandshakeError, Pipe, SocketOptions, SPError
 from protocols.wire.backtrace import END_BIT, encode_word
 
 log = logging.getLogger("mesh")
+
+ABSENT: Final = ("unreachable", "closed", "timeout")
+"""Why an attempt failed where nobody may be there: a broker that starts, leaves or is down."""
 
 
 class Dialling:
@@ -65,13 +72,17 @@ class Dialling:
         link: Link | None = None
         try:
             async with asyncio.timeout(linking.admission_s):
-                bus = await linking.bus.dial_once(dial.url, self._dial_s)
+                options = dial_options(linking.bus.options, dial.url)
+                bus = await linking.bus.dial_once(dial.url, self._dial_s, options=options)
                 link = linking.begin(bus, dial)
                 await link.reached(Stage.READY)
-                url = bus.remote_address or dial.url  # the same address, whatever the name says next
+                url = same_address(dial.url, bus.remote_address)
                 for which, socket in (("surveyor", linking.surveyor), ("respondent", linking.respondent)):
-                    self._offer(link, which, await socket.dial_once(url, self._dial_s))
+                    pipe = await socket.dial_once(url, self._dial_s, options=options)
+                    self._offer(link, which, pipe)
                 await link.reached(Stage.UP)
+        except HandshakeError as error:  # somebody is there, and is not what was looked for
+            self._over(dial, link, str(error), error.reason)
         except (SPError, OSError, LinkEnded, TimeoutError) as error:
             self._over(dial, link, str(error) or f"no link within {linking.admission_s:g} s")
         except asyncio.CancelledError:
@@ -91,9 +102,9 @@ class Dialling:
             raise LinkEnded(link.end_reason or "a heartbeat connection was lost at once")
         pipe.send_control(encode_word(END_BIT) + encode(LinkKind.BIND, link.admission.token))
 
-    def _over(self, dial: Dial, link: Link | None, reason: str) -> None:
-        """No link came of it."""
-        refusal = "unreachable"
+    def _over(self, dial: Dial, link: Link | None, reason: str, refusal: str = "unreachable") -> None:
+        """No link came of it; ``refusal`` is a word to count by, ``reason`` a sentence."""
+        found = refusal not in ABSENT or link is not None
         if link is not None:
             self._linking.end(link, reason)
             refusal = link.refusal
@@ -102,14 +113,26 @@ class Dialling:
         if refusal == "self":
             self._overlay.is_self(dial.url)
         self._overlay.dial_failed(dial.url, dial.member, self._loop.time())
-        self._complain(dial, link, reason)
+        self._complain(dial, link, reason, found=found)
         self._failed()
 
-    def _complain(self, dial: Dial, link: Link | None, reason: str) -> None:
+    def _complain(self, dial: Dial, link: Link | None, reason: str, *, found: bool) -> None:
         if self._complained.get(dial.url) == reason:
             return
         self._complained[dial.url] = reason
         if reason == "stopped" or (link is not None and link.end_reason == "duplicate"):
             return
-        level = logging.WARNING if link is not None and dial.member == 0 else logging.INFO
+        level = logging.WARNING if found and dial.member == 0 else logging.INFO
         log.log(level, "no link to %s: %s", dial.url, reason)
+
+
+def same_address(url: str, remote_address: str) -> str:
+    """The URL with the address it led to, whatever its name stands for the next time."""
+    return with_host(url, host_of(remote_address)) if has_host(url) and remote_address else url
+
+
+def dial_options(options: SocketOptions, url: str) -> SocketOptions:
+    """The certificate must have the name that was dialled first, not the address that stands in for it."""
+    if options.tls is None or options.tls.server_name is not None or not is_secure(url):
+        return options
+    return replace(options, tls=replace(options.tls, server_name=host_of(url).strip("[]")))

@@ -2,8 +2,9 @@
 
 By the protocol number in the dialer's first eight bytes it gets: the brokers' sockets (`mesh.peering`), the
 clients' REP (sessions and stock requests), or a stock subscriber's or publisher's counterpart. Others are
-refused with a counter. What cannot be listened on ends the start with one sentence, which names the broker
-that sits there.
+refused with a counter. The number also tells the dialer's role, so here is decided whether this address
+serves that role and whether it had to show a certificate (`Doors.admit`). What cannot be listened on ends
+the start with one sentence, which names the broker that sits there.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
 from mesh.errors import ListenError
-from protocols import Req0, SharedListener, Socket, SocketOptions
+from mesh.listen import Listen, Role, is_secure
+from protocols import Pipe, PipeRefused, Req0, SharedListener, Socket, SocketOptions, TlsConfig
 from protocols.errors import AddressError, AddressInUse, SPError
 
 log = logging.getLogger("mesh")
 
 PROBE_TIMEOUT_S: Final = 0.5
+ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
 LOOPBACK: Final = ("127.", "localhost:", "[::1]:")
 
 
@@ -46,27 +50,60 @@ def default_urls(name: str | None) -> tuple[str, ...]:
 def beyond_loopback(url: str) -> bool:
     """True for addresses that other hosts may reach."""
     scheme, _, rest = url.partition("://")
-    return scheme == "tcp" and not rest.startswith(LOOPBACK)
+    return scheme not in ON_THIS_HOST and not rest.startswith(LOOPBACK)
 
 
 class Doors:
-    """The listeners of one broker."""
+    """The listeners of one broker, not open yet.
 
-    def __init__(self, sockets: Sequence[Socket], options: SocketOptions) -> None:
-        self._sockets = sockets
+    Args:
+        options: of the connections they accept.
+        tls: what TLS addresses use that bring none of their own.
+    """
+
+    def __init__(self, options: SocketOptions, tls: TlsConfig | None) -> None:
         self._options = options
-        self._listeners: list[SharedListener] = []
+        self._tls = tls
+        self._doors: dict[str, Door] = {}
 
     @property
     def urls(self) -> list[str]:
         """As bound, in the order in which they were given."""
-        return [listener.url for listener in self._listeners]
+        return list(self._doors)
 
-    async def open(self, urls: Sequence[str]) -> None:
-        """Listen on all of them; raises `ListenError` and leaves none open."""
-        for url in urls:
-            listener = SharedListener(url, options=self._options)
-            for socket in self._sockets:
+    def urls_for(self, role: Role) -> list[str]:
+        """Those that serve it."""
+        return [url for url, door in self._doors.items() if role in door.listen.serves]
+
+    def unguarded(self) -> list[str]:
+        """Those where who has no certificate gets in."""
+        return [url for url, door in self._doors.items() if set(door.listen.serves) - set(door.certificates)]
+
+    def admit(self, role: Role, pipe: Pipe) -> None:
+        """Raises `PipeRefused` for who came to the wrong address, or without the certificate it asks for."""
+        if pipe.dialed:
+            return
+        door = self._doors.get(pipe.url)
+        if door is None:
+            raise PipeRefused("this broker is starting")
+        if role not in door.listen.serves:
+            other = self.urls_for(role)
+            hint = f"; {role} are served at {', '.join(other)}" if other else ""
+            raise PipeRefused(f"{pipe.url} does not serve {role}{hint}", reason="role")
+        if role in door.certificates and pipe.identity is None:
+            raise PipeRefused(
+                f"{pipe.url} wants a certificate of {role}; none was shown", reason="certificate"
+            )
+
+    async def open(self, listens: Sequence[Listen], sockets: Sequence[Socket]) -> None:
+        """Listen on all of them, for all sockets; raises `ListenError` and leaves none open."""
+        for listen in listens:
+            url = listen.url
+            tls = listen.tls or self._tls
+            certificates = listen.certificates_of(tls) if tls is not None and is_secure(url) else ()
+            options = replace(self._options, tls=_verifying(tls, certificates, listen.serves))
+            listener = SharedListener(url, options=options)
+            for socket in sockets:
                 socket.listen(listener)
             try:
                 await listener.start()
@@ -76,21 +113,42 @@ class Doors:
             except (AddressError, OSError) as error:
                 await self.aclose()
                 raise ListenError(f"cannot listen on {url}: {_without(str(error), url)}") from error
-            self._listeners.append(listener)
+            self._doors[listener.url] = Door(listen, listener, certificates)
 
     def refused(self) -> dict[str, int]:
         """Connections that got no further, by reason, over all listeners."""
         totals: dict[str, int] = {}
-        for listener in self._listeners:
-            statistics = listener.statistics()
+        for door in self._doors.values():
+            statistics = door.listener.statistics()
             for reason, count in (*statistics.refused.items(), ("bad frame", statistics.bad_frames)):
                 if count:
                     totals[reason] = totals.get(reason, 0) + count
         return totals
 
     async def aclose(self) -> None:
-        for listener in self._listeners:
-            await listener.aclose()
+        for door in self._doors.values():
+            await door.listener.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One listener; ``certificates``: the roles that must show one."""
+
+    listen: Listen
+    listener: SharedListener
+    certificates: tuple[Role, ...]
+
+
+def _verifying(
+    tls: TlsConfig | None, certificates: tuple[Role, ...], serves: tuple[Role, ...]
+) -> TlsConfig | None:
+    """Where all who come must show a certificate, TLS itself refuses them; else `Doors.admit` does, once the
+    role is known."""
+    if tls is None or tls.verify is not None:
+        return tls
+    return replace(
+        tls, verify=("required" if certificates == serves else "optional") if certificates else "none"
+    )
 
 
 def _without(sentence: str, url: str) -> str:

@@ -46,7 +46,7 @@ from mesh.link import (
 )
 from mesh.membership import MemberRecord, Membership, NodeState
 from mesh.overlay import Dial, Overlay
-from protocols import Bus0, Pipe, PipeRefused, Respondent0, Socket, SocketOptions, Surveyor0
+from protocols import Bus0, Pipe, PipeRefused, Respondent0, Socket, SocketOptions, Surveyor0, TlsConfig
 from protocols.wire.backtrace import WORD_SIZE
 
 log = logging.getLogger("mesh")
@@ -180,7 +180,7 @@ class _Bus:
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if isinstance(pipe.context, Link):
             self._linking._bus_frames(pipe.context, frames)
-        else:
+        elif not isinstance(pipe.context, Refused):  # who is turned away may speak, unheard
             pipe.close("it spoke before its turn")
 
     def pipe_writable(self, pipe: Pipe) -> None:
@@ -221,6 +221,8 @@ class Linking:
     """See the module. Nobody is let in before `open`.
 
     Args:
+        tls: to dial TLS addresses with.
+        admit: raises `PipeRefused` for who came to the wrong address, or without a certificate.
         membership: only read: who this broker is, and who answers.
         surveys, answers: who takes the frames of survey connections, once they are bound.
     """
@@ -230,6 +232,8 @@ class Linking:
         *,
         mesh: str,
         mesh_key: bytes | None,
+        tls: TlsConfig | None,
+        admit: Callable[[Pipe], None],
         dial_s: float,
         membership: Membership,
         overlay: Overlay,
@@ -242,16 +246,17 @@ class Linking:
         self._clock = self._loop.time
         self._mesh = mesh
         self._key = mesh_key
+        self._admit_peer = admit
         self._dial_s = dial_s
         self.admission_s = 2 * dial_s
         self._membership = membership
         self._overlay = overlay
         self._token = environment.token
         self._owner = owner
-        self._make_sockets(surveys, answers, environment.rng)
+        self._make_sockets(surveys, answers, environment.rng, tls)
         self.links: dict[int, Link] = {}
-        self._said: dict[tuple[str, str], None] = {}
         """Those that are up, by member."""
+        self._said: dict[tuple[str, str], None] = {}
         self._strangers: dict[Link, None] = {}
         self._tokens: dict[bytes, Link] = {}
         self._unbound: dict[Pipe, asyncio.TimerHandle] = {}
@@ -260,8 +265,12 @@ class Linking:
         self.refused: dict[str, int] = {}
         """Connections from others that were not admitted, and links lost for a broken rule, by reason."""
 
-    def _make_sockets(self, surveys: Received, answers: Received, rng: random.Random) -> None:
-        options = SocketOptions(send_queue=BUS_QUEUE, handshake_timeout_s=self._dial_s, linger_s=LINGER_S)
+    def _make_sockets(
+        self, surveys: Received, answers: Received, rng: random.Random, tls: TlsConfig | None
+    ) -> None:
+        options = SocketOptions(
+            send_queue=BUS_QUEUE, handshake_timeout_s=self._dial_s, linger_s=LINGER_S, tls=tls
+        )
         asking, answering = _Heartbeat("surveyor", self, answers), _Heartbeat("respondent", self, surveys)
         self.bus = Bus0(raw=True, receiver=_Bus(self), options=options, rng=_child(rng))
         self.surveyor = Surveyor0(raw=True, receiver=asking, options=options, rng=_child(rng))
@@ -306,10 +315,23 @@ class Linking:
     def _stranger_came(self, bus: Pipe) -> None:
         if not self._opened or self._membership.node_state is NodeState.LEAVING:
             raise PipeRefused("this broker is starting or leaving")
+        try:
+            self._admit_peer(bus)
+        except PipeRefused as refused:
+            bus.context = refusal = Refused(refused.reason, str(refused))
+            self._loop.call_soon(self._turn_away, bus, refusal)  # it can be told once it is attached
+            return
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             self._refuse(oldest, Refused("crowded out", "too many strangers are at the door; come again"))
         self.begin(bus, None)
+
+    def _turn_away(self, bus: Pipe, refusal: Refused) -> None:
+        """Not even our name is said to who is not to be a peer here."""
+        self._count(refusal.reason)
+        self._say_refused(bus.remote_address.rpartition(":")[0], str(refusal))
+        bus.send_control(encode(LinkKind.REFUSED, refusal.reason, str(refusal)[:SENTENCE_MAX]))
+        bus.close(refusal.reason, flush=True)
 
     def begin(self, bus: Pipe, dial: Dial | None) -> Link:
         """A Bus connection begins its admission; ``dial`` is what made it, None: the other side did."""

@@ -24,6 +24,7 @@ from mesh.errors import PeerError, TopicError
 from mesh.eventlog import EventLog, RowBuilder, heartbeat_fields, link_fields, member_fields
 from mesh.exchange import Exchange
 from mesh.identity import Identity, KnownPeer, format_id
+from mesh.listen import Listen
 from mesh.options import BrokerOptions
 from mesh.peering import MemberRecord, Peering
 from mesh.report import Report
@@ -93,11 +94,15 @@ class Node:
         self.exchange = Exchange(
             id=identity.id, boot=identity.boot, name=self.name, mesh=options.mesh, hooks=self, now=clock()
         )
+        client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)
+        self.doors = Doors(client_options, options.tls)
         self.peering = Peering(
             identity=identity,
             name=self.name,
             mesh=options.mesh,
             mesh_key=options.mesh_key,
+            tls=options.tls,
+            admit=partial(self.doors.admit, "peers"),
             join=options.join,
             advertise=options.advertise,
             period_s=options.period_s,
@@ -108,17 +113,16 @@ class Node:
         requests = StockRequests(self.exchange, self.name, clock)
         publishers = StockPublishers(self.exchange, clock)
         taps = StockTaps(self.exchange, options.export)
-        client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
         clients = Clients(self.exchange, requests, clock)
+        admit = partial(self.doors.admit, "clients")
         self._sockets = [
-            Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
-            Pub0(raw=True, receiver=taps, options=tap_options, rng=rng),
-            Pull0(raw=True, receiver=publishers, rng=rng),
-            Sub0(raw=True, receiver=publishers, rng=rng),
+            Rep0(raw=True, receiver=clients, admit=admit, options=client_options, rng=rng),
+            Pub0(raw=True, receiver=taps, admit=admit, options=tap_options, rng=rng),
+            Pull0(raw=True, receiver=publishers, admit=admit, rng=rng),
+            Sub0(raw=True, receiver=publishers, admit=admit, rng=rng),
         ]
-        self.doors = Doors([*self.peering.sockets, *self._sockets], client_options)
         self.report = Report(
             name=self.name,
             options=options,
@@ -166,11 +170,12 @@ class Node:
 
     async def _start(self) -> None:
         options = self.options
-        await self.doors.open(options.listen or default_urls(options.name))
+        listens = options.listen or tuple(map(Listen, default_urls(options.name)))
+        await self.doors.open(listens, [*self.peering.sockets, *self._sockets])
         self._warn_if_open()
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
-        await self.peering.start(self.doors.urls)
+        await self.peering.start(self.doors.urls_for("peers"), self.doors.urls_for("clients"))
         self.log.write("meta", {"op": "start", **self.report.meta_fields()})
         await self.log.start()
         self._children = [
@@ -212,11 +217,11 @@ class Node:
         await self.identity.aclose()
 
     def _warn_if_open(self) -> None:
-        reachable = [url for url in self.doors.urls if beyond_loopback(url)]
+        reachable = [url for url in self.doors.unguarded() if beyond_loopback(url)]
         if reachable and self.options.mesh_key is None:
             log.warning(
                 "broker %s can be reached from other hosts at %s and has no mesh key, so anybody may join and"
-                " read; set a mesh key or listen on 127.0.0.1",
+                " read; set a mesh key, ask for certificates over TLS, or listen on 127.0.0.1",
                 self.name,
                 ", ".join(reachable),
             )

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass
 
 from mesh.errors import ConfigError
+from mesh.listen import Listen, is_secure
 from mesh.topics import check_pattern
-from protocols import check_url
+from protocols import TlsConfig, check_url
 from protocols.errors import AddressError
 
 
@@ -16,10 +17,11 @@ class BrokerOptions:
     """The parameters of `Broker`, checked."""
 
     name: str | None
-    listen: tuple[str, ...]
+    listen: tuple[Listen, ...]
     join: tuple[str, ...]
     mesh: str
     mesh_key: bytes | None
+    tls: TlsConfig | None
     state_dir: str | None
     log_dir: str | None
     advertise: str | None
@@ -32,11 +34,13 @@ class BrokerOptions:
         for what, value in (("name", self.name), ("mesh", self.mesh)):
             if value is not None and not is_name(value):
                 raise ConfigError(f"{what} {value!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ -")
-        for url in (*self.listen, *self.join, *((self.advertise,) if self.advertise else ())):
+        for url in (*self.join, *((self.advertise,) if self.advertise else ())):
             try:
                 check_url(url)
             except AddressError as error:
                 raise ConfigError(str(error)) from error
+        for listen in self.listen:
+            self._check_certificates(listen)
         for pattern in self.export:
             check_pattern(pattern)
         for what, seconds in (("period_s", self.period_s), ("stats_s", self.stats_s)):
@@ -48,6 +52,20 @@ class BrokerOptions:
             )
         if self.mesh_key is not None and not self.mesh_key:
             raise ConfigError("mesh_key is empty; give it some secret bytes or leave it out")
+
+    def _check_certificates(self, listen: Listen) -> None:
+        if not is_secure(listen.url):
+            return
+        tls = listen.tls or self.tls
+        if tls is None or not tls.has_certificate:
+            raise ConfigError(
+                f"{listen.url} needs a certificate: --tls-cert and --tls-key, "
+                "or tls=TlsConfig(...) in a program"
+            )
+        if listen.certificates_of(tls) and not tls.has_authority:
+            raise ConfigError(
+                f"{listen.url} wants certificates but trusts no authority: name it with --tls-ca"
+            )
 
 
 def is_name(text: str) -> bool:

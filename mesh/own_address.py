@@ -1,9 +1,9 @@
 """Where this broker is: the one URL that the others are told to find it at.
 
-What the operator says stands (``advertise``). Else it is one of the URLs listened on: tcp before ipc, an
-address that other hosts can reach before loopback. A wildcard bind names no address; there the first link
-decides, by the address that its connection has on this side, and a later one only if it takes the place of
-loopback.
+What the operator says stands (``advertise``). Else it is one of the URLs listened on: one that other hosts
+can reach before loopback, loopback before ipc, and the first given of several. A wildcard bind names no
+address; there the first link decides, by the address that its connection has on this side, and a later one
+only if it takes the place of loopback.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class OwnAddress:
 
     def __init__(self, advertise: str | None) -> None:
         self._advertise = advertise
-        self._wildcard_port = ""
+        self._wildcard = ""
 
     def listening(self, urls: Sequence[str]) -> str:
         """Takes the URLs listened on, as bound; returns what to advertise, empty while a wildcard's address
@@ -27,27 +27,46 @@ class OwnAddress:
 
     def on_loopback(self) -> str:
         """Of a wildcard bind: an address that works on this host at least; empty of any other."""
-        return f"tcp://127.0.0.1:{self._wildcard_port}" if self._wildcard_port else ""
+        return with_host(self._wildcard, "127.0.0.1") if self._wildcard else ""
 
     def learned(self, local_address: str, advertised: str) -> str:
         """What to advertise instead of ``advertised``, now that a connection has ``local_address`` on this
         side; empty: nothing better."""
-        if not self._wildcard_port or self._advertise or not local_address.startswith("tcp"):
+        if not self._wildcard or self._advertise or not has_host(local_address):
             return ""
-        url = f"{local_address.rpartition(':')[0]}:{self._wildcard_port}"
-        better = not advertised or (_is_loopback(advertised) and not _is_loopback(url))
+        url = with_host(self._wildcard, host_of(local_address))
+        better = not advertised or (is_loopback(advertised) and not is_loopback(url))
         return url if better else ""
 
     def _best(self, urls: Sequence[str]) -> str:
-        tcp = [url for url in urls if url.startswith("tcp")]
-        for url in tcp:
+        with_hosts = [url for url in urls if has_host(url)]
+        for url in with_hosts:
             if is_wildcard(url):
-                self._wildcard_port = url.rpartition(":")[2]
+                self._wildcard = url
                 return ""
-        outside = [url for url in tcp if not _is_loopback(url)]
-        return next(iter([*outside, *tcp, *urls]), "")
+        outside = [url for url in with_hosts if not is_loopback(url)]
+        return next(iter([*outside, *with_hosts, *urls]), "")
 
 
-def _is_loopback(url: str) -> bool:
-    host = url.partition("://")[2]
-    return host.startswith(("127.", "localhost", "[::1]"))
+# --- URLs of the form scheme://host:port/path
+
+
+def has_host(url: str) -> bool:
+    """Whether it names a host and a port: tcp, TLS and WebSocket do."""
+    return url.partition("://")[0].rstrip("46") in ("tcp", "tls+tcp", "ws", "wss")
+
+
+def host_of(url: str) -> str:
+    """The host as it stands in the URL: IPv6 addresses in brackets."""
+    return url.partition("://")[2].partition("/")[0].rpartition(":")[0]
+
+
+def with_host(url: str, host: str) -> str:
+    """The same scheme, port and path at another host; the scheme is the one for any family."""
+    scheme, _, rest = url.partition("://")
+    address, slash, path = rest.partition("/")
+    return f"{scheme.rstrip('46')}://{host}:{address.rpartition(':')[2]}{slash}{path}"
+
+
+def is_loopback(url: str) -> bool:
+    return host_of(url).startswith(("127.", "localhost", "[::1]"))

@@ -16,7 +16,7 @@ of a broker from joining to leaving. The frames of sessions (kinds 0 to 31) are 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -48,7 +48,7 @@ from mesh.news import News, NewsHooks
 from mesh.overlay import Overlay, OverlayOptions
 from mesh.own_address import OwnAddress
 from mesh.rounds import RoundHooks, Rounds
-from protocols import Pipe, Socket
+from protocols import Pipe, Socket, TlsConfig
 
 LEAVE_S: Final = 1.0
 """How long a leaving broker waits for the others to have heard."""
@@ -143,6 +143,8 @@ class Peering:
 
     Args:
         identity: id, boot, incarnation and the peers of an earlier run; only read.
+        tls: to dial TLS addresses of brokers with.
+        admit: told of each broker that dials; raises `PipeRefused` for one that came to the wrong address.
         join: URLs of brokers to join.
         advertise: the URL others are told; None: from the URLs listened on and, for a wildcard, the local
             address of the first link.
@@ -156,6 +158,8 @@ class Peering:
         name: str,
         mesh: str,
         mesh_key: bytes | None = None,
+        tls: TlsConfig | None = None,
+        admit: Callable[[Pipe], None],
         join: Sequence[str] = (),
         advertise: str | None = None,
         period_s: float = 1.0,
@@ -188,6 +192,8 @@ class Peering:
         self.linking = Linking(
             mesh=mesh,
             mesh_key=mesh_key,
+            tls=tls,
+            admit=admit,
             dial_s=dial_s,
             membership=self.membership,
             overlay=self.overlay,
@@ -200,6 +206,7 @@ class Peering:
         self._links = self.linking.links
         self.news = News(self.membership, self.interest, self._links, act=self._act, hooks=hooks)
         self._address = OwnAddress(advertise)
+        self._client_address = OwnAddress(None)
         # Who was told nothing but has old acquaintances is alone, and ready, if none of them answers soon.
         self._join_due = float("inf") if join else loop.time() + 2 * period_s
         self._linked_once = False
@@ -222,7 +229,7 @@ class Peering:
     @property
     def client_url(self) -> str:
         """Where clients find it."""
-        return self.membership.me.client_url or self._address.on_loopback()
+        return self.membership.me.client_url or self._client_address.on_loopback()
 
     @property
     def state(self) -> NodeState:
@@ -267,10 +274,16 @@ class Peering:
 
     # --- what the broker does
 
-    async def start(self, urls: Sequence[str]) -> None:
-        """Begin: ``urls`` are those listened on, as bound. Dials whom it was told to join; does not wait."""
+    async def start(self, urls: Sequence[str], client_urls: Sequence[str]) -> None:
+        """Begin: ``urls`` are those listened on for brokers and for clients, as bound. Dials whom it was told
+        to join; does not wait."""
         peer_url = self._address.listening(urls)
-        self.membership.begin(peer_url, peer_url, self._clock())
+        if urls == client_urls:
+            self._client_address = self._address
+            client_url = peer_url
+        else:
+            client_url = self._client_address.listening(client_urls)
+        self.membership.begin(peer_url, client_url, self._clock())
         self._started = True
         self.linking.open()
         self._pump()
@@ -388,9 +401,11 @@ class Peering:
 
     def connected(self, bus: Pipe) -> None:
         """Its address on this side may be the one to advertise."""
-        url = self._address.learned(bus.local_address, self.membership.me.peer_url)
-        if url:
-            self._act(self.membership.set_urls(url, url))
+        me = self.membership.me
+        peer_url = self._address.learned(bus.local_address, me.peer_url)
+        client_url = self._client_address.learned(bus.local_address, me.client_url)
+        if peer_url or client_url:
+            self._act(self.membership.set_urls(peer_url or me.peer_url, client_url or me.client_url))
 
     def link_up(self, link: Link) -> None:
         hello, now = link.peer, self._clock()

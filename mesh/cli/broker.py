@@ -15,23 +15,44 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from mesh import Broker
 from mesh import config as configuration
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.listen import ROLES, Listen, Role, is_secure
+from mesh.own_address import has_host, host_of
 from mesh.storage import disk_advice
+from mesh.tls import tls_config
 
 log = logging.getLogger("mesh")
+
+COMPOSED: Final = (
+    "listen",
+    "listen_peers",
+    "listen_clients",
+    "mesh_key_file",
+    "tls_cert",
+    "tls_key",
+    "tls_ca",
+    "tls_require",
+)
+"""Keys of the configuration that become other parameters of `Broker`."""
 
 
 def broker(
     *,
     name: str | None = None,
     listen: list[str] | None = None,
+    listen_peers: list[str] | None = None,
+    listen_clients: list[str] | None = None,
     join: list[str] | None = None,
     mesh: str | None = None,
     mesh_key_file: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    tls_ca: str | None = None,
+    tls_require: list[str] | None = None,
     advertise: str | None = None,
     export: list[str] | None = None,
     state_dir: str | None = None,
@@ -50,13 +71,28 @@ def broker(
     name
         What this broker is called in logs and on screens.
     listen
-        An address to serve, tcp://host:port or ipc:///path; may be repeated. Port 0 takes a free one.
+        An address to serve, tcp://host:port, tls+tcp://host:port, ws://host:port/path or ipc:///path; may be
+        repeated. Port 0 takes a free one.
+    listen_peers
+        The same, for other brokers only.
+    listen_clients
+        The same, for clients only.
     join
         Address of a broker to join; may be repeated. Any one of a mesh is enough.
     mesh
         Name of the mesh; brokers of another mesh are refused.
     mesh_key_file
         File whose content every broker of the mesh must know (or MANGROVE_MESH_KEY).
+    tls_cert
+        PEM file with this broker's certificate, for tls+tcp:// and wss:// addresses, served and dialled. A
+        file that changes is read again for new connections.
+    tls_key
+        PEM file with its private key; default: it is in the certificate's file.
+    tls_ca
+        PEM file with the authorities whose certificates are trusted.
+    tls_require
+        Who must show a certificate at a TLS address: peers, clients or nobody; may be repeated. Default:
+        peers, where --tls-ca is given.
     advertise
         Address others are told, where it is not the one listened on (NAT, containers).
     export
@@ -81,9 +117,15 @@ def broker(
     flags = {
         "name": name,
         "listen": listen,
+        "listen_peers": listen_peers,
+        "listen_clients": listen_clients,
         "join": join,
         "mesh": mesh,
         "mesh_key_file": mesh_key_file,
+        "tls_cert": tls_cert,
+        "tls_key": tls_key,
+        "tls_ca": tls_ca,
+        "tls_require": tls_require,
         "advertise": advertise,
         "export": export,
         "state_dir": state_dir,
@@ -104,12 +146,28 @@ def broker(
 
 def broker_options(config: configuration.BrokerConfig) -> dict[str, Any]:
     """The parameters of `Broker` that a configuration amounts to."""
-    options = {
+    same = {
         option.key: getattr(config, option.key)
         for option in configuration.options()
-        if option.section == "broker" and option.key != "mesh_key_file"
+        if option.section == "broker" and option.key not in COMPOSED
     }
-    return {**options, "mesh_key": configuration.mesh_key(config)}
+    tls = tls_config(ca=config.tls_ca, cert=config.tls_cert, key=config.tls_key)
+    return {**same, "listen": listens(config), "tls": tls, "mesh_key": configuration.mesh_key(config)}
+
+
+def listens(config: configuration.BrokerConfig) -> list[Listen]:
+    """Every address with whom it serves; `Broker` has its own where there is none."""
+    required = tuple(role for role in ROLES if role in config.tls_require) if config.tls_require else None
+    by_roles: tuple[tuple[tuple[str, ...], tuple[Role, ...]], ...] = (
+        (config.listen, ROLES),
+        (config.listen_peers, ("peers",)),
+        (config.listen_clients, ("clients",)),
+    )
+    return [
+        Listen(url, serves, require_certificate=required if is_secure(url) else None)
+        for urls, serves in by_roles
+        for url in urls
+    ]
 
 
 async def _serve(options: dict[str, Any], ports_file: str | None) -> None:
@@ -131,12 +189,11 @@ async def _serve(options: dict[str, Any], ports_file: str | None) -> None:
 async def _say_unknown_hosts(urls: Sequence[str]) -> None:
     """A misspelt host is tried for ever like one that is down; say once that nobody knows the name."""
     for url in urls:
-        scheme, _, address = url.partition("://")
-        if scheme != "tcp":
+        if not has_host(url):
             continue
-        host, _, port = address.rpartition(":")
+        host = host_of(url).strip("[]")
         try:
-            await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError as error:
             reason = error.strerror or str(error)
             log.warning("--join %s: %r is not known here (%s); trying on", url, host, reason)

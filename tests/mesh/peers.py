@@ -79,13 +79,14 @@ class Peer:
             identity=self.who,
             name=self.name,
             hooks=self,
+            admit=lambda pipe: None,
             **{"mesh": "test", "period_s": PERIOD_S, "deadline_s": DEADLINE_S, **self.options},
         )
         self.listener = SharedListener(listen)
         for socket in self.peering.sockets:
             socket.listen(self.listener)
         await self.listener.start()
-        await self.peering.start([self.listener.url])
+        await self.peering.start([self.listener.url], [self.listener.url])
 
     async def crash(self) -> None:
         """Gone without a word, as a killed process is."""

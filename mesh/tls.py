@@ -1,0 +1,36 @@
+"""TLS as the configuration and the command line speak of it: files, or nothing at all."""
+
+from __future__ import annotations
+
+from mesh.errors import ConfigError
+from protocols import TlsConfig, TlsConfigError
+
+
+def tls_config(
+    *,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    server_name: str | None = None,
+    insecure: bool = False,
+) -> TlsConfig | None:
+    """TLS of these PEM files; None where none is named. The files are read when an endpoint opens.
+
+    Args:
+        insecure: any certificate of the other side will do.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    if not (ca or cert or key or server_name or insecure):
+        return None
+    try:
+        return TlsConfig(
+            cert_file=cert,
+            key_file=key,
+            ca_file=ca,
+            server_name=server_name,
+            verify="none" if insecure else None,
+        )
+    except TlsConfigError as error:
+        raise ConfigError(str(error)) from error

@@ -1,0 +1,147 @@
+"""Whom an address serves, and of whom it wants a certificate."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from mesh import Broker, ConfigError, Listen
+from protocols import Bus0, Pub0, Req0, SocketOptions, SPError, Sub0, TlsConfig
+from tests.mesh.cluster import LOCAL, Cluster, eventually
+from tests.support import certificates
+
+SECURE = "tls+tcp://127.0.0.1:0"
+
+
+@pytest.fixture
+def tls() -> TlsConfig:
+    """Of a broker: a certificate, and trust in whoever has one too."""
+    return certificates.config(certificates.local())
+
+
+def trusting() -> SocketOptions:
+    """Of a client without a certificate."""
+    return SocketOptions(tls=certificates.config(), resend_s=None)
+
+
+def refused(broker: Broker) -> dict[str, int]:
+    counts: dict[str, int] = broker.statistics()["refused"]
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Listen("nonsense"), "is not a URL"),
+        (lambda: Listen(LOCAL, serves=()), "serves nobody"),
+        (lambda: Listen(LOCAL, serves=("friends",)), "the roles are peers and clients"),  # type: ignore
+        (lambda: Listen(LOCAL, require_certificate=("peers",)), "has no TLS"),
+        (lambda: Listen(LOCAL, tls=TlsConfig()), "has no TLS"),
+        (lambda: Broker(listen=SECURE), "needs a certificate"),
+        (
+            lambda: Broker(
+                listen=Listen(SECURE, require_certificate=("clients",)),
+                tls=TlsConfig(cert="a certificate", key="its key"),
+            ),
+            "trusts no authority",
+        ),
+    ],
+)
+async def test_an_address_that_cannot_be_is_one_sentence(make, sentence: str) -> None:  # type: ignore
+    with pytest.raises(ConfigError, match=sentence):
+        make()
+
+
+async def test_brokers_meet_at_the_peers_address_and_tell_clients_the_other() -> None:
+    listen = [Listen(LOCAL, serves=("peers",)), Listen(LOCAL, serves=("clients",))]
+    async with Cluster(listen=listen) as cluster:
+        first, second = await cluster.mesh("first", "second")
+        status = first.statistics()
+        assert [status["url"], status["client_url"]] == status["listeners"]
+        seen = next(member for member in second.members() if member["name"] == "first")
+        assert seen["url"] == status["url"]
+        async with Req0(dial=status["client_url"]) as client:
+            await client.send(b"news hello", timeout=5)
+            assert (await client.recv(timeout=5)).startswith(b"accepted")
+
+
+async def test_a_broker_at_the_clients_address_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
+    listen = [Listen(LOCAL, serves=("clients",)), Listen(LOCAL, serves=("peers",))]
+    async with Cluster() as cluster:
+        host = await cluster.broker("host", listen=listen)
+        await cluster.broker("guest", [host.statistics()["client_url"]])
+        await eventually(lambda: refused(host).get("role"), "a refusal for the role")
+        sentence = f"does not serve peers; peers are served at {host.url}"
+        told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        assert any(sentence in message for message in told), "the host says whom it refused"
+        await eventually(
+            lambda: sum(sentence in record.getMessage() for record in caplog.records) >= 2,
+            "the guest says why",
+        )
+
+
+@pytest.mark.parametrize("socket", [Req0, Sub0, Pub0], ids=["req", "sub", "pub"])
+async def test_a_client_at_the_peers_address_is_refused_and_counted(
+    socket: type[Req0] | type[Sub0] | type[Pub0],
+) -> None:
+    async with Cluster() as cluster, socket() as client:
+        host = await cluster.broker("host", listen=Listen(LOCAL, serves=("peers",)))
+        try:
+            await client.dial_once(host.url, timeout=5)
+        except SPError:
+            pass
+        await eventually(lambda: refused(host).get("role") == 1, "a refusal for the role")
+        await eventually(lambda: not client.pipes, "the client to be hung up on")
+
+
+async def test_brokers_with_certificates_make_a_mesh_and_clients_need_none(tls: TlsConfig) -> None:
+    async with Cluster(listen=SECURE, tls=tls) as cluster:
+        brokers = await cluster.mesh("alpha", "bravo", "charlie")
+        assert all(broker.url.startswith("tls+tcp://127.0.0.1:") for broker in brokers)
+        async with Req0(dial=brokers[0].url, options=trusting()) as client:
+            await client.send(b"news hello", timeout=5)
+            assert (await client.recv(timeout=5)).startswith(b"accepted")
+
+
+async def test_a_broker_without_a_certificate_is_refused_where_a_client_is_not(tls: TlsConfig) -> None:
+    async with Cluster() as cluster, Bus0(options=trusting()) as stranger:
+        host = await cluster.broker("host", listen=SECURE, tls=tls)
+        pipe = await stranger.dial_once(host.url, timeout=5)
+        await eventually(lambda: refused(host).get("certificate") == 1, "a refusal for the certificate")
+        await eventually(lambda: pipe.closed, "the stranger to be hung up on")
+
+
+async def test_where_all_must_show_a_certificate_tls_itself_refuses(tls: TlsConfig) -> None:
+    async with Cluster() as cluster, Req0(options=trusting()) as client:
+        listen = Listen(SECURE, require_certificate=("peers", "clients"))
+        host = await cluster.broker("host", listen=listen, tls=tls)
+        with pytest.raises(SPError):
+            await client.dial_once(host.url, timeout=5)
+        await eventually(lambda: any(reason.startswith("tls") for reason in refused(host)), "TLS to refuse")
+
+
+async def test_an_address_may_ask_clients_for_certificates_and_another_not(tls: TlsConfig) -> None:
+    strict = Listen(SECURE, serves=("clients",), require_certificate=("clients",))
+    async with Cluster() as cluster, Req0(options=trusting()) as client:
+        host = await cluster.broker("host", listen=[strict, SECURE], tls=tls)
+        with pytest.raises(SPError):
+            await client.dial_once(host.statistics()["client_url"], timeout=5)
+        await client.dial_once(host.url, timeout=5)
+        own = replace(trusting(), tls=tls)
+        await client.dial_once(host.statistics()["client_url"], timeout=5, options=own)
+
+
+async def test_a_broker_of_another_authority_is_refused_and_both_ends_say_why(
+    tls: TlsConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = certificates.config(certificates.stranger().sign(*certificates.LOCAL), certificates.stranger())
+    async with Cluster() as cluster:
+        host = await cluster.broker("host", listen=SECURE, tls=tls)
+        guest = await cluster.broker("guest", host, listen=SECURE, tls=other)
+        await eventually(
+            lambda: any(reason.startswith("tls") for reason in refused(host)), "the host counts it"
+        )
+        await eventually(lambda: "certificate" in caplog.text, "the guest says why it has no link")
+        assert len(host.members()) == len(guest.members()) == 1
