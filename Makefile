@@ -7,9 +7,13 @@ BIN := $(VENV)/bin
 # How many tests run at once; the process tests want a core each.
 WORKERS ?= 2
 PYTEST_ARGS ?=
+# How long `make fuzz` spends on each decoder, and how many examples `make machines` tries of each machine.
+SECONDS ?= 60
+TARGETS ?=
+EXAMPLES ?= 2000
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format lint types architecture docs-check bench build clean distclean
+.PHONY: help install demo test check format lint types architecture docs-check fuzz machines bench build clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -54,6 +58,12 @@ format: $(VENV)/.all-installed ## format, and mend what the linter can mend
 
 docs-check: $(VENV)/.all-installed ## run the code blocks of README and docs, and check their links
 	$(BIN)/python -m pytest tests/docs $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.all-installed ## look for bytes that break a decoder: SECONDS each, TARGETS to choose
+	$(BIN)/python -m tests.fuzz $(TARGETS) --seconds $(SECONDS)
+
+machines: $(VENV)/.all-installed ## patterns and pipes against their models, EXAMPLES of each
+	MANGROVE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/protocols/machines --timeout 0 $(PYTEST_ARGS)
 
 bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the same run
 	$(BIN)/mesh bench sockets
