@@ -75,7 +75,7 @@ class Protocols:
     )
     bus: Annotated[Flag, Parameter(name=["--bus", "--bus0"], help="Every direct peer, both ways.")] = False
     pair: Annotated[Flag, Parameter(name=["--pair", "--pair0"], help="One peer, both ways.")] = False
-    pair1: Annotated[Flag, Parameter(help="The same, version 1 (which `nngcat --pair` is).")] = False
+    pair1: Annotated[Flag, Parameter(help="The same, version 1.")] = False
     star: Annotated[Flag, Parameter(help="Everybody, through whoever stands between.")] = False
 
 
@@ -492,7 +492,9 @@ class Cat:
 
     def _show(self, body: bytes) -> None:
         self._printed += 1
-        shown = self._job.show(body)
+        self._write(self._job.show(body))
+
+    def _write(self, shown: bytes) -> None:
         if shown:
             sys.stdout.buffer.write(shown)
             sys.stdout.buffer.flush()
