@@ -1,0 +1,243 @@
+"""survey(): answers with their peers, the missing by name, and an end as soon as there can be no more."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from protocols import (
+    Answer,
+    Closed,
+    NotSupported,
+    Respondent0,
+    SocketOptions,
+    StateError,
+    Surveyor0,
+    WouldBlock,
+)
+from protocols.patterns.survey import Surveyor
+from protocols.wire.backtrace import END_BIT, encode_word
+from tests.support.link import Link, Peer, Plug
+from tests.support.waiting import turns, until
+
+LONG = SocketOptions(survey_s=30.0)
+
+
+def answer(survey: bytes, body: bytes) -> bytes:
+    return survey[:4] + body
+
+
+async def test_it_ends_as_soon_as_everybody_has_answered_and_says_who_said_what() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        respondents = [Respondent0() for _ in range(20)]
+        links = [Link(surveyor, respondent) for respondent in respondents]
+
+        async def serve(number: int) -> None:
+            async for body in respondents[number]:
+                await respondents[number].send(body + b" %d" % number)
+
+        serving = [asyncio.create_task(serve(number)) for number in range(20)]
+        for round_ in range(10):
+            async with asyncio.timeout(10.0):  # a third of the survey's own time
+                result = await surveyor.survey(b"round %d" % round_)
+            assert result.complete
+            assert {(each.pipe, each.body) for each in result.answers} == {
+                (link.first, b"round %d %d" % (round_, number)) for number, link in enumerate(links)
+            }
+        for respondent in respondents:
+            await respondent.aclose()
+        await asyncio.gather(*serving)
+
+
+async def test_the_silent_the_lost_and_those_not_asked_are_named() -> None:
+    async with Surveyor0(options=SocketOptions(survey_s=0.05, send_queue=1)) as surveyor:
+        good, silent, leaver, full = (
+            Peer(surveyor, name=name) for name in ("good", "silent", "leaver", "full")
+        )
+        full.connection.hold()
+        full.pipe.send(b"fills its queue")
+        running = asyncio.create_task(surveyor.survey(b"q"))
+        await until(lambda: good.heard)
+        good.say(answer(good.heard[0], b"here"))
+        leaver.hang_up()
+        result = await running
+        assert result.answers == (Answer(b"here", good.pipe),)
+        assert result.missing == (silent.pipe,)
+        assert result.lost == (leaver.pipe,)
+        assert result.not_asked == (full.pipe,)
+        assert not result.complete
+        assert surveyor.statistics().drops == {"peer slow": 1}
+
+
+async def test_when_the_last_silent_peer_leaves_there_is_nobody_to_wait_for() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        running = asyncio.create_task(surveyor.survey(b"q"))
+        await until(lambda: peer.heard)
+        peer.hang_up()
+        result = await asyncio.wait_for(running, 5.0)
+        assert (result.answers, result.lost) == ((), (peer.pipe,))
+
+
+async def test_without_peers_it_is_over_at_once_and_complete() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        result = await asyncio.wait_for(surveyor.survey(b"q"), 5.0)
+        assert result.complete and result.answers == ()
+
+
+async def test_it_may_wait_for_all_the_answers_of_peers_that_stand_for_several() -> None:
+    async with Surveyor0() as surveyor:
+        device = Peer(surveyor)
+        running = asyncio.create_task(surveyor.survey(b"q", survey_s=0.1, early=False))
+        await until(lambda: device.heard)
+        device.say(answer(device.heard[0], b"1"))
+        await turns()
+        device.say(answer(device.heard[0], b"2"))
+        result = await running
+        assert [each.body for each in result.answers] == [b"1", b"2"]
+        assert result.complete
+
+
+async def test_a_peer_that_floods_cannot_take_the_place_of_another() -> None:
+    """The queue bounds second answers; the first of each peer is always kept."""
+    async with Surveyor0(options=SocketOptions(survey_s=30.0, recv_queue=2)) as surveyor:
+        flood, *others = [Peer(surveyor, name=str(number)) for number in range(6)]
+        running = asyncio.create_task(surveyor.survey(b"q"))
+        await until(lambda: flood.heard)
+        flood.say(*[answer(flood.heard[0], b"f")] * 10)
+        for peer in others:
+            peer.say(answer(peer.heard[0], b"o"))
+        result = await running
+        assert [each.body for each in result.answers] == [b"f"] * 3 + [b"o"] * 5
+        assert surveyor.statistics().drops == {"inbox full": 7}
+
+
+async def test_answers_of_an_earlier_survey_never_count() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.survey(b"1", survey_s=0.01)
+        running = asyncio.create_task(surveyor.survey(b"2"))
+        await until(lambda: len(peer.heard) == 2)
+        peer.say(answer(peer.heard[0], b"stale"), encode_word(END_BIT | 1), answer(peer.heard[1], b"fresh"))
+        assert [each.body for each in (await running).answers] == [b"fresh"]
+        assert surveyor.statistics().drops == {"late": 2}
+
+
+async def test_contexts_survey_side_by_side() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        contexts = [surveyor.new_context() for _ in range(10)]
+        running = [
+            asyncio.create_task(context.survey(b"%d" % number)) for number, context in enumerate(contexts)
+        ]
+        hasty = asyncio.create_task(surveyor.survey(b"hasty", survey_s=0.01))
+        await until(lambda: len(peer.heard) == 11)
+        assert (await hasty).missing == (peer.pipe,)
+        peer.say(*(answer(frame, b"re " + frame[4:]) for frame in reversed(peer.heard[:10])))
+        for number, result in enumerate(await asyncio.gather(*running)):
+            assert [each.body for each in result.answers] == [b"re %d" % number]
+
+
+async def test_a_newer_survey_replaces_it_whichever_way_it_is_begun() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        first = asyncio.create_task(surveyor.survey(b"1"))
+        await until(lambda: peer.heard)
+        second = asyncio.create_task(surveyor.survey(b"2"))
+        with pytest.raises(StateError, match="replaced"):
+            await first
+        await surveyor.send(b"3")
+        with pytest.raises(StateError, match="replaced"):
+            await second
+        await until(lambda: len(peer.heard) == 3)
+        peer.say(answer(peer.heard[2], b"a"))
+        assert await surveyor.recv() == b"a"
+
+
+async def test_recv_beside_it_is_a_state_error() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"0")
+        reader = asyncio.create_task(surveyor.recv())
+        await turns()
+        running = asyncio.create_task(surveyor.survey(b"1"))
+        with pytest.raises(StateError, match="replaced"):
+            await reader
+        with pytest.raises(StateError, match="collects the answers"):
+            await surveyor.recv()
+        peer.say(answer(peer.heard[1], b"a"))
+        assert (await running).complete
+        with pytest.raises(StateError, match="no survey is open"):
+            await surveyor.recv()
+
+
+async def test_cancelled_it_leaves_the_survey_open_and_its_answers_to_be_read() -> None:
+    async with Surveyor0(options=LONG) as surveyor:
+        peer = Peer(surveyor)
+        running = asyncio.create_task(surveyor.survey(b"q", early=False))
+        await until(lambda: peer.heard)
+        peer.say(answer(peer.heard[0], b"before"))
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        peer.say(answer(peer.heard[0], b"after"))
+        assert [await surveyor.recv(), await surveyor.recv()] == [b"before", b"after"]
+        with pytest.raises(WouldBlock):
+            surveyor.recv_nowait()
+
+
+async def test_closing_ends_it() -> None:
+    surveyor = Surveyor0(options=LONG)
+    context = surveyor.new_context()
+    Peer(surveyor)
+    running = [asyncio.create_task(surveyor.survey(b"q")), asyncio.create_task(context.survey(b"q"))]
+    await turns()
+    await surveyor.aclose()
+    for task in running:
+        with pytest.raises(Closed):
+            await task
+    with pytest.raises(Closed):
+        await surveyor.survey(b"q")
+
+
+async def test_a_raw_surveyor_has_none() -> None:
+    async with Surveyor0(raw=True) as surveyor:
+        with pytest.raises(NotSupported, match="keeps no surveys"):
+            await surveyor.survey(b"q")
+    async with Surveyor0() as cooked:
+        with pytest.raises(TypeError, match="a body is bytes"):
+            await cooked.survey("text")  # type: ignore[arg-type]
+
+
+def test_an_answer_after_the_deadline_is_late_even_if_the_timer_is_later() -> None:
+    pattern = Surveyor(SocketOptions(), random.Random(1))
+    plug, other = Plug(pattern, 1), Plug(pattern, 2)
+    tally = pattern.lane.collect(b"q", 10.0, 2.0, early=True)
+    (survey,) = plug.take()
+    plug.say(answer(survey, b"in time"), now=11.9)
+    other.say(answer(survey, b"late"), now=12.0)
+    assert not tally.over
+    assert pattern.next_deadline() == 12.0
+    pattern.deadline_reached(13.0)
+    assert tally.over and pattern.next_deadline() is None
+    result = pattern.lane.take_tally(tally)
+    assert result is not None
+    assert result.answers == (Answer(b"in time", plug.pipe),)
+    assert result.missing == (other.pipe,)
+    assert pattern.drops == {"late": 1}
+
+
+def test_nothing_is_kept_of_surveys_that_are_over() -> None:
+    """However many surveys end, early, late or replaced: the table of open ones has one entry a lane."""
+    pattern = Surveyor(SocketOptions(), random.Random(1))
+    plug = Plug(pattern, limit=10_000)
+    lanes = [pattern.open_lane() for _ in range(3)]
+    for number in range(1000):
+        lanes[number % 3].collect(b"q", float(number), 1.0, early=True)
+        assert len(pattern._open) <= 3
+        if number % 2:
+            plug.say(*(answer(frame, b"a") for frame in plug.take()), now=number + 0.5)
+    pattern.deadline_reached(2000.0)
+    assert pattern._open == {}
