@@ -24,7 +24,9 @@ _TRANSPORTS: Final[dict[str, Transport]] = {
     "tcp": TcpTransport("tcp"),
     "tcp4": TcpTransport("tcp4"),
     "tcp6": TcpTransport("tcp6"),
-    "ipc": IpcTransport(),
+    "ipc": IpcTransport("ipc"),
+    "unix": IpcTransport("unix"),
+    "abstract": IpcTransport("abstract"),
     "inproc": InprocTransport(),
 }
 

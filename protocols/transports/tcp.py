@@ -45,13 +45,13 @@ def parse_address(scheme: str, address: str) -> TcpAddress:
     url = f"{scheme}://{address}"
     if not colon:
         raise AddressError(f"{url} has no port; write {scheme}://{address or 'host'}:7770")
-    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise AddressError(f"{url}: the port must be a number from 0 to 65535, not {port!r}")
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+        raise AddressError(f"{url}: the port must be a number from 0 to 65535, not {port[:20]!r}")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         raise AddressError(f"{url}: an IPv6 address stands in brackets, as in {scheme}://[::1]:7770")
-    if any(character in host for character in "/[]?#@ \t\r\n;"):
+    if any(character in "/[]?#@;" or character <= " " for character in host):
         raise AddressError(f"{url}: {host!r} is not a host name or an address")
     return TcpAddress("" if host == "*" else host, int(port))
 
@@ -69,13 +69,24 @@ def describe(address: object, scheme: str = "tcp") -> str:
 
 
 def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
-    """TCP_NODELAY and keepalive; a simulated transport has no socket, and a dead one no options."""
+    """TCP_NODELAY and keepalive; a simulated transport has no socket, and a dead one no options.
+
+    With ``keepalive_s`` a peer that vanished is found out after four times as long: silence, three probes.
+    """
     sock = transport.get_extra_info("socket")
     if sock is None:
         return
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, int(options.nodelay))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, int(options.keepalive))
+        if options.keepalive and options.keepalive_s is not None:
+            for name, value in (
+                ("TCP_KEEPIDLE", options.keepalive_s),
+                ("TCP_KEEPINTVL", options.keepalive_s),
+                ("TCP_KEEPCNT", 3),
+            ):
+                if hasattr(socket, name):  # not on every system
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     except OSError:
         pass  # the peer is gone already; connection_lost follows
 
@@ -136,7 +147,7 @@ class TcpBinding:
 def check_target(scheme: str, address: str) -> TcpAddress:
     """What can be dialled. Raises `AddressError` for wildcards and port 0."""
     target = parse_address(scheme, address)
-    if not target.host or not target.port:
+    if is_wildcard_host(target.host) or not target.port:
         raise AddressError(
             f"{scheme}://{address}: to dial needs a host and a port; wildcards and 0 are for listening"
         )
@@ -153,6 +164,8 @@ async def connect_stream(factory: Factory, target: TcpAddress, family: int, url:
     loop = asyncio.get_running_loop()
     try:
         await loop.create_connection(factory, target.host, target.port, family=family)
+    except UnicodeError as error:
+        raise AddressError(f"cannot reach {url}: {target.host!r} is not a host name") from error
     except OSError as error:
         raise dial_error(url, error) from error
 
@@ -181,6 +194,8 @@ async def _serve(factory: Factory, host: str, port: int, family: int, url: str) 
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(factory, host, port, family=family, backlog=BACKLOG)
+    except UnicodeError as error:
+        raise AddressError(f"cannot listen at {url}: {host!r} is not a host name") from error
     except OSError as error:
         raise listen_error(url, error) from error
 

@@ -23,6 +23,7 @@ HEADER_SIZE: Final = 8
 
 _HEADER: Final = Struct(">4sHH")
 _MAGIC: Final = b"\x00SP\x00"
+_HTTP: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ", b"DELETE ", b"HTTP/")
 
 
 class ProtocolNumber(IntEnum):
@@ -86,9 +87,7 @@ def parse_header(header: bytes) -> int:
         )
     magic, protocol, reserved = _HEADER.unpack(header)
     if magic[:3] != _MAGIC[:3]:
-        raise HandshakeError(
-            f"the first bytes {header.hex(' ')} are not a Scalability Protocols header", reason="not SP"
-        )
+        raise _not_sp(header)
     if magic != _MAGIC:
         raise HandshakeError(
             f"the peer speaks version {magic[3]} of the wire; only 0 exists", reason="version"
@@ -96,6 +95,23 @@ def parse_header(header: bytes) -> int:
     if reserved:
         raise HandshakeError(f"the reserved field is {reserved:#x} instead of 0", reason="reserved field")
     return int(protocol)
+
+
+def _not_sp(header: bytes) -> HandshakeError:
+    """Two mistakes are common enough to be named."""
+    if header[:2] == b"\x16\x03":
+        return HandshakeError(
+            "the peer speaks TLS and this address is plain; dial tcp:// or give the listener tls+tcp://",
+            reason="TLS on a plain address",
+        )
+    if header.startswith(_HTTP):
+        return HandshakeError(
+            "the peer speaks HTTP and this address is plain; WebSocket needs a ws:// listener",
+            reason="HTTP on a plain address",
+        )
+    return HandshakeError(
+        f"the first bytes {header.hex(' ')} are not a Scalability Protocols header", reason="not SP"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ def test_tcp_addresses(address: str, expected: TcpAddress) -> None:
         ("tcp://localhost:", "number from 0 to 65535"),
         ("tcp://localhost:http", "number from 0 to 65535"),
         ("tcp://localhost:65536", "number from 0 to 65535"),
+        ("tcp://localhost:" + "9" * 5000, "number from 0 to 65535"),
+        ("tcp://local\0host:7770", "is not a host name"),
         ("tcp://localhost:-1", "number from 0 to 65535"),
         ("tcp://localhost:٣", "number from 0 to 65535"),
         ("tcp://::1:7770", "stands in brackets"),
@@ -63,7 +65,9 @@ def test_a_bad_url_is_one_sentence_that_says_what_is_wrong(url: str, hint: str) 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["tcp://:7770", "tcp://*:7770", "tcp://127.0.0.1:0"])
+@pytest.mark.parametrize(
+    "url", ["tcp://:7770", "tcp://*:7770", "tcp://0.0.0.0:7770", "tcp://[::]:7770", "tcp://127.0.0.1:0"]
+)
 def test_wildcards_and_port_0_are_for_listeners_only(url: str) -> None:
     assert check_url(url) == url
     with pytest.raises(AddressError, match="for listening"):
@@ -163,6 +167,21 @@ async def test_a_host_that_does_not_resolve_is_one_sentence() -> None:
     with pytest.raises(AddressError, match=r"cannot reach tcp://no\.such\.host\.invalid:1: ") as caught:
         await dial_once(FakeSocket(), "tcp://no.such.host.invalid:1")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".invalid", "\ud800"])
+async def test_a_host_that_is_no_name_is_one_sentence(host: str) -> None:
+    with pytest.raises(AddressError, match="is not a host name"):
+        await dial_once(FakeSocket(), f"tcp://{host}:1")
+    with pytest.raises(AddressError, match="is not a host name"):
+        await Listener(FakeSocket(), f"tcp://{host}:1").start()
+
+
+async def test_a_broadcast_address_is_one_sentence() -> None:
+    with pytest.raises(AddressError, match=r"cannot reach tcp://255\.255\.255\.255:1: "):
+        await dial_once(FakeSocket(), "tcp://255.255.255.255:1")
+    with pytest.raises(AddressError, match=r"cannot listen at tcp://255\.255\.255\.255:1: "):
+        await Listener(FakeSocket(), "tcp://255.255.255.255:1").start()
 
 
 async def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
