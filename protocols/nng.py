@@ -16,6 +16,7 @@ What the two do not share:
 queues                      NNG's: of sizes 1 to 8192, and a message in flight beside each
 a cancelled ``recv``        loses nothing: what NNG hands over late is the next ``recv``'s
 a cancelled ``send``        was not taken, unless NNG took it in that very moment
+``recv_nowait``             is not for surveys and contexts: NNG would end the survey, pynng has no call
 a late ``recv``             leaves a survey or a request open (with bare pynng it ends both)
 an unread answer            is lost at the end of its survey, but for the one that a ``recv`` had asked for
 ``aclose``                  drops what is queued: NNG does not linger, and cannot say what is left
@@ -222,6 +223,8 @@ class Channel:
     _turns: ClassVar[bool] = False
     _asks: ClassVar[bool] = False
     """Sending gives up what was asked before, its unread answers and whoever waits for them."""
+    _may_peek: ClassVar[bool] = True
+    """NNG can be asked for a message without waiting, and without harm."""
     _answers: ClassVar[bool] = False
     """Receiving takes a debt on: a ``recv`` given up must not take one on behind the caller's back."""
     _exclusive: ClassVar[bool] = False
@@ -346,8 +349,10 @@ class Channel:
         return body
 
     def recv_nowait(self) -> bytes:
-        """As `recv`, but raises `WouldBlock` instead of waiting."""
+        """As `recv`, but raises `WouldBlock` instead of waiting; not for surveys and contexts."""
         self._check_open()
+        if not self._may_peek:
+            raise NotSupported("NNG cannot look here without waiting; use recv(timeout=...)")
         body = self._take()
         if body is None:
             raise WouldBlock("nothing has been received")
@@ -393,6 +398,8 @@ class Channel:
 
     def _take_now(self) -> bytes | None:
         self._check_open()
+        if not self._may_peek:
+            return None
         try:
             body: bytes = self._nng.recv_msg(block=False).bytes
         except pynng.TryAgain:
@@ -472,6 +479,7 @@ class Context(Channel):
     """
 
     _turns = True
+    _may_peek = False
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -499,15 +507,8 @@ class Context(Channel):
     def send_nowait(self, body: Body) -> None:
         raise NotSupported("pynng has no send on a context that does not wait; use send()")
 
-    def recv_nowait(self) -> bytes:
-        raise NotSupported("pynng has no recv on a context that does not wait; use recv(timeout=...)")
-
     def _put(self, frame: bytes) -> bool:
         return False
-
-    def _take_now(self) -> bytes | None:
-        self._check_open()
-        return None
 
     def _has_peers(self) -> bool:
         return self._socket._has_peers()
@@ -940,6 +941,7 @@ class Surveyor0(Socket):
     _kind = "Surveyor0"
     _turns = True
     _asks = True
+    _may_peek = False  # NNG takes a recv that does not wait for one that gave up, and ends the survey
     _waits_for_room = False
     _iteration_ends = (Closed, Timeout, StateError)
 

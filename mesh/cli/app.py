@@ -30,6 +30,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
         "Ask all of those who answer on a topic, and name the silent ones.",
     ),
     ("cat", "mesh.cli.cat:cat", "One socket at the shell, like nngcat, nanocat and macat; needs no broker."),
+    ("device", "mesh.cli.device:device", "Forward between two addresses, without a broker."),
     ("status", "mesh.cli.status:status", "Show a broker and the mesh as it sees it."),
     ("top", "mesh.cli.status:top", "Watch the mesh live: topology, peers, rates, events."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
