@@ -28,10 +28,12 @@ from protocols.patterns.bus import Bus
 from protocols.patterns.pair import Pair, PairWithHops
 from protocols.patterns.pipeline import Puller, Pusher
 from protocols.patterns.pubsub import Publisher, Subscriber
+from protocols.patterns.raw import Raw
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Requester
 from protocols.patterns.star import Star
 from protocols.patterns.survey import Respondent, Surveyor
+from protocols.pipe import Pipe
 from protocols.socket import Addresses, Admit, Receiver, Socket
 
 C = TypeVar("C", bound=Context)
@@ -59,6 +61,16 @@ class Bus0(BroadcastChannel, Socket):
     """Everybody to everybody directly connected, best effort."""
 
     _pattern_type = Bus
+
+    def send_past(self, pipe: Pipe, bodies: Sequence[bytes]) -> None:
+        """Raw: queue messages for every peer but ``pipe``, as who passes on what came from there.
+
+        A peer whose queue is full misses them, counted as ``peer slow``.
+        """
+        self._check_open()
+        if not isinstance(self._pattern, Raw):
+            raise NotSupported("send_past is for raw sockets; pass raw=True")
+        self._pattern.offer(bodies, past=pipe)
 
 
 class Pub0(BroadcastChannel, Socket):

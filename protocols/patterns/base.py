@@ -135,6 +135,18 @@ class WeighedPipe(OutputPipe):
                 return sent
         return len(frames)
 
+    def send_all(self, frames: Sequence[bytes]) -> bool:
+        heavy = heavy_bytes(frames)
+        if heavy and self._heavy_bytes and self._heavy_bytes + heavy > HEAVY_BYTES_MAX:
+            self._refuse(len(frames))
+            return False
+        if self.closed or len(frames) > self._limit - len(self._output):
+            self._refuse(len(frames))
+            return False
+        super().send_many(frames)
+        self._heavy_bytes += heavy
+        return True
+
     def displace(self, frames: Sequence[bytes]) -> int:
         if self.closed:
             return len(frames)

@@ -33,7 +33,7 @@ from protocols.errors import LocalProtocolError, NoPeers, NotSupported, PipeRefu
 from protocols.options import SocketOptions
 from protocols.patterns.base import ORPHANS_MAX, OutputPipe, Pattern, QueueLane, Rotation, StateLane
 from protocols.patterns.star import pass_on
-from protocols.pipe import BAD_MESSAGE
+from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOPS_MAX, MALFORMED, WORD_SIZE, read_hops, sift, step
@@ -162,7 +162,7 @@ class Raw(Pattern):
             len(frames) - taken, "no peer" if self._rotation.deserted else "peer slow"
         )
 
-    def offer(self, frames: Sequence[bytes], past: OutputPipe | None = None) -> int:
+    def offer(self, frames: Sequence[bytes], past: Pipe | None = None) -> int:
         """As `spread`, for frames that are known to be good; what goes to all leaves out ``past``."""
         if self.protocol in TO_ONE:
             if self.protocol is ProtocolNumber.PAIR1:

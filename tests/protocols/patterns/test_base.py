@@ -176,6 +176,18 @@ def test_a_batch_with_large_frames_is_taken_as_far_as_they_fit() -> None:
     assert plug.pipe.send_many([]) == 0
 
 
+def test_all_or_none_of_a_batch_with_large_frames_is_taken() -> None:
+    plug = weighed(limit=40)
+    assert plug.pipe.send_all([MEGABYTE] * 10)
+    assert not plug.pipe.send_all([MEGABYTE] * 7)
+    assert plug.pipe.send_all([MEGABYTE] * 6)
+    assert plug.pipe.send_all([b"light"] * 24)
+    assert not plug.pipe.send_all([b"light"])
+    assert (plug.pipe.queued, plug.pipe.refused) == (40, 8)
+    plug.take()
+    assert plug.pipe.send_all([MEGABYTE] * 20)  # more than ever fits beside others, but alone
+
+
 def test_displacing_keeps_the_newest_within_the_bytes() -> None:
     plug = weighed()
     assert plug.pipe.displace([b"old"]) == 0
@@ -188,7 +200,7 @@ def test_displacing_keeps_the_newest_within_the_bytes() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["send", "send_now", "send_many", "displace", "take"]),
+            st.sampled_from(["send", "send_now", "send_many", "send_all", "displace", "take"]),
             st.lists(st.sampled_from([1, LIGHT_MAX, 3 << 20, 9 << 20]), min_size=1, max_size=4),
         ),
         max_size=25,
@@ -199,15 +211,21 @@ def test_whatever_is_queued_how_the_weight_is_right_and_bounded(steps: list[tupl
     pipe = plug.pipe
     assert isinstance(pipe, WeighedPipe)
     blank = memoryview(bytes(9 << 20))
+    one_batch = False  # all or none: a batch is taken whole where no other large frame is
     for what, sizes in steps:
         frames = [bytes(blank[:size]) for size in sizes]
         before = pipe.queued
         if what == "take":
             plug.take()
+            one_batch = False
         elif what == "send":
             assert pipe.send(frames[0]) == (pipe.queued > before)
         elif what == "send_now":
             assert pipe.send_now(frames[0]) == (pipe.queued > before)
+        elif what == "send_all":
+            taken = pipe.send_all(frames)
+            one_batch = one_batch or taken
+            assert pipe.queued == before + (len(frames) if taken else 0)
         elif what == "send_many":
             assert pipe.send_many(frames) == pipe.queued - before
         else:
@@ -215,5 +233,5 @@ def test_whatever_is_queued_how_the_weight_is_right_and_bounded(steps: list[tupl
             assert pipe.queued == before + len(frames) - dropped
         heavy = [size for size in map(len, pipe._output) if size > LIGHT_MAX]
         assert pipe._heavy_bytes == sum(heavy)
-        assert sum(heavy) <= HEAVY_BYTES_MAX or len(heavy) == 1
+        assert sum(heavy) <= HEAVY_BYTES_MAX or len(heavy) == 1 or one_batch
         assert pipe.queued <= 6

@@ -277,6 +277,20 @@ async def test_calls_that_do_not_fit_say_so() -> None:
             await bus.recv_many()
 
 
+async def test_a_raw_bus_sends_past_the_peer_it_heard_from() -> None:
+    async with Bus0(raw=True, options=SocketOptions(send_queue=2)) as bus, Bus0() as cooked:
+        origin, *others = [Peer(bus, name=str(number)) for number in range(3)]
+        origin.say(b"1", b"2")
+        bus.send_past(*await bus.recv_run())
+        await until(lambda: all(peer.heard == [b"1", b"2"] for peer in others))
+        assert origin.heard == []
+        others[0].connection.hold()
+        bus.send_past(origin.pipe, [b"x"] * 3)
+        assert bus.statistics().drops == {"peer slow": 2}
+        with pytest.raises(NotSupported, match="raw=True"):
+            cooked.send_past(origin.pipe, [b"x"])
+
+
 async def test_closing_ends_a_waiting_recv_run() -> None:
     socket = Bus0(raw=True)
     waiting = [asyncio.create_task(socket.recv_run()), asyncio.create_task(socket.recv_message())]
