@@ -34,20 +34,27 @@ class Running(Cat):
         super().__init__(job(*arguments))
         self.said: list[str] = []
         self.shown: list[bytes] = []
+        self._listening = asyncio.Event()
         self._ready = asyncio.Event()
 
     def _say(self, sentence: str) -> None:
         self.said.append(sentence)
-        if sentence == "ready" or sentence.startswith("listening"):
+        if sentence.startswith("listening"):
+            self._listening.set()
+        elif sentence == "ready":
             self._ready.set()
 
     def _write(self, shown: bytes) -> None:
         self.shown.append(shown)
 
     async def listening(self) -> str:
-        """The URL it listens at."""
-        await self._ready.wait()
+        """The first URL it listens at."""
+        await self._listening.wait()
         return self.said[0].removeprefix("listening at ")
+
+    async def ready(self) -> None:
+        """All it dials is connected."""
+        await self._ready.wait()
 
     async def printed(self, count: int) -> list[bytes]:
         """The first ``count`` bodies, as they were printed."""
