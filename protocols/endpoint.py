@@ -104,6 +104,9 @@ class Attempt:
         if not self.ready.done():
             self.ready.set_result(connection)
 
+    def connection_moved(self, connection: Connection) -> None:
+        raise AssertionError("a connection that was dialled is nobody else's")
+
     def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
         if not self.ready.done():
             self.ready.set_exception(error)
@@ -408,6 +411,10 @@ class Acceptor:
             self._refuse(oldest, "crowded out", message)
             oldest.abort()
         self._crowding = False
+
+    def connection_moved(self, connection: Connection) -> None:
+        if self._headerless.pop(connection, None) is not None:
+            self._accepted -= 1
 
     def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
         if connection in self._headerless:

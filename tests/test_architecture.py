@@ -193,6 +193,13 @@ LAYERS = (
     Layer(("simulations",), ("simulations", "mesh", "protocols"), ("pyspark", "pandas", "pynng", "zmq")),
 )
 
+# What ours may use beyond the standard library in `protocols`: nothing but these, where they are named.
+LIBRARIES = {
+    "protocols.nng": "pynng",
+    "protocols.wire.upgrade": "wsproto",
+    "protocols.wire.websocket": "wsproto",
+}
+
 # The only places that may ask the world for a clock, a number or a name; everything else is handed one, or it
 # could not run in the simulator.
 WORLDLY = (
@@ -314,10 +321,11 @@ def test_modules_leave_foreign_packages_to_those_who_may_use_them() -> None:
 def test_protocols_needs_nothing_but_the_standard_library() -> None:
     wrong = []
     for name, path in modules().items():
-        if covers("protocols", name) and name != "protocols.nng":
+        if covers("protocols", name):
             for imported, line in imports(path, name):
                 top = imported.partition(".")[0]
-                if top != "protocols" and top not in sys.stdlib_module_names:
+                allowed = top in ("protocols", LIBRARIES.get(name)) or top in sys.stdlib_module_names
+                if not allowed:
                     wrong.append(f"{where(path, line)}: {imported}")
     assert not wrong, "\n".join(wrong)
 
@@ -382,8 +390,8 @@ def test_init_files_only_re_export() -> None:
 
 @pytest.mark.parametrize("statement", ["from mesh import *; import protocols", "import mesh.cli.app"])
 def test_import_loads_nothing_heavy(statement: str) -> None:
-    """Rich, Spark and the second engine are loaded by those who use them, inside the command."""
-    forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop"]
+    """Rich, Spark, WebSocket and the second engine are loaded by those who use them, inside the command."""
+    forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop", "wsproto"]
     if "cli" not in statement:
         forbidden.append("cyclopts")
     else:

@@ -29,6 +29,9 @@ class Watcher(Protocol):
     def connection_ready(self, connection: Connection) -> None:
         """The handshake is done; the connection is held until its ``start``."""
 
+    def connection_moved(self, connection: Connection) -> None:
+        """Instead of ``ready``: what it sent showed that it is another watcher's, which is told of it now."""
+
     def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
         """The stream ended before ``ready``; nothing follows."""
 

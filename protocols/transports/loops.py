@@ -1,5 +1,5 @@
 """What all connections of one event loop share: a receive buffer with a budget, the names of inproc,
-and what TLS dialers have loaded.
+what TLS dialers have loaded, and the ports that WebSocket listeners share.
 
 This is the one module with state, keyed by loop and gone with it: several brokers in one process, each on a
 loop of its own, must not meet here, and nothing outlives ``asyncio.run``.
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from protocols.tls import TlsConfig
     from protocols.transports.certificates import Certificates
     from protocols.transports.inproc import InprocBinding
+    from protocols.transports.websocket import PortKey, WebSocketPort
 
 TURN_BUDGET: Final = 2 << 20
 """Bytes read in one turn by all connections together, as far as `READ_MIN` allows."""
@@ -72,13 +73,16 @@ class ReadBudget:
 class LoopState:
     """One per event loop."""
 
-    __slots__ = ("certificates", "inproc", "reads")
+    __slots__ = ("certificates", "inproc", "reads", "websocket_lock", "websocket_ports")
 
     def __init__(self) -> None:
         self.reads = ReadBudget()
         self.inproc: dict[str, InprocBinding] = {}
         self.certificates: dict[TlsConfig, Certificates] = {}
         """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""
+        self.websocket_ports: dict[PortKey, WebSocketPort] = {}
+        self.websocket_lock = asyncio.Lock()
+        """Held while a port is being opened."""
 
 
 _STATES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState]] = WeakKeyDictionary()

@@ -32,6 +32,9 @@ _TRANSPORTS: Final[dict[str, Transport]] = {
 
 _LOADED_LATER: Final[dict[str, tuple[str, str]]] = {
     scheme: ("protocols.transports.tls", "TlsTransport") for scheme in ("tls+tcp", "tls+tcp4", "tls+tcp6")
+} | {
+    scheme: ("protocols.transports.websocket", "WebSocketTransport")
+    for scheme in ("ws", "ws4", "ws6", "wss", "wss4", "wss6")
 }
 """Scheme: the module and the class in it, which is called with the scheme."""
 

@@ -162,6 +162,14 @@ class StreamConnection(asyncio.BufferedProtocol):
         elif not self._reading_paused:
             self._resume_transport()
 
+    def adopt(self, options: SocketOptions) -> None:
+        """Go on with the options of another endpoint, which the handshake showed to be ours."""
+        self._options = options
+        self._read_budget = max(options.read_budget, 1)
+        self._reads.require(self._read_budget)
+        if self._transport is not None:
+            self._kind.tune(self._transport, options)
+
     def flush_soon(self) -> None:
         if not self._flush_scheduled and not self._writing_paused:
             self._flush_scheduled = True

@@ -1,0 +1,314 @@
+"""The HTTP request and answer with which a WebSocket begins (RFC 6455 section 4, SP's WebSocket mapping).
+
+```
+dialer                                         listener
+GET /path HTTP/1.1
+Host: example.net:8080
+Upgrade: websocket
+Connection: Upgrade
+Sec-WebSocket-Key: <nonce>
+Sec-WebSocket-Version: 13
+Sec-WebSocket-Protocol: rep.sp.nanomsg.org
+                                               HTTP/1.1 101 Switching Protocols
+                                               Upgrade: websocket
+                                               Connection: Upgrade
+                                               Sec-WebSocket-Accept: <digest of the nonce>
+                                               Sec-WebSocket-Protocol: rep.sp.nanomsg.org
+```
+
+The subprotocol is what the SP header is elsewhere: the *listener's* protocol, so a req dialer asks for
+``rep``. Each side keeps at most `HEAD_SIZE_MAX` bytes until the blank line. wsproto reads and writes the
+heads; what it does not decide is decided here:
+
+* A dialer reads no further than the status line if that is not 101: nanomsg ends its refusals without a blank
+  line.
+* A listener refuses as NNG does, and says why in the body: another path 404, no subprotocol, several or an
+  unknown one 400, another WebSocket version 426, no WebSocket at all 400, too long a head 431. Unlike NNG it
+  takes any ``Host``, since a name may have many, and refuses with 403 what a web page of another origin asks
+  for (mangos does too): a browser would let any page talk to a broker on the machine it runs on.
+* Neither side offers or takes extensions: NNG and nanomsg have no compression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import urlsplit
+
+from wsproto.connection import ConnectionType
+from wsproto.events import AcceptConnection, RejectConnection, Request
+from wsproto.handshake import H11Handshake
+from wsproto.utilities import RemoteProtocolError as WebSocketError
+
+from protocols.errors import HandshakeError
+from protocols.wire.handshake import PEER_OF, Greeting, ProtocolNumber, protocol_name
+
+HEAD_SIZE_MAX: Final = 8192
+"""Bytes of a request or an answer, its blank line included."""
+
+SUFFIX: Final = ".sp.nanomsg.org"
+SUBPROTOCOLS: Final[Mapping[int, str]] = {
+    number: ("pair" if number is ProtocolNumber.PAIR0 else number.name.lower().removesuffix("0")) + SUFFIX
+    for number in ProtocolNumber
+}
+"""How each protocol is called here: ``pair`` is version 0, ``pair1`` version 1, the others have no number."""
+
+_NUMBERS: Final = {name: number for number, name in SUBPROTOCOLS.items()}
+_END: Final = b"\r\n\r\n"
+_HINTS: Final = {
+    400: "it serves another pattern, most likely",
+    403: "it does not admit this origin or host",
+    404: "nothing listens at this path there; NNG also wants the host in its URL and in ours to be the same",
+    426: "it speaks another version of WebSocket",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who listens at one path of a port.
+
+    ``size_max`` bounds a message in bytes (0 = no limit). ``origins`` are those of web pages that may connect
+    besides pages of the listener's own host; ``*`` stands for any.
+    """
+
+    greeting: Greeting
+    size_max: int
+    origins: tuple[str, ...] = ()
+
+
+class DiallingUpgrade:
+    """The dialer's side.
+
+    ``authority`` is the host and port of its URL in ASCII, ``target`` path and query, ``size_max`` bounds a
+    message in bytes (0 = no limit).
+    """
+
+    reply = b""
+
+    def __init__(self, greeting: Greeting, authority: str, target: str, size_max: int) -> None:
+        self.failure: HandshakeError | None = None
+        self.peer = 0
+        self.size_max = size_max
+        self._wanted = _peer_of(greeting)
+        self._upgrade = H11Handshake(ConnectionType.CLIENT)
+        self._head = bytearray()
+        subprotocol = SUBPROTOCOLS[self._wanted]
+        self.request = self._upgrade.send(Request(host=authority, target=target, subprotocols=[subprotocol]))
+
+    def receive(self, chunk: bytes | memoryview) -> bytes:
+        """Take the answer's bytes; returns those behind it once ``peer`` is known."""
+        before = len(self._head)
+        self._head += chunk
+        status = self._status()
+        if status is None or self.failure is not None:
+            return b""
+        end = self._head.find(_END, max(before - len(_END) + 1, 0))
+        if end < 0 or end + len(_END) > HEAD_SIZE_MAX:
+            if len(self._head) > HEAD_SIZE_MAX:
+                self._fail(f"the answer to our request has more than {HEAD_SIZE_MAX} bytes", "bad answer")
+            return b""
+        head, rest = bytes(self._head[: end + len(_END)]), bytes(self._head[end + len(_END) :])
+        self._head.clear()
+        self._read(head)
+        return rest if self.peer else b""
+
+    def progress(self) -> str:
+        return f"{len(self._head)} bytes of an answer to our HTTP request"
+
+    def _status(self) -> int | None:
+        """The number in the status line, once it is there; anything but 101 is a failure."""
+        if not self._head.startswith(b"HTTP/1."[: len(self._head)]):
+            start = bytes(self._head[:8])
+            sp = "; it speaks the plain protocol, dial it with tcp://" if start[:3] == b"\0SP" else ""
+            self._fail(f"the first bytes of the answer, {start.hex(' ')}, are not HTTP{sp}", "not HTTP")
+            return None
+        line, end, _ = bytes(self._head[:HEAD_SIZE_MAX]).partition(b"\r\n")
+        if not end:
+            if len(line) == HEAD_SIZE_MAX:
+                self._fail(f"the first line of the answer has more than {HEAD_SIZE_MAX} bytes", "bad answer")
+            return None
+        code = line[9:12]
+        if not code.isdigit():
+            self._fail(f"the answer begins with {_shown(line)}, which has no status", "bad answer")
+            return None
+        status = int(code)
+        if status != HTTPStatus.SWITCHING_PROTOCOLS:
+            hint = _HINTS.get(status)
+            self._fail(
+                f"the listener refused the WebSocket: {_shown(line[9:])}{f' ({hint})' if hint else ''}",
+                "websocket: refused",
+            )
+        return status
+
+    def _read(self, head: bytes) -> None:
+        wanted = SUBPROTOCOLS[self._wanted]
+        try:
+            self._upgrade.receive_data(head)
+            answer = next(self._upgrade.events(), None)
+        except (WebSocketError, ValueError) as error:
+            self._fail(f"the answer to our request opens no WebSocket: {error}", "bad answer")
+            return
+        if not isinstance(answer, AcceptConnection):
+            self._fail("the answer to our request opens no WebSocket", "bad answer")
+        elif answer.subprotocol is None:
+            self.failure = HandshakeError(
+                f"the listener does not confirm {wanted}", reason="websocket: subprotocol"
+            )
+        else:
+            self.peer = self._wanted
+
+    def _fail(self, sentence: str, reason: str) -> None:
+        words = reason if reason == "not HTTP" or ":" in reason else f"websocket: {reason}"
+        self.failure = HandshakeError(sentence, reason=words)
+
+
+class AcceptingUpgrade:
+    """The listener's side. ``find`` gives the route of a path, None if there is none."""
+
+    request = b""
+
+    def __init__(self, find: Callable[[str], Route | None]) -> None:
+        self.failure: HandshakeError | None = None
+        self.peer = 0
+        self.reply = b""
+        """The answer; set together with ``peer``, and with most failures."""
+        self.route: Route | None = None
+        """Whom the request asked for; set together with ``peer``."""
+        self._find = find
+        self._upgrade = H11Handshake(ConnectionType.SERVER)
+        self._head = bytearray()
+
+    @property
+    def size_max(self) -> int:
+        assert self.route is not None, "known once the peer is"
+        return self.route.size_max
+
+    def receive(self, chunk: bytes | memoryview) -> bytes:
+        """Take the request's bytes; returns those behind it once ``peer`` is known."""
+        before = len(self._head)
+        self._head += chunk
+        if not 0x41 <= self._head[0] <= 0x5A:
+            self.failure = HandshakeError(_not_http(bytes(self._head[:8])), reason="not HTTP")
+            return b""
+        end = self._head.find(_END, max(before - len(_END) + 1, 0))
+        if end < 0 or end + len(_END) > HEAD_SIZE_MAX:
+            if len(self._head) > HEAD_SIZE_MAX:
+                sentence = f"the request has more than {HEAD_SIZE_MAX} bytes"
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, sentence, "websocket: bad request")
+            return b""
+        head, rest = bytes(self._head[: end + len(_END)]), bytes(self._head[end + len(_END) :])
+        self._head.clear()
+        request = self._read(head)
+        if request is None:
+            return b""
+        self._decide(request)
+        return rest if self.peer else b""
+
+    def progress(self) -> str:
+        return f"{len(self._head)} bytes of an HTTP request"
+
+    def _read(self, head: bytes) -> Request | None:
+        first = head.partition(b"\r\n")[0]
+        if not first.endswith(b" HTTP/1.1"):
+            sentence = f"{_shown(first)} is not a request of HTTP/1.1"
+            self._refuse(HTTPStatus.BAD_REQUEST, sentence, "not HTTP")
+            return None
+        status = HTTPStatus.BAD_REQUEST
+        headers: tuple[str, ...] = ()
+        try:
+            self._upgrade.receive_data(head)
+            request = next(self._upgrade.events(), None)
+            if isinstance(request, Request):
+                return request
+            sentence = "the request is not whole"
+        except WebSocketError as error:
+            sentence = f"the request opens no WebSocket: {error}"
+            hint = error.event_hint
+            if isinstance(hint, RejectConnection) and hint.status_code == HTTPStatus.UPGRADE_REQUIRED:
+                status, headers = HTTPStatus.UPGRADE_REQUIRED, ("Sec-WebSocket-Version: 13",)
+                sentence = "the request is of another version of WebSocket than 13"
+        except ValueError as error:  # what wsproto cannot decode
+            sentence = f"the request has a header that cannot be read: {error}"
+        version = status is HTTPStatus.UPGRADE_REQUIRED
+        self._refuse(status, sentence, f"websocket: {'version' if version else 'bad request'}", headers)
+        return None
+
+    def _decide(self, request: Request) -> None:
+        path = request.target.partition("?")[0]
+        route = self._find(path)
+        if route is None:
+            self._refuse(HTTPStatus.NOT_FOUND, f"nothing listens at {_shown(path)}", "websocket: path")
+            return
+        origin = _header(request, b"origin")
+        if origin is not None and not _may_connect(origin, request.host, route.origins):
+            sentence = f"web pages of {_shown(origin)} may not connect to {_shown(request.host)}"
+            self._refuse(HTTPStatus.FORBIDDEN, sentence, "websocket: origin")
+            return
+        tokens = request.subprotocols
+        own = _NUMBERS.get(tokens[0].lower()) if len(tokens) == 1 else None
+        if own is None:
+            names = ", ".join(map(_subprotocol, route.greeting.serves.values())) or "nothing"
+            asked = _shown(", ".join(tokens)) if tokens else "no subprotocol"
+            sentence = f"the request asks for {asked}; it must name one, and here is {names}"
+            self._refuse(HTTPStatus.BAD_REQUEST, sentence, "websocket: subprotocol")
+            return
+        try:
+            if route.greeting.answer(PEER_OF[own]) != own:
+                raise HandshakeError(f"nothing here is {protocol_name(own)}", reason="wrong protocol")
+        except HandshakeError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error), error.reason)
+            return
+        self.reply = self._upgrade.send(AcceptConnection(subprotocol=tokens[0]))
+        self.route, self.peer = route, int(PEER_OF[own])
+
+    def _refuse(self, status: HTTPStatus, sentence: str, reason: str, headers: tuple[str, ...] = ()) -> None:
+        body = sentence.encode("ascii", "replace") + b"\n"
+        lines = (
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            *headers,
+            "Connection: close",
+            "Content-Type: text/plain; charset=us-ascii",
+            f"Content-Length: {len(body)}",
+            "",
+            "",
+        )
+        self.reply = "\r\n".join(lines).encode() + body
+        self.failure = HandshakeError(sentence, reason=reason)
+
+
+def _peer_of(greeting: Greeting) -> int:
+    return next(iter(greeting.serves))
+
+
+def _subprotocol(number: int) -> str:
+    return SUBPROTOCOLS.get(number, protocol_name(number))
+
+
+def _may_connect(origin: str, host: str, origins: tuple[str, ...]) -> bool:
+    """Whether a page of ``origin`` is of the host it talks to, or named as welcome."""
+    if "*" in origins or origin.lower() in (each.lower().rstrip("/") for each in origins):
+        return True
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
+
+
+def _header(request: Request, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for each, value in request.extra_headers if each == name), None)
+
+
+def _shown(what: bytes | str) -> str:
+    """Somebody else's words in a sentence of ours: short, and harmless to a terminal."""
+    text = what.decode("latin-1") if isinstance(what, bytes) else what
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def _not_http(start: bytes) -> str:
+    if start.startswith(b"\0SP"):
+        return "the peer speaks the plain protocol and this address is for WebSocket; dial it with ws://"
+    if start.startswith(b"\x16\x03"):
+        return "the peer speaks TLS and this address is plain; dial ws://, or give the listener wss://"
+    return f"the first bytes {start.hex(' ')} are not HTTP"
