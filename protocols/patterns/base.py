@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -78,7 +78,7 @@ HEAVY_BYTES_MAX: Final = 16 << 20
 """Bytes of larger frames that one pipe holds; one frame is always taken, however large."""
 
 
-def heavy_bytes(frames: Sequence[bytes]) -> int:
+def heavy_bytes(frames: Iterable[bytes]) -> int:
     return sum(size for size in map(len, frames) if size > LIGHT_MAX)
 
 
@@ -356,6 +356,53 @@ class Intake(Generic[T]):
                 pipe.resume_reading()
 
 
+class LossyInbox:
+    """An inbox of ``limit`` bodies that drops: the oldest of all (``prefer_new``), or the newest.
+
+    Of large bodies it holds `HEAVY_BYTES_MAX`, or one. Only the first of a run can be larger than a read, so
+    only that one is weighed as it comes; what readers took meanwhile is found out when the limit seems near.
+    """
+
+    def __init__(self, limit: int, *, prefer_new: bool) -> None:
+        self.inbox: deque[bytes] = deque()
+        self._limit = limit
+        self._prefer_new = prefer_new
+        self._heavy_bytes = 0  # at least what is there
+
+    def add(self, bodies: list[bytes]) -> int:
+        """Take a run, at least one; returns how many of all were dropped."""
+        inbox = self.inbox
+        if len(bodies[0]) > LIGHT_MAX and self._too_heavy(len(bodies[0])):
+            return self._drop_old(bodies) if self._prefer_new else len(bodies)
+        excess = len(inbox) + len(bodies) - self._limit
+        if excess <= 0:
+            inbox += bodies
+            return 0
+        if self._prefer_new:
+            return self._drop_old(bodies)
+        inbox += islice(bodies, max(self._limit - len(inbox), 0))
+        return excess
+
+    def _too_heavy(self, size: int) -> bool:
+        self._heavy_bytes += size
+        if self._heavy_bytes <= HEAVY_BYTES_MAX:
+            return False
+        present = heavy_bytes(self.inbox)
+        too_heavy = present > 0 and present + size > HEAVY_BYTES_MAX
+        self._heavy_bytes = present if too_heavy and not self._prefer_new else present + size
+        return too_heavy
+
+    def _drop_old(self, bodies: list[bytes]) -> int:
+        inbox = self.inbox
+        inbox += bodies
+        dropped = 0
+        while len(inbox) > self._limit or (self._heavy_bytes > HEAVY_BYTES_MAX and len(inbox) > 1):
+            size = len(inbox.popleft())
+            self._heavy_bytes -= size if size > LIGHT_MAX else 0
+            dropped += 1
+        return dropped
+
+
 class Rotation:
     """Pipes that have room, in turn: each frame goes to the one that waited longest."""
 
@@ -429,18 +476,3 @@ class Rotation:
                 if taken == len(frames):
                     break
         return taken
-
-
-def fill(inbox: deque[bytes], frames: list[bytes], limit: int, *, prefer_new: bool) -> int:
-    """Add to a bounded inbox; returns how many were dropped, the oldest or the newest of all."""
-    excess = len(inbox) + len(frames) - limit
-    if excess <= 0:
-        inbox += frames
-        return 0
-    if not prefer_new:
-        inbox += islice(frames, max(limit - len(inbox), 0))
-        return excess
-    inbox += frames
-    for _ in range(excess):
-        inbox.popleft()
-    return excess

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, QueueLane, fill
+from protocols.patterns.base import LossyInbox, OutputPipe, Pattern, QueueLane
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -22,6 +22,8 @@ class Bus(Pattern, QueueLane):
         QueueLane.__init__(self)
         self.lane = self
         self._pipes: dict[int, OutputPipe] = {}
+        self._intake = LossyInbox(options.recv_queue, prefer_new=False)
+        self.inbox = self._intake.inbox
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
         self._pipes[pipe.id] = pipe
@@ -33,8 +35,7 @@ class Bus(Pattern, QueueLane):
         pass
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
-        dropped = fill(self.inbox, frames, self.options.recv_queue, prefer_new=False)
-        self.count_drop("inbox full", dropped)
+        self.count_drop("inbox full", self._intake.add(frames))
         self.readable(len(frames))
 
     def put(self, body: bytes) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from protocols.errors import NotSupported, StateError
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, QueueLane, fill
+from protocols.patterns.base import LossyInbox, OutputPipe, Pattern, QueueLane
 from protocols.pipe import BAD_MESSAGE
 from protocols.wire.handshake import ProtocolNumber
 
@@ -67,6 +67,9 @@ class Subscriptions(QueueLane):
         super().__init__()
         self._pattern = pattern
         self._prefixes: tuple[bytes, ...] = ()
+        options = pattern.options
+        self._intake = LossyInbox(options.recv_queue, prefer_new=options.prefer_new)
+        self.inbox = self._intake.inbox
 
     @property
     def topics(self) -> tuple[bytes, ...]:
@@ -95,9 +98,7 @@ class Subscriptions(QueueLane):
             frames = [frame for frame in frames if frame.startswith(prefixes)]
         if not frames:
             return
-        options = self._pattern.options
-        dropped = fill(self.inbox, frames, options.recv_queue, prefer_new=options.prefer_new)
-        self._pattern.count_drop("inbox full", dropped)
+        self._pattern.count_drop("inbox full", self._intake.add(frames))
         self.readable(len(frames))
 
     def close(self) -> None:

@@ -31,7 +31,16 @@ from typing import Final, Protocol
 
 from protocols.errors import LocalProtocolError, NoPeers, NotSupported, PipeRefused, StateError
 from protocols.options import SocketOptions
-from protocols.patterns.base import ORPHANS_MAX, OutputPipe, Pattern, QueueLane, Rotation, StateLane
+from protocols.patterns.base import (
+    HEAVY_BYTES_MAX,
+    LIGHT_MAX,
+    ORPHANS_MAX,
+    OutputPipe,
+    Pattern,
+    QueueLane,
+    Rotation,
+    StateLane,
+)
 from protocols.patterns.star import pass_on
 from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.backtrace import OVER_TTL, split
@@ -121,6 +130,7 @@ class Raw(Pattern):
         self._rotation = Rotation()
         self._inboxes: dict[int, deque[bytes]] = {}
         self._turns: deque[OutputPipe] = deque()  # pipes whose inbox is not empty
+        self._heavy_bytes: dict[int, int] = {}  # by pipe, of large frames since its inbox was last empty
         self._check = self._checks()
 
     def _checks(self) -> Callable[[OutputPipe, list[bytes]], tuple[list[bytes], bool]] | None:
@@ -195,6 +205,7 @@ class Raw(Pattern):
             return None
         pipe = self._turns.popleft()
         frames = self._inboxes.pop(pipe.id)
+        self._heavy_bytes.pop(pipe.id, None)
         pipe.resume_reading()
         return pipe, list(frames)
 
@@ -210,6 +221,7 @@ class Raw(Pattern):
             self._turns.append(pipe)
         else:
             del self._inboxes[pipe.id]
+            self._heavy_bytes.pop(pipe.id, None)
             pipe.resume_reading()
         return pipe, frame
 
@@ -287,10 +299,11 @@ class Raw(Pattern):
             self._receiver(pipe, frames)
         elif self._diversion is not None:
             self._diversion.frames_received(pipe, frames)
-        elif self.protocol is ProtocolNumber.STAR0 and pipe.id in self._inboxes:
-            self._keep_what_fits(pipe, frames)
         else:
-            self._keep(pipe, frames)
+            if self.protocol is ProtocolNumber.STAR0:
+                frames = self._what_fits(pipe, frames)
+            if frames:
+                self._keep(pipe, frames)
 
     def _keep(self, pipe: OutputPipe, frames: list[bytes]) -> None:
         inbox = self._inboxes.get(pipe.id)
@@ -299,16 +312,21 @@ class Raw(Pattern):
             self._turns.append(pipe)
         else:
             inbox += frames
-        if len(inbox) >= self.options.recv_queue and self.protocol is not ProtocolNumber.STAR0:
+        if len(frames[0]) > LIGHT_MAX:  # only the first of a run can be larger than a read
+            self._heavy_bytes[pipe.id] = self._heavy_bytes.get(pipe.id, 0) + len(frames[0])
+        if self.protocol is not ProtocolNumber.STAR0 and self._full(pipe):
             pipe.pause_reading()
         self.lane.readable(len(frames))
 
-    def _keep_what_fits(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def _full(self, pipe: OutputPipe) -> bool:
+        inbox = self._inboxes.get(pipe.id, ())
+        return len(inbox) >= self.options.recv_queue or self._heavy_bytes.get(pipe.id, 0) >= HEAVY_BYTES_MAX
+
+    def _what_fits(self, pipe: OutputPipe, frames: list[bytes]) -> list[bytes]:
         """Of a star: an application that does not read may not keep it from forwarding."""
-        room = max(self.options.recv_queue - len(self._inboxes[pipe.id]), 0)
+        room = 0 if self._full(pipe) else self.options.recv_queue - len(self._inboxes.get(pipe.id, ()))
         self.count_drop("inbox full", max(len(frames) - room, 0))
-        if room:
-            self._keep(pipe, frames[:room])
+        return frames[:room]
 
     # --- headers: what may pass, and whether a malformed frame came behind it
 

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, QueueLane, fill
+from protocols.patterns.base import LossyInbox, OutputPipe, Pattern, QueueLane
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOP_WORDS, WORD_SIZE, sift, step
 
@@ -48,6 +48,8 @@ class Star(Pattern, QueueLane):
         QueueLane.__init__(self)
         self.lane = self
         self._pipes: dict[int, OutputPipe] = {}
+        self._intake = LossyInbox(options.recv_queue, prefer_new=False)
+        self.inbox = self._intake.inbox
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
         self._pipes[pipe.id] = pipe
@@ -62,7 +64,7 @@ class Star(Pattern, QueueLane):
         passed = pass_on(self, self._pipes.values(), pipe, frames)
         if passed:
             bodies = [frame[WORD_SIZE:] for frame in passed]
-            self.count_drop("inbox full", fill(self.inbox, bodies, self.options.recv_queue, prefer_new=False))
+            self.count_drop("inbox full", self._intake.add(bodies))
             self.readable(len(bodies))
 
     def put(self, body: bytes) -> bool:

@@ -24,12 +24,11 @@ A respondent is a `Replier`.
 from __future__ import annotations
 
 import random
-from collections import deque
 from dataclasses import dataclass
 
 from protocols.errors import StateError, Timeout
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, StateLane
+from protocols.patterns.base import HEAVY_BYTES_MAX, LossyInbox, OutputPipe, Pattern, StateLane
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Ids
 from protocols.pipe import BAD_MESSAGE, Pipe
@@ -80,7 +79,8 @@ class Tally:
         self._lost: list[OutputPipe] = []
         self._not_asked = not_asked
         self._early = early
-        self._spare = 0
+        self._spare = 0  # answers of peers that had answered before
+        self._spare_bytes = 0
 
     @property
     def finished(self) -> bool:
@@ -90,9 +90,10 @@ class Tally:
     def add(self, pipe: OutputPipe, body: bytes, spare_max: int) -> bool:
         """Keep an answer; False if it is one too many."""
         if self._waiting.pop(pipe.id, None) is None:
-            if self._spare >= spare_max:
+            if self._spare >= spare_max or self._spare_bytes + len(body) > HEAVY_BYTES_MAX:
                 return False
             self._spare += 1
+            self._spare_bytes += len(body)
         self.answers.append(Answer(body, pipe))
         return True
 
@@ -118,7 +119,8 @@ class SurveyLane(StateLane):
         self.id = 0
         """Of the open survey; 0 when there is none."""
         self._pattern = pattern
-        self._answers: deque[bytes] = deque()
+        self._intake = LossyInbox(pattern.options.recv_queue, prefer_new=False)
+        self._answers = self._intake.inbox
         self._tally: Tally | None = None
 
     def send(self, body: bytes, now: float) -> bool:
@@ -153,17 +155,13 @@ class SurveyLane(StateLane):
         raise StateError("no survey is open: surveyor0 sends first, then receives until the deadline")
 
     def answered(self, pipe: OutputPipe, answer: bytes) -> None:
-        limit = self._pattern.options.recv_queue
-        if self._tally is not None:
-            if not self._tally.add(pipe, answer, limit):
-                self._pattern.count_drop("inbox full")
-            elif self._tally.finished:
-                self.finish()
-        elif len(self._answers) >= limit:
-            self._pattern.count_drop("inbox full")
-        else:
-            self._answers.append(answer)
+        if self._tally is None:
+            self._pattern.count_drop("inbox full", self._intake.add([answer]))
             self.readable(1)
+        elif not self._tally.add(pipe, answer, self._pattern.options.recv_queue):
+            self._pattern.count_drop("inbox full")
+        elif self._tally.finished:
+            self.finish()
 
     def pipe_lost(self, pipe: OutputPipe) -> None:
         if self._tally is not None:

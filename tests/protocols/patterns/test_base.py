@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.options import SocketOptions
-from protocols.patterns.base import HEAVY_BYTES_MAX, LIGHT_MAX, Intake, Rotation, WeighedPipe, fill
+from protocols.patterns.base import HEAVY_BYTES_MAX, LIGHT_MAX, Intake, LossyInbox, Rotation, WeighedPipe
 from protocols.patterns.pipeline import Puller, Pusher
 from tests.support.link import Plug
 
@@ -42,18 +41,35 @@ def test_send_all_queues_all_or_none_and_asks_to_be_told_of_room() -> None:
     assert plug.pipe.send_all([b"4", b"5"])
 
 
-@given(st.lists(st.lists(st.binary(max_size=2), max_size=9), max_size=6), st.integers(1, 5), st.booleans())
-def test_fill_is_a_bounded_queue_that_counts_what_it_drops(
+@given(st.lists(st.lists(st.binary(max_size=2), min_size=1, max_size=9)), st.integers(1, 5), st.booleans())
+def test_a_lossy_inbox_is_bounded_and_counts_what_it_drops(
     runs: list[list[bytes]], limit: int, prefer_new: bool
 ) -> None:
-    inbox: deque[bytes] = deque()
+    lossy = LossyInbox(limit, prefer_new=prefer_new)
     dropped = 0
     kept: list[bytes] = []
     for run in runs:
-        dropped += fill(inbox, list(run), limit, prefer_new=prefer_new)
+        dropped += lossy.add(list(run))
         kept = (kept + run)[-limit:] if prefer_new else (kept + run)[:limit]
-    assert list(inbox) == kept
+    assert list(lossy.inbox) == kept
     assert dropped + len(kept) == sum(map(len, runs))
+
+
+@pytest.mark.parametrize("prefer_new", [True, False])
+def test_large_bodies_fill_a_lossy_inbox_by_their_bytes(prefer_new: bool) -> None:
+    lossy = LossyInbox(1024, prefer_new=prefer_new)
+    bodies = [bytes([number]) * (1 << 20) for number in range(40)]
+    dropped = [lossy.add([body]) for body in bodies[:20]]
+    assert dropped == [0] * 16 + [1] * 4
+    assert list(lossy.inbox) == (bodies[4:20] if prefer_new else bodies[:16])
+    assert lossy.add([b"light"]) == 0
+    for _ in range(10):
+        lossy.inbox.popleft()  # a reader, who tells nobody
+    assert [lossy.add([body]) for body in bodies[20:32]] == [0] * 10 + [1] * 2
+    lossy.inbox.clear()
+    assert lossy.add([bytes(HEAVY_BYTES_MAX + 1)]) == 0
+    assert lossy.add([bytes(HEAVY_BYTES_MAX + 1)]) == 1
+    assert len(lossy.inbox) == 1
 
 
 def test_rotation_gives_each_frame_to_the_pipe_that_waited_longest() -> None:

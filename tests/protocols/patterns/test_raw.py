@@ -178,6 +178,18 @@ async def test_pipes_take_turns_and_a_full_inbox_stops_reading_that_pipe_only() 
             await socket.recv_run(timeout=0.01)
 
 
+async def test_large_frames_fill_a_raw_inbox_by_their_bytes() -> None:
+    async with Bus0(raw=True) as socket:
+        peer = Peer(socket)
+        megabyte = bytes(1 << 20)
+        for _ in range(16):
+            assert not peer.connection.paused
+            peer.say(megabyte)
+        assert peer.connection.paused
+        await socket.recv_run()
+        assert not peer.connection.paused
+
+
 async def test_one_frame_at_a_time_also_takes_turns() -> None:
     async with Rep0(raw=True, options=SocketOptions(recv_queue=2)) as socket:
         one, two = Peer(socket, name="one"), Peer(socket, name="two")
