@@ -23,7 +23,7 @@ from .certificates import Certificates
 from .declaring import OURS, Case
 from .script import Script
 
-DEADLINE_S = 10.0
+DEADLINE_S = 5.0
 OPTIONS = SocketOptions(
     reconnect_min_s=0.01,
     reconnect_max_s=0.05,
@@ -52,7 +52,7 @@ class Link:
         self.case = case
         self.transport = case.transport
         self.certificates = certificates
-        self._folder = folder
+        self.folder = folder
         self.url = ""
         """Where the last `meet` listens."""
         self._count = 0
@@ -75,9 +75,9 @@ class Link:
         self._count += 1
         match self.transport:
             case "inproc":
-                return f"inproc://{self._folder.name}-{self._count}"
+                return f"inproc://{self.folder.name}-{self._count}"
             case "ipc":
-                return f"ipc://{self._folder / str(self._count)}"
+                return f"ipc://{self.folder / str(self._count)}"
             case "abstract":
                 return f"abstract://mangrove-{free_port()}-{self._count}"
             case "ws" | "wss":

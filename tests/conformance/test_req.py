@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from protocols import Closed, NoPeers, ProtocolNumber, RequestLost, StateError, Timeout
+from protocols import Closed, NoPeers, ProtocolNumber, RequestLost, StateError
 from tests.support.waiting import until
 
-from .declaring import EACH, OURS_OURS, PAIRS, STREAMS, TRANSPORTS, item
+from .declaring import EACH, OURS, OURS_OURS, PAIRS, STREAMS, TRANSPORTS, item
 from .links import Link, soon
 
 REP = ProtocolNumber.REP0
@@ -46,7 +46,11 @@ async def test_ids_have_bit_31_and_count_up(link: Link) -> None:
             assert frame[4:] == b"body"
             ids.append(word(frame))
         assert all(id & 0x80000000 for id in ids)
-        assert [(later - ids[0]) % (1 << 31) for later in ids] == [0, 1, 2, 3]
+        steps = [(later - ids[0]) % (1 << 31) for later in ids]
+        if link.case.pair[0] == OURS:
+            assert steps == [0, 1, 2, 3]
+        else:  # a send that NNG could not take at once costs an id
+            assert steps == sorted(set(steps)) and steps[-1] < 16
 
 
 @item(43, transports=STREAMS, note="ours each resend_s; NNG each second after the first")
@@ -245,11 +249,12 @@ async def test_without_peers_it_fails_at_once_if_asked_to(link: Link) -> None:
             await req.send(b"after")
 
 
-@item(56, note="an option of ours and mangos'")
-async def test_best_effort_gives_a_request_up_that_nobody_takes(link: Link) -> None:
+@item(56, transports=TRANSPORTS, pairs=(OURS_OURS,), note="an option of ours and mangos'")
+async def test_best_effort_sends_at_once_and_the_request_goes_when_a_peer_comes(link: Link) -> None:
     async with link:
-        req = link.first("Req0", best_effort=True)
-        await req.send(b"nobody", timeout=0.0)
-        assert sum(req.statistics().drops.values()) == 1
-        with pytest.raises((Timeout, StateError)):
-            await req.recv(timeout=0.01)
+        req, rep = link.first("Req0", best_effort=True), link.second("Rep0")
+        req.send_nowait(b"nobody is there")
+        await link.meet(req, rep)
+        assert await rep.recv() == b"nobody is there"
+        await rep.send(b"now I am")
+        assert await req.recv() == b"now I am"

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from protocols import ProtocolNumber, StateError, Timeout
+from protocols import Closed, ProtocolNumber, StateError, Timeout
 from tests.support.waiting import until
 
 from .declaring import EACH, OURS_OURS, PAIRS, STREAMS, TRANSPORTS, item
@@ -187,7 +187,9 @@ async def test_each_context_has_its_own_survey_time(link: Link) -> None:
         with pytest.raises(Timeout):
             await short.recv()
         assert not waiting.done()
-        waiting.cancel()
+        await long.aclose()
+        with pytest.raises(Closed):
+            await waiting
 
 
 @item(79, transports=TRANSPORTS, pairs=PAIRS, note="bare NNG ends the survey; our engine over it does not")
