@@ -261,6 +261,7 @@ class Socket(Channel):
         socket's. Raises `AddressError` for a URL that can never work.
         """
         self._check_open()
+        self._enter_loop()
         dialer = Dialer(self, url, options)
         dialer.start()
         self.dialers.append(dialer)
@@ -276,6 +277,7 @@ class Socket(Channel):
             PipeRefused: this socket did not want the peer.
         """
         self._check_open()
+        self._enter_loop()
         return await dial_once(self, url, timeout, options)
 
     @overload
@@ -308,6 +310,7 @@ class Socket(Channel):
         return Started(where)
 
     async def _listen(self, url: str, options: SocketOptions | None) -> Listener:
+        self._enter_loop()
         listener = Listener(self, url, options)
         await listener.start()
         if self.closed:
