@@ -1,8 +1,8 @@
 """``ws://host:port/path`` and ``wss://``, ``ws4://`` to ``wss6://`` for one family only: WebSocket over TCP.
 
 Hosts, ports and wildcards are those of `protocols.transports.tcp`; the port is 80, or 443 for ``wss``, and
-the path ``/`` where the URL has none. The bytes are those of `protocols.wire.websocket`, inside TLS for ``wss``,
-with certificates from ``SocketOptions.tls``.
+the path ``/`` where the URL has none. The bytes are those of `protocols.wire.websocket`, for ``wss`` inside
+TLS with the certificates of ``SocketOptions.tls``.
 
 Several listeners of one event loop can share a port, each at a path of its own. The first one opens it, the
 last one to close closes it. A path is compared as it is written (NNG does so), without its query.
