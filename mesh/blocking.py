@@ -11,18 +11,17 @@ again by the next call that waits.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mesh import blocks
+from mesh.blocking_connection import BlockingConnection, Dialling
 from mesh.blocks import HeaderValue
 from mesh.client import (
     CONNECT_TIMEOUT_S,
@@ -50,143 +49,20 @@ from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerE
 from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.publishing import Ticket
 from mesh.session import Receipt, Role
-from protocols.errors import AddressError, SPError
-from protocols.transports.base import split_url
-from protocols.transports.ipc import parse_path
-from protocols.transports.registry import check_dialable
-from protocols.transports.tcp import parse_address
-from protocols.wire.framing import IPC_LEAD, TCP_LEAD, FrameDecoder, encode_frames
-from protocols.wire.handshake import HEADER_SIZE, ProtocolNumber, encode_header, parse_header
+from protocols import TlsConfig
+from protocols.errors import SPError
 
-READ_SIZE: Final = 65536
-FRAME_MAX: Final = 1 << 20
 RETRY_S: Final = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
 WAIT_S: Final = 3600.0
 """Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
 
 
-class _Wire:
-    """One connection: a non-blocking socket, its framing and what the kernel has not taken yet.
-
-    A thread polls without the client's lock while another may close the connection. Its descriptor must not
-    go before that thread has come back, or the thread would poll whatever got the same number next: `watch`
-    and `unwatch` (both with the lock) count who polls, and the last one to come back closes the descriptor.
-    """
-
-    def __init__(self, sock: socket.socket, lead: bytes) -> None:
-        self.sock = sock
-        self.watchers = 0
-        self.over = False
-        self.lead = lead
-        self.decoder = FrameDecoder(FRAME_MAX, lead)
-        self.unsent = bytearray()
-
-    @classmethod
-    def dial(cls, url: str, timeout: float) -> _Wire:
-        """Connected and shaken hands. Raises OSError, SPError."""
-        scheme, address = split_url(check_dialable(url))
-        if scheme == "ipc":
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            sock.settimeout(timeout)
-            target: Any = parse_path(address)
-            _connect(sock, target)
-            lead = IPC_LEAD
-        elif scheme.startswith("tcp"):
-            parsed = parse_address(scheme, address)
-            sock = socket.create_connection((parsed.host, parsed.port), timeout)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            lead = TCP_LEAD
-        else:
-            raise AddressError(f"{url}: BlockingClient speaks tcp and ipc")
-        try:
-            sock.sendall(encode_header(ProtocolNumber.REQ0))
-            peer = parse_header(_receive_exactly(sock, HEADER_SIZE))
-            if peer != ProtocolNumber.REP0:
-                raise AddressError(f"{url}: the listener is {peer:#x}, not a broker")
-            sock.setblocking(False)
-        except BaseException:
-            sock.close()
-            raise
-        return cls(sock, lead)
-
-    def send(self, frames: list[bytes]) -> None:
-        """Queue frames and give the kernel what it takes. Raises OSError."""
-        if frames:
-            self.unsent += encode_frames(frames, self.lead)
-        while self.unsent:
-            try:
-                taken = self.sock.send(self.unsent)
-            except BlockingIOError:
-                return
-            del self.unsent[:taken]
-
-    def receive(self) -> list[bytes]:
-        """Frames that are there now. Raises OSError, SPError when the connection is over."""
-        try:
-            data = self.sock.recv(READ_SIZE)
-        except BlockingIOError:
-            return []
-        if not data:
-            raise ConnectionResetError("the broker closed the connection")
-        frames = self.decoder.feed(data)
-        if self.decoder.failure is not None:
-            raise self.decoder.failure
-        return frames
-
-    def watch(self, events: int) -> select.poll:
-        """A poll of this connection, to be used without the lock; `unwatch` must follow."""
-        poll = select.poll()
-        poll.register(self.sock, events)
-        self.watchers += 1
-        return poll
-
-    def unwatch(self) -> None:
-        self.watchers -= 1
-        if self.over and not self.watchers:
-            self.sock.close()
-
-    def ready(self) -> bool:
-        """Whether there is something to read, or the end."""
-        poll = select.poll()
-        poll.register(self.sock, select.POLLIN)
-        return bool(poll.poll(0))
-
-    def close(self) -> None:
-        """End the connection, which also wakes the threads that poll it."""
-        self.over = True
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
-        if not self.watchers:
-            self.sock.close()
-
-    def leave(self) -> None:
-        """Close this process's copy of the descriptor only; the connection is another's."""
-        self.sock.close()
-
-
-def _connect(sock: socket.socket, target: Any) -> None:
-    try:
-        sock.connect(target)
-    except BaseException:
-        sock.close()
-        raise
-
-
-def _receive_exactly(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        chunk = sock.recv(size - len(data))
-        if not chunk:
-            raise ConnectionResetError("the listener closed the connection during the handshake")
-        data += chunk
-    return data
-
-
 class BlockingClient:
     """A program's connection to the mesh without an event loop; the names are those of `Client`.
 
-    Use it with ``with``, or `open` and `close`.
+    Use it with ``with``, or `open` and `close`. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
+    without it the system's authorities are trusted and no certificate is shown.
     """
 
     def __init__(
@@ -194,11 +70,13 @@ class BlockingClient:
         url: str | None = None,
         *,
         name: str | None = None,
+        tls: TlsConfig | None = None,
         connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self.url = url or default_url()
         self.name = name or ""
         self._connect_timeout = connect_timeout
+        self._way = Dialling(self.url, tls, time.monotonic)
         self._closed = False
         self._opened = False
         self._begin()
@@ -212,7 +90,7 @@ class BlockingClient:
         self._reading = False
         self._writing = False
         self._dialling = False
-        self._wire: _Wire | None = None
+        self._wire: BlockingConnection | None = None
         self._attempts = 0
         self._retry_at = 0.0
         self._talk = Conversation(
@@ -305,7 +183,7 @@ class BlockingClient:
         self._dialling = True
         self._changed.release()
         try:
-            wire = _Wire.dial(self.url, timeout)
+            wire = self._way.connect(timeout)
         except (OSError, SPError) as error:
             raise Disconnected(
                 f"no broker at {self.url} ({error}); start one with `mesh broker` or give another url"
@@ -356,14 +234,14 @@ class BlockingClient:
             item.wake()
         self._changed.notify_all()
 
-    def _send(self, wire: _Wire) -> None:
+    def _send(self, wire: BlockingConnection) -> None:
         frames = self._talk.take_control() + self._talk.take_frames()
         try:
             wire.send(frames)
         except OSError as error:
             self._drop(f"the connection to {self.url} was lost: {error}")
 
-    def _read(self, wire: _Wire) -> None:
+    def _read(self, wire: BlockingConnection) -> None:
         try:
             frames = wire.receive()
             if frames:
@@ -400,7 +278,7 @@ class BlockingClient:
                 return False
             self._await_events(wire, min(left_s, WAIT_S))
 
-    def _await_events(self, wire: _Wire, left_s: float) -> None:
+    def _await_events(self, wire: BlockingConnection, left_s: float) -> None:
         """Wait for the socket if that is nobody else's job just now, else for somebody's news."""
         events = 0
         if not self._reading:

@@ -20,6 +20,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -40,7 +41,7 @@ from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerE
 from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.publishing import MESSAGE_COST, Ticket, Waitable
 from mesh.session import Receipt, Role
-from protocols import Pipe, Req0, SocketOptions, SPError
+from protocols import Pipe, Req0, SocketOptions, SPError, TlsConfig
 from protocols.endpoint import backoff_s
 
 DEFER_S: Final = 0.001
@@ -228,6 +229,9 @@ class Client:
     Enter it with ``async with``; that waits for the first session and raises `Disconnected` with a
     sentence if there is no broker. Afterwards a lost broker is dialled again for ever, subscriptions are
     announced again, and unacknowledged messages are sent again, which the brokers recognise.
+
+    ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted
+    and no certificate is shown.
     """
 
     def __init__(
@@ -235,12 +239,14 @@ class Client:
         url: str | None = None,
         *,
         name: str | None = None,
+        tls: TlsConfig | None = None,
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
         environment: Environment | None = None,
     ) -> None:
         self.url = url or default_url()
         self.name = name or ""
+        self._tls = tls
         self._keepalive_s = keepalive_s
         self._connect_timeout = connect_timeout
         self._environment = environment
@@ -272,7 +278,7 @@ class Client:
             keepalive_s=self._keepalive_s,
             now=self._loop.time(),
         )
-        self._socket = Req0(raw=True, receiver=self, options=OPTIONS, rng=rng)
+        self._socket = Req0(raw=True, receiver=self, options=replace(OPTIONS, tls=self._tls), rng=rng)
         self._pipe: Pipe | None = None
         self._stuck: list[bytes] = []
         self._scheduled = False

@@ -73,6 +73,7 @@ SHELL_MESH = (
     "broker",
     "client",
     "blocking",
+    "blocking_connection",
 )
 
 

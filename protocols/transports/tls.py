@@ -103,11 +103,15 @@ class TlsBinding(TcpBinding):
 
 def dialling_codec(inner: Codec, options: SocketOptions, host: str, url: str) -> TlsCodec:
     """TLS round the codec of one connection to ``host``. Raises `AddressError`, `TlsConfigError`."""
-    config = options.tls or TlsConfig()
-    context = _dialling_certificates(config).context(asyncio.get_running_loop().time())
-    name = config.server_name or host
+    certificates = _dialling_certificates(options.tls or TlsConfig())
+    return named_codec(inner, certificates, asyncio.get_running_loop().time(), host, url)
+
+
+def named_codec(inner: Codec, certificates: Certificates, now: float, host: str, url: str) -> TlsCodec:
+    """TLS round a dialer's codec, without an event loop. Raises `AddressError`."""
+    name = certificates.config.server_name or host
     try:
-        return TlsCodec(inner, context, server_side=False, server_name=name)
+        return TlsCodec(inner, certificates.context(now), server_side=False, server_name=name)
     except (ValueError, ssl.SSLError) as error:
         raise AddressError(f"{url}: {name!r} cannot be the name of a TLS server ({error})") from error
 
