@@ -12,16 +12,17 @@ The decoder is in one of three states, told by ``_frame`` and ``_start``:
 
 * between frames: both empty;
 * inside a prefix: ``_start`` holds its first bytes (fewer than nine);
-* inside a payload: ``_frame`` collects it. It grows as bytes arrive, never ahead of them, so a peer that
-  announces 64 MiB and sends nothing takes nothing; and it grows in place, so that a big frame is not copied
-  with every chunk.
+* inside a payload: ``_frame`` collects it. It grows as bytes arrive, hardly ahead of them, so a peer that
+  announces 64 MiB and sends nothing takes nothing. It is a `BytesIO` because that grows in place and gives
+  its bytes away without a copy, so a message of 64 MiB is in memory once.
 
 A broken rule ends decoding: ``failure`` is set, the frames before it are still returned, later bytes ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
 from struct import Struct
 from typing import Final
 
@@ -31,6 +32,9 @@ TCP_LEAD: Final = b""
 IPC_LEAD: Final = b"\x01"
 
 _LENGTH: Final = Struct(">Q")
+BUFFER_SIZE: Final = 262144
+"""What `encode_buffers` puts together before it begins another buffer: 64 KiB frames took 36, 28, 25 and
+27 us of the sender in buffers of 64, 128, 256 and 512 KiB, and 95 in one."""
 _LARGE: Final = 8192
 """Frames from this size on are cut out of the chunk itself: a second copy would cost more than a look at
 each."""
@@ -38,16 +42,30 @@ _RUN_AFTER: Final = 8
 """Equal frames in a row before a run is tried: an attempt that ends at once costs as much as three frames."""
 
 
-def encode_prefix(size: int, lead: bytes = TCP_LEAD) -> bytes:
-    """What stands before a payload of ``size`` bytes."""
-    return lead + _LENGTH.pack(size)
-
-
 def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
     """One buffer with every frame behind its prefix."""
     if len(frames) == 1:
         return lead + _LENGTH.pack(len(frames[0])) + frames[0]
+    return _joined(frames, set(map(len, frames)), lead)
+
+
+def encode_buffers(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> Iterable[bytes]:
+    """As `encode_frames`, in buffers of about `BUFFER_SIZE`; a frame of that size is one of them, uncopied.
+
+    One buffer of sixteen megabytes costs four times what the same bytes cost in pieces that stay in the
+    processor's cache.
+    """
+    if len(frames) == 1:
+        size = len(frames[0])
+        prefix = lead + _LENGTH.pack(size)
+        return (prefix + frames[0],) if size < BUFFER_SIZE else (prefix, frames[0])
     sizes = set(map(len, frames))
+    if max(sizes, default=0) * len(frames) <= BUFFER_SIZE:
+        return (_joined(frames, sizes, lead),)
+    return _in_buffers(frames, lead)
+
+
+def _joined(frames: Sequence[bytes], sizes: set[int], lead: bytes) -> bytes:
     if len(sizes) == 1:
         prefix = lead + _LENGTH.pack(sizes.pop())
         return prefix + prefix.join(frames)
@@ -56,6 +74,26 @@ def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
     for frame in frames:
         parts += (prefixes[len(frame)], frame)
     return b"".join(parts)
+
+
+def _in_buffers(frames: Sequence[bytes], lead: bytes) -> Iterator[bytes]:
+    """Made as they are asked for, so that only one is in memory."""
+    parts: list[bytes] = []
+    size = 0
+    for frame in frames:
+        parts.append(lead + _LENGTH.pack(len(frame)))
+        if len(frame) >= BUFFER_SIZE:
+            yield b"".join(parts)
+            yield frame
+            parts, size = [], 0
+            continue
+        parts.append(frame)
+        size += len(frame)
+        if size >= BUFFER_SIZE:
+            yield b"".join(parts)
+            parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
 
 
 class FrameDecoder:
@@ -83,7 +121,7 @@ class FrameDecoder:
         self._lead = lead
         self._prefix_size = len(lead) + _LENGTH.size
         self._start = b""
-        self._frame: bytearray | None = None
+        self._frame: BytesIO | None = None
         self._missing = 0
         self._run_size = -1
         self._run = Struct("")
@@ -140,11 +178,11 @@ class FrameDecoder:
         """Add to the frame that is being received; returns what lies behind its end."""
         assert self._frame is not None
         taken = chunk[: self._missing]
-        self._frame += taken
+        self._frame.write(taken)
         self._missing -= len(taken)
         if self._missing:
             return b""
-        frames.append(bytes(self._frame))
+        frames.append(self._frame.getvalue())
         self._frame = None
         return chunk[len(taken) :]
 
@@ -168,7 +206,8 @@ class FrameDecoder:
                 return
             payload = position + prefix_size
             if payload + size > end:
-                self._frame = bytearray(data[payload:])
+                self._frame = BytesIO()
+                self._frame.write(memoryview(data)[payload:])
                 self._missing = payload + size - end
                 return
             frames.append(data[payload : payload + size])

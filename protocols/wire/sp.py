@@ -6,15 +6,11 @@ Sources: nanomsg RFCs sp-tcp-mapping-01, sp-ipc-mapping-01 and sp-tls-v1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
-from protocols.wire.framing import FrameDecoder, encode_frames, encode_prefix
+from protocols.wire.framing import FrameDecoder, encode_buffers
 from protocols.wire.handshake import HEADER_SIZE, Greeting, encode_header, parse_header
-
-_ALONE: Final = 65536
-"""A single frame from this size on is written behind its prefix instead of being copied together with it."""
 
 
 class SpCodec:
@@ -56,9 +52,7 @@ class SpCodec:
         return self._decoder.feed(chunk)
 
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
-        if len(frames) == 1 and len(frames[0]) >= _ALONE:
-            return (encode_prefix(len(frames[0]), self._lead), frames[0])
-        return (encode_frames(frames, self._lead),)
+        return encode_buffers(frames, self._lead)
 
     def end(self) -> bytes:
         return b""

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.errors import MessageTooLarge, RemoteProtocolError
-from protocols.wire.framing import IPC_LEAD, TCP_LEAD, FrameDecoder, encode_frames
+from protocols.wire.framing import (
+    BUFFER_SIZE,
+    IPC_LEAD,
+    TCP_LEAD,
+    FrameDecoder,
+    encode_buffers,
+    encode_frames,
+)
 
 LEADS = [TCP_LEAD, IPC_LEAD]
 
@@ -180,3 +187,38 @@ def test_a_large_frame_above_the_limit_or_with_a_wrong_lead_ends_decoding() -> N
     stream[9 + 9000] = 2
     decoder = FrameDecoder(10_000, IPC_LEAD)
     assert decoder.feed(bytes(stream)) == [good] and decoder.failure is not None
+
+
+SIZES_AROUND_A_BUFFER = st.sampled_from([0, 5, 70_000, BUFFER_SIZE - 1, BUFFER_SIZE, BUFFER_SIZE + 1])
+
+
+@given(st.lists(SIZES_AROUND_A_BUFFER, max_size=8), st.sampled_from(LEADS))
+def test_buffers_are_the_same_bytes_in_pieces_of_bounded_size(sizes: list[int], lead: bytes) -> None:
+    frames = [bytes([number]) * size for number, size in enumerate(sizes)]
+    buffers = list(encode_buffers(frames, lead))
+    assert b"".join(buffers) == reference_encoding(frames, lead)
+    alone = {id(frame) for frame in frames if len(frame) >= BUFFER_SIZE}
+    assert all(
+        len(buffer) < 2 * BUFFER_SIZE + 9 * len(frames) for buffer in buffers if id(buffer) not in alone
+    )
+
+
+@pytest.mark.parametrize("others", [[], [b"small"]])
+def test_a_frame_of_a_buffers_size_is_not_copied(others: list[bytes]) -> None:
+    large = bytes(BUFFER_SIZE)
+    assert any(buffer is large for buffer in encode_buffers([*others, large]))
+
+
+def test_a_large_frame_that_arrives_in_chunks_is_in_memory_once() -> None:
+    size = 16 << 20
+    decoder = FrameDecoder(0)
+    chunk = memoryview(bytes(65536))
+    decoder.feed(size.to_bytes(8, "big"))
+    tracemalloc.start()
+    try:
+        frames = [frame for _ in range(size // len(chunk)) for frame in decoder.feed(chunk)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [len(frame) for frame in frames] == [size]
+    assert peak < 1.25 * size
