@@ -89,7 +89,7 @@ class SocketStatistics:
     """A snapshot. Frames and bytes are cumulative over all peers, those that left included.
 
     ``refused`` counts frames that found a pipe full (a ``send`` that then waited among them); ``drops``
-    counts messages given up, by reason (see ``docs/reference/patterns.md``); ``closed`` counts peers that
+    counts messages given up, by reason (see ``docs/reference/patterns/``); ``closed`` counts peers that
     are gone, by cause, and ``recently_closed`` has the last `REMEMBERED` of them, oldest first.
     """
 
@@ -445,7 +445,7 @@ class Socket(Channel):
             raise PipeRefused(CLOSED)
         now = self._enter_loop().time()
         limit = self.options.send_queue
-        kind = OutputPipe if self.raw else WeighedPipe
+        kind = WeighedPipe if self._receiver is None else OutputPipe
         pipe = kind(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
         self._news.tell("attaching", pipe)
         self._ask_for_admission(pipe)
