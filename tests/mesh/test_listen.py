@@ -9,7 +9,7 @@ import pytest
 
 from mesh import Broker, ConfigError, Listen
 from protocols import Bus0, Pub0, Req0, SocketOptions, SPError, Sub0, TlsConfig
-from tests.mesh.cluster import LOCAL, Cluster, eventually
+from tests.mesh.cluster import LOCAL, Cluster, eventually, whole
 from tests.support import certificates
 
 SECURE = "tls+tcp://127.0.0.1:0"
@@ -145,3 +145,15 @@ async def test_a_broker_of_another_authority_is_refused_and_both_ends_say_why(
         )
         await eventually(lambda: "certificate" in caplog.text, "the guest says why it has no link")
         assert len(host.members()) == len(guest.members()) == 1
+
+
+async def test_brokers_meet_over_websocket_at_one_path() -> None:
+    async with Cluster(listen="ws://127.0.0.1:0/mesh") as cluster:
+        brokers = await cluster.mesh("alpha", "bravo")
+        await whole(brokers)
+        assert brokers[0].url.endswith("/mesh")
+
+
+async def test_brokers_meet_over_websocket_inside_tls(tls: TlsConfig) -> None:
+    async with Cluster(listen="wss://127.0.0.1:0/mesh", tls=tls) as cluster:
+        await cluster.mesh("alpha", "bravo")
