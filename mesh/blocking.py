@@ -33,6 +33,7 @@ from mesh.client import (
     SURVEY_DEADLINE_S,
     default_url,
     level_number,
+    why_no_session,
     with_key,
 )
 from mesh.conversation import (
@@ -185,9 +186,7 @@ class BlockingClient:
         try:
             wire = self._way.connect(timeout)
         except (OSError, SPError) as error:
-            raise Disconnected(
-                f"no broker at {self.url} ({error}); start one with `mesh broker` or give another url"
-            ) from error
+            raise Disconnected(why_no_session(self.url, error)) from error
         finally:
             self._changed.acquire()
             self._dialling = False

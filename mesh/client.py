@@ -41,7 +41,7 @@ from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, PeerE
 from mesh.messages import Batch, Delivery, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.publishing import MESSAGE_COST, Ticket, Waitable
 from mesh.session import Receipt, Role
-from protocols import Pipe, Req0, SocketOptions, SPError, TlsConfig
+from protocols import HandshakeError, Pipe, Req0, SocketOptions, SPError, TlsConfig, TlsConfigError
 from protocols.endpoint import backoff_s
 
 DEFER_S: Final = 0.001
@@ -74,6 +74,13 @@ def default_url() -> str:
         return given
     local = default_ipc_url()
     return local if os.path.exists(local.removeprefix("ipc://")) else DEFAULT_TCP_URL
+
+
+def why_no_session(url: str, error: Exception) -> str:
+    """A failed dial as a sentence: what to do differs if somebody is there and hands could not be shaken."""
+    if isinstance(error, (HandshakeError, TlsConfigError)):
+        return f"no session at {url}: {error}"
+    return f"no broker at {url} ({error}); start one with `mesh broker` or give another url"
 
 
 class Subscription:
@@ -305,9 +312,7 @@ class Client:
                     f"no answer from a broker at {self.url} in {self._connect_timeout:g} s"
                 ) from error
             if isinstance(error, (SPError, OSError)):
-                raise Disconnected(
-                    f"no broker at {self.url} ({error}); start one with `mesh broker` or give another url"
-                ) from error
+                raise Disconnected(why_no_session(self.url, error)) from error
             raise
         self._connector = self._loop.create_task(self._keep_connected(), name=f"mesh client {self.url}")
         if self._keepalive_s:

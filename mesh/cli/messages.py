@@ -21,7 +21,7 @@ from cyclopts import Parameter
 
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.lines import LineReader, LineTooLong
-from mesh.cli.settings import Count, Seconds, client_settings, connected
+from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
 from mesh.config import ClientConfig
 from mesh.conversation import Answer, SurveyResult
 from mesh.errors import MeshError
@@ -43,6 +43,7 @@ def pub(
     level: Literal["sent", "accepted"] = "accepted",
     json: bool = False,
     url: str | None = None,
+    tls: TlsFlags = NO_TLS,
     timeout: float | None = None,
     config: str | None = None,
 ) -> int:
@@ -69,7 +70,7 @@ def pub(
     config
         Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, timeout, config)
+    settings = client_settings(url, timeout, tls, config)
     headers = _headers(header or [])
     if file is not None and body is not None:
         raise CommandFailed(ExitCode.USAGE, "give a body or --file, not both")
@@ -86,6 +87,7 @@ def sub(
     raw: bool = False,
     json: bool = False,
     url: str | None = None,
+    tls: TlsFlags = NO_TLS,
     config: str | None = None,
 ) -> int:
     """Subscribe, and print each message as topic, space, body.
@@ -113,7 +115,7 @@ def sub(
         )
     if raw and json:
         raise CommandFailed(ExitCode.USAGE, "give --raw or --json, not both")
-    settings = client_settings(url, None, config)
+    settings = client_settings(url, None, tls, config)
     show = _shown_as_json if json else _shown_raw if raw else _shown_as_text
     return asyncio.run(_subscribe(settings, patterns, count, timeout, show))
 
@@ -127,6 +129,7 @@ def request(
     timeout: float | None = None,
     json: bool = False,
     url: str | None = None,
+    tls: TlsFlags = NO_TLS,
     config: str | None = None,
 ) -> int:
     """Ask one of those who answer on a topic, the nearest first, and print its answer.
@@ -148,7 +151,7 @@ def request(
     config
         Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, timeout, config)
+    settings = client_settings(url, timeout, tls, config)
     question = (body or "").encode("utf-8", "surrogateescape")
     return asyncio.run(_request(settings, topic, question, _headers(header or []), json))
 
@@ -162,6 +165,7 @@ def survey(
     deadline: Seconds = 1.0,
     json: bool = False,
     url: str | None = None,
+    tls: TlsFlags = NO_TLS,
     config: str | None = None,
 ) -> int:
     """Ask all of those who answer on a topic; print the answers and name the missing.
@@ -183,7 +187,7 @@ def survey(
     config
         Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, None, config)
+    settings = client_settings(url, None, tls, config)
     question = (body or "").encode("utf-8", "surrogateescape")
     return asyncio.run(_survey(settings, topic, question, _headers(header or []), deadline, json))
 

@@ -10,7 +10,7 @@ import sys
 from rich.console import Console
 
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.cli.settings import Count, client_settings, connected
+from mesh.cli.settings import NO_TLS, Count, TlsFlags, client_flags, client_settings, connected
 from mesh.config import ClientConfig, load
 from mesh.console import app
 from mesh.console.probe import Look, look
@@ -26,6 +26,7 @@ def status(
     all: bool = False,
     json: bool = False,
     url: str | None = None,
+    tls: TlsFlags = NO_TLS,
     timeout: float | None = None,
     config: str | None = None,
 ) -> int:
@@ -44,7 +45,7 @@ def status(
     config
         Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, timeout, config)
+    settings = client_settings(url, timeout, tls, config)
     seen = asyncio.run(_look(settings, all))
     if json:
         print(jsonlib.dumps(list(seen.statuses) if all else seen.statuses[0], indent=2))
@@ -64,6 +65,7 @@ def top(
     plain: bool = False,
     count: Count = None,
     url: str | None = None,
+    tls: TlsFlags = NO_TLS,
     config: str | None = None,
 ) -> int:
     """Watch the mesh live; q quits.
@@ -83,7 +85,7 @@ def top(
     config
         Read this TOML file instead of looking for one.
     """
-    loaded = load({"client.url": url, "console.interval_s": interval}, path=config).config
+    loaded = load({**client_flags(url, None, tls), "console.interval_s": interval}, path=config).config
     console = _console()
     if once:
         seen = asyncio.run(_look(loaded.client, True))

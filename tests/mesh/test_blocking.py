@@ -469,8 +469,8 @@ def test_misuse_and_missing_brokers_are_told(url: str) -> None:
 def test_strangers_at_the_address_are_told_apart() -> None:
     for answer, word in (
         (b"", "closed the connection after"),
-        (b"HTTP/1.1 400", "header"),
-        (b"\0SP\0\0\x20\0\0", "0x20"),
+        (b"HTTP/1.1 400", "speaks HTTP"),
+        (b"\0SP\0\0\x20\0\0", "the peer is pub0"),
     ):
         with socket.create_server(("127.0.0.1", 0)) as server:
 

@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from mesh.cli import app as application
 from mesh.cli import broker, messages, status
 from mesh.cli.exits import ExitCode, explain
+from mesh.cli.settings import NO_TLS, TlsFlags
 from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
 from protocols.errors import AddressError, ConnectionRefused
 
@@ -175,9 +177,15 @@ def test_the_reference_page_has_every_flag(name: str, function: object) -> None:
     assert callable(function)
     page = (ROOT / "docs" / "reference" / "cli.md").read_text()
     section = page.partition(f"## mesh {name}")[2].partition("\n## ")[0]
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            assert f"`--{parameter.name.replace('_', '-')}`" in section, f"mesh {name}: {parameter.name}"
+    flags = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not NO_TLS
+    ]
+    if name != "broker":
+        flags += [flag.name for flag in fields(TlsFlags)]
+    for flag in flags:
+        assert f"`--{flag.replace('_', '-')}`" in section, f"mesh {name}: {flag}"
 
 
 def test_the_reference_page_has_every_exit_code_and_command() -> None:
