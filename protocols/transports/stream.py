@@ -38,6 +38,7 @@ from protocols.options import SocketOptions
 from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INSIDE_FRAME, Pipe
 from protocols.transports.base import Watcher
 from protocols.transports.loops import loop_state
+from protocols.transports.outgoing import PIECE, Outgoing
 from protocols.wire.codec import Codec
 from protocols.wire.handshake import Greeting
 
@@ -91,6 +92,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_last_turn",
         "_loop",
         "_options",
+        "_outgoing",
         "_pipe",
         "_read_budget",
         "_reading_paused",
@@ -125,6 +127,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._early: list[bytes] = _NO_FRAMES
         self._early_bytes_in = 0
         self._early_bytes_out = 0
+        self._outgoing: Outgoing | None = None
         self._pipe: Pipe | None = None
         self._reason = ""
         self._cause = ""
@@ -295,8 +298,12 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
-        if self._pipe is not None:
-            self._flush()
+        pipe, transport = self._pipe, self._transport
+        if pipe is None:
+            return
+        if self._outgoing is not None and transport is not None:
+            self._write_on(self._outgoing, pipe, transport)
+        self._flush()
 
     # --- handshake
 
@@ -340,6 +347,9 @@ class StreamConnection(asyncio.BufferedProtocol):
     def _write(self, data: bytes) -> None:
         transport = self._transport
         if not data or transport is None or transport.is_closing():
+            return
+        if self._outgoing is not None and self._outgoing.inside_buffer:
+            self._outgoing.owe(data)
             return
         transport.write(data)
         if self._pipe is not None:
@@ -390,11 +400,30 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         frames = pipe.take_output()
         if frames and not transport.is_closing():  # the owner may have aborted when told of the room
-            for data in self._codec.encode(frames):
+            buffers = iter(self._codec.encode(frames))
+            for data in buffers:
+                if len(data) > PIECE:
+                    self._write_on(Outgoing(data, buffers), pipe, transport)
+                    break
                 pipe.bytes_out += len(data)
                 transport.write(data)
-        if self.state is State.DRAINING and not pipe.queued and not transport.is_closing():
+                if self._writing_paused:
+                    self._outgoing = Outgoing(b"", buffers)
+                    break
+        drained = not pipe.queued and self._outgoing is None
+        if self.state is State.DRAINING and drained and not transport.is_closing():
             self._close_own_direction(transport)
+
+    def _write_on(self, outgoing: Outgoing, pipe: Pipe, transport: asyncio.Transport) -> None:
+        """Write until the kernel has no room again; what is left then waits for `resume_writing`."""
+        self._outgoing = outgoing
+        while not self._writing_paused and not transport.is_closing():
+            piece = outgoing.next_piece()
+            if piece is None:
+                self._outgoing = None
+                return
+            pipe.bytes_out += len(piece)
+            transport.write(piece)
 
     def _close_own_direction(self, transport: asyncio.Transport) -> None:
         self._write(self._codec.end())
@@ -413,7 +442,9 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _fail(self, error: RemoteProtocolError) -> None:
         """The peer broke a rule."""
-        last_words = bool(self._codec.reply)
+        # Last words inside a buffer that is half written would not be understood.
+        inside_buffer = self._outgoing is not None and self._outgoing.inside_buffer
+        last_words = bool(self._codec.reply) and not inside_buffer
         self._answer()
         transport = self._transport
         self._end(error, str(error), error.reason)
@@ -446,6 +477,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if before is State.CLOSED:
             return
         self._cancel_deadline()
+        self._outgoing = None
         if before is State.OPENING:
             assert isinstance(error, HandshakeError)
             self._watcher.connection_failed(self, error)

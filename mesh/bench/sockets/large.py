@@ -1,4 +1,5 @@
-"""One message of 64 MiB at a time: how long until it is received whole, and what memory either side takes.
+"""One message of 64 MiB at a time, between two Pair0: how long until it is received whole and a word comes
+back, and what memory either side takes.
 
 Memory is the peak of the process above its state before the body was made, so the application's own body
 counts once on each side.
@@ -15,7 +16,7 @@ from typing import Any, Final
 from mesh.bench.harness import Case, Figures, Target, workers
 from mesh.bench.measuring import PeakMemory, Report, can_read_memory, run_async
 from mesh.bench.sockets.peers import LOOPBACK, OURS, PYNNG, PYZMQ, ZMQ_LOOPBACK, Peers
-from protocols import Rep0, Req0, SocketOptions
+from protocols import Pair0, SocketOptions
 
 LARGE: Final = "one 64 MiB message"
 SIZE: Final = 64 << 20
@@ -48,32 +49,32 @@ class Meter:
 
 def ours_receiver(count: int, report: Report, gate: Any) -> None:
     async def main() -> None:
-        async with Rep0(options=SocketOptions(recv_size_max=0)) as rep:
-            listener = await rep.listen(LOOPBACK)
+        async with Pair0(options=SocketOptions(recv_size_max=0)) as pair:
+            listener = await pair.listen(LOOPBACK)
             report(listener.url)
             meter = Meter("receiver")
             for _ in range(count):
-                size = len(await rep.recv())  # the body itself is given up at once
+                size = len(await pair.recv())  # the body itself is given up at once
                 assert size == SIZE
-                await rep.send(OK)
+                await pair.send(OK)
             report(meter.figures())
             while True:  # the last answer is still on its way
-                await rep.recv()
+                await pair.recv()
 
     run_async(main())
 
 
 def ours_sender(url: str, count: int, report: Report, gate: Any) -> None:
     async def main() -> None:
-        async with Req0() as req:
-            await req.dial(url)
-            await req.wait_for_peers(1)
+        async with Pair0() as pair:
+            await pair.dial(url)
+            await pair.wait_for_peers(1)
             meter = Meter("sender")
             for _ in range(count):
                 body = b"x" * SIZE
                 start = time.perf_counter()
-                await req.send(body)
-                assert await req.recv() == OK
+                await pair.send(body)
+                assert await pair.recv() == OK
                 meter.samples_s.append(time.perf_counter() - start)
                 del body
             report(meter.figures())
@@ -87,13 +88,13 @@ def ours_sender(url: str, count: int, report: Report, gate: Any) -> None:
 def pynng_receiver(count: int, report: Report, gate: Any) -> None:
     import pynng
 
-    with pynng.Rep0(listen=LOOPBACK, recv_max_size=0) as rep:
-        report(f"tcp://{rep.listeners[0].local_address}")
+    with pynng.Pair0(listen=LOOPBACK, recv_max_size=0) as pair:
+        report(f"tcp://{pair.listeners[0].local_address}")
         meter = Meter("receiver")
         for _ in range(count):
-            size = len(rep.recv())
+            size = len(pair.recv())
             assert size == SIZE
-            rep.send(OK)
+            pair.send(OK)
         report(meter.figures())
         gate.wait()
 
@@ -101,13 +102,13 @@ def pynng_receiver(count: int, report: Report, gate: Any) -> None:
 def pynng_sender(url: str, count: int, report: Report, gate: Any) -> None:
     import pynng
 
-    with pynng.Req0(dial=url, block_on_dial=True) as req:
+    with pynng.Pair0(dial=url, block_on_dial=True) as pair:
         meter = Meter("sender")
         for _ in range(count):
             body = b"x" * SIZE
             start = time.perf_counter()
-            req.send(body)
-            assert req.recv() == OK
+            pair.send(body)
+            assert pair.recv() == OK
             meter.samples_s.append(time.perf_counter() - start)
             del body
         report(meter.figures())
@@ -119,13 +120,13 @@ def pynng_sender(url: str, count: int, report: Report, gate: Any) -> None:
 def zmq_receiver(count: int, report: Report, gate: Any) -> None:
     import zmq
 
-    with zmq.Context() as context, context.socket(zmq.REP) as rep:
-        report(f"{ZMQ_LOOPBACK}:{rep.bind_to_random_port(ZMQ_LOOPBACK)}")
+    with zmq.Context() as context, context.socket(zmq.PAIR) as pair:
+        report(f"{ZMQ_LOOPBACK}:{pair.bind_to_random_port(ZMQ_LOOPBACK)}")
         meter = Meter("receiver")
         for _ in range(count):
-            size = len(rep.recv())
+            size = len(pair.recv())
             assert size == SIZE
-            rep.send(OK)
+            pair.send(OK)
         report(meter.figures())
         gate.wait()
 
@@ -133,14 +134,14 @@ def zmq_receiver(count: int, report: Report, gate: Any) -> None:
 def zmq_sender(url: str, count: int, report: Report, gate: Any) -> None:
     import zmq
 
-    with zmq.Context() as context, context.socket(zmq.REQ) as req:
-        req.connect(url)
+    with zmq.Context() as context, context.socket(zmq.PAIR) as pair:
+        pair.connect(url)
         meter = Meter("sender")
         for _ in range(count):
             body = b"x" * SIZE
             start = time.perf_counter()
-            req.send(body, copy=False)  # its fastest way for a body of this size
-            assert req.recv() == OK
+            pair.send(body, copy=False)  # its fastest way for a body of this size
+            assert pair.recv() == OK
             meter.samples_s.append(time.perf_counter() - start)
             del body
         report(meter.figures())
