@@ -149,6 +149,7 @@ class WebSocketCodec:
         assert self._stream is not None and self._heads is not None
         if self._stream.state in (ConnectionState.REMOTE_CLOSING, ConnectionState.CLOSED):
             self.ended = True
+            self._fed = self._heads.framed  # what lies behind a close is no part of anything
         else:
             sentence = f"the peer broke a rule of WebSocket: {event.reason}"
             self._failure = self._heads.failure or RemoteProtocolError(sentence)
@@ -162,12 +163,13 @@ class WebSocketCodec:
 
 
 def _in_fragments(stream: Connection, frames: Sequence[bytes]) -> Iterator[bytes]:
+    """Made as they are asked for. That may take a while, and the peer's goodbye can come in between."""
     for frame in frames:
-        rest = memoryview(frame)
-        while len(rest) > FRAGMENT_SIZE:
-            yield stream.send(BytesMessage(bytes(rest[:FRAGMENT_SIZE]), message_finished=False))
-            rest = rest[FRAGMENT_SIZE:]
-        yield stream.send(BytesMessage(bytes(rest)))
+        for start in range(0, len(frame) or 1, FRAGMENT_SIZE):
+            if stream.state is not ConnectionState.OPEN:
+                return
+            end = start + FRAGMENT_SIZE
+            yield stream.send(BytesMessage(frame[start:end], message_finished=end >= len(frame)))
 
 
 class FrameHeads(Extension):
