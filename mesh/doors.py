@@ -25,6 +25,8 @@ from protocols.errors import AddressError, AddressInUse, SPError
 log = logging.getLogger("mesh")
 
 PROBE_TIMEOUT_S: Final = 0.5
+SAID_MAX: Final = 256
+"""Lines a broker logs about refused connections, so that no stranger fills a disk."""
 ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
 LOOPBACK: Final = ("127.", "localhost:", "[::1]:")
 
@@ -65,6 +67,7 @@ class Doors:
         self._options = options
         self._tls = tls
         self._doors: dict[str, Door] = {}
+        self._said: dict[tuple[str, str], None] = {}
 
     @property
     def urls(self) -> list[str]:
@@ -102,7 +105,7 @@ class Doors:
             tls = listen.tls or self._tls
             certificates = listen.certificates_of(tls) if tls is not None and is_secure(url) else ()
             options = replace(self._options, tls=_verifying(tls, certificates, listen.serves))
-            listener = SharedListener(url, options=options)
+            listener = SharedListener(url, options=options, on_refused=self._say_refused)
             for socket in sockets:
                 socket.listen(listener)
             try:
@@ -124,6 +127,13 @@ class Doors:
                 if count:
                     totals[reason] = totals.get(reason, 0) + count
         return totals
+
+    def _say_refused(self, address: str, sentence: str) -> None:
+        """In the log once for each host and reason, then only counted: whoever is refused comes again."""
+        host = address.rpartition(":")[0] or "a peer"
+        if (host, sentence) not in self._said and len(self._said) < SAID_MAX:
+            self._said[host, sentence] = None
+            log.warning("refused %s: %s", host, sentence)
 
     async def aclose(self) -> None:
         for door in self._doors.values():
