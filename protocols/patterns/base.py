@@ -50,6 +50,14 @@ class OutputPipe(Pipe):
             self.connection.flush_soon()
         return True
 
+    def make_room(self, count: int) -> None:
+        """Write what is queued now if ``count`` frames would not fit beside it.
+
+        For who passes on what peers send: several may be read in one loop turn, each a queue full.
+        """
+        if self._output and len(self._output) + count > self._limit:
+            self.flush()
+
     def send_all(self, frames: Sequence[bytes]) -> bool:
         """Queue all frames or none; False (and counted) if there is not room for all."""
         if self.closed or len(frames) > self._limit - len(self._output):

@@ -182,8 +182,17 @@ class Raw(Pattern):
             raise NotSupported(f"a raw {self.name} sends by send_to(pipe, frames) only")
         for pipe in self.pipes.values():
             if pipe is not past:
-                self.count_drop("peer slow", len(frames) - pipe.send_many(frames))
+                pipe.make_room(len(frames))
+                self.count_drop("peer slow", self._queue(pipe, frames))
         return len(frames)
+
+    def _queue(self, pipe: OutputPipe, frames: Sequence[bytes]) -> int:
+        """Queue frames for one of many; returns how many had to go, of Pub0 the oldest, else the newest."""
+        if self.protocol is not ProtocolNumber.PUB0:
+            return len(frames) - pipe.send_many(frames)
+        dropped = pipe.displace(frames)
+        pipe.refused += dropped
+        return dropped
 
     def _check_own(self, frames: Sequence[bytes]) -> None:
         highest = HOPS_MAX - 1 if self.protocol is ProtocolNumber.PAIR1 else HOPS_MAX

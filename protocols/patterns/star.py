@@ -36,6 +36,7 @@ def pass_on(
     passed = [step(frame) for frame in good]
     for pipe in pipes:
         if pipe is not origin:
+            pipe.make_room(len(passed))
             pattern.count_drop("peer slow", len(passed) - pipe.send_many(passed))
     return passed
 

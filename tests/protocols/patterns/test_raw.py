@@ -289,6 +289,17 @@ async def test_calls_that_do_not_fit_say_so() -> None:
             await bus.recv_many()
 
 
+async def test_a_raw_publisher_drops_the_oldest_as_the_cooked_one_does() -> None:
+    async with Pub0(raw=True, options=SocketOptions(send_queue=3)) as pub:
+        peer = Peer(pub, reads=False)
+        await pub.send_many([b"1", b"2"])
+        await pub.send_many([b"3", b"4"])
+        peer.connection.release()
+        assert peer.heard == [b"2", b"3", b"4"]
+        assert pub.statistics().drops == {"peer slow": 1}
+        assert pub.statistics().refused == 1
+
+
 async def test_a_raw_bus_sends_past_the_peer_it_heard_from() -> None:
     async with Bus0(raw=True, options=SocketOptions(send_queue=2)) as bus, Bus0() as cooked:
         origin, *others = [Peer(bus, name=str(number)) for number in range(3)]

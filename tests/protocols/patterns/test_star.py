@@ -114,6 +114,18 @@ async def test_a_slow_peer_misses_what_the_others_get() -> None:
         assert [frame[4:] for frame in slow.heard] == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("raw", [False, True])
+async def test_peers_that_keep_up_hear_all_that_came_in_one_turn(raw: bool) -> None:
+    """Ten runs are read in one turn, each as long as a queue: what waits is written before the next."""
+    async with Star0(raw=raw, options=SocketOptions(send_queue=100)) as star:
+        peers = [Peer(star, name=str(number)) for number in range(10)]
+        for number, peer in enumerate(peers):
+            peer.say(*[HOP_WORDS[0] + b"%d" % number] * 100)
+        await turns()
+        assert [len(peer.heard) for peer in peers] == [900] * 10
+        assert set(star.statistics().drops) <= {"inbox full"}
+
+
 async def test_a_send_never_waits() -> None:
     async with Star0(options=SocketOptions(send_queue=10)) as star:
         await star.send(b"to nobody")

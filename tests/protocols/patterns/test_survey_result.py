@@ -140,6 +140,15 @@ async def test_contexts_survey_side_by_side() -> None:
             assert [each.body for each in result.answers] == [b"re %d" % number]
 
 
+async def test_more_contexts_than_a_queue_holds_may_ask_in_one_turn() -> None:
+    async with Surveyor0(options=SocketOptions(survey_s=30.0, send_queue=10)) as surveyor:
+        peer = Peer(surveyor)
+        running = [asyncio.create_task(surveyor.new_context().survey(b"q")) for _ in range(100)]
+        await until(lambda: len(peer.heard) == 100)
+        peer.say(*peer.heard)
+        assert all(result.complete for result in await asyncio.gather(*running))
+
+
 async def test_a_newer_survey_replaces_it_whichever_way_it_is_begun() -> None:
     async with Surveyor0(options=LONG) as surveyor:
         peer = Peer(surveyor)
