@@ -165,6 +165,9 @@ def test_a_pattern_without_contexts_says_so() -> None:
 MEGABYTE = bytes(1 << 20)
 
 
+BLANKS = {size: bytes(size) for size in (1, LIGHT_MAX, 3 << 20, 9 << 20)}
+
+
 def weighed(limit: int = 1024) -> Plug:
     return Plug(Puller(SocketOptions(), random.Random(1)), limit=limit, kind=WeighedPipe)
 
@@ -217,7 +220,7 @@ def test_displacing_keeps_the_newest_within_the_bytes() -> None:
     st.lists(
         st.tuples(
             st.sampled_from(["send", "send_now", "send_many", "send_all", "displace", "take"]),
-            st.lists(st.sampled_from([1, LIGHT_MAX, 3 << 20, 9 << 20]), min_size=1, max_size=4),
+            st.lists(st.sampled_from(list(BLANKS)), min_size=1, max_size=4),
         ),
         max_size=25,
     )
@@ -226,10 +229,9 @@ def test_whatever_is_queued_how_the_weight_is_right_and_bounded(steps: list[tupl
     plug = weighed(limit=6)
     pipe = plug.pipe
     assert isinstance(pipe, WeighedPipe)
-    blank = memoryview(bytes(9 << 20))
     one_batch = False  # all or none: a batch is taken whole where no other large frame is
     for what, sizes in steps:
-        frames = [bytes(blank[:size]) for size in sizes]
+        frames = [BLANKS[size] for size in sizes]
         before = pipe.queued
         if what == "take":
             plug.take()

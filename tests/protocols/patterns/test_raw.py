@@ -310,6 +310,7 @@ async def test_a_raw_bus_sends_past_the_peer_it_heard_from() -> None:
         others[0].connection.hold()
         bus.send_past(origin.pipe, [b"x"] * 3)
         assert bus.statistics().drops == {"peer slow": 2}
+        others[0].connection.release()
         with pytest.raises(NotSupported, match="raw=True"):
             cooked.send_past(origin.pipe, [b"x"])
 

@@ -67,6 +67,7 @@ async def test_the_silent_the_lost_and_those_not_asked_are_named() -> None:
         assert result.missing == (silent.pipe,)
         assert result.lost == (leaver.pipe,)
         assert result.not_asked == (full.pipe,)
+        full.connection.release()
         assert not result.complete
         assert surveyor.statistics().drops == {"peer slow": 1}
 
