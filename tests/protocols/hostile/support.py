@@ -1,0 +1,117 @@
+"""Peers that are only a file descriptor, memory by the byte, and proof that honest peers get through."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import tracemalloc
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+from protocols import Pull0, Push0, SocketOptions
+from protocols.wire.framing import IPC_LEAD, TCP_LEAD
+from protocols.wire.handshake import ProtocolNumber, encode_header
+
+LEADS = {"tcp": TCP_LEAD, "ipc": IPC_LEAD}
+PUSH = encode_header(ProtocolNumber.PUSH0)
+QUICK = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05, handshake_timeout_s=5.0)
+
+
+def connect(url: str) -> socket.socket:
+    """A plain stream to a tcp or ipc listener of this process; it need not have accepted yet."""
+    scheme, _, address = url.partition("://")
+    if scheme == "ipc":
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(address)
+    else:
+        host, _, port = address.rpartition(":")
+        peer = socket.create_connection((host, int(port)))
+    peer.setblocking(False)
+    return peer
+
+
+class Crowd:
+    """Many connections, held as file descriptors only, so that the memory measured is the listener's."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.files: list[int] = []
+        self._unsaid: dict[int, bytes] = {}
+
+    async def join(self, count: int, words: bytes = b"") -> None:
+        """``count`` more, each saying ``words``; the listener gets a turn after every hundred."""
+        for number in range(count):
+            peer = connect(self.url)
+            if words:
+                peer.send(words)
+            self.files.append(peer.detach())
+            if number % 100 == 99:
+                await asyncio.sleep(0.001)
+
+    def say(self, words: bytes) -> None:
+        """Each says them, or what it could not say before of the same: no stream is torn."""
+        for file in self.files:
+            rest = self._unsaid.get(file) or words
+            try:
+                said = os.write(file, rest)
+            except OSError:
+                continue  # the kernel is full, or it was cut: which is what the test is about
+            self._unsaid[file] = rest[said:]
+
+    def leave(self) -> None:
+        files, self.files = self.files, []
+        for file in files:
+            os.close(file)
+
+
+@contextmanager
+def crowd(url: str) -> Iterator[Crowd]:
+    peers = Crowd(url)
+    try:
+        yield peers
+    finally:
+        peers.leave()
+
+
+async def traced(work: Callable[[], Awaitable[object]]) -> int:
+    """Bytes of Python's memory that are held after ``work`` and were not before."""
+    gc.collect()
+    tracemalloc.start(1)
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        await work()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        return after - before
+    finally:
+        tracemalloc.stop()
+
+
+async def peak_traced(work: Callable[[], Awaitable[object]]) -> int:
+    """The most that was held at any time during ``work``, above what was held before."""
+    gc.collect()
+    tracemalloc.start(1)
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        await work()
+        _, peak = tracemalloc.get_traced_memory()
+        return peak - before
+    finally:
+        tracemalloc.stop()
+
+
+async def honest(pull: Pull0, url: str, count: int = 1) -> float:
+    """Honest pushers connect and are heard, one after the other; returns the seconds the slowest took."""
+    loop = asyncio.get_running_loop()
+    slowest = 0.0
+    for number in range(count):
+        begun = loop.time()
+        async with Push0(options=QUICK) as push:
+            await push.dial_once(url)
+            await push.send(b"honest %d" % number)
+            while await pull.recv(timeout=20) != b"honest %d" % number:
+                pass
+        slowest = max(slowest, loop.time() - begun)
+    return slowest
