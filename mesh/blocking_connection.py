@@ -85,7 +85,8 @@ class Dialling:
     def _secured(self, inner: Codec, host: str) -> Codec:
         if self._certificates is None:
             self._certificates = Certificates(self._tls, server_side=False)
-        return named_codec(inner, self._certificates, self._clock(), host, self.url)
+        context = self._certificates.context(self._clock())
+        return named_codec(inner, context, self._tls.server_name or host, self.url)
 
     def _shake_hands(self, sock: socket.socket, codec: Codec, deadline: float) -> None:
         sock.sendall(codec.begin())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -103,15 +104,16 @@ class TlsBinding(TcpBinding):
 
 def dialling_codec(inner: Codec, options: SocketOptions, host: str, url: str) -> TlsCodec:
     """TLS round the codec of one connection to ``host``. Raises `AddressError`, `TlsConfigError`."""
-    certificates = _dialling_certificates(options.tls or TlsConfig())
-    return named_codec(inner, certificates, asyncio.get_running_loop().time(), host, url)
+    config = options.tls or TlsConfig()
+    certificates = _dialling_certificates(config)
+    now = asyncio.get_running_loop().time()
+    return named_codec(inner, certificates.context(now), config.server_name or host, url)
 
 
-def named_codec(inner: Codec, certificates: Certificates, now: float, host: str, url: str) -> TlsCodec:
+def named_codec(inner: Codec, context: ssl.SSLContext, name: str, url: str) -> TlsCodec:
     """TLS round a dialer's codec, without an event loop. Raises `AddressError`."""
-    name = certificates.config.server_name or host
     try:
-        return TlsCodec(inner, certificates.context(now), server_side=False, server_name=name)
+        return TlsCodec(inner, context, server_side=False, server_name=name)
     except (ValueError, ssl.SSLError) as error:
         raise AddressError(f"{url}: {name!r} cannot be the name of a TLS server ({error})") from error
 
@@ -131,6 +133,7 @@ def accepting_codec(inner: Codec, certificates: Certificates) -> TlsCodec:
 
 def _dialling_certificates(config: TlsConfig) -> Certificates:
     known = loop_state().certificates
+    config = replace(config, server_name=None)  # a matter of each connection, not of the context
     certificates = known.get(config)
     if certificates is None:
         certificates = Certificates(config, server_side=False)

@@ -1,0 +1,177 @@
+"""A blocking client's connection speaks every transport's codec: plain, TLS, WebSocket, and both."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mesh import BlockingClient, Disconnected
+from mesh.blocking_connection import Dialling
+from protocols import HandshakeError, TlsConfig
+from tests.support.certificates import alice, authority, config, local, stranger
+
+pytestmark = pytest.mark.process
+
+BROKER = """
+import asyncio, sys
+from mesh import Broker
+from mesh.tls import tls_config
+async def main():
+    cert, key, ca, *urls = sys.argv[1:]
+    async with Broker(listen=urls, name="alpha", tls=tls_config(cert=cert, key=key, ca=ca)) as broker:
+        print(*broker.statistics()["listeners"], flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+ANYWHERE = {
+    "tls+tcp": "tls+tcp://127.0.0.1:0",
+    "ws": "ws://127.0.0.1:0/mesh",
+    "wss": "wss://127.0.0.1:0/mesh",
+    "abstract": "abstract://",
+}
+
+
+@dataclass
+class Served:
+    """A broker in a process of its own, at one address of each kind."""
+
+    urls: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("blocking")
+    files = [*local().write(folder, "server"), authority().write(folder)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", BROKER, *files, *ANYWHERE.values()], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    urls = process.stdout.readline().split()
+    yield Served(dict(zip(ANYWHERE, urls, strict=True)))
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("kind", list(ANYWHERE))
+def test_bodies_of_any_size_come_back_over_every_transport(served: Served, kind: str) -> None:
+    url = served.urls[kind]
+    bodies = [b"", b"small", os.urandom(70_000), os.urandom(3_000_000)]
+    with BlockingClient(url, tls=config()) as mesh, mesh.subscribe(f"any.{kind[:2]}") as subscription:
+        for body in bodies:
+            mesh.publish(f"any.{kind[:2]}", body)
+        for body in bodies:
+            delivery = subscription.receive(10.0)
+            assert delivery is not None and delivery.body == body
+
+
+@pytest.mark.parametrize(
+    ("tls", "sentence"),
+    [
+        (None, "not signed by an authority trusted here"),
+        (config(trust=stranger()), "not signed by an authority trusted here"),
+        (config(server_name="other.example"), "is not for other.example"),
+        (TlsConfig(ca_file="/nonexistent"), "/nonexistent cannot be read"),
+        (config(stranger().sign("eve@example.com")), "does not trust who signed our certificate"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["tls+tcp", "wss"])
+def test_what_tls_refuses_is_said(served: Served, kind: str, tls: TlsConfig | None, sentence: str) -> None:
+    with pytest.raises(Disconnected, match=sentence):
+        BlockingClient(served.urls[kind], tls=tls, connect_timeout=5.0).open()
+
+
+def test_tls_at_a_plain_address_and_the_other_way_are_told(served: Served) -> None:
+    host = served.urls["tls+tcp"].removeprefix("tls+")
+    with pytest.raises(Disconnected, match="closed the connection after 0 of 8 header bytes"):
+        BlockingClient(host, connect_timeout=5.0).open()
+    with pytest.raises(Disconnected, match="speaks plain HTTP, not TLS|after no byte of TLS"):
+        BlockingClient(served.urls["ws"].replace("ws", "wss", 1), tls=config(), connect_timeout=5.0).open()
+    with pytest.raises(Disconnected, match="BlockingClient speaks"):
+        BlockingClient("inproc://x").open()
+
+
+def test_a_forked_child_has_a_tls_session_of_its_own(served: Served) -> None:
+    """The child must not say a word in the parent's TLS stream, not even goodbye."""
+    url = served.urls["tls+tcp"]
+    with BlockingClient(url, tls=config(alice())) as mesh, mesh.subscribe("forked.#") as subscription:
+        mesh.publish("forked.before", b"1")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                mesh.publish("forked.child", b"2")
+                mesh.close()
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        mesh.publish("forked.after", b"3")
+        found = {subscription.receive(10.0).topic for _ in range(3)}  # type: ignore[union-attr]
+        assert found == {"forked.before", "forked.child", "forked.after"}
+
+
+def test_threads_share_one_tls_stream(served: Served) -> None:
+    with (
+        BlockingClient(served.urls["tls+tcp"], tls=config()) as mesh,
+        mesh.subscribe("crowd") as subscription,
+    ):
+
+        def publish(number: int) -> None:
+            for _ in range(20):
+                mesh.publish("crowd", bytes([number]) * 5000)
+
+        threads = [threading.Thread(target=publish, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        got = [subscription.receive(20.0) for _ in range(160)]
+        for thread in threads:
+            thread.join()
+        assert sorted(delivery.body[0] for delivery in got if delivery) == sorted([*range(8)] * 20)
+        assert all(delivery and len(set(delivery.body)) == 1 for delivery in got)
+
+
+def test_a_listener_that_dribbles_is_given_up_at_the_deadline() -> None:
+    """One byte of the header now and then: each would begin a new wait."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        done = threading.Event()
+
+        def dribble() -> None:
+            peer, _ = server.accept()
+            with peer:
+                for byte in b"\0SP\0\0\x31\0":
+                    if done.wait(0.2):
+                        return
+                    peer.sendall(bytes([byte]))
+                done.wait(10)
+
+        thread = threading.Thread(target=dribble)
+        thread.start()
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        start = time.monotonic()
+        with pytest.raises(TimeoutError):
+            Dialling(url, None, time.monotonic).connect(0.5)
+        assert time.monotonic() - start < 1.5
+        done.set()
+        thread.join()
+
+
+def test_new_files_are_used_for_the_next_connection(served: Served, tmp_path: Path) -> None:
+    ca = stranger().write(tmp_path)
+    now = [0.0]
+    way = Dialling(served.urls["tls+tcp"], TlsConfig(ca_file=ca), lambda: now[0])
+    with pytest.raises(HandshakeError) as caught:
+        way.connect(5.0)
+    assert caught.value.reason == "tls: untrusted certificate"
+    authority().write(tmp_path)
+    now[0] += 1.0
+    way.connect(5.0).close()

@@ -1,0 +1,76 @@
+"""TLS of files and flags; clients that connect over it, and what they say when they cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh import Client, Disconnected
+from mesh.errors import ConfigError
+from mesh.tls import tls_config
+from protocols import TlsConfig
+from tests.mesh.cluster import Cluster
+from tests.support.certificates import LOCAL, alice, authority, config, local, stranger
+
+ANYWHERE = "tls+tcp://127.0.0.1:0"
+
+
+def test_no_files_are_no_tls() -> None:
+    assert tls_config() is None
+    assert tls_config(ca="", cert="", key="", server_name="") is None
+
+
+def test_files_and_flags_become_a_configuration() -> None:
+    assert tls_config(ca="a", cert="c", key="k", server_name="n") == TlsConfig(
+        ca_file="a", cert_file="c", key_file="k", server_name="n"
+    )
+    assert tls_config(insecure=True) == TlsConfig(verify="none")
+
+
+def test_a_key_without_a_certificate_is_a_mistake_in_the_configuration() -> None:
+    with pytest.raises(ConfigError, match="a key without a certificate"):
+        tls_config(key="k")
+
+
+async def test_a_client_publishes_over_tls_and_comes_back_after_its_broker() -> None:
+    async with Cluster(tls=config(local())) as cluster:
+        broker = await cluster.broker("one", listen=ANYWHERE)
+        url = broker.url
+        async with Client(url, tls=config()) as client, client.subscribe("t") as subscription:
+            await client.publish("t", b"before")
+            assert (await anext(subscription)).body == b"before"
+            await broker.__aexit__(None, None, None)
+            await cluster.broker("two", listen=url)
+            await client.publish("t", b"after")
+            assert (await anext(subscription)).body == b"after"
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "sentence"),
+    [
+        (config(local()), None, "not signed by an authority trusted here"),
+        (config(local()), config(trust=stranger()), "not signed by an authority trusted here"),
+        (config(authority().expired(*LOCAL)), config(), "cannot be used now: certificate has expired"),
+        (config(authority().sign("b.example")), config(), "is not for 127.0.0.1"),
+        (config(local(), verify="required"), config(), "asks for a certificate and this end has none"),
+        (config(local()), TlsConfig(ca_file="/nonexistent"), "/nonexistent cannot be read: no such file"),
+    ],
+)
+async def test_a_client_that_cannot_says_why(
+    server: TlsConfig, client: TlsConfig | None, sentence: str
+) -> None:
+    async with Cluster(tls=server) as cluster:
+        broker = await cluster.broker("one", listen=ANYWHERE)
+        with pytest.raises(Disconnected, match=sentence) as caught:
+            await Client(broker.url, tls=client).open()
+        assert str(caught.value).startswith(f"no session at {broker.url}: ")
+
+
+async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(tmp_path: Path) -> None:
+    cert, key = alice().write(tmp_path, "alice")
+    files = tls_config(ca=authority().write(tmp_path), cert=cert, key=key)
+    async with Cluster(tls=config(local(), verify="required")) as cluster:
+        broker = await cluster.broker("one", listen=ANYWHERE)
+        async with Client(broker.url, tls=files) as client:
+            assert (await client.status())["name"] == "one"
