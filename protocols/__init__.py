@@ -48,6 +48,7 @@ from protocols.events import PipeEvent, PipeEvents
 from protocols.identity import PeerIdentity
 from protocols.message import Message
 from protocols.options import SocketOptions
+from protocols.patterns.relay import FlowStatistics
 from protocols.patterns.reqrep import RequestLost
 from protocols.patterns.survey import Answer, SurveyResult
 from protocols.pipe import Pipe, PipeStatistics
@@ -88,6 +89,7 @@ __all__ = [
     "Device",
     "DeviceStatistics",
     "Dialer",
+    "FlowStatistics",
     "HandshakeError",
     "Listener",
     "LocalProtocolError",

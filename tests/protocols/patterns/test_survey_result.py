@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+from itertools import count
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from protocols import (
     Answer,
@@ -251,3 +254,56 @@ def test_nothing_is_kept_of_surveys_that_are_over() -> None:
             plug.say(*(answer(frame, b"a") for frame in plug.take()), now=number + 0.5)
     pattern.deadline_reached(2000.0)
     assert pattern._open == {}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["answer", "stale", "leave", "come", "fill", "pass time", "again"]), st.integers(0, 4)
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS, st.booleans())
+def test_whatever_happens_each_peer_that_was_there_is_in_exactly_one_place(
+    steps: list[tuple[str, int]], early: bool
+) -> None:
+    """And an early survey is over exactly when nobody is left to wait for, or its time is up."""
+    pattern = Surveyor(SocketOptions(recv_queue=2), random.Random(1))
+    ids = count(1)
+    plugs = {number: Plug(pattern, next(ids), limit=2) for number in range(5)}
+    now = 0.0
+    stale = b"\x80\0\0\1"
+    there = list(plugs.values())
+    tally = pattern.lane.collect(b"q", now, 5.0, early=early)
+    for what, number in steps:
+        plug = plugs[number]
+        if what == "answer" and plug in there and not plug.pipe.closed:
+            plug.say(*(answer(frame, b"%d" % number) for frame in plug.take()[-1:]), now=now)
+        elif what == "stale" and not plug.pipe.closed:
+            plug.say(stale + b"old", now=now)
+        elif what == "leave" and not plug.pipe.closed:
+            plug.lose(now)
+        elif what == "come" and plug.pipe.closed:
+            plugs[number] = Plug(pattern, next(ids), limit=2, now=now)
+        elif what == "fill" and not plug.pipe.closed:
+            plug.pipe.send_many([b"x"] * 2)
+        elif what == "pass time":
+            now += number
+            pattern.deadline_reached(now)
+        elif what == "again":
+            pattern.lane.take_tally(tally)
+            there = [plug for plug in plugs.values() if not plug.pipe.closed]
+            tally = pattern.lane.collect(b"q", now, 5.0, early=early)
+        waiting = set(tally._waiting)
+        assert tally.over == ((early and not waiting) or now >= pattern.lane.deadline)
+    result = tally.result()
+    places = [
+        {each.pipe.id for each in result.answers},
+        {pipe.id for pipe in result.missing},
+        {pipe.id for pipe in result.lost},
+        {pipe.id for pipe in result.not_asked},
+    ]
+    assert sorted(id for place in places for id in place) == sorted(plug.pipe.id for plug in there)
+    assert result.complete == (not any(places[1:]))
+    assert len(pattern._open) <= 1
