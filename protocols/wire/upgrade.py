@@ -137,7 +137,7 @@ class DiallingUpgrade:
         if status != HTTPStatus.SWITCHING_PROTOCOLS:
             hint = _HINTS.get(status)
             self._fail(
-                f"the listener refused the WebSocket: {_shown(line[9:])}{f' ({hint})' if hint else ''}",
+                f"the listener refused the WebSocket with {_shown(line[9:])}{f': {hint}' if hint else ''}",
                 "websocket: refused",
             )
         return status
