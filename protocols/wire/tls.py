@@ -39,7 +39,7 @@ from protocols.wire.codec import Codec
 
 RECORD_SIZE: Final = 16384
 """Plain bytes in one record at most."""
-WRITE_SIZE: Final = 256 * 1024
+WRITE_SIZE: Final = 128 * 1024
 """Encrypted bytes handed on at once: a large frame is never held a second time as a whole."""
 
 _HANDSHAKE_RECORD: Final = 0x16
@@ -103,8 +103,10 @@ class TlsCodec:
     __slots__ = (
         "_failure",
         "_heard",
+        "_held",
         "_incoming",
         "_inner",
+        "_inside_buffer",
         "_is_server",
         "_name",
         "_outgoing",
@@ -126,6 +128,8 @@ class TlsCodec:
         self._name = server_name
         self._failure: RemoteProtocolError | None = None
         self._heard = False
+        self._held = b""
+        self._inside_buffer = False
         self._secure = False
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
@@ -221,8 +225,9 @@ class TlsCodec:
                 return
             frames += inner.receive(plain)
             if inner.reply:
-                answer, inner.reply = inner.reply, b""
-                self._write(answer)
+                self._held += inner.reply
+                inner.reply = b""
+                self._answer()
             if inner.ended:
                 self.ended = True
                 return
@@ -235,20 +240,29 @@ class TlsCodec:
         except ssl.SSLError:
             pass  # it wants the peer's close_notify, for which nobody waits; ours is written
 
+    def _answer(self) -> None:
+        """Encrypt what our inner codec owes the peer, but not into the middle of something else it said."""
+        if self._held and not self._inside_buffer:
+            answer, self._held = self._held, b""
+            self._write(answer)
+
     def _write(self, plain: bytes) -> None:
         rest = memoryview(plain)
         while rest:
             rest = rest[self._tls.write(rest) :]
 
     def _encrypted(self, buffers: Iterable[bytes]) -> Iterator[bytes]:
-        """Encrypted buffers of about `WRITE_SIZE`, made as they are asked for."""
+        """Encrypted buffers of about `WRITE_SIZE`, made as they are asked for, which may take many turns."""
         outgoing, write = self._outgoing, self._tls.write
         for buffer in buffers:
             rest = memoryview(buffer)
-            while rest:
+            while rest and not self.ended:
                 rest = rest[write(rest[:WRITE_SIZE]) :]
                 if outgoing.pending >= WRITE_SIZE:
+                    self._inside_buffer = bool(rest)
                     yield outgoing.read()
+            self._inside_buffer = False
+            self._answer()
         if outgoing.pending:
             yield outgoing.read()
 

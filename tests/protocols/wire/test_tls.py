@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 import tracemalloc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -146,6 +147,58 @@ def test_a_large_frame_is_encrypted_in_pieces_as_they_are_asked_for() -> None:
     assert pieces >= 60
     assert received == [frame]
     assert peak < 2.2 * len(frame), f"{peak / len(frame):.2f} times the frame"  # it grows, and is copied once
+
+
+class Talker:
+    """An inner codec that says its frames as one buffer, and answers whatever it hears."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.peer = 1
+        self.reply = b""
+        self.failure = None
+        self.ended = False
+        self.identity = None
+        self.inside_frame = False
+        self.heard = b""
+        self._answer = answer
+
+    def begin(self) -> bytes:
+        return b""
+
+    def receive(self, chunk: bytes | memoryview) -> list[bytes]:
+        self.heard += chunk
+        self.reply += self._answer
+        return []
+
+    def encode(self, frames: Sequence[bytes]) -> Sequence[bytes]:
+        return frames
+
+    def end(self) -> bytes:
+        return b""
+
+    def progress(self) -> str:
+        return "talking"
+
+
+def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
+    """A WebSocket pong that is owed while a large frame is half written belongs behind that frame."""
+    here, there = Talker(b"pong"), Talker(b"")
+    client = TlsCodec(here, client_context(config()), server_side=False, server_name="localhost")
+    server = TlsCodec(there, server_context(config(local())), server_side=True)
+    server.receive(client.begin())
+    client.receive(take_reply(server))
+    server.receive(take_reply(client))
+    frames = [b"a" * (3 * WRITE_SIZE), b"b" * (2 * WRITE_SIZE)]
+    saying = iter(client.encode(frames))
+    server.receive(next(saying))
+    client.receive(encoded(server, b"ping"))
+    server.receive(take_reply(client))
+    for piece in saying:
+        server.receive(piece)
+    assert there.heard == frames[0] + b"pong" + frames[1]
+    client.receive(encoded(server, b"ping"))
+    server.receive(take_reply(client))
+    assert there.heard.endswith(b"bpong")
 
 
 # --- who the peer is
