@@ -15,7 +15,6 @@ from mesh.broker import Broker
 from mesh.topics import matches
 from simulations import checkers, programs, truth
 from simulations.checkers import Outage, Verdict
-from simulations.faults import FaultKind
 from simulations.ledger import Ledger
 from simulations.world import Main, Node, World
 
@@ -64,7 +63,7 @@ class Federation:
                 else None
             )
             self.world.add_node(name, programs.broker(self.name, [known.address] if known else []))
-            self.do(FaultKind.START, [name])
+            self.do("start", [name])
             self.world.run_for(START_GAP_S)
 
     def start_clients(self, *, publishers: int = 3, subscribers: int = 4, pause_s: float = 0.05) -> None:
@@ -89,20 +88,20 @@ class Federation:
 
     # --- doing
 
-    def do(self, kind: FaultKind, a: Iterable[str] = (), b: Iterable[str] = (), value: float = 0.0) -> None:
+    def do(self, kind: str, a: Iterable[str] = (), b: Iterable[str] = (), value: float = 0.0) -> None:
         """A fault, now, said aloud."""
         a, b = tuple(a), tuple(b)
-        if kind is not FaultKind.START:
-            struck = a or (self.brokers if kind is FaultKind.PARTITION else ())
+        if kind != "start":
+            struck = a or (self.brokers if kind == "partition" else ())
             self.harmed.update(dict.fromkeys(name for name in (*struck, *b) if name in self.brokers))
-            if kind is FaultKind.PARTITION and not b:
+            if kind == "partition" and not b:
                 self.harmed.update(dict.fromkeys(self.brokers))
-        if kind in (FaultKind.CRASH, FaultKind.POWER_OFF, FaultKind.PAUSE):
-            log_lost = kind is FaultKind.POWER_OFF
+        if kind in ("crash", "power_off", "pause"):
+            log_lost = kind == "power_off"
             self.outages += [
                 Outage(name, self.world.now_s, log_lost=log_lost) for name in a if name in self.brokers
             ]
-        if kind in (FaultKind.START, FaultKind.RESUME):
+        if kind in ("start", "resume"):
             self.outages = [
                 replace(each, until_s=self.world.now_s)
                 if each.broker in a and each.until_s > self.world.now_s
@@ -184,7 +183,7 @@ class Federation:
         unharmed = [name for name in self.brokers if name not in self.harmed]
         for name in self.brokers:
             if self.world.node(name).running:
-                self.do(FaultKind.STOP, [name])
+                self.do("stop", [name])
                 self.world.run_for(START_GAP_S)
         self._wait_down(self.brokers)
         rows = truth.log_rows(truth.log_files(self.world))

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from simulations.faults import FaultKind
 from simulations.world import EPOCH_S, World
 
 LOG_FOLDER: Final = "/log"
@@ -26,13 +25,13 @@ def truth_rows(world: World, *, run: str, scenario: str) -> Iterator[dict[str, A
     """A row for everything that was done, in order; ``a`` and ``b`` are names joined by commas."""
     lives: dict[str, int] = {}
     for seq, (at_s, fault) in enumerate(world.faults, 1):
-        op = str(fault.kind)
+        op = fault.kind
         there = fault.b
-        if fault.kind is FaultKind.START:
+        if fault.kind == "start":
             if all(name in lives for name in fault.a):
                 op = "restart"
             lives.update(dict.fromkeys(fault.a, 1))
-        if fault.kind is FaultKind.PARTITION:
+        if fault.kind == "partition":
             op = "cut"
             there = there or tuple(name for name in world.network.hosts if name not in fault.a)
         yield {

@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 
 from simulations import faults
 from simulations.connections import ProcessLoop
-from simulations.faults import Fault, FaultKind
+from simulations.faults import Fault
 from simulations.guards import Fence
 from simulations.history import History
 from simulations.loop import innermost
@@ -196,6 +196,15 @@ class Node:
         return self.state is NodeState.RUNNING
 
     @property
+    def paused(self) -> bool:
+        return self.state is NodeState.PAUSED
+
+    @property
+    def alive(self) -> bool:
+        """Running or paused."""
+        return self.state is not NodeState.DOWN
+
+    @property
     def exposed(self) -> Any:
         """What the main coroutine of the present life has exposed; None if it has not, or there is none."""
         return self.process.exposed if self.process is not None and self.process.alive else None
@@ -261,6 +270,8 @@ class World:
         self.failures: list[Failure] = []
         self.faults: list[tuple[float, Fault]] = []
         """What was done, and when."""
+        self._lasting: dict[int, Fault] = {}
+        self._lasting_id = 0
         self.on_second: Callable[[float], None] | None = None
         """Called at about every virtual second, for showing progress."""
         self._disks: dict[str, Disk] = {}
@@ -399,10 +410,45 @@ class World:
             self.scheduler.at(nanoseconds(fault.at_s), faults.apply, self, fault)
 
     def inject(
-        self, kind: FaultKind, a: Iterable[str] = (), b: Iterable[str] = (), value: float = 0.0
+        self,
+        kind: str,
+        a: Iterable[str] = (),
+        b: Iterable[str] = (),
+        value: float = 0.0,
+        *,
+        for_s: float | None = None,
+        **more: float | str,
     ) -> None:
-        """Do something now."""
-        faults.apply(self, Fault(self.now_s, kind, tuple(a), tuple(b), value))
+        """Do something now.
+
+        Raises:
+            ValueError: there is no such kind, nobody of that name, or a number out of range.
+        """
+        fault = Fault(self.now_s, kind, tuple(a), tuple(b), for_s, value, tuple(sorted(more.items())))
+        faults.apply(self, fault)
+
+    def lasting(self, fault: Fault) -> None:
+        """Remember to undo it, when its time is over or at `heal`."""
+        self._lasting_id += 1
+        self._lasting[self._lasting_id] = fault
+        if fault.for_s is not None:
+            self.scheduler.after(nanoseconds(fault.for_s), self._undo, self._lasting_id)
+
+    def _undo(self, number: int) -> None:
+        fault = self._lasting.pop(number, None)
+        if fault is None:
+            return  # healed before
+        self.history.record(self.scheduler.now_ns, "world", "undo", str(fault))
+        faults.undo(self, fault)
+
+    def heal(self) -> None:
+        """Undo all faults that last, and start what is down."""
+        for number in list(self._lasting):
+            self._undo(number)
+        self.inject("heal")
+        down = [node.name for node in self.nodes.values() if node.lives and node.state is NodeState.DOWN]
+        if down:
+            self.inject("start", down)
 
     def note(self, fault: Fault) -> None:
         """Remember that this is being done."""

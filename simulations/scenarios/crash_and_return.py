@@ -4,7 +4,6 @@ back.
 
 from __future__ import annotations
 
-from simulations.faults import FaultKind
 from simulations.federation import Federation
 
 
@@ -16,21 +15,21 @@ def play(mesh: Federation) -> None:
     mesh.let_pass(3)
     killed, unplugged, paused = mesh.rng.sample(mesh.brokers, 3)
 
-    mesh.do(FaultKind.CRASH, [killed])
+    mesh.do("crash", [killed])
     mesh.let_pass(mesh.rng.uniform(1, 8))
-    mesh.do(FaultKind.PAUSE, [paused])
+    mesh.do("pause", [paused])
     mesh.let_pass(mesh.rng.uniform(5, 8))
-    mesh.do(FaultKind.START, [killed])
+    mesh.do("start", [killed])
     mesh.let_pass(mesh.rng.uniform(0, 2))
-    mesh.do(FaultKind.RESUME, [paused])
+    mesh.do("resume", [paused])
     mesh.let_pass(mesh.rng.uniform(0, 3))
     lost = [node.name for node in mesh.world.nodes.values() if node.host.name == unplugged and node.running]
-    mesh.do(FaultKind.POWER_OFF, [unplugged])
+    mesh.do("power_off", [unplugged])
     mesh.let_pass(mesh.rng.uniform(4, 8))
-    mesh.do(FaultKind.START, [unplugged])
+    mesh.do("start", [unplugged])
     for name in lost:
         if name != unplugged:
-            mesh.do(FaultKind.START, [name])
+            mesh.do("start", [name])
 
     mesh.wait_whole("return")
     mesh.let_pass(5)  # clients find their brokers again

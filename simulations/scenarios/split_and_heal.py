@@ -4,7 +4,6 @@ together again.
 
 from __future__ import annotations
 
-from simulations.faults import FaultKind
 from simulations.federation import Federation
 
 
@@ -16,15 +15,15 @@ def play(mesh: Federation) -> None:
     mesh.let_pass(3)
 
     one_side = mesh.rng.sample(mesh.brokers, mesh.rng.randint(1, mesh.size // 2))
-    mesh.do(FaultKind.PARTITION, one_side, [name for name in mesh.brokers if name not in one_side])
+    mesh.do("partition", one_side, [name for name in mesh.brokers if name not in one_side])
     mesh.let_pass(mesh.rng.uniform(10, 25))
-    mesh.do(FaultKind.HEAL)
+    mesh.do("heal")
     mesh.wait_whole("heal of the split")
 
     unheard = mesh.rng.choice(mesh.brokers)
-    mesh.do(FaultKind.CUT_ONE_WAY, [unheard], [name for name in mesh.brokers if name != unheard])
+    mesh.do("cut_one_way", [unheard], [name for name in mesh.brokers if name != unheard])
     mesh.let_pass(mesh.rng.uniform(5, 10))
-    mesh.do(FaultKind.HEAL)
+    mesh.do("heal")
     mesh.wait_whole("heal of the one-way cut")
 
     mesh.let_pass(5)

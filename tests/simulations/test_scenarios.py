@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from simulations import checkers, cli, programs, runner, truth
-from simulations.faults import FaultKind
 from simulations.federation import Federation
 from simulations.history import first_difference
 from simulations.world import Process, World
@@ -97,7 +96,7 @@ def test_a_split_that_is_not_healed_is_found() -> None:
         mesh = federation(world)
         mesh.start_brokers()
         mesh.wait_whole("start")
-        mesh.do(FaultKind.PARTITION, mesh.brokers[:2], mesh.brokers[2:])
+        mesh.do("partition", mesh.brokers[:2], mesh.brokers[2:])
         mesh.let_pass(10)
         mesh.check_converged()
     violations = mesh.verdicts[-1].violations
@@ -110,7 +109,7 @@ def test_a_broker_that_stays_away_is_found() -> None:
         mesh = federation(world)
         mesh.start_brokers()
         mesh.wait_whole("start")
-        mesh.do(FaultKind.CRASH, ["broker-4"])
+        mesh.do("crash", ["broker-4"])
         mesh.wait_whole("return")
     assert "broker-4 is not up" in mesh.verdicts[-1].violations
 

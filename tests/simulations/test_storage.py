@@ -11,7 +11,7 @@ import pytest
 
 from mesh.errors import Locked, StorageError
 from mesh.storage import Storage, ThreadStorage
-from simulations.faults import DISK_FULL, FaultKind
+from simulations.faults.disks import DISK_FULL
 from simulations.storage import JOBS_MAX
 from simulations.world import Process, World
 
@@ -107,7 +107,7 @@ def writer(process: Process) -> Coroutine[Any, Any, None]:
     return main()
 
 
-def after(kind: FaultKind, seed: int) -> tuple[int, bytes, bytes, bytes]:
+def after(kind: str, seed: int) -> tuple[int, bytes, bytes, bytes]:
     with World(seed) as world:
         node = world.add_node("alpha", writer)
         node.start()
@@ -117,7 +117,7 @@ def after(kind: FaultKind, seed: int) -> tuple[int, bytes, bytes, bytes]:
         disk = world.disk("alpha")
         assert not disk.locks
         found = tuple(bytes(disk.read(f"/log/{name}") or b"") for name in ("a", "b", "state"))
-        world.inject(FaultKind.START, ["alpha"])
+        world.inject("start", ["alpha"])
         world.run_for(0.1)
         assert not world.failures  # the lock of the dead process is free
         return (done, *found)
@@ -126,7 +126,7 @@ def after(kind: FaultKind, seed: int) -> tuple[int, bytes, bytes, bytes]:
 def test_a_killed_process_loses_only_the_job_at_hand() -> None:
     torn = 0
     for seed in range(16):
-        done, log, synced, state = after(FaultKind.CRASH, seed)
+        done, log, synced, state = after("crash", seed)
         assert log.startswith(b"".join(b"line %06d\n" % number for number in range(done + 1)))
         assert len(log) <= (done + 2) * 12
         assert len(synced) >= 12 and int(state) <= done + 1
@@ -137,7 +137,7 @@ def test_a_killed_process_loses_only_the_job_at_hand() -> None:
 def test_a_power_loss_also_loses_unsynced_bytes_and_keeps_synced_and_atomic_ones() -> None:
     lost = 0
     for seed in range(12):
-        done, log, synced, state = after(FaultKind.POWER_OFF, seed)
+        done, log, synced, state = after("power_off", seed)
         whole = b"".join(b"line %06d\n" % number for number in range(done + 2))
         assert whole.startswith(log)
         assert synced.count(b"\n") >= done // 10
@@ -147,7 +147,7 @@ def test_a_power_loss_also_loses_unsynced_bytes_and_keeps_synced_and_atomic_ones
 
 
 def test_the_same_seed_tears_at_the_same_byte() -> None:
-    assert after(FaultKind.POWER_OFF, 7) == after(FaultKind.POWER_OFF, 7)
+    assert after("power_off", 7) == after("power_off", 7)
 
 
 def test_a_faulty_disk_fails_every_job_until_it_is_mended() -> None:
@@ -166,9 +166,9 @@ def test_a_faulty_disk_fails_every_job_until_it_is_mended() -> None:
         node.start()
         world.run_for(1)
         assert node.exposed == "ok"
-        world.inject(FaultKind.DISK_FAULT, ["alpha"], value=DISK_FULL)
+        world.inject("disk_fault", ["alpha"], value=DISK_FULL)
         world.run_for(1)
         assert node.exposed == errno.ENOSPC
-        world.inject(FaultKind.DISK_FAULT, ["alpha"], value=0)
+        world.inject("disk_fault", ["alpha"], value=0)
         world.run_for(1)
         assert node.exposed == "ok"
