@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 import time
 import tracemalloc
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 
 from protocols.errors import HandshakeError, MessageTooLarge, RemoteProtocolError
 from protocols.identity import PeerIdentity
+from protocols.tls import TlsConfigError
 from protocols.transports.certificates import client_context, server_context
 from protocols.wire.framing import TCP_LEAD
 from protocols.wire.handshake import Greeting, ProtocolNumber
@@ -314,6 +317,14 @@ def test_each_refusal_has_its_word_at_both_ends(case: str) -> None:
     for failure in (ends.client.failure, ends.server.failure):
         assert failure is not None
         assert len(str(failure)) > 20 and "\n" not in str(failure)
+
+
+def test_the_reference_page_has_every_word() -> None:
+    root = Path(__file__).resolve().parents[3]
+    words = set(re.findall(r'"(tls: [\w ]+)"', (root / "protocols" / "wire" / "tls.py").read_text()))
+    words.add(TlsConfigError.reason)
+    page = (root / "docs" / "reference" / "tls.md").read_text()
+    assert set(re.findall(r"^\| `(tls: [\w ]+)` \|", page, re.MULTILINE)) == words
 
 
 def test_without_verification_anything_goes() -> None:
