@@ -6,13 +6,14 @@ a connection that behaves oddly. ``docs/reference/options.md`` has them beside t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Final
 
 from protocols.tls import TlsConfig
 
 TTL_MAX: Final = 255
+TIME_MAX_S: Final = 1e9
+"""Thirty years; beyond what event loops can add to their time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class SocketOptions:
     ipc_group: int | None = None
     """Group id of that file; ``None``: ours."""
 
+    ws_origins: tuple[str, ...] = ()
+    """Origins of web pages (``https://app.example:8443``) that may connect to a ws listener, besides those of
+    its own host; ``*`` is any. A client that is no browser names no origin and is not asked for one."""
+
     # --- TLS: the endpoint's
 
     tls: TlsConfig | None = None
@@ -88,6 +93,10 @@ class SocketOptions:
     def __post_init__(self) -> None:
         if self.tls is not None and not isinstance(self.tls, TlsConfig):
             raise TypeError(f"tls is a TlsConfig or None, not {self.tls!r}")
+        if not isinstance(self.ws_origins, tuple) or not all(
+            isinstance(each, str) for each in self.ws_origins
+        ):
+            raise TypeError(f"ws_origins is a tuple of strings, not {self.ws_origins!r}")
         for name, low, high in _INTEGERS:
             _check_integer(name, getattr(self, name), low, high)
         for name, optional, positive in _TIMES:
@@ -145,14 +154,15 @@ def _check_time(name: str, value: object, optional: bool, positive: bool) -> Non
         return
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise TypeError(f"{name} is a number of seconds{' or None' if optional else ''}, not {value!r}")
-    if not math.isfinite(value) or value < 0 or (positive and value == 0):
-        least = "more than 0" if positive else "0 or more"
+    if not 0 <= value <= TIME_MAX_S or (positive and value == 0):  # written so that it is false for nan
+        allowed = "more than 0 and at most 1e9" if positive else "from 0 to 1e9"
         forever = ", or None for ever" if optional else ""
-        raise ValueError(f"{name} is {value:g}; it must be {least} seconds{forever}")
+        raise ValueError(f"{name} is {value}; it must be {allowed} seconds{forever}")
 
 
 assert {field.name for field in fields(SocketOptions)} == {
     *(row[0] for row in (*_INTEGERS, *_OPTIONAL_INTEGERS, *_TIMES)),
     *_SWITCHES,
+    "ws_origins",
     "tls",
 }, "an option without a check"

@@ -138,9 +138,9 @@ class Socket(Channel):
     ) -> None:
         if receiver is not None and not raw:
             raise NotSupported("a receiver is for raw sockets; pass raw=True")
-        self.options = options or SocketOptions()
+        self._options = options or SocketOptions()
         self.rng = rng or random.Random()
-        self.raw = raw
+        self._raw = raw
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
         self._shared: list[SharedListener] = []
@@ -151,8 +151,6 @@ class Socket(Channel):
         self._news = PipeNews()
         self._attaching: Pipe | None = None
         self._pattern = self._make_pattern()
-        self.protocol = int(self._pattern.protocol)
-        self.peer = int(self._pattern.peer)
         self._pipes: dict[int, OutputPipe] = {}
         self._last_pipe_id = self.rng.getrandbits(31)
         self._contexts: list[Channel] = []
@@ -171,6 +169,24 @@ class Socket(Channel):
             return self._pattern_type(self.options, self.rng)
         handed_over = self._receiver.frames_received if self._receiver is not None else None
         return Raw(self._pattern_type.protocol, self.options, self.rng, handed_over)
+
+    @property
+    def options(self) -> SocketOptions:
+        return self._options
+
+    @property
+    def raw(self) -> bool:
+        return self._raw
+
+    @property
+    def protocol(self) -> int:
+        """Our protocol number."""
+        return int(self._pattern.protocol)
+
+    @property
+    def peer(self) -> int:
+        """The number of the protocol that we talk to."""
+        return int(self._pattern.peer)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{' raw' if self.raw else ''} with {len(self._pipes)} peers>"
@@ -499,7 +515,9 @@ class Socket(Channel):
     # --- PipeOwner
 
     def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        self._pattern.received(self._pipes[pipe.id], frames, self._now())
+        loop = self._loop
+        now = loop.time() if loop is not None else self._now()
+        self._pattern.received(self._pipes[pipe.id], frames, now)
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self._pattern.pipe_writable(self._pipes[pipe.id], self._now())

@@ -55,7 +55,7 @@ def test_a_time_is_a_number_of_seconds(name: str) -> None:
     for wrong in ("1", True, []):
         with pytest.raises(TypeError, match=f"^{name} is a number of seconds"):
             SocketOptions(**{name: wrong})  # type: ignore[arg-type]
-    for wrong in (-0.1, math.inf, math.nan):
+    for wrong in (-0.1, math.inf, math.nan, 10**400):
         with pytest.raises(ValueError, match=f"^{name} is .*; it must be "):
             SocketOptions(**{name: wrong})  # type: ignore[arg-type]
     assert getattr(SocketOptions(**{name: 2}), name) == 2  # type: ignore[arg-type]
@@ -67,7 +67,9 @@ def test_a_time_is_a_number_of_seconds(name: str) -> None:
 
 
 def test_a_handshake_needs_time() -> None:
-    with pytest.raises(ValueError, match="handshake_timeout_s is 0; it must be more than 0 seconds"):
+    with pytest.raises(
+        ValueError, match="handshake_timeout_s is 0; it must be more than 0 and at most 1e9 seconds"
+    ):
         SocketOptions(handshake_timeout_s=0)
 
 
@@ -95,6 +97,12 @@ def test_the_receive_limit_may_be_off_but_not_negative() -> None:
 def test_permissions_are_told_in_octal() -> None:
     with pytest.raises(ValueError, match="ipc_permissions is 0o1000; it must be from 0o0 to 0o777"):
         SocketOptions(ipc_permissions=0o1000)
+
+
+@pytest.mark.parametrize("value", ["https://app.example", ["https://app.example"], (1,), None])
+def test_origins_are_a_tuple_of_strings(value: Any) -> None:
+    with pytest.raises(TypeError, match="ws_origins is a tuple of strings, not "):
+        SocketOptions(ws_origins=value)
 
 
 def test_replacing_one_checks_again() -> None:
