@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from protocols import HandshakeError, Pair1, Pull0, Push0, Rep0, Req0, SharedLis
 from tests.protocols.transports.support import until
 from tests.support.certificates import Signed, alice, authority, config, local, stranger
 
-from .peers import OPTIONS, Nng, free_port, program
+from .peers import DEADLINE_S, OPTIONS, Nng, free_port, program
 
 pytestmark = pytest.mark.interop
 
@@ -155,3 +156,40 @@ async def test_we_dial_nngcat(tmp_path: Path) -> None:
         async with Push0(dial=url, options=CLIENT) as push:
             await push.send(b"over TLS")
             assert await peer.lines(1) == [b'"over TLS"']
+
+
+@pytest.mark.process
+async def test_a_peer_may_change_its_keys_and_ask_us_to_change_ours(tmp_path: Path) -> None:
+    """TLS 1.3 key updates, as ``openssl s_client`` sends them for a line that begins with K."""
+    ca = authority().write(tmp_path)
+    header = bytes.fromhex("0053500000110000")
+    async with Pair1(listen="tls+tcp://127.0.0.1:0", options=SERVER) as here:
+        port = here.listeners[0].url.rpartition(":")[2]
+        options = ("-connect", f"localhost:{port}", "-CAfile", ca, "-verify_return_error")
+        process = await asyncio.create_subprocess_exec(
+            "openssl",
+            "s_client",
+            *options,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                process.stdin.write(header + frame(b"\0\0\0\1before"))
+                assert await here.recv() == b"before"
+                process.stdin.write(b"K\n")
+                await process.stdout.readuntil(b"KEYUPDATE")
+                process.stdin.write(frame(b"\0\0\0\1after"))
+                assert await here.recv() == b"after"
+                await here.send(b"with keys of our own that are new")
+                await process.stdout.readuntil(b"with keys of our own that are new")
+        finally:
+            process.kill()
+            await process.wait()
+            process._transport.close()  # type: ignore[attr-defined]
+
+
+def frame(payload: bytes) -> bytes:
+    return len(payload).to_bytes(8, "big") + payload
