@@ -17,6 +17,8 @@ queues                      NNG's: of sizes 1 to 8192, and a message in flight b
 a cancelled ``recv``        loses nothing: what NNG hands over late is the next ``recv``'s
 a cancelled ``send``        was not taken, unless NNG took it in that very moment
 ``recv_nowait``             is not for surveys and contexts: NNG would end the survey, pynng has no call
+``send_nowait``             is not for answers and contexts: NNG would forget the question
+a late ``send``             of an answer gives up the right to answer
 a late ``recv``             leaves a survey or a request open (with bare pynng it ends both)
 an unread answer            is lost at the end of its survey, but for the one that a ``recv`` had asked for
 ``aclose``                  drops what is queued: NNG does not linger, and cannot say what is left
@@ -225,6 +227,8 @@ class Channel:
     """Sending gives up what was asked before, its unread answers and whoever waits for them."""
     _may_peek: ClassVar[bool] = True
     """NNG can be asked for a message without waiting, and without harm."""
+    _may_try: ClassVar[bool] = True
+    """NNG can be given a message without waiting, and without harm."""
     _answers: ClassVar[bool] = False
     """Receiving takes a debt on: a ``recv`` given up must not take one on behind the caller's back."""
     _exclusive: ClassVar[bool] = False
@@ -260,10 +264,10 @@ class Channel:
         self._count_out(frame)
 
     def send_nowait(self, body: Body) -> None:
-        """As `send`, but raises `WouldBlock` instead of waiting."""
+        """As `send`, but raises `WouldBlock` instead of waiting; not for answers and contexts."""
+        if not self._may_try:
+            raise NotSupported("NNG cannot send here without waiting; use send(timeout=...)")
         frame = self._ready(body)
-        if self._answers and self._receiving is not None and not self._readers:
-            raise WouldBlock("a recv that was given up is still ending")
         if not self._put(frame):
             raise WouldBlock("no peer has room for the message")
         self._count_out(frame)
@@ -292,6 +296,8 @@ class Channel:
         return frame
 
     def _put(self, frame: bytes) -> bool:
+        if not self._may_try:
+            return False
         try:
             self._nng.send(frame, block=False)
         except pynng.TryAgain:
@@ -424,8 +430,11 @@ class Channel:
         return body
 
     def _let_go(self) -> None:
-        """What was under way belongs to the former request or survey."""
-        self._receiving = None
+        """What was under way belongs to the former request or survey; begun too late, it would take the
+        answer to the new one."""
+        if self._receiving is not None:
+            self._receiving.cancel()
+            self._receiving = None
 
     async def _end_given_up(self) -> None:
         """Before an answer goes out: has a given-up ``recv`` taken another question?"""
@@ -465,8 +474,10 @@ class Channel:
             raise Closed("the socket is closed")
 
     async def _shut(self) -> None:
-        """NNG ends what waits, with an error that becomes `Closed`."""
+        """Whoever waits here finds what it waited for cancelled, and raises `Closed`."""
         self.closed = True
+        for task in self._tasks:
+            task.cancel()
         self._nng.close()
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
@@ -480,6 +491,7 @@ class Context(Channel):
 
     _turns = True
     _may_peek = False
+    _may_try = False
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
@@ -504,12 +516,6 @@ class Context(Channel):
     ) -> None:
         await self.aclose()
 
-    def send_nowait(self, body: Body) -> None:
-        raise NotSupported("pynng has no send on a context that does not wait; use send()")
-
-    def _put(self, frame: bytes) -> bool:
-        return False
-
     def _has_peers(self) -> bool:
         return self._socket._has_peers()
 
@@ -523,6 +529,7 @@ class Socket(Channel):
     """
 
     _kind: ClassVar[str]
+    raw: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -933,6 +940,7 @@ class Rep0(Socket):
     _turns = True
     _exclusive = True
     _answers = True
+    _may_try = False  # NNG forgets the question when it refuses the answer for want of room
 
 
 class Surveyor0(Socket):
@@ -963,6 +971,7 @@ class Respondent0(Socket):
     _turns = True
     _exclusive = True
     _answers = True
+    _may_try = False  # NNG forgets the question when it refuses the answer for want of room
 
 
 class Star0(Socket):
