@@ -53,8 +53,10 @@ class Case:
 
     @property
     def possible(self) -> bool:
-        """Two implementations in one process share no inproc names."""
-        return self.transport != "inproc" or PYNNG not in self.pair
+        """Two implementations in one process share no inproc names. And NNG 1.11 panics in about one of fifty
+        closings of a wss connection ("pthread_mutex_lock: Invalid argument") and takes the process with it,
+        so there it runs in a process of its own, for item 176 only."""
+        return PYNNG not in self.pair or self.transport not in ("inproc", "wss")
 
 
 Failing = Callable[[Case], str]
