@@ -5,6 +5,8 @@ the files: once a second at most, at their times and sizes only, so that a flood
 access. What it finds there is taken as a whole or not at all: files that do not fit each other (a certificate
 was replaced and its key not yet) leave the former context in place, are counted and logged, and are tried
 again when they change. A connection keeps the context it began with.
+
+Certificates given as text touch no disk, which is how a simulated program has them.
 """
 
 from __future__ import annotations
@@ -152,8 +154,9 @@ def _readable(text: str) -> Iterator[str]:
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("pem")
         try:
-            with open(descriptor, "wb", closefd=False) as memory:
-                memory.write(text.encode())
+            rest = text.encode()
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
             yield f"/proc/self/fd/{descriptor}"
         finally:
             os.close(descriptor)
