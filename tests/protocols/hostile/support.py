@@ -1,4 +1,7 @@
-"""Peers that are only a file descriptor, memory by the byte, and proof that honest peers get through."""
+"""Peers that are only a file descriptor, memory by the byte, and proof that honest peers get through.
+
+What is measured is printed: ``pytest tests/protocols/hostile -rP | grep figure``.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +78,11 @@ def crowd(url: str) -> Iterator[Crowd]:
         peers.leave()
 
 
+def figure(what: str, value: str) -> None:
+    test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].partition(" ")[0]
+    print(f"figure {test}: {what} {value}")
+
+
 async def traced(work: Callable[[], Awaitable[object]]) -> int:
     """Bytes of Python's memory that are held after ``work`` and were not before."""
     gc.collect()
@@ -84,6 +92,7 @@ async def traced(work: Callable[[], Awaitable[object]]) -> int:
         await work()
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
+        figure("held", f"{after - before} bytes")
         return after - before
     finally:
         tracemalloc.stop()
@@ -97,6 +106,7 @@ async def peak_traced(work: Callable[[], Awaitable[object]]) -> int:
         before, _ = tracemalloc.get_traced_memory()
         await work()
         _, peak = tracemalloc.get_traced_memory()
+        figure("peak", f"{peak - before} bytes")
         return peak - before
     finally:
         tracemalloc.stop()
@@ -114,4 +124,5 @@ async def honest(pull: Pull0, url: str, count: int = 1) -> float:
             while await pull.recv(timeout=20) != b"honest %d" % number:
                 pass
         slowest = max(slowest, loop.time() - begun)
+    figure("honest peer heard after", f"{slowest:.3f} s")
     return slowest

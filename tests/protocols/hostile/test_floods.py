@@ -10,7 +10,7 @@ import pytest
 from protocols import Pull0, Push0, Rep0, Req0, SharedListener
 from protocols.wire.framing import encode_frames
 from protocols.wire.handshake import encode_header
-from tests.protocols.hostile.support import LEADS, PUSH, QUICK, Crowd, connect, crowd, honest
+from tests.protocols.hostile.support import LEADS, PUSH, QUICK, Crowd, connect, crowd, figure, honest
 from tests.protocols.transports.support import listen_url
 from tests.support.waiting import until
 
@@ -36,8 +36,8 @@ async def keep_coming(flood: Crowd) -> None:
 async def test_honest_peers_get_in_while_silent_ones_keep_coming(
     scheme: str, tmp_path: Path, shared: bool
 ) -> None:
-    """20 honest pushers, one after the other, against thousands of silent connections that keep coming: each
-    was connected and heard within 2 s, at its first attempt."""
+    """20 honest pushers, one after the other, against thousands of silent connections that keep coming: the
+    slowest was connected and heard after 0.2 to 0.4 s, at its first attempt."""
     async with Pull0(options=QUICK) as pull:
         listener = SharedListener(listen_url(scheme, tmp_path), options=QUICK)
         if shared:
@@ -62,8 +62,8 @@ async def test_honest_peers_get_in_while_silent_ones_keep_coming(
 
 
 async def test_admitted_peers_that_flood_leave_others_their_turn(scheme: str, tmp_path: Path) -> None:
-    """50 peers push as fast as the kernel takes it; round trips on another socket of the same loop took
-    less than 0.5 s each, and an honest pusher was heard."""
+    """50 peers push as fast as the kernel takes it; the slowest round trip on another socket of the same
+    loop took 18 to 34 ms, and an honest pusher was heard."""
     frames = encode_frames([bytes(500)] * 100, LEADS[scheme])
     async with (
         Pull0(listen=listen_url(scheme, tmp_path), options=QUICK) as pull,
@@ -97,6 +97,7 @@ async def test_admitted_peers_that_flood_leave_others_their_turn(scheme: str, tm
                 await push_socket.dial_once(pull.listeners[0].url)
                 await push_socket.send(b"honest")
                 await until(lambda: heard)
+            figure("slowest round trip", f"{slowest:.3f} s")
             assert slowest < 0.5
             assert pull.statistics().bytes_in > 10_000_000
             for task in tasks:

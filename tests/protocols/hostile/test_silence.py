@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from protocols import Pull0, SharedListener, SocketOptions
-from tests.protocols.hostile.support import LEADS, PUSH, QUICK, connect, crowd, honest, traced
+from tests.protocols.hostile.support import LEADS, PUSH, QUICK, connect, crowd, figure, honest, traced
 from tests.protocols.transports.support import listen_url, raw_peer
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 
 @pytest.fixture(params=["tcp", "ipc"])
@@ -24,7 +24,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 async def test_a_thousand_silent_peers_hold_256_connections_and_a_megabyte(
     scheme: str, tmp_path: Path
 ) -> None:
-    """Measured: 3.2 kB for each of the 256 that may wait; the others are crowded out at once."""
+    """Measured: 3 to 4 kB for each of the 256 that may wait; the others are crowded out at once."""
     async with Pull0(listen=listen_url(scheme, tmp_path), options=QUICK) as pull:
         listener = pull.listeners[0]
         with crowd(listener.url) as silent:
@@ -42,7 +42,7 @@ async def test_a_thousand_silent_peers_hold_256_connections_and_a_megabyte(
 
 
 async def test_the_silent_are_cut_when_their_time_is_over(scheme: str, tmp_path: Path) -> None:
-    """handshake_timeout_s=0.3: 200 silent peers were all gone after 0.3 to 1.5 s, and so is their memory."""
+    """handshake_timeout_s=0.3: 200 silent peers were all gone after 0.5 to 0.6 s, and so was their memory."""
     loop = asyncio.get_running_loop()
     options = replace(QUICK, handshake_timeout_s=0.3)
     async with Pull0(listen=listen_url(scheme, tmp_path), options=options) as pull:
@@ -54,9 +54,11 @@ async def test_the_silent_are_cut_when_their_time_is_over(scheme: str, tmp_path:
                 await silent.join(200)
                 await until(lambda: listener.statistics().accepted == 201)
                 await until(lambda: listener.statistics().headerless == 0)
+                await turns()  # told at once, closed in the next turn of the loop
 
             begun = loop.time()
             held = await traced(come_and_be_cut)
+            figure("all cut after", f"{loop.time() - begun:.2f} s")
             assert 0.29 < loop.time() - begun < 3.0
             assert listener.statistics().handshake_timeouts == 200
             assert "0 of 8 header bytes after 0.3 s" in listener.last_refused
@@ -109,7 +111,7 @@ async def test_a_peer_may_be_silent_for_ever_once_it_has_said_who_it_is(scheme: 
 async def test_a_large_frame_that_is_announced_and_not_sent_takes_no_memory(
     scheme: str, tmp_path: Path
 ) -> None:
-    """300 peers announce a MiB each and send ten bytes of it: measured 4 kB each, not 1 MiB."""
+    """300 peers announce a MiB each and send ten bytes of it: measured 3 kB each, not 1 MiB."""
     options = replace(QUICK, recv_size_max=1 << 20)
     async with Pull0(listen=listen_url(scheme, tmp_path), options=options) as pull:
         listener = pull.listeners[0]
@@ -150,7 +152,7 @@ async def test_a_frame_that_trickles_in_holds_no_more_than_itself(tmp_path: Path
 
 
 async def test_connections_that_are_opened_and_shut_leave_nothing(scheme: str, tmp_path: Path) -> None:
-    """2 000 of them, half with a header: less than 100 bytes each stay behind."""
+    """2 000 of them, half with a header: 13 to 29 kB stay behind in all."""
     async with Pull0(listen=listen_url(scheme, tmp_path), options=QUICK) as pull:
         listener = pull.listeners[0]
         await honest(pull, listener.url)
