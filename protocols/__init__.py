@@ -1,6 +1,7 @@
 """The Scalability Protocols in pure Python, on asyncio.
 
-Wire-compatible with NNG, nanomsg and mangos, over ``tcp://``, ``ipc://`` and ``inproc://``::
+Wire-compatible with NNG, nanomsg and mangos, over ``tcp://``, ``ipc://``, ``inproc://``,
+``tls+tcp://``, ``ws://`` and ``wss://``::
 
     async with Pull0(listen="tcp://127.0.0.1:7000") as pull:
         async for body in pull:
