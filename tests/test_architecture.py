@@ -124,10 +124,12 @@ LAYERS = (
         ),
         pure=True,
     ),
+    Layer(("protocols.waking",), ()),
     Layer(
         ("protocols.transports",),
         (
             "protocols.transports",
+            "protocols.waking",
             "protocols.wire",
             "protocols.pipe",
             "protocols.message",
@@ -196,7 +198,7 @@ LAYERS = (
 
 # What ours may use beyond the standard library in `protocols`: nothing but these, where they are named.
 LIBRARIES = {
-    "protocols.nng": "pynng",
+    "protocols.nng.binding": "pynng",
     "protocols.wire.upgrade": "wsproto",
     "protocols.wire.websocket": "wsproto",
 }

@@ -1,0 +1,100 @@
+"""What a socket over NNG has at its edges: dialers, listeners and the peers that came by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from protocols.context import Waiters
+from protocols.errors import Closed
+from protocols.nng.binding import pynng
+
+
+class EndpointOwner(Protocol):
+    """A socket, as its dialers see it."""
+
+    closed: bool
+    peer_waiters: Waiters
+
+    @property
+    def pipes(self) -> list[NngPipe]: ...
+
+
+class NngPipe:
+    """One attached peer, as far as NNG tells; a snapshot taken when it came."""
+
+    def __init__(self, pipe: Any) -> None:
+        self._pipe = pipe
+        self.id: int = pipe.id
+        self.peer: int = asked(lambda: pipe.peer, 0)
+        self.dialer_id: int = asked(lambda: pipe.dialer.id, -1)
+        self.url: str = asked(lambda: pipe.url, "")
+        self.local_address: str = asked(lambda: str(pipe.local_address), "")
+        self.remote_address: str = asked(lambda: str(pipe.remote_address), "")
+        self.closed = False
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} from {self.remote_address}>"
+
+    def close(self, reason: str = "") -> None:
+        """Drop this peer; a dialer of ours will dial it again."""
+        try:
+            self._pipe.close()
+        except pynng.NNGException:
+            pass  # it went by itself
+
+
+def asked(ask: Callable[[], Any], otherwise: Any) -> Any:
+    """A pipe may be gone before we ask it anything."""
+    try:
+        return ask()
+    except (pynng.NNGException, LookupError, TypeError):
+        return otherwise
+
+
+class NngEndpoint:
+    """A dialer or listener of NNG's."""
+
+    def __init__(self, socket: EndpointOwner, endpoint: Any, url: str) -> None:
+        self.url = url
+        """As bound, with port 0 resolved."""
+        self._socket = socket
+        self._endpoint = endpoint
+        self._id: int = endpoint.id
+
+    def _close(self) -> None:
+        if self._endpoint is not None:
+            endpoint, self._endpoint = self._endpoint, None
+            endpoint.close()
+
+
+class NngListener(NngEndpoint):
+    """Accepts peers."""
+
+    async def aclose(self) -> None:
+        """Accept no more. NNG drops the pipes that came by this listener, too."""
+        self._close()
+
+
+class NngDialer(NngEndpoint):
+    """Dials for ever; NNG does not tell why an attempt failed, so ``last_error`` is always empty."""
+
+    last_error: Final = ""
+
+    @property
+    def pipe(self) -> NngPipe | None:
+        """The peer, while it is attached."""
+        return next((pipe for pipe in self._socket.pipes if pipe.dialer_id == self._id), None)
+
+    async def wait_connected(self) -> NngPipe:
+        """Return the pipe, once there is one."""
+        while (pipe := self.pipe) is None:
+            if self._endpoint is None or self._socket.closed:
+                raise Closed(f"nothing dials {self.url}")
+            await self._socket.peer_waiters.wait(None)
+        return pipe
+
+    async def aclose(self) -> None:
+        """Stop dialling. NNG drops the pipe, too."""
+        self._close()
+        self._socket.peer_waiters.wake_all()

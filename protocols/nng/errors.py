@@ -1,0 +1,59 @@
+"""NNG's errors in our words."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.errors import (
+    AddressError,
+    AddressInUse,
+    Closed,
+    ConnectionRefused,
+    NotSupported,
+    SPError,
+    StateError,
+    Timeout,
+    WouldBlock,
+)
+from protocols.nng.binding import pynng
+from protocols.patterns.reqrep import RequestLost
+
+REPLACED: Final = "replaced by a newer request or survey"
+
+_ERRORS: Final[tuple[tuple[type[Exception], type[SPError], str], ...]] = (
+    (pynng.Timeout, Timeout, "NNG gave up waiting: the survey is over"),
+    (pynng.Closed, Closed, "the socket is closed"),
+    (pynng.BadState, StateError, "it is not this socket's turn"),
+    (pynng.TryAgain, WouldBlock, "it would have to wait"),
+    (pynng.NotSupported, NotSupported, "this pattern cannot do that"),
+    (pynng.ConnectionReset, RequestLost, "the peer that had the request is gone"),
+    (pynng.Canceled, StateError, REPLACED),
+)
+
+_ADDRESS_ERRORS: Final[tuple[tuple[type[Exception], type[AddressError], str], ...]] = (
+    (pynng.AddressInUse, AddressInUse, "somebody listens there already"),
+    (pynng.ConnectionRefused, ConnectionRefused, "nobody listens there"),
+    (pynng.NotSupported, AddressError, "NNG has no such transport"),
+    (pynng.InvalidOperation, AddressError, "NNG cannot understand it"),
+    (pynng.AddressInvalid, AddressError, "not an address that can be used so"),
+    (pynng.NoEntry, AddressError, "its folder does not exist"),
+    (pynng.PermissionDenied, AddressError, "permission denied"),
+)
+
+
+def translated(error: Exception) -> SPError:
+    """What we call an error of NNG's."""
+    for theirs, ours, sentence in _ERRORS:
+        if isinstance(error, theirs):
+            return ours(sentence)
+    return SPError(f"NNG says: {error}")
+
+
+def translated_address(error: Exception, url: str) -> SPError:
+    """The same for an endpoint that could not be opened."""
+    for theirs, ours, sentence in _ADDRESS_ERRORS:
+        if isinstance(error, theirs):
+            return ours(f"{url}: {sentence}")
+    if isinstance(error, pynng.Closed):
+        return translated(error)
+    return AddressError(f"{url}: NNG says: {error}")

@@ -1,0 +1,146 @@
+"""The sockets over NNG by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from protocols.context import Body, as_topic
+from protocols.errors import Closed, NotSupported, StateError, Timeout
+from protocols.nng.binding import pynng
+from protocols.nng.settings import milliseconds
+from protocols.nng.socket import Context, Socket
+
+
+class Pair0(Socket):
+    """One peer, both ways."""
+
+    _kind = "Pair0"
+    _needs_peer = True
+
+
+class Pair1(Socket):
+    """One peer, both ways, with a hop count."""
+
+    _kind = "Pair1"
+    _needs_peer = True
+
+
+class Push0(Socket):
+    """Each message to one puller, in turn."""
+
+    _kind = "Push0"
+    _needs_peer = True
+
+
+class Pull0(Socket):
+    """Receives what pushers deal out."""
+
+    _kind = "Pull0"
+
+
+class Pub0(Socket):
+    """Everything to every subscriber; never waits."""
+
+    _kind = "Pub0"
+    _waits_for_room = False
+
+
+class Sub0(Socket):
+    """What begins with one of the ``topics``; without topics, nothing."""
+
+    _kind = "Sub0"
+
+    def __init__(self, *, topics: Sequence[str | Body] = (), **others: Any) -> None:
+        if isinstance(topics, (str, bytes)):
+            raise TypeError(f"topics is a list of prefixes, as in topics=[{topics!r}]")
+        super().__init__(**others)
+        self._topics: tuple[bytes, ...] = ()
+        for topic in topics:
+            self.subscribe(topic)
+
+    def subscribe(self, topic: str | Body) -> None:
+        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        self._check_open()
+        self._nng.subscribe(as_topic(topic))
+        self._topics = tuple(dict.fromkeys((*self._topics, as_topic(topic))))
+
+    def unsubscribe(self, topic: str | Body) -> None:
+        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        self._check_open()
+        try:
+            self._nng.unsubscribe(as_topic(topic))
+        except pynng.NoEntry as error:
+            raise StateError(f"not subscribed to {as_topic(topic)!r}") from error
+        self._topics = tuple(each for each in self._topics if each != as_topic(topic))
+
+    def _take(self) -> bytes | None:
+        """NNG purges its queue when a topic goes, but not what a given-up `recv` has been handed."""
+        while (body := super()._take()) is not None and not body.startswith(self._topics):
+            continue
+        return body
+
+
+class Bus0(Socket):
+    """Everybody to everybody directly connected, best effort."""
+
+    _kind = "Bus0"
+    _waits_for_room = False
+
+
+class Req0(Socket):
+    """A question to one of the peers, and its answer."""
+
+    _kind = "Req0"
+    _turns = True
+    _exclusive = True
+    _asks = True
+    _needs_peer = True
+
+
+class Rep0(Socket):
+    """Takes a question, gives an answer."""
+
+    _kind = "Rep0"
+    _turns = True
+    _exclusive = True
+    _answers = True
+    _may_try = False  # NNG forgets the question when it refuses the answer for want of room
+
+
+class Surveyor0(Socket):
+    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+
+    _kind = "Surveyor0"
+    _turns = True
+    _asks = True
+    _may_peek = False  # NNG takes a recv that does not wait for one that gave up, and ends the survey
+    _waits_for_room = False
+    _iteration_ends = (Closed, Timeout, StateError)
+
+    def new_context(self, *, survey_s: float | None = None) -> Context:
+        """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
+        context = super().new_context()
+        if survey_s is not None:
+            pynng.nng.MsOption("surveyor:survey-time").__set__(context._nng, milliseconds(survey_s))
+        return context
+
+    async def survey(self, body: Body, **others: Any) -> NoReturn:
+        raise NotSupported("NNG does not tell whom it asked; use send() and iterate")
+
+
+class Respondent0(Socket):
+    """Takes a survey, gives an answer."""
+
+    _kind = "Respondent0"
+    _turns = True
+    _exclusive = True
+    _answers = True
+    _may_try = False  # NNG forgets the question when it refuses the answer for want of room
+
+
+class Star0(Socket):
+    """NNG has no Star; making one raises `NotSupported`."""
+
+    def __init__(self, **others: Any) -> None:
+        raise NotSupported("NNG has no star; use protocols.Star0")
