@@ -138,6 +138,11 @@ class BrokerConfig:
     tls_ca: str | None = _option(
         None, "MANGROVE_TLS_CA", "PEM file with the authorities whose certificates are trusted"
     )
+    tls_server_name: str | None = _option(
+        None,
+        "MANGROVE_TLS_SERVER_NAME",
+        "name that the other brokers' certificates have; default: the host in each one's address",
+    )
     tls_require: tuple[str, ...] = _option(
         (),
         "MANGROVE_TLS_REQUIRE",
@@ -507,6 +512,7 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "broker.tls_cert": '"/etc/mangrove/broker.pem"',
     "broker.tls_key": '"/etc/mangrove/broker.key"',
     "broker.tls_ca": '"/etc/mangrove/ca.pem"',
+    "broker.tls_server_name": '"mesh.example.org"',
     "broker.tls_require": '["peers"]',
     "client.tls_ca": '"/etc/mangrove/ca.pem"',
     "client.tls_cert": '"/etc/mangrove/client.pem"',

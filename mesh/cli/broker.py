@@ -35,6 +35,7 @@ COMPOSED: Final = (
     "tls_cert",
     "tls_key",
     "tls_ca",
+    "tls_server_name",
     "tls_require",
 )
 """Keys of the configuration that become other parameters of `Broker`."""
@@ -52,6 +53,7 @@ def broker(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     tls_ca: str | None = None,
+    tls_server_name: str | None = None,
     tls_require: list[str] | None = None,
     advertise: str | None = None,
     export: list[str] | None = None,
@@ -90,6 +92,8 @@ def broker(
         PEM file with its private key; default: it is in the certificate's file.
     tls_ca
         PEM file with the authorities whose certificates are trusted.
+    tls_server_name
+        Name that the other brokers' certificates have; default: the host in each one's address.
     tls_require
         Who must show a certificate at a TLS address: peers, clients or nobody; may be repeated. Default:
         peers, where --tls-ca is given.
@@ -125,6 +129,7 @@ def broker(
         "tls_cert": tls_cert,
         "tls_key": tls_key,
         "tls_ca": tls_ca,
+        "tls_server_name": tls_server_name,
         "tls_require": tls_require,
         "advertise": advertise,
         "export": export,
@@ -151,7 +156,9 @@ def broker_options(config: configuration.BrokerConfig) -> dict[str, Any]:
         for option in configuration.options()
         if option.section == "broker" and option.key not in COMPOSED
     }
-    tls = tls_config(ca=config.tls_ca, cert=config.tls_cert, key=config.tls_key)
+    tls = tls_config(
+        ca=config.tls_ca, cert=config.tls_cert, key=config.tls_key, server_name=config.tls_server_name
+    )
     return {**same, "listen": listens(config), "tls": tls, "mesh_key": configuration.mesh_key(config)}
 
 

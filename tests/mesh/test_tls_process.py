@@ -151,6 +151,19 @@ async def test_a_broker_of_another_authority_stays_out_and_both_logs_say_why(tmp
             await mallory.end()
 
 
+async def test_brokers_may_share_one_certificate_that_names_the_mesh(tmp_path: Path) -> None:
+    shared = authority().sign("mesh.internal")
+    async with brokers(tmp_path, "alpha", "bravo") as (alpha, bravo):
+        for broker in (alpha, bravo):
+            shared.write(broker.folder, "broker")
+        named = ("--tls-server-name", "mesh.internal")
+        seed = await alpha.start(*named)
+        await bravo.start("--join", seed, *named)
+        await eventually_linked(seed, config(server_name="mesh.internal"), "bravo")
+        with pytest.raises(Disconnected, match="is not for 127.0.0.1"):
+            await status(seed)
+
+
 async def test_certificates_are_replaced_while_the_mesh_runs(tmp_path: Path) -> None:
     """By those of another authority, which shows: who trusts the old one only is refused from then on."""
     async with brokers(tmp_path, "alpha", "bravo", "charlie") as (alpha, bravo, charlie):
