@@ -1,0 +1,108 @@
+"""The machines are worth what they notice: each of these faults, put into the code, must fail one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from protocols.patterns import base, pair, pipeline, star
+from protocols.pipe import Pipe
+
+from .test_queues import BusMachine, PairMachine, PipelineMachine, PubSubMachine, QueueMachine, StarMachine
+
+FEW = settings(
+    max_examples=150,
+    stateful_step_count=30,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+)
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def wakes_one_reader(self: Any, pipe: Any, frames: list[bytes], now: float) -> None:
+    self._intake.add(pipe, frames, len(frames[0]))
+    self.readable(1)
+
+
+def deals_all_but_one(self: Any, frames: Any, *, deal: Any = base.Rotation.deal) -> int:
+    return int(deal(self, frames[:-1])) + (1 if frames else 0)
+
+
+def refuses_silently(self: Any, frames: Any, *, send_many: Any = Pipe.send_many) -> int:
+    taken = send_many(self, frames)
+    self._starved = False
+    return int(taken)
+
+
+def one_too_many(self: Any, limit: int, *, prefer_new: bool, make: Any = base.LossyInbox.__init__) -> None:
+    make(self, limit + 1, prefer_new=prefer_new)
+
+
+def newest_first(self: Any, *, take_output: Any = base.WeighedPipe.take_output) -> list[bytes]:
+    return list(reversed(take_output(self)))
+
+
+FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
+    "a full inbox is never read on": (PipelineMachine, base.Intake, "resume", nothing),
+    "a full inbox reads on": (PairMachine, Pipe, "pause_reading", nothing),
+    "room is not told to writers": (
+        PipelineMachine,
+        pipeline.Pusher,
+        "pipe_writable",
+        lambda self, pipe, now: self._rotation.add(pipe),
+    ),
+    "a new peer is not told to writers": (
+        PipelineMachine,
+        pipeline.Pusher,
+        "pipe_attached",
+        lambda self, pipe, now: self._rotation.add(pipe),
+    ),
+    "a pipe with room again is forgotten": (
+        PipelineMachine,
+        pipeline.Pusher,
+        "pipe_writable",
+        lambda self, pipe, now: self.writable(),
+    ),
+    "a refusal does not ask for room": (PipelineMachine, base.WeighedPipe, "send_many", refuses_silently),
+    "of a run only one reader hears": (PairMachine, pair.Pair, "received", wakes_one_reader),
+    "a batch loses its last": (PipelineMachine, base.Rotation, "deal", deals_all_but_one),
+    "a turn's frames leave in another order": (
+        PipelineMachine,
+        base.WeighedPipe,
+        "take_output",
+        newest_first,
+    ),
+    "what is lost with a peer is not counted": (BusMachine, base.Pattern, "count_lost", nothing),
+    "an inbox holds one too many": (BusMachine, base.LossyInbox, "__init__", one_too_many),
+    "a subscription's inbox holds one too many": (
+        PubSubMachine,
+        base.LossyInbox,
+        "__init__",
+        one_too_many,
+    ),
+    "displaced messages are not counted": (
+        PubSubMachine,
+        base.WeighedPipe,
+        "displace",
+        lambda self, frames: base.OutputPipe.displace(self, frames) * 0,
+    ),
+    "a star sends no batches": (StarMachine, star.Star, "put_many", lambda self, bodies: len(bodies)),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, place, name, broken = FAULTS[fault]
+    assert issubclass(machine, QueueMachine | PubSubMachine)
+    monkeypatch.setattr(place, name, broken)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(machine, settings=FEW)
