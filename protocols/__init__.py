@@ -53,7 +53,7 @@ from protocols.patterns.relay import FlowStatistics
 from protocols.patterns.reqrep import RequestLost
 from protocols.patterns.survey import Answer, SurveyResult
 from protocols.pipe import Pipe, PipeStatistics
-from protocols.socket import ClosedPipe, Receiver, Socket, SocketStatistics
+from protocols.socket import Receiver, Socket
 from protocols.sockets import (
     Bus0,
     Pair0,
@@ -68,6 +68,7 @@ from protocols.sockets import (
     Sub0,
     Surveyor0,
 )
+from protocols.statistics import ClosedPipe, SocketStatistics
 from protocols.tls import TlsConfig, TlsConfigError
 from protocols.transports.registry import (
     check_dialable,

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
 
@@ -30,7 +28,8 @@ from protocols.message import Message
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, WeighedPipe
 from protocols.patterns.raw import Raw
-from protocols.pipe import Connection, Pipe, PipeStatistics
+from protocols.pipe import Connection, Pipe
+from protocols.statistics import Departures, SocketStatistics, sum_of
 
 E_co = TypeVar("E_co", covariant=True)
 C = TypeVar("C", bound=Context)
@@ -40,8 +39,6 @@ Admit = Callable[[Pipe], object]
 
 CLOSED: Final = "the socket is closed"
 PIPE_ID_MAX: Final = 0x7FFFFFFF
-REMEMBERED: Final = 16
-"""Closed pipes that a socket's statistics tell of."""
 
 
 class Receiver(Protocol):
@@ -69,43 +66,6 @@ class Started(Generic[E_co]):
     def __await__(self) -> Generator[None, None, E_co]:
         return self.value
         yield
-
-
-@dataclass(frozen=True, slots=True)
-class ClosedPipe:
-    """What is remembered of a peer that is gone."""
-
-    id: int
-    url: str
-    remote_address: str
-    cause: str
-    """A word to count by; see `Pipe.close_cause`."""
-    reason: str
-    """The same as a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class SocketStatistics:
-    """A snapshot. Frames and bytes are cumulative over all peers, those that left included.
-
-    ``refused`` counts frames that found a pipe full (a ``send`` that then waited among them); ``drops``
-    counts messages given up, by reason (see ``docs/reference/patterns/``); ``closed`` counts peers that
-    are gone, by cause, and ``recently_closed`` has the last `REMEMBERED` of them, oldest first.
-    """
-
-    protocol: str
-    peers: int
-    attached: int
-    detached: int
-    frames_in: int
-    bytes_in: int
-    frames_out: int
-    bytes_out: int
-    refused: int
-    queued: int
-    drops: dict[str, int]
-    closed: dict[str, int]
-    recently_closed: tuple[ClosedPipe, ...]
 
 
 class Socket(Channel):
@@ -159,9 +119,7 @@ class Socket(Channel):
         self._timer: asyncio.TimerHandle | None = None
         self._closing: asyncio.Event | None = None
         self._attached = 0
-        self._departed = PipeStatistics(0, 0, 0, 0, 0, 0)
-        self._closed_by_cause: dict[str, int] = {}
-        self._recently_closed: deque[ClosedPipe] = deque(maxlen=REMEMBERED)
+        self._departed = Departures()
         self._open(self._pattern.lane, self.options, senders=Waiters(), receivers=Waiters())
 
     def _make_pattern(self) -> Pattern:
@@ -436,7 +394,7 @@ class Socket(Channel):
 
     def statistics(self) -> SocketStatistics:
         present = [pipe.statistics() for pipe in self._pipes.values()]
-        total = sum_of(self._departed, *present)
+        total = sum_of(self._departed.counters, *present)
         return SocketStatistics(
             protocol=self._pattern.name,
             peers=len(present),
@@ -449,8 +407,8 @@ class Socket(Channel):
             refused=total.refused,
             queued=sum(pipe.queued for pipe in present),
             drops=dict(self._pattern.drops),
-            closed=dict(self._closed_by_cause),
-            recently_closed=tuple(self._recently_closed),
+            closed=dict(self._departed.by_cause),
+            recently_closed=tuple(self._departed.recent),
         )
 
     # --- EndpointOwner
@@ -528,8 +486,7 @@ class Socket(Channel):
         attached = self._pipes.pop(pipe.id, None)
         if attached is None:
             return  # the admit hook closed it
-        self._count_closed(attached)
-        self._departed = sum_of(self._departed, attached.statistics())
+        self._departed.add(attached)
         if not self.closed:
             self._pattern.count_lost(attached)
         self._pattern.pipe_detached(attached, self._now())
@@ -537,13 +494,6 @@ class Socket(Channel):
             self._receiver.pipe_detached(pipe, reason)
         if self._attaching is not pipe:
             self._news.tell("detached", pipe, reason)
-
-    def _count_closed(self, pipe: Pipe) -> None:
-        cause = pipe.close_cause
-        self._closed_by_cause[cause] = self._closed_by_cause.get(cause, 0) + 1
-        self._recently_closed.append(
-            ClosedPipe(pipe.id, pipe.url, pipe.remote_address, cause, pipe.close_reason)
-        )
 
     # --- time
 
@@ -566,9 +516,3 @@ class Socket(Channel):
         self._timer = None
         self._pattern.deadline_reached(self._now())
         self._arm()
-
-
-def sum_of(*counters: PipeStatistics) -> PipeStatistics:
-    return PipeStatistics(
-        *(sum(getattr(each, field.name) for each in counters) for field in fields(PipeStatistics))
-    )

@@ -100,7 +100,7 @@ LAYERS = (
         pure=True,
     ),
     Layer(
-        ("protocols.message", "protocols.pipe"),
+        ("protocols.message", "protocols.pipe", "protocols.statistics"),
         (
             "protocols.message",
             "protocols.pipe",
