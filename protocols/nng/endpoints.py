@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from protocols.context import Waiters
 from protocols.errors import Closed
 from protocols.nng.binding import pynng
+
+PORT_0: Final = re.compile(r"^([\w+.-]+://[^/]*):0(?=/|$)")
 
 
 class EndpointOwner(Protocol):
@@ -71,6 +74,9 @@ class NngEndpoint:
 class NngListener(NngEndpoint):
     """Accepts peers."""
 
+    def __init__(self, socket: EndpointOwner, endpoint: Any, url: str) -> None:
+        super().__init__(socket, endpoint, bound_url(endpoint, url))
+
     async def aclose(self) -> None:
         """Accept no more. NNG drops the pipes that came by this listener, too."""
         self._close()
@@ -98,3 +104,10 @@ class NngDialer(NngEndpoint):
         """Stop dialling. NNG drops the pipe, too."""
         self._close()
         self._socket.peer_waiters.wake_all()
+
+
+def bound_url(listener: Any, url: str) -> str:
+    """As bound. NNG resolves port 0 in the URLs of its tcp listeners, but not of its ws ones."""
+    bound: str = asked(lambda: listener.url, url)
+    port: str = asked(lambda: str(listener.local_address), "").rpartition(":")[2]
+    return PORT_0.sub(lambda match: f"{match[1]}:{port}", bound)

@@ -111,11 +111,14 @@ def pem(text: str | None, file: str | None) -> str | None:
     if file is None:
         return text
     try:
-        return Path(file).read_text("ascii")
+        text = Path(file).read_text("ascii")
     except OSError as error:
         raise TlsConfigError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeError as error:
         raise TlsConfigError(f"{file} is not PEM") from error
+    if not text:
+        raise TlsConfigError(f"{file} is empty")
+    return text
 
 
 def host_of(url: str) -> str:

@@ -13,7 +13,7 @@ from protocols.context import Waiters, deadline_of
 from protocols.errors import NotSupported, Timeout
 from protocols.nng.binding import pynng
 from protocols.nng.channel import Channel, Counters
-from protocols.nng.endpoints import NngDialer, NngListener, NngPipe, asked
+from protocols.nng.endpoints import NngDialer, NngListener, NngPipe
 from protocols.nng.errors import translated_address
 from protocols.nng.settings import TLS_SCHEMES, check_options, configure, spare_files, tls_config
 from protocols.options import SocketOptions
@@ -181,7 +181,7 @@ class Socket(Channel):
             listener = self._nng.listen(where)
         except pynng.NNGException as error:
             raise translated_address(error, where) from error
-        self.listeners.append(NngListener(self, listener, asked(lambda: listener.url, where)))
+        self.listeners.append(NngListener(self, listener, where))
         return Started(self.listeners[-1])
 
     def _check_endpoint(self, options: SocketOptions | None) -> None:
