@@ -204,6 +204,8 @@ class Dialer:
         self._bad_frames = 0
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
+        self.forget: Callable[[Dialer], None] | None = None
+        """Called once it is closed, by whoever keeps a list of dialers."""
 
     def start(self) -> None:
         """Begin to dial, in a task that `aclose` ends."""
@@ -232,6 +234,8 @@ class Dialer:
             if not task.cancelled():
                 task.result()  # a defect in the owner's `attach`
         self._up.set()
+        if self.forget is not None:
+            self.forget(self)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -332,6 +336,8 @@ class Acceptor:
         self._connected = 0
         self._refused: dict[str, int] = {}
         self._bad_frames = 0
+        self.forget: Callable[[Acceptor], None] | None = None
+        """Called once it is closed, by whoever keeps a list of listeners."""
         self.last_refused = ""
         """Who was turned away last, and why, as a sentence."""
 
@@ -366,6 +372,8 @@ class Acceptor:
             connection.abort()
         for connection in headerless:
             await connection.wait_closed()
+        if self.forget is not None:
+            self.forget(self)
 
     @property
     def certificates(self) -> Certificates | None:

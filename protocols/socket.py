@@ -21,7 +21,7 @@ from protocols.context import (
     Waiters,
     deadline_of,
 )
-from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
+from protocols.endpoint import Acceptor, Dialer, Listener, SharedListener, dial_once
 from protocols.errors import Closed, NotSupported, PipeRefused, Timeout
 from protocols.events import EVENTS_MAX, PipeEvents, PipeNews
 from protocols.message import Message
@@ -237,6 +237,7 @@ class Socket(Channel):
         self._check_open()
         self._enter_loop()
         dialer = Dialer(self, url, options)
+        dialer.forget = self._forget_endpoint
         dialer.start()
         self.dialers.append(dialer)
         return Started(dialer)
@@ -290,6 +291,7 @@ class Socket(Channel):
         if self.closed:
             await listener.aclose()
             raise Closed(CLOSED)
+        listener.forget = self._forget_endpoint
         self.listeners.append(listener)
         return listener
 
@@ -322,6 +324,14 @@ class Socket(Channel):
             self._receivers.settle(loop)
             self._loop = loop
         return loop
+
+    def _forget_endpoint(self, endpoint: Dialer | Acceptor) -> None:
+        """Closed by hand; those that close with the socket can still be asked for their statistics."""
+        if self._closing is None:
+            if isinstance(endpoint, Dialer):
+                self.dialers = [each for each in self.dialers if each is not endpoint]
+            else:
+                self.listeners = [each for each in self.listeners if each is not endpoint]
 
     # --- contexts
 

@@ -369,6 +369,19 @@ async def test_dialling_before_listening_connects_later() -> None:
             assert await pull.recv() == b"x"
 
 
+async def test_endpoints_that_are_closed_by_hand_are_forgotten() -> None:
+    async with Push0() as push:
+        for _ in range(3):
+            dialer = await push.dial("inproc://nobody")
+            listener = await push.listen("inproc://here")
+            assert (push.dialers, push.listeners) == ([dialer], [listener])
+            await dialer.aclose()
+            await listener.aclose()
+            assert (push.dialers, push.listeners) == ([], [])
+        dialer = await push.dial("inproc://nobody")
+    assert push.dialers == [dialer]
+
+
 async def test_dial_once_makes_one_pipe_or_says_why_not() -> None:
     async with Req0() as req:
         with pytest.raises(ConnectionRefused):
