@@ -30,10 +30,13 @@ from protocols import (
 )
 from protocols.endpoint import Listener, dial_once
 from protocols.transports.loops import loop_state
+from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.websocket import parse_websocket_address
-from protocols.wire.handshake import ProtocolNumber, encode_header
+from protocols.wire.handshake import Greeting, ProtocolNumber, encode_header
+from protocols.wire.upgrade import AcceptingUpgrade, Route
+from protocols.wire.websocket import WebSocketCodec
 from tests.protocols.wire.test_upgrade import LINES, request
-from tests.protocols.wire.test_websocket import BINARY, CLOSE, PING, TEXT, close_code, frame
+from tests.protocols.wire.test_websocket import BINARY, CLOSE, PING, PONG, TEXT, close_code, frame
 from tests.support.certificates import authority, config, local, stranger
 
 from .support import FakeSocket, RawPeer, free_port, until
@@ -448,6 +451,71 @@ async def test_pings_are_answered_and_a_close_is_answered_and_counted_as_the_pee
             assert close_code(await peer.read_all()) == 1001
         await until(lambda: owner.lost)
         assert owner.lost == ["closed by the peer"] and listener.statistics().bad_frames == 0
+
+
+class FullTransport:
+    """A stream whose peer reads nothing: it keeps what is written, and says so beyond 64 KiB."""
+
+    def __init__(self, protocol: StreamConnection) -> None:
+        self.protocol = protocol
+        self.written = bytearray()
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+        if len(self.written) > 65536:
+            self.protocol.pause_writing()
+
+    def drain(self) -> bytes:
+        """The peer reads at last."""
+        written, self.written = bytes(self.written), bytearray()
+        self.protocol.resume_writing()
+        return written
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
+    def abort(self) -> None:
+        self.protocol.connection_lost(None)
+
+
+async def test_a_peer_that_pings_and_never_reads_is_read_no_further_until_it_does() -> None:
+    """Else what we hold for it would grow with each ping, as fast as it can send them."""
+    owner = FakeSocket(options=BASE)
+    acceptor = Listener(owner, ANYWHERE)
+    upgrade = AcceptingUpgrade(lambda path: Route(Greeting.of(owner.protocol, owner.peer), 1000))
+    kind = StreamKind(lambda address: "", lambda transport, options: None, lambda *_: WebSocketCodec(upgrade))
+    connection = StreamConnection(kind, Greeting.of(owner.protocol, owner.peer), BASE, acceptor)
+    transport = FullTransport(connection)
+
+    def feed(data: bytes) -> None:
+        connection.get_buffer(-1)[: len(data)] = data
+        connection.buffer_updated(len(data))
+
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    feed(PAIR)
+    await until(lambda: owner.pipes)
+    assert transport.drain().startswith(b"HTTP/1.1 101 ") and transport.reading
+    pings = 0
+    while transport.reading:
+        feed(frame(PING, bytes(125)))
+        pings += 1
+        assert pings < 1000
+    assert len(transport.written) == 127 * pings < 65536 + 128
+    assert transport.drain() == frame(PONG, bytes(125), masked=False) * pings
+    assert transport.reading
+    feed(frame(BINARY, b"at last"))
+    assert owner.received == [b"at last"]
+    await owner.aclose()
 
 
 async def test_a_close_of_ours_is_said_behind_what_was_queued() -> None:
