@@ -147,7 +147,7 @@ class WebSocketTransport:
     ) -> Binding:
         url = f"{self.scheme}://{address}"
         target = check_websocket_listener(self.scheme, address)
-        route = Route(greeting, options.recv_size_max)
+        route = Route(greeting, options.recv_size_max, options.ws_origins)
         endpoint = Endpoint(route, options, watcher)
         key = (self._plain, target.host, target.port)
         state = loop_state()

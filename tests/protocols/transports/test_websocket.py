@@ -442,6 +442,19 @@ async def test_a_broken_rule_costs_the_peer_its_pipe_and_it_hears_which(
         await assert_gets_through(owner, listener.url)
 
 
+async def test_pages_of_an_origin_that_is_named_may_connect() -> None:
+    page = request(
+        ["GET / HTTP/1.1", *LINES[1:]],
+        sec_websocket_protocol="pair.sp.nanomsg.org",
+        origin="https://app.example",
+    )
+    for origins, status in (((), b"403"), (("https://app.example",), b"101"), (("*",), b"101")):
+        async with listening(options=replace(BASE, ws_origins=origins)) as (_, listener):
+            async with raw_peer(listener.url) as peer:
+                peer.writer.write(page)
+                assert (await peer.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 " + status)
+
+
 async def test_pings_are_answered_and_a_close_is_answered_and_counted_as_the_peers() -> None:
     async with listening() as (owner, listener):
         async with open_peer(listener.url) as peer:
