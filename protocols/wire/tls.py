@@ -37,6 +37,8 @@ from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
 from protocols.wire.codec import Codec
 
+RECORD_HEAD_SIZE: Final = 5
+"""Type, version, length of what follows."""
 RECORD_SIZE: Final = 16384
 """Plain bytes in one record at most."""
 WRITE_SIZE: Final = 128 * 1024
@@ -110,6 +112,7 @@ class TlsCodec:
         "_is_server",
         "_name",
         "_outgoing",
+        "_records",
         "_secure",
         "_tls",
         "ended",
@@ -131,6 +134,7 @@ class TlsCodec:
         self._held = b""
         self._inside_buffer = False
         self._secure = False
+        self._records = Records()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(
@@ -150,7 +154,7 @@ class TlsCodec:
 
     @property
     def inside_frame(self) -> bool:
-        return self._inner.inside_frame or self._incoming.pending > 0
+        return self._inner.inside_frame or self._records.inside
 
     def begin(self) -> bytes:
         if not self._is_server:
@@ -165,6 +169,7 @@ class TlsCodec:
             if chunk[0] != _HANDSHAKE_RECORD and (self._is_server or chunk[0] != _ALERT_RECORD):
                 self._failure = HandshakeError(self._not_tls(bytes(chunk[:8])), reason="tls: not TLS")
                 return []
+        self._records.follow(chunk)
         self._incoming.write(chunk)
         frames: list[bytes] = []
         try:
@@ -324,6 +329,33 @@ class TlsCodec:
         elif start.startswith(_HTTP):
             return "the listener speaks plain HTTP, not TLS; dial it with ws://, or give it wss://"
         return f"the first bytes {start.hex(' ')} are not TLS"
+
+
+class Records:
+    """Where in a record the stream stands. OpenSSL keeps half a record to itself, and a frame that fits into
+    one is cut there."""
+
+    __slots__ = ("_head", "_left")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._left = 0
+
+    @property
+    def inside(self) -> bool:
+        return self._left > 0 or bool(self._head)
+
+    def follow(self, chunk: bytes | memoryview) -> None:
+        position, size = 0, len(chunk)
+        while size - position > self._left:
+            position += self._left
+            head = self._head + bytes(chunk[position : position + RECORD_HEAD_SIZE - len(self._head)])
+            position += len(head) - len(self._head)
+            if len(head) < RECORD_HEAD_SIZE:
+                self._head, self._left = head, 0
+                return
+            self._head, self._left = b"", head[3] << 8 | head[4]
+        self._left -= size - position
 
 
 def identity_of(certificate: Mapping[str, Any] | None) -> PeerIdentity | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -398,6 +399,21 @@ async def test_a_stream_cut_inside_a_frame_loses_that_frame_only() -> None:
         assert owner.received == [b"one"]
         assert listener.statistics().bad_frames == 0
         await assert_gets_through(owner, listener.url)
+
+
+@pytest.mark.parametrize("rest", [b"", b"\x17\x03\x03", b"\x17\x03\x03\x00\x40half"])
+async def test_an_end_without_close_notify_is_a_loss_only_inside_a_record(rest: bytes) -> None:
+    async with listening() as (owner, listener):
+        _, writer = await tls_stream(listener.url)
+        writer.write(PAIR_HEADER + bytes(7) + b"\x03one")
+        await until(lambda: owner.received == [b"one"])
+        raw = writer.transport.get_extra_info("socket")._sock
+        if rest:
+            raw.send(rest)
+        raw.shutdown(socket.SHUT_WR)
+        await until(lambda: owner.lost)
+        assert owner.lost == ["closed by the peer inside a frame" if rest else "closed by the peer"]
+        writer.transport.abort()
 
 
 async def test_a_record_that_does_not_decrypt_costs_the_connection_and_is_counted() -> None:

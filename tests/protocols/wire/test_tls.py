@@ -425,6 +425,23 @@ def test_a_stream_cut_inside_a_frame_says_so_and_between_frames_does_not() -> No
     assert not ends.server.inside_frame
 
 
+@given(cut=st.integers(1, 400), more=st.lists(st.integers(1, 60)))
+@settings(max_examples=60, deadline=None)
+def test_a_stream_cut_inside_a_record_says_so_wherever_it_is_cut(cut: int, more: list[int]) -> None:
+    """A small frame is one record, of which OpenSSL shows nothing until it is whole."""
+    ends = Ends().shaken()
+    first, second = encoded(ends.client, b"first"), encoded(ends.client, b"s" * 300)
+    rest = memoryview(first + second[:cut])
+    frames: list[bytes] = []
+    for size in [*more, len(rest)]:
+        frames += ends.server.receive(rest[:size])
+        rest = rest[size:]
+    assert frames == [b"first"] + [b"s" * 300] * (cut >= len(second))
+    assert ends.server.inside_frame == (cut < len(second))
+    ends.server.receive(second[cut:])
+    assert not ends.server.inside_frame
+
+
 def test_what_the_inner_protocol_refuses_is_refused() -> None:
     ends = Ends(size_max=1000).shaken()
     assert ends.server.receive(encoded(ends.client, b"fits", b"x" * 1001)) == [b"fits"]
