@@ -365,6 +365,9 @@ def with_tls(options: SocketOptions, certificates: Certificates, *, listens: boo
         ca_file=certificates.cacert,
         verify="none" if certificates.insecure else "required" if demands else None,
     )
+    for file in tls.files:
+        with open(file):  # a dialer would try for ever; a misspelt name is said at once
+            pass
     return replace(options, tls=tls)
 
 

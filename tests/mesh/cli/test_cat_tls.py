@@ -1,0 +1,125 @@
+"""`mesh cat` over TLS and WebSocket: its certificate flags, both engines, and nngcat at the other end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh.cli import app as application
+from mesh.cli import cat as module
+from mesh.cli.exits import CommandFailed
+from tests.mesh.cli.cats import cat, finished, job
+from tests.protocols.interop.peers import free_port, program
+from tests.support.certificates import LOCAL, Authority
+
+
+class Files:
+    """PEM files, as the flags want them."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority()
+        self.ca = authority.write(folder)
+        self.stranger = Authority().write(folder, "stranger")
+        server, client = authority.sign(*LOCAL), authority.sign("client@example.org")
+        self.cert, self.key = server.write(folder, "server")
+        self.client, self.client_key = client.write(folder, "client")
+        self.both = str(folder / "both.pem")
+        Path(self.both).write_text(server.key + server.cert)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("pem"))
+
+
+@pytest.fixture(params=["native", "nng"])
+def engine(request: pytest.FixtureRequest) -> tuple[str, str]:
+    return "--engine", request.param
+
+
+@pytest.mark.parametrize("url", ["tls+tcp://127.0.0.1:0", "wss://127.0.0.1:0/cat"])
+async def test_a_certificate_and_who_signed_it_are_enough(
+    files: Files, engine: tuple[str, str], url: str
+) -> None:
+    async with cat("--rep", "--listen", url, "-E", files.both, "-D", "pong", *engine) as rep:
+        asking = ("--req", "--dial", await rep.listening(), "-D", "ping")
+        assert (await finished(*asking, "--cacert", files.ca, *engine)).shown == [b"pong\n"]
+        assert (await finished(*asking, "-k", *engine)).shown == [b"pong\n"]
+
+
+async def test_plain_websocket_needs_no_flags(engine: tuple[str, str]) -> None:
+    async with cat("--pull", "--listen", "ws://127.0.0.1:0/cat", *engine) as pull:
+        await finished("--push", "--dial", await pull.listening(), "-D", "hello", *engine)
+        assert await pull.printed(1) == [b"hello\n"]
+
+
+async def test_a_stranger_is_refused_and_the_sentence_says_why(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CONNECT_S", 0.5)
+    listening = ("--listen", "tls+tcp://127.0.0.1:0", "--cert", files.cert, "--key", files.key)
+    async with cat("--pull", *listening) as pull:
+        dialling = ("--push", "--dial", await pull.listening(), "-D", "x", "--cacert", files.stranger)
+        with pytest.raises(CommandFailed, match="certificate") as failed:
+            await finished(*dialling)
+        assert failed.value.code == 69
+
+
+async def test_a_listener_with_an_authority_demands_a_certificate(
+    files: Files, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, str]
+) -> None:
+    monkeypatch.setattr(module, "CONNECT_S", 0.5)
+    listening = ("--listen", "tls+tcp://127.0.0.1:0", "-E", files.cert, "--key", files.key)
+    async with cat("--pull", *listening, "--cacert", files.ca, *engine) as pull:
+        dialling = ("--push", "--dial", await pull.listening(), "-D", "x", "--cacert", files.ca)
+        with pytest.raises(CommandFailed):
+            await finished(*dialling)
+        await finished(*dialling, "--cert", files.client, "--key", files.client_key)
+        assert await pull.printed(1) == [b"x\n"]
+
+
+@pytest.mark.interop
+@pytest.mark.process
+@pytest.mark.parametrize("form", ["tls+tcp://localhost:{}", "wss://localhost:{}/cat"])
+async def test_nngcat_is_understood_both_ways(files: Files, engine: tuple[str, str], form: str) -> None:
+    """By name: nngcat 1.5 does not find addresses in certificates."""
+    url = form.format(free_port())
+    async with cat("--pull", "--listen", url, "-E", files.both, "-Q", *engine) as pull:
+        await pull.listening()
+        async with program("nngcat", "--push", "--dial", url, "--cacert", files.ca, "-D", "hello") as peer:
+            assert await peer.ended() == 0
+        assert await pull.printed(1) == [b'"hello"\n']
+    url = form.format(free_port())
+    async with program("nngcat", "--pull", "--listen", url, "-E", files.both, "-Q") as peer:
+        await finished("--push", "--dial", url, "--cacert", files.ca, "-D", "hello", *engine)
+        assert await peer.lines(1) == [b'"hello"']
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (("--listen", "tls+tcp://127.0.0.1:0"), "certificate"),
+        (("--listen", "tls+tcp://127.0.0.1:0", "--cert", "/nowhere/x"), "/nowhere/x"),
+        (("--dial", "tls+tcp://127.0.0.1:1", "--cacert", "/nowhere/x"), "/nowhere/x"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["native", "nng"])
+def test_what_is_missing_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], sentence: str, engine: str
+) -> None:
+    assert application.main(["cat", "--pull", *flags, "--engine", engine]) in (64, 66)
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_insecure_and_authority_mean_what_they_say(files: Files) -> None:
+    def verify(*flags: str) -> str | None:
+        tls = job("--pull", *flags).options.tls
+        assert tls is not None
+        return tls.verify
+
+    assert verify("-l1", "--cacert", files.ca) is None, "a dialer looks at certificates anyway"
+    assert verify("-L1", "--cacert", files.ca) == "required"
+    assert verify("-L1", "--cacert", files.ca, "-k") == "none"
