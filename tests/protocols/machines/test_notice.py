@@ -9,9 +9,10 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from protocols.patterns import base, pair, pipeline, star
+from protocols.patterns import base, pair, pipeline, replier, reqrep, star, survey
 from protocols.pipe import Pipe
 
+from .test_asking import AskingMachine, ReqRepMachine, SurveyMachine
 from .test_queues import BusMachine, PairMachine, PipelineMachine, PubSubMachine, QueueMachine, StarMachine
 
 FEW = settings(
@@ -49,6 +50,18 @@ def one_too_many(self: Any, limit: int, *, prefer_new: bool, make: Any = base.Lo
 
 def newest_first(self: Any, *, take_output: Any = base.WeighedPipe.take_output) -> list[bytes]:
     return list(reversed(take_output(self)))
+
+
+def takes_the_newest(self: Any) -> Any:
+    if self._intake.inbox:
+        return self._intake.inbox.pop()
+    self._intake.resume()
+    return None
+
+
+def ends_only(self: Any) -> None:
+    if self.id:
+        self.finish()
 
 
 FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
@@ -95,6 +108,20 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
         "displace",
         lambda self, frames: base.OutputPipe.displace(self, frames) * 0,
     ),
+    "a request on a lost pipe stays there": (
+        ReqRepMachine,
+        reqrep.Requester,
+        "pipe_detached",
+        lambda self, pipe, now: self._rotation.discard(pipe),
+    ),
+    "a homeless request finds no room": (ReqRepMachine, reqrep.Requester, "_house", nothing),
+    "a request given up is answered": (ReqRepMachine, reqrep.Requester, "forget", nothing),
+    "an unread reply outlives the next request": (ReqRepMachine, reqrep.RequesterLane, "_give_up", nothing),
+    "a question is put back": (ReqRepMachine, replier.Replier, "next_question", takes_the_newest),
+    "answers of the survey before are kept": (SurveyMachine, survey.SurveyLane, "close", ends_only),
+    "a survey goes on after its time": (SurveyMachine, survey.Surveyor, "deadline_reached", nothing),
+    "who leaves is waited for": (SurveyMachine, survey.Tally, "pipe_lost", nothing),
+    "late answers count": (SurveyMachine, survey.Surveyor, "over", nothing),
     "a star sends no batches": (StarMachine, star.Star, "put_many", lambda self, bodies: len(bodies)),
 }
 
@@ -102,7 +129,7 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine, place, name, broken = FAULTS[fault]
-    assert issubclass(machine, QueueMachine | PubSubMachine)
+    assert issubclass(machine, QueueMachine | PubSubMachine | AskingMachine)
     monkeypatch.setattr(place, name, broken)
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, KeyError)):
         run_state_machine_as_test(machine, settings=FEW)
