@@ -467,6 +467,23 @@ async def test_a_large_message_takes_a_bounded_multiple_of_its_size() -> None:
         assert peak < 4.0 * size
 
 
+async def test_an_idle_connection_takes_a_bounded_amount_of_memory() -> None:
+    """OpenSSL's state of both ends included, in this one process."""
+    process, count = psutil.Process(), 300
+    async with listening() as (owner, listener):
+        dialer = FakeSocket(options=CLIENT)
+        for _ in range(50):  # what is allocated once
+            await dial_once(dialer, listener.url, 5.0)
+        before = process.memory_info().rss
+        for _ in range(count):
+            await dial_once(dialer, listener.url, 5.0)
+        await until(lambda: len(owner.pipes) == count + 50)
+        each_kb = (process.memory_info().rss - before) / 1024 / count
+        print(f"{each_kb:.0f} KB for both ends of an idle connection")
+        assert each_kb < 120
+        await dialer.aclose()
+
+
 # --- replaced certificates
 
 
