@@ -354,8 +354,16 @@ class Intake(Generic[T]):
             self._paused[pipe.id] = pipe
             pipe.pause_reading()
 
+    def take(self) -> T | None:
+        """The next item, or None. Who takes the last lets the peers go on: others may wait for more."""
+        inbox = self.inbox
+        item = inbox.popleft() if inbox else None
+        if not inbox:
+            self.resume()
+        return item
+
     def resume(self) -> None:
-        """Read on; to be called when the inbox has been found empty."""
+        """Read on: the inbox is empty."""
         self._heavy_bytes = 0
         self._orphans = 0
         if self._paused:

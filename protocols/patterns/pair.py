@@ -57,10 +57,7 @@ class Pair(Pattern, QueueLane):
         self.readable(len(frames))
 
     def take(self) -> bytes | None:
-        if self.inbox:
-            return self.inbox.popleft()
-        self._intake.resume()
-        return None
+        return self._intake.take()
 
     def put(self, body: bytes) -> bool:
         partner = self._partner

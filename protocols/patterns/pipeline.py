@@ -87,7 +87,4 @@ class Puller(Pattern, QueueLane):
         self.readable(len(frames))
 
     def take(self) -> bytes | None:
-        if self.inbox:
-            return self.inbox.popleft()
-        self._intake.resume()
-        return None
+        return self._intake.take()

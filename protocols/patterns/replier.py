@@ -90,11 +90,7 @@ class Replier(Pattern):
         return ReplierLane(self)
 
     def next_question(self) -> Question | None:
-        inbox = self._intake.inbox
-        if inbox:
-            return inbox.popleft()
-        self._intake.resume()
-        return None
+        return self._intake.take()
 
     def answer(self, pipe: OutputPipe, frame: bytes) -> bool:
         if self.owed == 1 and not self._intake.inbox:
