@@ -23,6 +23,8 @@ a late ``recv``             leaves a survey or a request open (a bare NNG socket
 an unread answer            is lost at the end of its survey, but for the one that a ``recv`` had asked for
 ``aclose``                  drops what is queued: NNG does not linger, and cannot say what is left
 a ``StateError`` of Rep0    may follow a ``recv`` that was given up just as a question came: `recv` gives it
+options                     no effect: ``linger_s``, ``handshake_timeout_s`` (it is 10 s), ``read_budget``
+web pages                   NNG's ws listeners take them from any origin
 ``statistics``              counts bodies that this program sent and received, and peers; no queues
 fork                        NNG panics in the child; make sockets after the fork
 a listener's ipc path       NNG would remove any file that is there; here only a socket may be in its place

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from protocols.context import Body, PartlySent, as_bytes, deadline_of
 from protocols.errors import Closed, NoPeers, NotSupported, SPError, StateError, Timeout, WouldBlock
 from protocols.nng.binding import pynng
 from protocols.nng.errors import REPLACED, translated
 from protocols.options import SocketOptions
+
+BEST_EFFORT_S: Final = 0.05
+"""What NNG gets to take a message where it cannot be asked without waiting; its threads need a moment."""
 
 
 class Counters:
@@ -67,11 +70,17 @@ class Channel:
         if self._answers:
             await self._end_given_up()
         if not self._put(frame):
-            if self.options.best_effort and self._waits_for_room:
+            limit_s = self.options.send_timeout_s if timeout is None else timeout
+            drops = self.options.best_effort and self._waits_for_room
+            if drops:
+                limit_s = 0.0 if self._may_try else BEST_EFFORT_S
+            try:
+                await self._put_later(frame, limit_s)
+            except Timeout:
+                if not drops:
+                    raise
                 self._counters.drops["no room"] = self._counters.drops.get("no room", 0) + 1
                 return
-            limit_s = self.options.send_timeout_s if timeout is None else timeout
-            await self._put_later(frame, limit_s)
         self._count_out(frame)
 
     def send_nowait(self, body: Body) -> None:

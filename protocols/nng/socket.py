@@ -268,7 +268,9 @@ class Socket(Channel):
 
     # --- what pynng has no public call for
 
-    async def dial_once(self, url: str, timeout: float | None = None) -> NoReturn:
+    async def dial_once(
+        self, url: str, timeout: float | None = None, *, options: SocketOptions | None = None
+    ) -> NoReturn:
         raise NotSupported("NNG dials for ever; use dial() and wait_for_peers()")
 
     def send_to(self, pipe: object, frames: object, *, control: bool = False) -> NoReturn:
@@ -283,5 +285,5 @@ class Socket(Channel):
     async def recv_message(self, timeout: float | None = None) -> NoReturn:
         raise NotSupported("pynng opens no raw sockets, which alone tell pipes apart")
 
-    def events(self) -> NoReturn:
+    def events(self, *, limit: int = 0) -> NoReturn:
         raise NotSupported("pynng tells of pipes in threads of NNG's; use wait_for_peers() and pipes")
