@@ -56,6 +56,8 @@ SUBPROTOCOLS: Final[Mapping[int, str]] = {
 """How each protocol is called here: ``pair`` is version 0, ``pair1`` version 1, the others have no number."""
 
 _NUMBERS: Final = {name: number for number, name in SUBPROTOCOLS.items()}
+_NO_TARGET: Final = b"GET  "
+"""How NNG begins for a URL that has no path, and h11 does not read; its own listener takes it for ``/``."""
 _END: Final = b"\r\n\r\n"
 _HINTS: Final = {
     400: "it serves another pattern, most likely",
@@ -210,6 +212,8 @@ class AcceptingUpgrade:
         return f"{len(self._head)} bytes of an HTTP request"
 
     def _read(self, head: bytes) -> Request | None:
+        if head.startswith(_NO_TARGET):
+            head = b"GET / " + head[len(_NO_TARGET) :]
         first = head.partition(b"\r\n")[0]
         if not first.endswith(b" HTTP/1.1"):
             sentence = f"{_shown(first)} is not a request of HTTP/1.1"
@@ -236,7 +240,7 @@ class AcceptingUpgrade:
         return None
 
     def _decide(self, request: Request) -> None:
-        path = request.target.partition("?")[0]
+        path = request.target.partition("?")[0] or "/"
         route = self._find(path)
         if route is None:
             self._refuse(HTTPStatus.NOT_FOUND, f"nothing listens at {_shown(path)}", "websocket: path")

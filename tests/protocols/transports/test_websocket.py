@@ -29,6 +29,7 @@ from protocols import (
     is_wildcard,
 )
 from protocols.endpoint import Listener, dial_once
+from protocols.pipe import Pipe
 from protocols.transports.loops import loop_state
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.websocket import parse_websocket_address
@@ -528,6 +529,37 @@ async def test_a_peer_that_pings_and_never_reads_is_read_no_further_until_it_doe
     assert transport.reading
     feed(frame(BINARY, b"at last"))
     assert owner.received == [b"at last"]
+    await owner.aclose()
+
+
+class Satisfied(FakeSocket):
+    """Closes a pipe as soon as it has received anything."""
+
+    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        super().pipe_received(pipe, frames)
+        pipe.close("enough", flush=True)
+
+
+@pytest.mark.parametrize("last", [frame(CLOSE, struct.pack(">H", 1001)), frame(TEXT, b"x")])
+@pytest.mark.parametrize("together", [True, False], ids=["with the handshake", "later"])
+async def test_what_came_in_one_piece_with_the_last_message_is_answered_before_we_end(
+    last: bytes, together: bool
+) -> None:
+    owner = Satisfied(options=BASE)
+    listener = Listener(owner, ANYWHERE)
+    await listener.start()
+    sent = frame(BINARY, b"message") + last
+    code = 1001 if last[0] & 15 == CLOSE else 1003
+    async with raw_peer(listener.url) as peer:
+        peer.writer.write(PAIR + (sent if together else b""))
+        await peer.reader.readuntil(b"\r\n\r\n")
+        if not together:
+            peer.writer.write(sent)
+        assert close_code(await peer.reader.read(4)) == code
+        peer.writer.write_eof()
+        assert await peer.read_all() == b""
+    assert owner.received == [b"message"]
+    await listener.aclose()
     await owner.aclose()
 
 

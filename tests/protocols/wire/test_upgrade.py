@@ -144,6 +144,14 @@ def test_the_query_chooses_no_listener() -> None:
     assert listener.peer == REQ
 
 
+@pytest.mark.parametrize("first", ["GET  HTTP/1.1", "GET ?a=b HTTP/1.1", "GET / HTTP/1.1"])
+def test_a_request_without_a_path_is_for_the_root(first: str) -> None:
+    """nngcat 1.5.2 writes the first of these for ws://host:port."""
+    listener = AcceptingUpgrade({"/": Route(Greeting.of(REP, REQ), 0)}.get)
+    listener.receive(request([first, *LINES[1:]]))
+    assert listener.peer == REQ, listener.failure
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "reason"),
     [
