@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from .certificates import Certificates
 from .declaring import PYNNG, Case
 from .links import Link
 
@@ -19,12 +18,6 @@ def case(request: pytest.FixtureRequest) -> Case:
     return value
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates.issue(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
-def link(case: Case, tmp_path: Path, request: pytest.FixtureRequest) -> Link:
-    secure = case.transport in ("tls+tcp", "wss")
-    return Link(case, tmp_path, request.getfixturevalue("certificates") if secure else None)
+def link(case: Case, tmp_path: Path) -> Link:
+    return Link(case, tmp_path)

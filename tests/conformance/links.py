@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -17,9 +18,9 @@ from typing import Any
 import protocols
 from protocols import SocketOptions
 from tests.protocols.interop.peers import free_port
+from tests.support.certificates import authority, config, local
 from tests.support.waiting import until
 
-from .certificates import Certificates
 from .declaring import OURS, Case
 from .script import Script
 
@@ -48,19 +49,18 @@ def engine_of(name: str) -> ModuleType:
 class Link:
     """The transport of a case, and its engines to make ends of."""
 
-    def __init__(self, case: Case, folder: Path, certificates: Certificates | None) -> None:
+    def __init__(self, case: Case, folder: Path) -> None:
         self.case = case
         self.transport = case.transport
-        self.certificates = certificates
         self.folder = folder
         self.url = ""
         """Where the last `meet` listens."""
+        self.secure = case.transport in ("tls+tcp", "wss")
+        self.options = OPTIONS
+        if self.secure:
+            self.options = replace(OPTIONS, tls=config(local(), server_name="localhost"))
         self._count = 0
         self._stack = AsyncExitStack()
-        options = OPTIONS
-        if certificates is not None:
-            options = replace(options, tls=certificates.ours())
-        self.options = options
 
     async def __aenter__(self) -> Link:
         return self
@@ -153,7 +153,10 @@ class Link:
 
     async def dial_script(self) -> Script:
         """A connection on which nothing has been said yet (TLS is up)."""
-        context = self.certificates.dialer() if self.certificates is not None else None
+        context = None
+        if self.secure:
+            context = ssl.create_default_context(cadata=authority().pem)
+            context.check_hostname = False
         script = await Script.dial(self.url, context)
         self._stack.push_async_callback(script.aclose)
         return script

@@ -172,7 +172,7 @@ async def test_unsubscribing_under_load(link: Link) -> None:
 @item(102, transports=STREAMS, pairs=EACH)
 async def test_a_full_inbox_drops_the_oldest_or_the_newest(link: Link) -> None:
     for prefer_new, kept in ((True, [b"6", b"7", b"8", b"9"]), (False, [b"0", b"1", b"2", b"3"])):
-        async with Link(link.case, link.folder, link.certificates) as one:
+        async with Link(link.case, link.folder) as one:
             sub = one.first("Sub0", topics=[b""], recv_queue=4, prefer_new=prefer_new)
             one.url = (await sub.listen(one.address())).url
             peer = await one.script(PUB, sub)

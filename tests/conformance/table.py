@@ -1,0 +1,200 @@
+"""``docs/reference/conformance.md``: what became of each item, from the suite's declarations and its results.
+
+    python -m tests.conformance.table            run the suite, write the page, fail if something failed
+    python -m tests.conformance.table --declared write it as a run in which all went as declared would
+
+A case that fails, or that was not run, is shown as such. Since a case that is declared to fail must fail
+(strict xfail), a page without failures is one in which all went as declared; a test holds the page to that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from .checklist import ITEMS, SECTIONS
+from .declaring import REGISTER, TRANSPORTS, Case, Declaration
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGE: Final = ROOT / "docs" / "reference" / "conformance.md"
+SUITES: Final = ("tests/conformance", "tests/protocols/interop")
+
+NOT_APPLICABLE: Final[Mapping[int, str]] = {
+    25: "queues have the length they were made with; options cannot be changed under a running socket",
+    87: "as 25",
+    112: "as 25",
+    142: "a dialer is made by `dial()` and dials from then on; there is no second call that could collide",
+}
+
+INTRODUCTION: Final = """\
+# Conformance
+
+180 things that an implementation of the Scalability Protocols must do, drawn from the test suites of mangos, NNG
+and nanomsg and from what their users complain about, and what became of each here. Made by
+`python -m tests.conformance.table` from the declarations and the results of `tests/conformance` (and
+`tests/protocols/interop` for the last section): do not edit it. `pytest tests/conformance -k 043` runs item 43.
+
+*Engines*: `ours` is one of our sockets with a peer that is scripted byte by byte, or with none; `pynng` the same of NNG
+1.11 through `protocols.nng`. Of a pair, the first plays the first role of the item and listens. NNG shares no
+inproc names with us, and its wss ends the process in about one of fifty closings (a defect of NNG 1.11), so there it
+runs in a process of its own, for item 176. Where a cell names transports, the item was proven over each of them;
+`-` means that none is involved. *Runs* counts test cases. "(ours)" marks what no other implementation does.
+
+Items that do not apply: {absent}. Known failures: {failing}.
+"""
+
+
+class Outcome(Enum):
+    PASSED = "passed"
+    FAILED = "failed"
+    EXPECTED = "fails as declared"
+    NOT_RUN = "not run"
+
+
+Results = Mapping[tuple[str, Case], Outcome]
+"""Of a test function and a case, the worst outcome of its parameters."""
+
+
+@dataclass(slots=True)
+class Recorder:
+    """A pytest plugin that remembers what became of each case."""
+
+    results: dict[tuple[str, Case], Outcome] = field(default_factory=dict)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Function, call: pytest.CallInfo[None]) -> Iterator[None]:
+        report: pytest.TestReport = yield
+        callspec = getattr(item, "callspec", None)
+        case = callspec.params.get("case") if callspec is not None else None
+        if isinstance(case, Case):
+            outcome = outcome_of(report)
+            if outcome is not None:
+                key = (item.function.__name__, case)
+                before = self.results.get(key, Outcome.PASSED)
+                self.results[key] = max(before, outcome, key=list(Outcome).index)
+                if Outcome.FAILED in (before, outcome):
+                    self.results[key] = Outcome.FAILED
+        return report  # type: ignore[return-value]
+
+
+def outcome_of(report: pytest.TestReport) -> Outcome | None:
+    """None where the phase says nothing about the case."""
+    if hasattr(report, "wasxfail"):
+        return Outcome.EXPECTED if report.skipped else Outcome.FAILED
+    if report.failed:
+        return Outcome.FAILED
+    if report.skipped:
+        return Outcome.NOT_RUN
+    return Outcome.PASSED if report.when == "call" else None
+
+
+def declared() -> Results:
+    """The results of a run in which all goes as declared."""
+    return {
+        (each.test, case): Outcome.EXPECTED if case in each.known else Outcome.PASSED
+        for each in REGISTER.declarations
+        for case in each.cases
+    }
+
+
+def load() -> None:
+    """Import every test module, so that all declarations are there."""
+    for suite in SUITES:
+        for path in sorted((ROOT / suite).glob("test_*.py")):
+            importlib.import_module(f"{suite.replace('/', '.')}.{path.stem}")
+
+
+# --- the page
+
+
+def render(results: Results) -> str:
+    absent = ", ".join(str(number) for number in NOT_APPLICABLE)
+    failing = ", ".join(str(number) for number in ITEMS if any(each.known for each in REGISTER.of(number)))
+    lines = [INTRODUCTION.format(absent=absent, failing=failing or "none")]
+    for title, items in SECTIONS.items():
+        lines += [f"## {title}", "", "| item | | verdict | engines | transports | runs | |"]
+        lines += ["|---|---|---|---|---|---|---|"]
+        lines += [row(number, text, results) for number, text in items.items()]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def row(number: int, text: str, results: Results) -> str:
+    declarations = list(REGISTER.of(number))
+    cases = {
+        (each.test, case): results.get((each.test, case), Outcome.NOT_RUN)
+        for each in declarations
+        for case in each.cases
+    }
+    cells = [
+        str(number),
+        text,
+        verdict(number, list(cases.values())),
+        engines(case for _, case in cases),
+        transports(case for _, case in cases),
+        str(len(cases)) if cases else "",
+        "; ".join(dict.fromkeys(remarks(number, declarations))),
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def verdict(number: int, outcomes: list[Outcome]) -> str:
+    if number in NOT_APPLICABLE:
+        return "not applicable"
+    counts = {
+        "FAILS": outcomes.count(Outcome.FAILED),
+        "fails, known": outcomes.count(Outcome.EXPECTED),
+        "not run": outcomes.count(Outcome.NOT_RUN),
+    }
+    wrong = [f"{words}: {count} of {len(outcomes)}" for words, count in counts.items() if count]
+    return ", ".join(wrong) or ("pass" if outcomes else "NOT PROVEN")
+
+
+def engines(cases: Iterable[Case]) -> str:
+    return ", ".join(dict.fromkeys("-".join(case.pair) for case in cases))
+
+
+def transports(cases: Iterable[Case]) -> str:
+    named = {case.transport for case in cases}
+    if set(TRANSPORTS) <= named:
+        return "all"
+    return ", ".join(name or "-" for name in (*TRANSPORTS, "") if name in named)
+
+
+def remarks(number: int, declarations: list[Declaration]) -> Iterator[str]:
+    if number in NOT_APPLICABLE:
+        yield NOT_APPLICABLE[number]
+    for each in declarations:
+        yield from dict.fromkeys(each.known.values())
+        if each.note:
+            yield each.note
+
+
+# --- the command
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--declared"]:
+        load()
+        PAGE.write_text(render(declared()))
+        return 0
+    recorder = Recorder()
+    status = pytest.main(["-q", "-p", "no:cacheprovider", *SUITES, *arguments], plugins=[recorder])
+    load()
+    PAGE.write_text(render(recorder.results))
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return int(status)
+
+
+if __name__ == "__main__":
+    # under its own name, so that the register is the one that the tests fill
+    from tests.conformance import table
+
+    sys.exit(table.main(sys.argv[1:]))
