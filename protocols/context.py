@@ -21,6 +21,8 @@ from protocols.options import SocketOptions
 from protocols.patterns.base import Lane, QueueLane, StateLane
 from protocols.patterns.pubsub import Subscriptions
 from protocols.patterns.survey import SurveyLane, SurveyResult
+from protocols.transports.loops import loop_state
+from protocols.waking import Wakes, Wakeup
 
 T = TypeVar("T")
 Body = bytes | bytearray | memoryview
@@ -41,46 +43,54 @@ OTHER_LOOP: Final = (
 class Waiters:
     """Tasks that wait for a lane, first come, first woken; all of one event loop."""
 
-    __slots__ = ("_futures", "loop")
+    __slots__ = ("_wakes", "_wakeups", "loop")
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._futures: deque[asyncio.Future[bool]] = deque()
+        self._wakes: Wakes | None = None
+        self._wakeups: deque[Wakeup] = deque()
 
     def settle(self, loop: asyncio.AbstractEventLoop) -> None:
         """Belong to this loop. Raises `StateError` if it has been another."""
         if self.loop is not None and self.loop is not loop:
             raise StateError(OTHER_LOOP)
         self.loop = loop
+        self._wakes = loop_state().wakes
 
     def __len__(self) -> int:
-        return len(self._futures)
+        return len(self._wakeups)
 
     def wake(self, count: int) -> None:
-        futures = self._futures
-        while futures and count > 0:
-            future = futures.popleft()
-            if not future.done():
-                future.set_result(True)
+        wakeups, wakes = self._wakeups, self._wakes
+        while wakeups and count > 0:
+            wakeup = wakeups.popleft()
+            if not wakeup.done():
+                assert wakes is not None
+                wakes.wake(wakeup)
                 count -= 1
 
     def wake_all(self) -> None:
-        self.wake(len(self._futures))
+        if self._wakeups:
+            self.wake(len(self._wakeups))
 
     async def wait(self, deadline: float | None) -> bool:
         """Wait to be woken; False when the loop's time has reached ``deadline`` before."""
         loop = asyncio.get_running_loop()
         if self.loop is not loop:
             self.settle(loop)
-        future: asyncio.Future[bool] = loop.create_future()
-        self._futures.append(future)
-        timer = loop.call_at(deadline, self._expire, future) if deadline is not None else None
+        return await self.wait_on(loop, deadline)
+
+    async def wait_on(self, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
+        """As `wait`, in the running loop, which these have been settled on."""
+        wakeup = Wakeup(loop=loop)
+        self._wakeups.append(wakeup)
+        timer = loop.call_at(deadline, self._expire, wakeup) if deadline is not None else None
         try:
-            return await future
+            return await wakeup
         except asyncio.CancelledError:
-            if future.cancelled():
-                if future in self._futures:
-                    self._futures.remove(future)
+            if wakeup.cancelled():
+                if wakeup in self._wakeups:
+                    self._wakeups.remove(wakeup)
             else:
                 self.wake(1)  # we were woken and will not look
             raise
@@ -88,10 +98,11 @@ class Waiters:
             if timer is not None:
                 timer.cancel()
 
-    def _expire(self, future: asyncio.Future[bool]) -> None:
-        if not future.done():
-            self._futures.remove(future)
-            future.set_result(False)
+    def _expire(self, wakeup: Wakeup) -> None:
+        if not wakeup.done():
+            self._wakeups.remove(wakeup)
+            wakeup.set_result(False)
+            wakeup.resume_soon()
 
 
 class ClosedLane(QueueLane, StateLane):
@@ -344,12 +355,14 @@ class StateChannel(Channel):
             return body
         epoch = self._lane.epoch
         limit_s = self._options.recv_timeout_s if timeout is None else timeout
-        loop = asyncio.get_running_loop()
+        receivers = self._receivers
+        loop = receivers.loop
+        assert loop is not None  # `_hear` has settled that
         deadline = None if limit_s is None else loop.time() + limit_s
         self._receiving = True
         try:
             while body is None:
-                if not await self._receivers.wait(deadline):
+                if not await receivers.wait_on(loop, deadline):
                     raise Timeout(f"nothing received within {limit_s:g} s")
                 lane = self._lane
                 if lane.epoch != epoch and not self.closed:
@@ -378,7 +391,7 @@ class StateChannel(Channel):
         said = lane.send(body, loop.time())
         if lane.epoch != epoch:
             self._receivers.wake_all()  # they wait for what has just been replaced
-        if said:
+        if said and lane.timed:
             self._arm()
         return said
 

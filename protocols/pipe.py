@@ -57,6 +57,10 @@ class Connection(Protocol):
     def flush_soon(self) -> None:
         """Call ``pipe.take_output()`` once, at the end of this loop turn (later if the kernel is full)."""
 
+    def write_now(self, frame: bytes) -> bool:
+        """Write one frame past the pipe's queue, which is empty; False, and nothing written, where that
+        would have to wait or to call back into the owner."""
+
     def flush_now(self) -> None:
         """Do what `flush_soon` promised already, if it can be done without calling back into the owner."""
 

@@ -153,8 +153,7 @@ class Pull0(QueueChannel, Socket):
 class ConversationSocket(StateChannel, Socket):
     """A socket of a pattern that speaks in turns, and has contexts for several conversations at once."""
 
-    def _arm(self) -> None:
-        Socket._arm(self)
+    _arm = Socket._arm
 
     def new_context(self) -> Context:
         """A conversation of its own on this socket."""

@@ -41,13 +41,9 @@ class OutputPipe(Pipe):
 
         It saves the loop turn that `send` waits for company (a quarter of a round trip).
         """
-        if self._scheduled or len(self._output) >= self._limit or self.closed:
+        if self._scheduled or self.closed or not self.connection.write_now(frame):
             return self.send(frame)
-        self._output.append(frame)
-        self._scheduled = True
-        self.connection.flush_now()
-        if self._scheduled:  # not started yet, or the kernel is full
-            self.connection.flush_soon()
+        self._frames_out += 1
         return True
 
     def make_room(self, count: int) -> None:
@@ -126,13 +122,6 @@ class WeighedPipe(OutputPipe):
             return False
         self._heavy_bytes += size
         return True
-
-    def send_now(self, frame: bytes) -> bool:
-        if len(frame) <= LIGHT_MAX:
-            return super().send_now(frame)
-        sent = self._send_heavy(frame)
-        self.flush()
-        return sent
 
     def send_many(self, frames: Sequence[bytes]) -> int:
         if not frames or max(map(len, frames)) <= LIGHT_MAX:
@@ -222,6 +211,8 @@ class QueueLane(Lane):
 class StateLane(Lane, ABC):
     """One conversation."""
 
+    timed: ClassVar[bool] = True
+    """Whether saying something may set a deadline."""
     exclusive: ClassVar[bool] = False
     """Whether a second `recv` may not begin while one waits."""
 

@@ -30,6 +30,7 @@ Question = tuple[OutputPipe, bytes]
 
 
 class ReplierLane(StateLane):
+    timed = False
     exclusive = True
 
     def __init__(self, pattern: Replier) -> None:

@@ -70,10 +70,11 @@ class RequesterLane(StateLane):
         self._failure: SPError | None = None
 
     def send(self, body: bytes, now: float) -> bool:
-        self._give_up()
+        if self._request is not None or self._reply is not None or self._failure is not None:
+            self._give_up()
         self.epoch += 1
-        self._request = self._pattern.ask(self, body, now)
-        return self._request is not None
+        request = self._request = self._pattern.ask(self, body, now)
+        return request is not None
 
     def recv(self, now: float, waited: bool) -> bytes | None:
         if self._reply is not None:
@@ -116,6 +117,7 @@ class Requester(Pattern):
         self.lane = RequesterLane(self)
         self._ids = Ids(rng)
         self._rotation = Rotation()
+        self._resend_s = options.resend_s
         self._requests: dict[int, Request] = {}
         self._due: dict[int, Request] = {}  # those on a pipe, the next to be sent again first
         self._homeless: dict[int, Request] = {}
@@ -139,14 +141,18 @@ class Requester(Pattern):
         self._requests[id] = request
         if pipe is None:
             self._homeless[id] = request
-        else:
-            self._schedule(request, now)
+        elif self._resend_s:  # as `_schedule`, which is a call more
+            request.due = now + self._resend_s
+            self._due[id] = request
         return request
 
     def forget(self, request: Request) -> None:
         """Its reply is not wanted any more."""
-        for table in (self._requests, self._due, self._homeless):
-            table.pop(request.id, None)
+        id = request.id
+        self._requests.pop(id, None)
+        self._due.pop(id, None)
+        if self._homeless:
+            self._homeless.pop(id, None)
 
     # --- pipes
 
@@ -200,9 +206,9 @@ class Requester(Pattern):
     # --- sending again
 
     def next_deadline(self) -> float | None:
-        if not self.options.resend_s:
-            return None
-        return next(iter(self._due.values())).due if self._due else None
+        for request in self._due.values():
+            return request.due
+        return None
 
     def deadline_reached(self, now: float) -> None:
         due = []
@@ -227,6 +233,6 @@ class Requester(Pattern):
             self._send_again(request, now)
 
     def _schedule(self, request: Request, now: float) -> None:
-        if self.options.resend_s:
-            request.due = now + self.options.resend_s
+        if self._resend_s:
+            request.due = now + self._resend_s
             self._due[request.id] = request

@@ -142,6 +142,10 @@ class InprocConnection:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
 
+    def write_now(self, frame: bytes) -> bool:
+        """Never, as `flush_now`."""
+        return False
+
     def flush_now(self) -> None:
         """Nothing: the other end is in this loop, and must not be called from inside a ``send``."""
 

@@ -23,6 +23,8 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from protocols.waking import Wakes
+
 if TYPE_CHECKING:
     from protocols.tls import TlsConfig
     from protocols.transports.certificates import Certificates
@@ -73,10 +75,11 @@ class ReadBudget:
 class LoopState:
     """One per event loop."""
 
-    __slots__ = ("certificates", "inproc", "reads", "websocket_lock", "websocket_ports")
+    __slots__ = ("certificates", "inproc", "reads", "wakes", "websocket_lock", "websocket_ports")
 
     def __init__(self) -> None:
         self.reads = ReadBudget()
+        self.wakes = Wakes(asyncio.get_running_loop())
         self.inproc: dict[str, InprocBinding] = {}
         self.certificates: dict[TlsConfig, Certificates] = {}
         """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""

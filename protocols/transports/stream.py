@@ -27,7 +27,7 @@ nothing else (NNG closes so).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, cast
@@ -99,6 +99,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_reads",
         "_reason",
         "_transport",
+        "_unheard",
+        "_wakes",
         "_watcher",
         "_writing_paused",
         "local_address",
@@ -119,7 +121,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._kind = kind
         self._codec = kind.codec(greeting, options)
         self._loop = asyncio.get_running_loop()
-        self._reads = loop_state().reads
+        state = loop_state()
+        self._reads = state.reads
+        self._wakes = state.wakes
         self._read_budget = max(options.read_budget, 1)
         self._reads.require(self._read_budget)
         self._last_turn = 0
@@ -138,6 +142,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._delivering = False
         self._reading_paused = False
+        self._unheard = False
         self._gone = False
         self._closed: asyncio.Future[None] | None = None  # made by who waits for it
 
@@ -178,6 +183,15 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._flush_scheduled = True
             if not self._delivering:
                 self._loop.call_soon(self._flush)
+
+    def write_now(self, frame: bytes) -> bool:
+        pipe, transport = self._pipe, self._transport
+        if self.state is not _RUNNING or self._writing_paused or pipe is None or transport is None:
+            return False
+        if transport.is_closing():
+            return False
+        self._write_out(self._codec.encode((frame,)), pipe, transport)
+        return True
 
     def flush_now(self) -> None:
         if self.state is _RUNNING and not self._writing_paused:
@@ -263,6 +277,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe.bytes_in += nbytes
         if frames:
             self._deliver(pipe, frames)
+            if self.state is not _RUNNING:
+                return  # whoever got them closed; the reply went out before our last word
         if codec.failure is not None:
             self._fail(codec.failure)
         elif codec.reply:
@@ -304,6 +320,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._outgoing is not None and transport is not None:
             self._write_on(self._outgoing, pipe, transport)
         self._flush()
+        if self._unheard and not self._writing_paused:
+            self._unheard = False
+            if self.state is not State.RUNNING or not (self._reading_paused or self._early):
+                self._resume_transport()
 
     # --- handshake
 
@@ -324,7 +344,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         elif self.state is State.HELD:
             self._early_bytes_in += len(chunk)
             self._keep_early(codec.receive(chunk))
-        else:
+        if self.state is State.DRAINING or self.state is State.CLOSED:
             return
         if codec.failure is not None:
             self._fail(codec.failure)
@@ -340,9 +360,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._watcher.connection_ready(self)
 
     def _answer(self) -> None:
-        """Write what the codec owes the peer for what it sent."""
+        """Write what the codec owes the peer for what it sent.
+
+        A peer that reads none of it is read no further, or what is kept for it would grow with each ping.
+        """
         reply, self._codec.reply = self._codec.reply, b""
         self._write(reply)
+        if reply and self._writing_paused and self._transport is not None:
+            self._unheard = True
+            self._transport.pause_reading()
 
     def _write(self, data: bytes) -> None:
         transport = self._transport
@@ -371,17 +397,19 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _deliver(self, pipe: Pipe, frames: list[bytes]) -> None:
-        """Hand over a run. What it makes the owner answer is written at once: that saves a loop turn."""
-        if self._flush_scheduled:
-            pipe.deliver(frames)
-            return
-        self._delivering = True
+        """Hand over a run and let the tasks run that wait for it. What they and the owner answer is written
+        at once: that saves a loop turn."""
+        wakes = self._wakes
+        self._delivering = not self._flush_scheduled
+        wakes.begin()
         try:
             pipe.deliver(frames)
         finally:
-            self._delivering = False
-        if self._flush_scheduled:
-            self._flush()
+            wakes.end()
+            if self._delivering:
+                self._delivering = False
+                if self._flush_scheduled:
+                    self._flush()
 
     def _deliver_early(self) -> None:
         pipe = self._pipe
@@ -400,19 +428,23 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         frames = pipe.take_output()
         if frames and not transport.is_closing():  # the owner may have aborted when told of the room
-            buffers = iter(self._codec.encode(frames))
-            for data in buffers:
-                if len(data) > PIECE:
-                    self._write_on(Outgoing(data, buffers), pipe, transport)
-                    break
-                pipe.bytes_out += len(data)
-                transport.write(data)
-                if self._writing_paused:
-                    self._outgoing = Outgoing(b"", buffers)
-                    break
+            self._write_out(self._codec.encode(frames), pipe, transport)
         drained = not pipe.queued and self._outgoing is None
         if self.state is State.DRAINING and drained and not transport.is_closing():
             self._close_own_direction(transport)
+
+    def _write_out(self, encoded: Iterable[bytes], pipe: Pipe, transport: asyncio.Transport) -> None:
+        """Write what the codec made, as far as the kernel has room."""
+        buffers = iter(encoded)
+        for data in buffers:
+            if len(data) > PIECE:
+                self._write_on(Outgoing(data, buffers), pipe, transport)
+                return
+            pipe.bytes_out += len(data)
+            transport.write(data)
+            if self._writing_paused:
+                self._outgoing = Outgoing(b"", buffers)
+                return
 
     def _write_on(self, outgoing: Outgoing, pipe: Pipe, transport: asyncio.Transport) -> None:
         """Write until the kernel has no room again; what is left then waits for `resume_writing`."""
@@ -426,6 +458,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             transport.write(piece)
 
     def _close_own_direction(self, transport: asyncio.Transport) -> None:
+        self._answer()
         self._write(self._codec.end())
         self._half_close(transport)
 

@@ -137,10 +137,9 @@ class FrameDecoder:
             return []
         if self._frame is None and not self._start and len(chunk) >= self._prefix_size:
             (size,) = _LENGTH.unpack_from(chunk, len(self._lead))
-            if size + self._prefix_size == len(chunk) and self._may_begin(chunk, size):
-                return [
-                    bytes(chunk[self._prefix_size :])
-                ]  # one message in an idle stream, a round trip's case
+            if size + self._prefix_size == len(chunk) and not size > self.size_max > 0:
+                if not self._lead or chunk[0] == self._lead[0]:
+                    return [bytes(chunk[self._prefix_size :])]  # alone in an idle stream: a round trip's case
         frames: list[bytes] = []
         if self._frame is not None:
             rest = self._collect(chunk, frames)
@@ -155,9 +154,6 @@ class FrameDecoder:
         self._start = b""
         self._cut(data, frames)
         return frames
-
-    def _may_begin(self, chunk: bytes | memoryview, size: int) -> bool:
-        return (not self._lead or chunk[0] == self._lead[0]) and not size > self.size_max > 0
 
     def _cut_large(self, chunk: memoryview, frames: list[bytes]) -> memoryview:
         """Leading frames of `_LARGE` bytes and more, copied once instead of twice; returns what lies

@@ -19,7 +19,7 @@ class SpCodec:
     ``size_max`` bounds a payload in bytes (0 = no limit), ``lead`` is the byte in front of each length (ipc).
     """
 
-    __slots__ = ("_decoder", "_failure", "_greeting", "_header", "_lead", "peer", "reply")
+    __slots__ = ("_decoder", "_greeting", "_header", "_lead", "failure", "peer", "reply")
 
     identity: PeerIdentity | None = None
     ended = False
@@ -30,12 +30,8 @@ class SpCodec:
         self._greeting = greeting
         self._lead = lead
         self._header = b""
-        self._failure: HandshakeError | None = None
+        self.failure: RemoteProtocolError | None = None
         self._decoder = FrameDecoder(size_max, lead)
-
-    @property
-    def failure(self) -> RemoteProtocolError | None:
-        return self._decoder.failure or self._failure
 
     @property
     def inside_frame(self) -> bool:
@@ -49,7 +45,11 @@ class SpCodec:
             chunk = self._open(chunk)
             if not chunk:
                 return []
-        return self._decoder.feed(chunk)
+        decoder = self._decoder
+        frames = decoder.feed(chunk)
+        if decoder.failure is not None:
+            self.failure = decoder.failure
+        return frames
 
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         return encode_buffers(frames, self._lead)
@@ -63,7 +63,7 @@ class SpCodec:
     def _open(self, chunk: bytes | memoryview) -> bytes | memoryview:
         """Take the header's bytes off the chunk; returns the rest, empty while the header is not whole."""
         missing = HEADER_SIZE - len(self._header)
-        if self._failure is not None:
+        if self.failure is not None:
             return b""
         self._header += chunk[:missing]
         if len(self._header) < HEADER_SIZE:
@@ -72,7 +72,7 @@ class SpCodec:
             peer = parse_header(self._header)
             own = self._greeting.answer(peer)
         except HandshakeError as error:
-            self._failure = error
+            self.failure = error
             return b""
         self.peer = peer
         if self._greeting.wait:

@@ -20,6 +20,9 @@ class FakeConnection:
     def flush_soon(self) -> None:
         self.calls.append("flush")
 
+    def write_now(self, frame: bytes) -> bool:
+        return False
+
     def flush_now(self) -> None:
         self.calls.append("now")
 

@@ -40,6 +40,12 @@ class FakeConnection:
     def flush_soon(self) -> None:
         asyncio.get_running_loop().call_soon(self.flush)
 
+    def write_now(self, frame: bytes) -> bool:
+        if self.pipe is None or self.closing or not self._takes():
+            return False
+        self._take([frame])
+        return True
+
     def flush_now(self) -> None:
         if self.pipe is not None:
             self.flush()
@@ -73,14 +79,19 @@ class FakeConnection:
 
     def flush(self) -> None:
         """Take what is queued, unless the link is held."""
-        if self.held or self.pipe is None or self.ended or (self.is_full is not None and self.is_full()):
+        if self.pipe is None or not self._takes():
             return
-        frames = self.pipe.take_output()
+        self._take(self.pipe.take_output())
+        if self.closing and not self.pipe.queued:
+            self.abort()
+
+    def _takes(self) -> bool:
+        return not (self.held or self.ended or (self.is_full is not None and self.is_full()))
+
+    def _take(self, frames: list[bytes]) -> None:
         self.taken += frames
         if frames and self.on_taken is not None:
             self.on_taken(frames)
-        if self.closing and not self.pipe.queued:
-            self.abort()
 
     def hold(self) -> None:
         """Be a kernel buffer that is full."""
@@ -207,6 +218,9 @@ class SilentConnection(FakeConnection):
 
     def flush_soon(self) -> None:
         pass
+
+    def write_now(self, frame: bytes) -> bool:
+        return False
 
     def flush_now(self) -> None:
         pass
