@@ -315,15 +315,15 @@ class StreamConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         pipe, transport = self._pipe, self._transport
+        if self._unheard:
+            self._unheard = False
+            if self.state is not State.RUNNING or not (self._reading_paused or self._early):
+                self._resume_transport()
         if pipe is None:
             return
         if self._outgoing is not None and transport is not None:
             self._write_on(self._outgoing, pipe, transport)
         self._flush()
-        if self._unheard and not self._writing_paused:
-            self._unheard = False
-            if self.state is not State.RUNNING or not (self._reading_paused or self._early):
-                self._resume_transport()
 
     # --- handshake
 
