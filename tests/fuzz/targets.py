@@ -9,10 +9,14 @@ An input begins with a *control* byte or two, which choose among variants, so th
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from mesh import blocks, link, session
@@ -24,6 +28,9 @@ from protocols.wire import backtrace, framing
 from protocols.wire.codec import Codec
 from protocols.wire.handshake import HEADER_SIZE, PEER_OF, Greeting, ProtocolNumber, encode_header
 from protocols.wire.sp import SpCodec
+from protocols.wire.tls import TlsCodec
+from protocols.wire.upgrade import AcceptingUpgrade, DiallingUpgrade, Route
+from protocols.wire.websocket import WebSocketCodec
 
 Target = Callable[[bytes], None]
 
@@ -39,6 +46,7 @@ class Reading:
     failure: str
     reason: str
     inside_frame: bool
+    ended: bool
     reply: bytes
 
 
@@ -55,8 +63,11 @@ def chunkings(data: bytes, seed: int) -> Iterator[list[bytes]]:
     yield pieces
 
 
-def read(codec: Codec, chunks: Sequence[bytes]) -> Reading:
-    """Feed a codec from one buffer that is overwritten after every chunk, as the stream's buffer is."""
+def read(codec: Codec, chunks: Sequence[bytes], own: int = 64) -> Reading:
+    """Feed a codec from one buffer that is overwritten after every chunk, as the stream's buffer is.
+
+    ``own`` is how many bytes a codec may hold that the peer has not sent.
+    """
     frames: list[bytes] = []
     replies = b""
     heard = 0
@@ -72,7 +83,7 @@ def read(codec: Codec, chunks: Sequence[bytes]) -> Reading:
         replies += codec.reply
         codec.reply = b""
         if len(chunks) < 32 or heard % 32 == 0:  # it costs more than all the rest
-            assert retained(codec) <= heard + 64, f"{retained(codec)} bytes are kept of {heard}"
+            assert retained(codec) <= heard + own, f"{retained(codec)} bytes are kept of {heard}"
         assert codec.progress(), "a handshake always got somewhere"
     failure = codec.failure
     assert failure is None or isinstance(failure, RemoteProtocolError)
@@ -85,17 +96,21 @@ def read(codec: Codec, chunks: Sequence[bytes]) -> Reading:
         str(failure or ""),
         failure.reason if failure else "",
         codec.inside_frame if failure is None else False,
+        codec.ended,
         replies,
     )
 
 
-def retained(thing: Any, depth: int = 4) -> int:
+KNOWN = ("protocols.", "wsproto.", "h11.")
+
+
+def retained(thing: Any, depth: int = 6) -> int:
     """Bytes of the peer's that an object holds, the objects it is made of included."""
     if isinstance(thing, (bytes, bytearray, memoryview)):
         return len(thing)
     if isinstance(thing, (list, tuple)):
         return sum(retained(item, depth) for item in thing)
-    if not depth or not type(thing).__module__.startswith("protocols."):
+    if not depth or not type(thing).__module__.startswith(KNOWN):
         return 0
     names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
     names += list(getattr(thing, "__dict__", ()))
@@ -171,6 +186,18 @@ def low_thresholds() -> Iterator[None]:
         framing._LARGE, framing._RUN_AFTER = large, run_after  # type: ignore[misc]
 
 
+REASONS: Final = (
+    "",
+    "not SP",
+    "TLS on a plain address",
+    "HTTP on a plain address",
+    "version",
+    "reserved field",
+    "wrong protocol",
+    "too large",
+)
+
+
 def handshake(data: bytes) -> None:
     """Any header for any pattern: refused with one of the few reasons that are counted, or served."""
     if len(data) < 2:
@@ -181,7 +208,134 @@ def handshake(data: bytes) -> None:
     reading = read_every_way(lambda: SpCodec(Greeting.of(own, peer), 64, b""), data[2:], data[1])
     assert reading.peer in (0, peer)
     assert reading.peer == 0 or data[2:10] == encode_header(peer)
-    assert reading.reason in ("", "not SP", "version", "reserved field", "wrong protocol", "too large")
+    assert reading.reason in REASONS
+
+
+# --- WebSocket
+
+WS_LIMITS: Final = (0, 100)
+ACCEPT: Final = b"{accept}"
+"""Stands in an input for the digest of the nonce that a dialer has just drawn."""
+_GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_OPENING: Final = (
+    b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: "
+    b"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: "
+    b"pair.sp.nanomsg.org\r\n\r\n"
+)
+_ANSWER: Final = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: pair.sp.nanomsg.org\r\n\r\n"
+)
+
+
+def websocket(data: bytes) -> None:
+    """Either side: opening and frames. Replies are not compared: pings of one chunk share a pong."""
+    if len(data) < 2:
+        return
+    control, seed, stream = data[0], data[1], data[2:]
+    dials, limit = bool(control & 1), WS_LIMITS[control >> 1 & 1]
+    if control & 4:  # straight to the frames
+        stream = (_ANSWER if dials else _OPENING) + stream
+    readings = []
+    for way in range(3):
+        codec = websocket_end(dials, limit)
+        own = codec.begin()
+        bytes_in = stream.replace(ACCEPT, digest(own)) if dials else stream
+        reading = read(codec, list(chunkings(bytes_in, seed))[way], own=8192)
+        readings.append(replace(reading, reply=b"", failure=""))  # it quotes what had come
+        assert all(limit == 0 or len(frame) <= limit for frame in reading.frames)
+        b"".join(codec.encode(reading.frames)), codec.end(), codec.end()
+    assert readings[0] == readings[1] == readings[2], readings
+    if readings[0].frames:
+        write_and_read_again(readings[0].frames, dials, limit)
+
+
+def write_and_read_again(frames: list[bytes], dials: bool, limit: int) -> None:
+    """What one end read, it can write, and the other end reads the same."""
+    dialer, listener = websocket_end(True, limit), websocket_end(False, limit)
+    listener.receive(dialer.begin())
+    dialer.receive(listener.reply)
+    writer, reader = (dialer, listener) if dials else (listener, dialer)
+    assert reader.receive(b"".join(writer.encode(frames))) == frames
+
+
+def websocket_end(dials: bool, limit: int) -> WebSocketCodec:
+    greeting = Greeting.of(ProtocolNumber.PAIR0, ProtocolNumber.PAIR0)
+    if dials:
+        return WebSocketCodec(DiallingUpgrade(greeting, "h", "/", limit))
+    route = Route(greeting, limit)
+    return WebSocketCodec(AcceptingUpgrade(lambda path: route if path == "/" else None))
+
+
+def digest(request: bytes) -> bytes:
+    found = re.search(rb"Sec-WebSocket-Key: (\S+)", request)
+    assert found is not None
+    return base64.b64encode(hashlib.sha1(found[1] + _GUID).digest())
+
+
+# --- TLS
+
+
+def tls(data: bytes) -> None:
+    """A TLS stream with bytes of it replaced, at any time: nothing is read that was not sent so.
+
+    The control byte says which end is told lies, and how often honest bytes go before; the next two where in
+    that flight the rest of the input is put.
+    """
+    if len(data) < 4:
+        return
+    control, place, lie = data[0], int.from_bytes(data[1:3], "big"), data[3:]
+    ends = tls_ends()
+    victim, honest = control & 1, control >> 1 & 7
+    sent = [b"one", b"", b"x" * 300]
+    flights = [ends[1].begin(), ends[0].begin()]
+    spoken = False
+    for flight in range(12):
+        listener = flight % 2
+        bytes_in, flights[listener] = flights[listener], b""
+        if not bytes_in and flight > 6:
+            break
+        if listener == victim and flight // 2 >= honest:
+            place %= len(bytes_in) + 1
+            bytes_in = bytes_in[:place] + lie + bytes_in[place + len(lie) :]
+        codec = ends[listener]
+        frames = read_tls(codec, bytes_in, data[3])
+        assert frames == sent[: len(frames)], "something was read that nobody said"
+        if codec.peer and not spoken and listener != victim and codec.failure is None:
+            spoken = True
+            codec.reply += b"".join(codec.encode(sent))
+        flights[1 - listener] += codec.reply
+        codec.reply = b""
+    for codec in ends:
+        assert codec.failure is None or codec.failure.reason
+        assert codec.failure is None or codec.peer or isinstance(codec.failure, HandshakeError)
+        codec.end()
+
+
+def read_tls(codec: TlsCodec, stream: bytes, seed: int) -> list[bytes]:
+    frames = []
+    for chunk in list(chunkings(stream, seed))[2]:
+        frames += codec.receive(memoryview(chunk))
+        assert codec.progress()
+    return frames
+
+
+@cache
+def tls_contexts() -> tuple[Any, Any]:
+    from protocols.transports.certificates import client_context, server_context
+    from tests.support.certificates import config, local
+
+    return server_context(config(local())), client_context(config())
+
+
+def tls_ends() -> tuple[TlsCodec, TlsCodec]:
+    """A listener and a dialer."""
+    listening, dialling = tls_contexts()
+    greeting = Greeting.of(ProtocolNumber.PAIR0, ProtocolNumber.PAIR0)
+    return (
+        TlsCodec(SpCodec(greeting, 1000, b""), listening, server_side=True),
+        TlsCodec(SpCodec(greeting, 1000, b""), dialling, server_side=False, server_name="127.0.0.1"),
+    )
 
 
 # --- backtraces
@@ -321,11 +475,14 @@ def _block(data: bytes) -> None:
 
 def load_all() -> None:
     """Import now what a target would import when first called: only what is loaded early is instrumented."""
+    tls_contexts()
 
 
 TARGETS: Final[dict[str, Target]] = {
     "sp": sp,
     "handshake": handshake,
+    "websocket": websocket,
+    "tls": tls,
     "words": words,
     "urls": urls,
     "topics": topics,
