@@ -317,7 +317,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe, transport = self._pipe, self._transport
         if self._unheard:
             self._unheard = False
-            if self.state is not State.RUNNING or not (self._reading_paused or self._early):
+            held = self.state is State.HELD  # `start` will resume it
+            wanted = self.state is not _RUNNING or not (self._reading_paused or self._early)
+            if wanted and not held:
                 self._resume_transport()
         if pipe is None:
             return
