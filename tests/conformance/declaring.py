@@ -20,6 +20,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OURS: Final = "ours"
 PYNNG: Final = "pynng"
+CHILD: Final = "pynng apart"
+"""NNG in a process of its own."""
+NNGCAT: Final = "nngcat"
+NANOCAT: Final = "nanocat"
 
 Pair = tuple[str, ...]
 OURS_OURS: Final[Pair] = (OURS, OURS)
@@ -56,6 +60,8 @@ class Case:
         """Two implementations in one process share no inproc names. And NNG 1.11 panics in about one of fifty
         closings of a wss connection ("pthread_mutex_lock: Invalid argument") and takes the process with it,
         so there it runs in a process of its own, for item 176 only."""
+        if NANOCAT in self.pair:
+            return self.transport in ("tcp", "ipc", "ws")
         return PYNNG not in self.pair or self.transport not in ("inproc", "wss")
 
 
@@ -116,7 +122,9 @@ def item(
 
 
 def _marks(case: Case, known: dict[Case, str]) -> list[pytest.MarkDecorator]:
-    marks = [pytest.mark.interop] if PYNNG in case.pair else []
+    marks = [] if set(case.pair) == {OURS} else [pytest.mark.interop]
+    if {CHILD, NNGCAT, NANOCAT} & set(case.pair):
+        marks.append(pytest.mark.process)
     if case in known:
         marks.append(pytest.mark.xfail(strict=True, reason=known[case]))
     return marks

@@ -36,16 +36,17 @@ NOT_APPLICABLE: Final[Mapping[int, str]] = {
 INTRODUCTION: Final = """\
 # Conformance
 
-180 things that an implementation of the Scalability Protocols must do, drawn from the test suites of mangos, NNG
-and nanomsg and from what their users complain about, and what became of each here. Made by
-`python -m tests.conformance.table` from the declarations and the results of `tests/conformance` (and
-`tests/protocols/interop` for the last section): do not edit it. `pytest tests/conformance -k 043` runs item 43.
+180 things that an implementation of the Scalability Protocols must do, drawn from the test suites of mangos,
+NNG and nanomsg and from what their users complain about, and what became of each here. Made by
+`python -m tests.conformance.table` from the declarations and the results of `tests/conformance` and
+`tests/protocols/interop`: do not edit it. `pytest tests/conformance -k 043` runs item 43.
 
-*Engines*: `ours` is one of our sockets with a peer that is scripted byte by byte, or with none; `pynng` the same of NNG
-1.11 through `protocols.nng`. Of a pair, the first plays the first role of the item and listens. NNG shares no
-inproc names with us, and its wss ends the process in about one of fifty closings (a defect of NNG 1.11), so there it
-runs in a process of its own, for item 176. Where a cell names transports, the item was proven over each of them;
-`-` means that none is involved. *Runs* counts test cases. "(ours)" marks what no other implementation does.
+*Engines*: `ours` is one of our sockets with a peer that is scripted byte by byte, or with none; `pynng` the
+same of NNG 1.11 through `protocols.nng`. Of a pair, the first plays the first role of the item and listens.
+NNG shares no inproc names with us, and its wss ends the process in about one of fifty closings (a defect of
+NNG 1.11), so there it runs in a process of its own, for item 176. Where a cell names transports, the item was
+proven over each of them; `-` means that none is involved. *Runs* counts test cases. "(ours)" marks what no
+other implementation does.
 
 Items that do not apply: {absent}. Known failures: {failing}.
 """

@@ -88,8 +88,6 @@ async def test_numbers_and_names(kind: str, raw: bool) -> None:
 @KINDS
 @item(1, transports=PLAIN, pairs=EACH)
 async def test_the_number_is_on_the_wire_before_we_say_anything(kind: str, link: Link) -> None:
-    if kind == "Star0" and link.case.pair[0] == PYNNG:
-        return  # NNG has none
     async with link:
         socket = link.first(kind)
         link.url = (await socket.listen(link.address())).url
@@ -118,8 +116,6 @@ async def test_raw_sockets_have_no_contexts(kind: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in NUMBERS if kind not in WITH_CONTEXTS])
 @item(4, pairs=EACH)
 async def test_patterns_without_contexts_say_so(kind: str, link: Link) -> None:
-    if kind == "Star0" and link.case.pair[0] == PYNNG:
-        return
     async with link:
         with pytest.raises(NotSupported):
             link.first(kind).new_context()
@@ -289,8 +285,6 @@ async def test_one_way_patterns_know_their_way(kind: str, link: Link) -> None:
 @pytest.mark.parametrize("kind", HEARS)
 @item(18, 20, pairs=EACH)
 async def test_a_recv_that_finds_nothing_ends_at_its_deadline_or_at_once(kind: str, link: Link) -> None:
-    if kind == "Star0" and link.case.pair[0] == PYNNG:
-        return
     async with link:
         socket = link.first(kind, recv_timeout_s=0.01)
         with pytest.raises(Timeout):
@@ -324,8 +318,6 @@ async def fill(socket: End) -> None:
 @pytest.mark.parametrize("speaker, listener", TALKS)
 @item(21, transports=TRANSPORTS, pairs=PAIRS)
 async def test_empty_messages_pass(speaker: str, listener: str, link: Link) -> None:
-    if speaker == "Star0" and PYNNG in link.case.pair:
-        return
     topics = {"topics": [b""]} if listener == "Sub0" else {}
     async with link.pair(speaker, listener, b=topics) as (one, other):
         await one.send(b"")
@@ -338,8 +330,6 @@ async def test_empty_messages_pass(speaker: str, listener: str, link: Link) -> N
 @pytest.mark.parametrize("kind", HEARS)
 @item(22, pairs=EACH)
 async def test_closing_ends_a_recv_that_waits(kind: str, link: Link) -> None:
-    if kind == "Star0" and link.case.pair[0] == PYNNG:
-        return
     async with link:
         socket = link.first(kind)
         receiving = await soon(socket.recv())
@@ -367,8 +357,6 @@ async def test_closing_ends_a_send_that_waits(kind: str, link: Link) -> None:
 @pytest.mark.parametrize("speaker, listener", TALKS)
 @item(24, transports=TRANSPORTS, pairs=PAIRS)
 async def test_a_cancelled_recv_loses_no_message(speaker: str, listener: str, link: Link) -> None:
-    if speaker == "Star0" and PYNNG in link.case.pair:
-        return
     topics = {"topics": [b""]} if listener == "Sub0" else {}
     async with link.pair(speaker, listener, b=topics) as (one, other):
         receiving = await soon(other.recv())

@@ -1,39 +1,64 @@
-"""Every pattern against ``nngcat`` (NNG) and ``nanocat`` (nanomsg), as people type them, over tcp and ipc."""
+"""Every pattern against ``nngcat`` (NNG) and ``nanocat`` (nanomsg), as people type them: item 176."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from protocols import Bus0, Pair0, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Socket, Sub0, Surveyor0
+from protocols import Bus0, Pair0, Pair1, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Socket, Sub0, Surveyor0
+from tests.conformance.declaring import NANOCAT, NNGCAT, OURS, Case, item
+from tests.support.certificates import authority, config, local
 
-from .peers import OPTIONS, address, program
+from . import peers
+from .peers import free_port, program
 
-pytestmark = [pytest.mark.interop, pytest.mark.process]
+OPTIONS = replace(peers.OPTIONS, tls=config(local(), server_name="localhost"))
+
+with_both = item(
+    176,
+    transports=("tcp", "ipc", "ws", "tls+tcp"),
+    pairs=((OURS, NNGCAT), (NNGCAT, OURS), (OURS, NANOCAT), (NANOCAT, OURS)),
+    note="nngcat has no bus, nanocat no pair1 and no TLS",
+)
+with_nngcat = item(176, transports=("tcp", "ipc", "ws", "tls+tcp"), pairs=((OURS, NNGCAT), (NNGCAT, OURS)))
+with_nanocat = item(176, transports=("tcp", "ipc", "ws"), pairs=((OURS, NANOCAT), (NANOCAT, OURS)))
 
 
-@pytest.fixture(params=["nngcat", "nanocat"])
-def name(request: pytest.FixtureRequest) -> str:
-    value: str = request.param
-    return value
+@pytest.fixture
+def name(case: Case) -> str:
+    """The program."""
+    return next(engine for engine in case.pair if engine != OURS)
 
 
-@pytest.fixture(params=["tcp-we-listen", "tcp-they-listen", "ipc-we-listen", "ipc-they-listen"])
-def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, bool]:
+@pytest.fixture
+def way(case: Case, tmp_path: Path) -> tuple[str, bool]:
     """An address, and whether it is we who listen there."""
-    scheme, _, who = request.param.partition("-")
-    return address(scheme, tmp_path), who == "we-listen"
+    host = "localhost" if case.transport == "tls+tcp" else "127.0.0.1"  # mbedTLS knows no addresses by name
+    url = f"{case.transport}://{host}:{free_port()}"
+    if case.transport == "ipc":
+        url = f"ipc://{tmp_path / 'peer.sock'}"
+    return url, case.pair[0] == OURS
 
 
-async def endpoint(socket: Socket, way: tuple[str, bool]) -> tuple[str, str]:
+@pytest.fixture
+def tls(case: Case, name: str, tmp_path: Path) -> tuple[str, ...]:
+    """What nngcat is told of certificates."""
+    if case.transport != "tls+tcp":
+        return ()
+    cert, key = local().write(tmp_path, "own")
+    return ("--cert", cert, "--key", key, "--cacert", authority().write(tmp_path))
+
+
+async def endpoint(socket: Socket, way: tuple[str, bool], tls: tuple[str, ...]) -> tuple[str, ...]:
     """Open our end; returns what the program is told for its end."""
     url, we_listen = way
     if we_listen:
         await socket.listen(url)
-        return "--connect", url
+        return "--connect", url, *tls
     socket.dial(url)
-    return "--bind", url
+    return "--bind", url, *tls
 
 
 def role(name: str, pattern: str) -> str:
@@ -41,9 +66,10 @@ def role(name: str, pattern: str) -> str:
     return "--pair0" if (name, pattern) == ("nngcat", "pair") else f"--{pattern}"
 
 
-async def test_it_pulls_what_we_push(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_it_pulls_what_we_push(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Push0(options=OPTIONS) as push:
-        end = await endpoint(push, way)
+        end = await endpoint(push, way, tls)
         async with program(name, "--pull", *end, "--quoted") as peer:
             await push.wait_for_peers(1, timeout=10.0)
             for number in range(20):
@@ -51,32 +77,40 @@ async def test_it_pulls_what_we_push(name: str, way: tuple[str, bool]) -> None:
             assert await peer.lines(20) == [b'"number %d"' % number for number in range(20)]
 
 
-async def test_we_pull_what_it_pushes(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_we_pull_what_it_pushes(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Pull0(options=OPTIONS) as pull:
-        end = await endpoint(pull, way)
+        end = await endpoint(pull, way, tls)
         async with program(name, "--push", *end, "--data", "hello", "--interval", "1"):
             assert await pull.recv() == b"hello"
 
 
-async def test_it_hears_what_we_publish_and_it_wants(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_it_hears_what_we_publish_and_it_wants(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Pub0(options=OPTIONS) as pub:
-        end = await endpoint(pub, way)
+        end = await endpoint(pub, way, tls)
         async with program(name, "--sub", *end, "--subscribe", "a", "--quoted") as peer:
             await pub.wait_for_peers(1, timeout=10.0)
             await pub.send_many([b"b1", b"a1", b"a2"])
             assert await peer.lines(2) == [b'"a1"', b'"a2"']
 
 
-async def test_we_hear_what_it_publishes_and_we_want(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_we_hear_what_it_publishes_and_we_want(
+    name: str, way: tuple[str, bool], tls: tuple[str, ...]
+) -> None:
     async with Sub0(topics=["he"], options=OPTIONS) as sub:
-        end = await endpoint(sub, way)
+        end = await endpoint(sub, way, tls)
         async with program(name, "--pub", *end, "--data", "hello", "--interval", "1"):
             assert await sub.recv() == b"hello"
 
 
-async def test_it_answers_what_we_ask(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_it_answers_what_we_ask(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Req0(options=OPTIONS) as req:
-        end = await endpoint(req, way)
+        end = await endpoint(req, way, tls)
         async with program(name, "--rep", *end, "--data", "answer", "--quoted") as peer:
             for number in range(3):
                 await req.send(b"question %d" % number)
@@ -84,18 +118,20 @@ async def test_it_answers_what_we_ask(name: str, way: tuple[str, bool]) -> None:
             assert await peer.lines(3) == [b'"question %d"' % number for number in range(3)]
 
 
-async def test_we_answer_what_it_asks(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_we_answer_what_it_asks(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Rep0(options=OPTIONS) as rep:
-        end = await endpoint(rep, way)
+        end = await endpoint(rep, way, tls)
         async with program(name, "--req", *end, "--data", "question", "--quoted") as peer:
             assert await rep.recv() == b"question"
             await rep.send(b"answer")
             assert await peer.lines(1) == [b'"answer"']
 
 
-async def test_it_responds_to_our_survey(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_it_responds_to_our_survey(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Surveyor0(options=OPTIONS) as surveyor:
-        end = await endpoint(surveyor, way)
+        end = await endpoint(surveyor, way, tls)
         async with program(name, "--respondent", *end, "--data", "here", "--quoted") as peer:
             await surveyor.wait_for_peers(1, timeout=10.0)
             await surveyor.send(b"who?")
@@ -103,9 +139,10 @@ async def test_it_responds_to_our_survey(name: str, way: tuple[str, bool]) -> No
             assert await peer.lines(1) == [b'"who?"']
 
 
-async def test_we_respond_to_its_survey(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_we_respond_to_its_survey(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Respondent0(options=OPTIONS) as respondent:
-        end = await endpoint(respondent, way)
+        end = await endpoint(respondent, way, tls)
         delay = ("--delay", "1", "--interval", "1")  # a survey before the link is up asks nobody
         async with program(name, "--surveyor", *end, "--data", "who?", "--quoted", *delay) as peer:
             assert await respondent.recv() == b"who?"
@@ -113,9 +150,10 @@ async def test_we_respond_to_its_survey(name: str, way: tuple[str, bool]) -> Non
             assert await peer.lines(1) == [b'"me"']
 
 
-async def test_a_pair_talks_both_ways(name: str, way: tuple[str, bool]) -> None:
+@with_both
+async def test_a_pair_talks_both_ways(name: str, way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     async with Pair0(options=OPTIONS) as pair:
-        end = await endpoint(pair, way)
+        end = await endpoint(pair, way, tls)
         told = ("--data", "hello", "--interval", "1", "--quoted")
         async with program(name, role(name, "pair"), *end, *told) as peer:
             assert await pair.recv() == b"hello"
@@ -123,13 +161,25 @@ async def test_a_pair_talks_both_ways(name: str, way: tuple[str, bool]) -> None:
             assert await peer.lines(1) == [b'"hello yourself"']
 
 
-async def test_a_bus_reaches_both_ways(way: tuple[str, bool]) -> None:
+@with_nanocat
+async def test_a_bus_reaches_both_ways(way: tuple[str, bool], tls: tuple[str, ...]) -> None:
     """nanomsg's only: nngcat has no bus."""
     async with Bus0(options=OPTIONS) as bus:
-        end = await endpoint(bus, way)
+        end = await endpoint(bus, way, tls)
         async with program(
             "nanocat", "--bus", *end, "--data", "hello", "--interval", "1", "--quoted"
         ) as peer:
             assert await bus.recv() == b"hello"
             await bus.send(b"hello yourself")
+            assert await peer.lines(1) == [b'"hello yourself"']
+
+
+@with_nngcat
+async def test_a_pair_of_version_1_talks_both_ways(way: tuple[str, bool], tls: tuple[str, ...]) -> None:
+    async with Pair1(options=OPTIONS) as pair:
+        end = await endpoint(pair, way, tls)
+        told = ("--data", "hello", "--interval", "1", "--quoted")
+        async with program(NNGCAT, "--pair1", *end, *told) as peer:
+            assert await pair.recv() == b"hello"
+            await pair.send(b"hello yourself")
             assert await peer.lines(1) == [b'"hello yourself"']
