@@ -48,14 +48,15 @@ async def crosses(listen: str, dial: str | None = None) -> str:
 @pytest.mark.parametrize(
     ("listen", "bound"),
     [
-        (f"abstract://{NAME}", f"abstract://{NAME}"),
-        (f"abstract://{NAME}%00%ff%2fend", f"abstract://{NAME}%00%FF/end"),
-        (f"ipc://@{NAME}", f"abstract://{NAME}"),
-        (f"unix://@{NAME}", f"abstract://{NAME}"),
-        (f"abstract://{'x' * 50}{NAME:x<57}", f"abstract://{'x' * 50}{NAME:x<57}"),
+        ("abstract://NAME", "abstract://NAME"),
+        ("abstract://NAME%00%ff%2fend", "abstract://NAME%00%FF/end"),
+        ("ipc://@NAME", "abstract://NAME"),
+        ("unix://@NAME", "abstract://NAME"),
+        ("abstract://" + "x" * 70 + "NAME", "abstract://" + "x" * 70 + "NAME"),
     ],
 )
 async def test_an_abstract_name_is_bound_and_dialled(listen: str, bound: str) -> None:
+    listen, bound = listen.replace("NAME", NAME), bound.replace("NAME", NAME)
     assert await crosses(listen) == bound
     assert await crosses(listen, listen) == bound
 
