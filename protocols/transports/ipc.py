@@ -44,10 +44,10 @@ PATH_SIZE_MAX: Final = 107
 _CREDENTIALS: Final = Struct("3i")  # struct ucred: pid, uid, gid
 
 
-def parse_path(address: str, scheme: str = "ipc") -> str | bytes:
-    """What to bind or connect: a path, or the bytes of an abstract name with their zero in front.
+def parse_path(address: str, scheme: str = "ipc") -> str:
+    """What to bind or connect: a path, or an abstract name with a zero in front.
 
-    Raises `AddressError`. An abstract name that is empty comes back as one zero byte.
+    Raises `AddressError`. An abstract name that is empty comes back as one zero.
     """
     encoded = _encoded(address, scheme)
     if scheme == "abstract":
@@ -73,21 +73,20 @@ def _encoded(address: str, scheme: str) -> bytes:
         raise AddressError(f"{scheme}://{address!r} cannot be written in UTF-8") from None
 
 
-def _abstract(name: bytes, url: str) -> bytes:
+def _abstract(name: bytes, url: str) -> str:
     if sys.platform != "linux":
         raise AddressError(f"{url}: abstract names exist on Linux only; use ipc:// with a path")
     if len(name) > PATH_SIZE_MAX:
         raise AddressError(f"{url}: the name has {len(name)} bytes, Unix sockets allow {PATH_SIZE_MAX}")
-    return b"\0" + name
+    return "\0" + os.fsdecode(name)
 
 
 def describe(address: object) -> str:
     """A Unix socket address as a URL; the dialling end has none."""
-    if isinstance(address, bytes):
-        if address[:1] == b"\0":
-            return f"abstract://{quote(address[1:])}"
-        address = os.fsdecode(address)
-    return f"ipc://{address}" if isinstance(address, str) and address else ""
+    if not isinstance(address, str | bytes) or not address:
+        return ""
+    path = os.fsdecode(address)
+    return f"abstract://{quote(os.fsencode(path[1:]))}" if path[0] == "\0" else f"ipc://{path}"
 
 
 def tune(transport: asyncio.Transport, options: SocketOptions) -> None:
@@ -124,7 +123,7 @@ class IpcTransport:
         parse_path(address, self.scheme)
 
     def check_dialable(self, address: str) -> None:
-        if parse_path(address, self.scheme) == b"\0":
+        if parse_path(address, self.scheme) == "\0":
             raise AddressError(
                 f"{self.scheme}://{address}: to dial needs a name; without one is for listening"
             )
@@ -139,8 +138,7 @@ class IpcTransport:
         url = f"{self.scheme}://{address}"
         factory = partial(StreamConnection, KIND, greeting, options, watcher)
         try:
-            # asyncio takes bytes too, which its annotations do not say
-            await asyncio.get_running_loop().create_unix_connection(factory, path)  # type: ignore[arg-type]
+            await asyncio.get_running_loop().create_unix_connection(factory, path)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise ConnectionRefused(f"nobody listens at {url}") from error
         except OSError as error:
@@ -151,7 +149,7 @@ class IpcTransport:
     ) -> Binding:
         path = parse_path(address, self.scheme)
         factory = partial(StreamConnection, KIND, greeting, options, watcher)
-        if isinstance(path, bytes):
+        if path[0] == "\0":
             return await _listen_abstract(factory, path, f"{self.scheme}://{address}")
         return await _listen_at_file(factory, path, options)
 
@@ -159,11 +157,11 @@ class IpcTransport:
 # --- names without a file
 
 
-async def _listen_abstract(factory: partial[StreamConnection], path: bytes, url: str) -> AbstractBinding:
+async def _listen_abstract(factory: partial[StreamConnection], path: str, url: str) -> AbstractBinding:
     loop = asyncio.get_running_loop()
     try:
-        if path != b"\0":
-            server = await loop.create_unix_server(factory, path, backlog=BACKLOG)  # type: ignore[arg-type]
+        if path != "\0":
+            server = await loop.create_unix_server(factory, path, backlog=BACKLOG)
         else:
             server = await loop.create_unix_server(factory, sock=_given_a_name(), backlog=BACKLOG)
             path = server.sockets[0].getsockname()
