@@ -215,6 +215,18 @@ async def test_a_pipe_outlives_the_listener_that_brought_it() -> None:
         assert second.received == []
 
 
+async def test_who_is_accepted_while_the_last_listener_closes_is_turned_away() -> None:
+    """asyncio makes the connection a loop turn after it has accepted it."""
+    async with listening() as (owner, listener):
+        (port,) = set(loop_state().websocket_ports.values())
+        await listener.aclose()
+        connection = port._accept()
+        transport = FullTransport(connection)
+        connection.connection_made(transport)  # type: ignore[arg-type]
+        assert transport.aborted and not owner.pipes
+        assert listener.statistics().accepted == 0
+
+
 async def test_a_path_is_taken_once() -> None:
     async with listening(ANYWHERE + "/x") as (_, listener):
         with pytest.raises(AddressInUse, match="another listener of this program; choose another path"):
@@ -474,6 +486,7 @@ class FullTransport:
         self.protocol = protocol
         self.written = bytearray()
         self.reading = True
+        self.aborted = False
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -499,6 +512,7 @@ class FullTransport:
         return None
 
     def abort(self) -> None:
+        self.aborted = True
         self.protocol.connection_lost(None)
 
 
