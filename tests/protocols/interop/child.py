@@ -75,7 +75,7 @@ def serve(kind: str, url: str, way: str, folder: str) -> None:
     )
     client = pynng.TLSConfig(pynng.TLSConfig.MODE_CLIENT, ca_string=files["ca"], server_name="localhost")
     milliseconds = int(DEADLINE_S * 1000)
-    options: dict[str, Any] = {"tls_config": server if way == "listen" else client}
+    options: dict[str, Any] = {"tls_config": server if way == "listen" else client, "recv_max_size": 0}
     if kind == "Surveyor0":
         options["survey_time"] = milliseconds
     socket = getattr(pynng, kind)(send_timeout=milliseconds, recv_timeout=milliseconds, **options)
