@@ -154,7 +154,7 @@ class TlsCodec:
 
     @property
     def inside_frame(self) -> bool:
-        return self._inner.inside_frame or self._records.inside
+        return self._inner.inside_frame or (self._records.inside and not self.ended)
 
     def begin(self) -> bytes:
         if not self._is_server:
