@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from .declaring import PYNNG, Case
+from .isolation import VARIABLE
 from .links import Link
 
 
 @pytest.fixture
-def case(request: pytest.FixtureRequest) -> Case:
+def case(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Case:
     value: Case = request.param
+    record_property("conformance", f"{request.function.__name__} {value.id}")  # for the table
     if PYNNG in value.pair:
         pytest.importorskip("pynng")
     return value
@@ -25,14 +29,21 @@ def link(case: Case, tmp_path: Path) -> Link:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """NNG has no Star0: those combinations of a case and a kind do not exist."""
-    absent = [each for each in items if wants_star_of_nng(each)]
+    absent = [each for each in items if wants_star_of_nng(each) or is_elsewhere(each)]
     if absent:
         config.hook.pytest_deselected(items=absent)
-        items[:] = [each for each in items if each not in absent]
+        gone = {id(each) for each in absent}
+        items[:] = [each for each in items if id(each) not in gone]
 
 
 def wants_star_of_nng(item: pytest.Item) -> bool:
-    parameters = getattr(item, "callspec", None) and item.callspec.params  # type: ignore[attr-defined]
-    case = (parameters or {}).get("case")
+    """NNG has no Star0: those combinations of a case and a kind do not exist."""
+    callspec = getattr(item, "callspec", None)
+    parameters = callspec.params if callspec is not None else {}
+    case = parameters.get("case")
     return isinstance(case, Case) and PYNNG in case.pair and "Star0" in parameters.values()
+
+
+def is_elsewhere(item: pytest.Item) -> bool:
+    """Isolated cases are run by `test_isolated`, in another process."""
+    return item.get_closest_marker("isolated") is not None and not os.environ.get(VARIABLE)

@@ -14,17 +14,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from .checklist import ITEMS, SECTIONS
 from .declaring import REGISTER, TRANSPORTS, Case, Declaration
+from .isolation import ROOT, SUITES
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "reference" / "conformance.md"
-SUITES: Final = ("tests/conformance", "tests/protocols/interop")
 
 NOT_APPLICABLE: Final[Mapping[int, str]] = {
     25: "queues have the length they were made with; options cannot be changed under a running socket",
@@ -59,30 +57,31 @@ class Outcome(Enum):
     NOT_RUN = "not run"
 
 
-Results = Mapping[tuple[str, Case], Outcome]
-"""Of a test function and a case, the worst outcome of its parameters."""
+Results = Mapping[tuple[str, str], Outcome]
+"""Of a test function and the id of a case; where it has parameters besides, the worst of them."""
+WORSE: Final = (Outcome.PASSED, Outcome.EXPECTED, Outcome.NOT_RUN, Outcome.FAILED)
 
 
 @dataclass(slots=True)
 class Recorder:
-    """A pytest plugin that remembers what became of each case."""
+    """A pytest plugin that remembers what became of each case; the ``case`` fixture tells of which."""
 
-    results: dict[tuple[str, Case], Outcome] = field(default_factory=dict)
+    results: dict[tuple[str, str], Outcome] = field(default_factory=dict)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Function, call: pytest.CallInfo[None]) -> Iterator[None]:
-        report: pytest.TestReport = yield
-        callspec = getattr(item, "callspec", None)
-        case = callspec.params.get("case") if callspec is not None else None
-        if isinstance(case, Case):
-            outcome = outcome_of(report)
-            if outcome is not None:
-                key = (item.function.__name__, case)
-                before = self.results.get(key, Outcome.PASSED)
-                self.results[key] = max(before, outcome, key=list(Outcome).index)
-                if Outcome.FAILED in (before, outcome):
-                    self.results[key] = Outcome.FAILED
-        return report  # type: ignore[return-value]
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        told = dict(report.user_properties)
+        outcome = outcome_of(report)
+        if outcome is not None and "conformance" in told:
+            self._take(str(told["conformance"]), outcome)
+        if report.when == "call":
+            for case, when, words in told.get("isolated", ()):  # type: ignore[attr-defined]
+                if case and (outcome := outcome_elsewhere(when, words)) is not None:
+                    self._take(case, outcome)
+
+    def _take(self, told: str, outcome: Outcome) -> None:
+        test, case = told.split(" ", 1)
+        before = self.results.get((test, case), Outcome.PASSED)
+        self.results[test, case] = max(before, outcome, key=WORSE.index)
 
 
 def outcome_of(report: pytest.TestReport) -> Outcome | None:
@@ -96,10 +95,21 @@ def outcome_of(report: pytest.TestReport) -> Outcome | None:
     return Outcome.PASSED if report.when == "call" else None
 
 
+def outcome_elsewhere(when: str, words: str) -> Outcome | None:
+    """The same for an entry of `isolation`'s journal."""
+    if words == "passed":
+        return Outcome.PASSED if when == "call" else None
+    return {
+        "failed": Outcome.FAILED,
+        "skipped": Outcome.NOT_RUN,
+        "xfailed": Outcome.EXPECTED,
+    }.get(words)
+
+
 def declared() -> Results:
     """The results of a run in which all goes as declared."""
     return {
-        (each.test, case): Outcome.EXPECTED if case in each.known else Outcome.PASSED
+        (each.test, case.id): Outcome.EXPECTED if case in each.known else Outcome.PASSED
         for each in REGISTER.declarations
         for case in each.cases
     }
@@ -130,7 +140,7 @@ def render(results: Results) -> str:
 def row(number: int, text: str, results: Results) -> str:
     declarations = list(REGISTER.of(number))
     cases = {
-        (each.test, case): results.get((each.test, case), Outcome.NOT_RUN)
+        (each.test, case): results.get((each.test, case.id), Outcome.NOT_RUN)
         for each in declarations
         for case in each.cases
     }
@@ -173,9 +183,7 @@ def remarks(number: int, declarations: list[Declaration]) -> Iterator[str]:
     if number in NOT_APPLICABLE:
         yield NOT_APPLICABLE[number]
     for each in declarations:
-        yield from dict.fromkeys(each.known.values())
-        if each.note:
-            yield each.note
+        yield from each.remarks
 
 
 # --- the command

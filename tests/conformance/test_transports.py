@@ -15,7 +15,18 @@ from protocols import (
 )
 from tests.support.waiting import turns, until
 
-from .declaring import EACH, OURS, OURS_OURS, PAIRS, PLAIN, PYNNG_OURS, STREAMS, TRANSPORTS, WEB, item
+from .declaring import (
+    EACH,
+    OURS,
+    OURS_OURS,
+    PAIRS,
+    PLAIN,
+    PYNNG_OURS,
+    STREAMS,
+    TRANSPORTS,
+    WEB,
+    item,
+)
 from .links import Link, soon
 from .script import header, ws_frame, ws_request, ws_token
 

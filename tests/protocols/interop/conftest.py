@@ -1,5 +1,5 @@
-"""The conformance suite's fixtures, for the items that are proven here."""
+"""The conformance suite's fixtures and its choice of cases, for the items that are proven here."""
 
-from tests.conformance.conftest import case, link
+from tests.conformance.conftest import case, link, pytest_collection_modifyitems
 
-__all__ = ["case", "link"]
+__all__ = ["case", "link", "pytest_collection_modifyitems"]
