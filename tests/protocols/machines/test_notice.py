@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,15 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from protocols.patterns import base, pair, pipeline, replier, reqrep, star, survey
 from protocols.pipe import Pipe
+from protocols.transports import outgoing, stream
+from protocols.wire import tls, websocket
 
 from .test_asking import AskingMachine, ReqRepMachine, SurveyMachine
 from .test_queues import BusMachine, PairMachine, PipelineMachine, PubSubMachine, QueueMachine, StarMachine
+from .test_stream import StreamMachine, TlsMachine, WebSocketMachine, make_pieces_small
 
 FEW = settings(
-    max_examples=150,
+    max_examples=300,
     stateful_step_count=30,
     deadline=None,
     database=None,
@@ -62,6 +66,23 @@ def takes_the_newest(self: Any) -> Any:
 def ends_only(self: Any) -> None:
     if self.id:
         self.finish()
+
+
+def skips_small_pieces(self: Any, *, next_piece: Any = outgoing.Outgoing.next_piece) -> Any:
+    piece = next_piece(self)
+    return next_piece(self) if piece is not None and len(piece) < 100 else piece
+
+
+def decrypts_once(self: Any, frames: list[bytes]) -> None:
+    try:
+        frames += self._inner.receive(self._tls.read(tls.RECORD_SIZE))
+    except ssl.SSLError:
+        pass
+
+
+def tells_always(self: Any, reason: str, cause: str = "") -> None:
+    self.closed = True
+    self.owner.pipe_closed(self, reason)
 
 
 FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
@@ -122,6 +143,29 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
     "a survey goes on after its time": (SurveyMachine, survey.Surveyor, "deadline_reached", nothing),
     "who leaves is waited for": (SurveyMachine, survey.Tally, "pipe_lost", nothing),
     "late answers count": (SurveyMachine, survey.Surveyor, "over", nothing),
+    "early frames are lost": (StreamMachine, stream.StreamConnection, "_deliver_early", nothing),
+    "a pause is forgotten": (StreamMachine, stream.StreamConnection, "pause_reading", nothing),
+    "the rest of a large frame is not written": (
+        StreamMachine,
+        stream.StreamConnection,
+        "resume_writing",
+        lambda self: setattr(self, "_writing_paused", False) or self._flush(),
+    ),
+    "a piece is skipped": (StreamMachine, outgoing.Outgoing, "next_piece", skips_small_pieces),
+    "a pipe is closed before it is empty": (
+        StreamMachine,
+        stream.StreamConnection,
+        "close",
+        lambda self: self._close_own_direction(self._transport),
+    ),
+    "a WebSocket's fragments are not joined": (
+        WebSocketMachine,
+        websocket.WebSocketCodec,
+        "_collect",
+        lambda self, event, frames: frames.append(bytes(event.data)),
+    ),
+    "TLS keeps what it decrypted": (TlsMachine, tls.TlsCodec, "_decrypt", decrypts_once),
+    "the end is told twice": (StreamMachine, Pipe, "connection_lost", tells_always),
     "a star sends no batches": (StarMachine, star.Star, "put_many", lambda self, bodies: len(bodies)),
 }
 
@@ -129,7 +173,8 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine, place, name, broken = FAULTS[fault]
-    assert issubclass(machine, QueueMachine | PubSubMachine | AskingMachine)
+    assert issubclass(machine, QueueMachine | PubSubMachine | AskingMachine | StreamMachine)
+    make_pieces_small(monkeypatch)
     monkeypatch.setattr(place, name, broken)
     with pytest.raises((AssertionError, KeyError)):
         run_state_machine_as_test(machine, settings=FEW)

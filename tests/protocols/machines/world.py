@@ -66,9 +66,6 @@ class Cable:
         self.due = True
 
     def write_now(self, frame: bytes) -> bool:
-        return False
-
-    def write_now(self, frame: bytes) -> bool:
         if self.held or self.ended or self.pipe is None:
             return False
         self.frames_out += 1
