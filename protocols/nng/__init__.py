@@ -26,6 +26,7 @@ a ``StateError`` of Rep0    may follow a ``recv`` that was given up just as a qu
 options                     no effect: ``linger_s``, ``handshake_timeout_s`` (it is 10 s), ``read_budget``
 web pages                   NNG's ws listeners take them from any origin
 ``statistics``              counts bodies that this program sent and received, and peers; no queues
+ws, wss, rarely TLS         NNG 1.11 may abort the process when such a connection closes
 fork                        NNG panics in the child; make sockets after the fork
 a listener's ipc path       NNG would remove any file that is there; here only a socket may be in its place
 ==========================  ==================================================================================

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from mesh.cli.exits import CommandFailed
 from tests.mesh.cli.cats import cat, finished, job
 from tests.protocols.interop.peers import free_port, program
 from tests.support.certificates import LOCAL, Authority
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Files:
@@ -33,24 +38,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     return Files(tmp_path_factory.mktemp("pem"))
 
 
-@pytest.fixture(params=["native", "nng"])
-def engine(request: pytest.FixtureRequest) -> tuple[str, str]:
-    return "--engine", request.param
-
-
 @pytest.mark.parametrize("url", ["tls+tcp://127.0.0.1:0", "wss://127.0.0.1:0/cat"])
-async def test_a_certificate_and_who_signed_it_are_enough(
-    files: Files, engine: tuple[str, str], url: str
-) -> None:
-    async with cat("--rep", "--listen", url, "-E", files.both, "-D", "pong", *engine) as rep:
+async def test_a_certificate_and_who_signed_it_are_enough(files: Files, url: str) -> None:
+    async with cat("--rep", "--listen", url, "-E", files.both, "-D", "pong") as rep:
         asking = ("--req", "--dial", await rep.listening(), "-D", "ping")
-        assert (await finished(*asking, "--cacert", files.ca, *engine)).shown == [b"pong\n"]
-        assert (await finished(*asking, "-k", *engine)).shown == [b"pong\n"]
+        assert (await finished(*asking, "--cacert", files.ca)).shown == [b"pong\n"]
+        assert (await finished(*asking, "-k")).shown == [b"pong\n"]
 
 
-async def test_plain_websocket_needs_no_flags(engine: tuple[str, str]) -> None:
-    async with cat("--pull", "--listen", "ws://127.0.0.1:0/cat", *engine) as pull:
-        await finished("--push", "--dial", await pull.listening(), "-D", "hello", *engine)
+async def test_plain_websocket_needs_no_flags() -> None:
+    async with cat("--pull", "--listen", "ws://127.0.0.1:0/cat") as pull:
+        await finished("--push", "--dial", await pull.listening(), "-D", "hello")
         assert await pull.printed(1) == [b"hello\n"]
 
 
@@ -67,11 +65,11 @@ async def test_a_stranger_is_refused_and_the_sentence_says_why(
 
 
 async def test_a_listener_with_an_authority_demands_a_certificate(
-    files: Files, monkeypatch: pytest.MonkeyPatch, engine: tuple[str, str]
+    files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CONNECT_S", 0.5)
     listening = ("--listen", "tls+tcp://127.0.0.1:0", "-E", files.cert, "--key", files.key)
-    async with cat("--pull", *listening, "--cacert", files.ca, *engine) as pull:
+    async with cat("--pull", *listening, "--cacert", files.ca) as pull:
         dialling = ("--push", "--dial", await pull.listening(), "-D", "x", "--cacert", files.ca)
         with pytest.raises(CommandFailed):
             await finished(*dialling)
@@ -81,18 +79,37 @@ async def test_a_listener_with_an_authority_demands_a_certificate(
 
 @pytest.mark.interop
 @pytest.mark.process
+@pytest.mark.parametrize("url", ["tls+tcp://localhost:{}", "wss://localhost:{}/cat", "ws://localhost:{}/cat"])
+async def test_the_engine_over_nng_takes_the_same_flags(files: Files, url: str) -> None:
+    """In a process of its own, which NNG may abort when it closes; the answer has been printed by then."""
+    listening = ("--rep", "--listen", url.format(free_port()), "-E", files.both, "-D", "pong")
+    async with cat(*listening) as rep:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mesh", "cat", "--req", "--dial", await rep.listening(), "-D", "ping"),
+            *("--cacert", files.ca, "--engine", "nng"),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, said = await asyncio.wait_for(process.communicate(), 20)
+        assert process.returncode in (0, -signal.SIGABRT), said
+        assert out == b"pong\n"
+
+
+@pytest.mark.interop
+@pytest.mark.process
 @pytest.mark.parametrize("form", ["tls+tcp://localhost:{}", "wss://localhost:{}/cat"])
-async def test_nngcat_is_understood_both_ways(files: Files, engine: tuple[str, str], form: str) -> None:
+async def test_nngcat_is_understood_both_ways(files: Files, form: str) -> None:
     """By name: nngcat 1.5 does not find addresses in certificates."""
     url = form.format(free_port())
-    async with cat("--pull", "--listen", url, "-E", files.both, "-Q", *engine) as pull:
+    async with cat("--pull", "--listen", url, "-E", files.both, "-Q") as pull:
         await pull.listening()
         async with program("nngcat", "--push", "--dial", url, "--cacert", files.ca, "-D", "hello") as peer:
             assert await peer.ended() == 0
         assert await pull.printed(1) == [b'"hello"\n']
     url = form.format(free_port())
     async with program("nngcat", "--pull", "--listen", url, "-E", files.both, "-Q") as peer:
-        await finished("--push", "--dial", url, "--cacert", files.ca, "-D", "hello", *engine)
+        await finished("--push", "--dial", url, "--cacert", files.ca, "-D", "hello")
         assert await peer.lines(1) == [b'"hello"']
 
 

@@ -1,4 +1,7 @@
-"""One `TlsConfig` for both engines: NNG's TLS from it, alone and across to ours."""
+"""One `TlsConfig` for both engines: NNG's TLS from it, alone and across to ours; and where ws listeners are.
+
+Not collected by itself: `test_isolated` runs it in a process that NNG may abort.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,15 @@ async def test_messages_pass_with_certificates_in_files(
         await push.wait_for_peers(1, timeout=DEADLINE_S)
         await push.send(body)
         assert await pull.recv() == body
+
+
+async def test_a_websocket_listener_tells_where_it_really_is() -> None:
+    async with nng.Pull0() as pull, nng.Push0() as push:
+        listener = await pull.listen("ws://127.0.0.1:0/path")
+        assert ":0" not in listener.url
+        push.dial(listener.url)
+        await push.send(b"x")
+        assert await pull.recv(DEADLINE_S) == b"x"
 
 
 async def test_both_sides_may_have_to_show_who_they_are(
