@@ -24,6 +24,8 @@ def name(request: pytest.FixtureRequest) -> str:
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """An address, and the engine that meets them there."""
     scheme, _, engine = request.param.partition("-")
+    if engine == "nng":
+        pytest.importorskip("pynng")
     return address(scheme, tmp_path), engine
 
 
