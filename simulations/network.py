@@ -576,6 +576,11 @@ class Network:
     def mend_all(self) -> None:
         self._cuts.clear()
 
+    @property
+    def cuts(self) -> list[tuple[str, str]]:
+        """The directions, source and target, in which all is lost now."""
+        return list(self._cuts)
+
     def is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cuts
 

@@ -270,8 +270,7 @@ class World:
         self.failures: list[Failure] = []
         self.faults: list[tuple[float, Fault]] = []
         """What was done, and when."""
-        self._lasting: dict[int, Fault] = {}
-        self._lasting_id = 0
+        self.ongoing = faults.Ongoing(self)
         self.on_second: Callable[[float], None] | None = None
         """Called at about every virtual second, for showing progress."""
         self._disks: dict[str, Disk] = {}
@@ -427,24 +426,9 @@ class World:
         fault = Fault(self.now_s, kind, tuple(a), tuple(b), for_s, value, tuple(sorted(more.items())))
         faults.apply(self, fault)
 
-    def lasting(self, fault: Fault) -> None:
-        """Remember to undo it, when its time is over or at `heal`."""
-        self._lasting_id += 1
-        self._lasting[self._lasting_id] = fault
-        if fault.for_s is not None:
-            self.scheduler.after(nanoseconds(fault.for_s), self._undo, self._lasting_id)
-
-    def _undo(self, number: int) -> None:
-        fault = self._lasting.pop(number, None)
-        if fault is None:
-            return  # healed before
-        self.history.record(self.scheduler.now_ns, "world", "undo", str(fault))
-        faults.undo(self, fault)
-
     def heal(self) -> None:
         """Undo all faults that last, and start what is down."""
-        for number in list(self._lasting):
-            self._undo(number)
+        self.ongoing.end_if(lambda kind, fault: True)
         self.inject("heal")
         down = [node.name for node in self.nodes.values() if node.lives and node.state is NodeState.DOWN]
         if down:

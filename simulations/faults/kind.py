@@ -1,10 +1,15 @@
-"""What a kind of fault is: its name, whom it strikes, its numbers, and what it does."""
+"""What a kind of fault is: its name, whom it strikes, its numbers, and what it does.
+
+A simple kind does one thing (`Kind.begin`), which may be taken back (`Kind.end`). A compound one unfolds into
+simple faults, one after the other, drawn from a random stream of its own.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from simulations.faults.record import Fault
@@ -22,9 +27,20 @@ class Parameter:
 
     name: str
     sentence: str
-    default: float
+    default: float | str
     least: float = 0.0
     most: float = math.inf
+    choices: tuple[str, ...] = ()
+    """What it may be, if it is a word and no number."""
+
+    def check(self, kind: str, value: float | str) -> None:
+        """Raises `ValueError` if it cannot be that."""
+        if self.choices:
+            if value not in self.choices:
+                raise ValueError(f"{kind}: {self.name} is {value}; it must be {' or '.join(self.choices)}")
+        elif isinstance(value, str) or not self.least <= value <= self.most:
+            span = f"from {self.least:g} to {self.most:g}"
+            raise ValueError(f"{kind}: {self.name} is {value}; it must be {span}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +51,57 @@ class Kind:
     sentence: str
     """What it does, for who chooses one."""
     of: Struck
-    begin: Callable[[World, Fault], None]
+    begin: Callable[[World, Fault], None] | None = None
     end: Callable[[World, Fault], None] | None = None
     """Undoes exactly what `begin` did for the same fault; None: it is over at once, or ended by another."""
     parameters: tuple[Parameter, ...] = ()
+    unfold: Callable[[World, Fault, random.Random], Iterator[Fault]] | None = None
+    """The faults a compound one consists of, in the order of their times, which count as a world's do. The
+    next is asked for when the last has been done, so there may be no end of them."""
+    names_least: int = 1
+    """How many processes or hosts it must name."""
+
+    @property
+    def lasting(self) -> bool:
+        """It can be given a time to last, and is undone by a heal."""
+        return self.end is not None or self.unfold is not None
+
+    def filled(self, fault: Fault) -> Fault:
+        """The fault with the kind's own main number, if it has none."""
+        for parameter in self.parameters:
+            if parameter.name == "value" and not fault.value and parameter.default:
+                assert not isinstance(parameter.default, str), "the main number is a number"
+                return replace(fault, value=parameter.default)
+        return fault
 
     def check(self, fault: Fault) -> None:
-        """Raises `ValueError` if the fault has numbers that this kind has not, or out of range."""
-        if fault.for_s is not None and self.end is None:
+        """Raises `ValueError` if the fault names too few, or has numbers that this kind has not or that are
+        out of range.
+        """
+        if fault.for_s is not None and not self.lasting:
             raise ValueError(f"{self.name} is over at once; it has no for_s")
+        self._check_names(fault)
         known = {parameter.name: parameter for parameter in self.parameters}
         given: dict[str, float | str] = dict(fault.more)
-        if fault.value or "value" in known:
+        if fault.value:
             given["value"] = fault.value
         for name, value in given.items():
             parameter = known.get(name)
             if parameter is None:
                 has = f"it has {', '.join(known)}" if known else "it has none"
                 raise ValueError(f"{self.name} has no parameter {name}; {has}")
-            if isinstance(value, str) or not parameter.least <= value <= parameter.most:
-                span = f"from {parameter.least:g} to {parameter.most:g}"
-                raise ValueError(f"{self.name}: {name} is {value}; it must be {span}")
+            parameter.check(self.name, value)
+
+    def _check_names(self, fault: Fault) -> None:
+        if self.of == "links":
+            named = len(fault.a) + len(fault.b)
+            both = [name for name in fault.a if name in fault.b]
+            if both:
+                raise ValueError(f"{self.name} has {', '.join(both)} on both sides")
+        else:
+            named = len(fault.a)
+        if named < self.names_least:
+            where = "a or b" if self.of == "links" else "a"
+            what = "hosts" if self.of == "links" else self.of
+            number = "some" if self.names_least == 1 else f"{self.names_least} or more"
+            raise ValueError(f"{self.name} strikes {what}; name {number} in {where}")

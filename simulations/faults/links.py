@@ -49,9 +49,13 @@ def _mend(world: World, fault: Fault) -> None:
 
 
 def _heal(world: World, fault: Fault) -> None:
-    if fault.a:
-        _join(world, fault)
-    else:
+    named = (*fault.a, *fault.b)
+
+    def wanted(kind: Kind, other: Fault) -> bool:
+        return kind.of == "links" and (not named or all(name in named for name in (*other.a, *other.b)))
+
+    world.ongoing.end_if(wanted)
+    if not named:
         world.network.mend_all()
 
 
@@ -75,7 +79,13 @@ def _usual(world: World, fault: Fault) -> None:
 KINDS: Final = (
     Kind("partition", "loses everything between hosts and others, both ways", "links", _part, _join),
     Kind("cut_one_way", "loses everything from hosts to others", "links", _cut, _mend),
-    Kind("heal", "mends all cuts, or those between the hosts it names", "links", _heal),
+    Kind(
+        "heal",
+        "ends all faults of links and connections, or those that name only hosts it names",
+        "links",
+        _heal,
+        names_least=0,
+    ),
     Kind(
         "slow_link",
         "packets between hosts take so long, both ways",

@@ -51,6 +51,12 @@ class Fault:
         assert not isinstance(found, str), "the kind's parameters were checked"
         return found
 
+    def text(self, name: str, default: str) -> str:
+        """One of the further parameters that is a word."""
+        found = dict(self.more).get(name, default)
+        assert isinstance(found, str), "the kind's parameters were checked"
+        return found
+
     def as_json(self) -> dict[str, Any]:
         """What `from_json` reads; what was left out is left out."""
         data: dict[str, Any] = {"at_s": self.at_s, "kind": self.kind}

@@ -1,0 +1,138 @@
+"""What is being done to a world: the faults that last, those that unfold, and when each began and ended.
+
+A compound fault has children, which are simple or compound themselves. Whoever ends it, by its time, by hand
+or by healing, ends its children too, and what it had not come to never happens.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from simulations.faults.catalogue import check
+from simulations.faults.kind import Kind
+from simulations.faults.record import Fault
+from simulations.scheduler import nanoseconds
+
+if TYPE_CHECKING:
+    from simulations.world import World
+
+
+@dataclass(slots=True)
+class Span:
+    """A fault as it was done, in seconds since the run began."""
+
+    fault: Fault
+    start_s: float
+    end_s: float | None = None
+    """When it was undone; None: not yet, or it was over at once."""
+    parent: Fault | None = None
+    """The compound fault that it is a part of."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    kind: Kind
+    span: Span
+    parent: int | None
+    children: dict[int, None] = field(default_factory=dict)
+    steps: Iterator[Fault] | None = None
+
+
+class Ongoing:
+    """All of it, in one world."""
+
+    def __init__(self, world: World) -> None:
+        self.spans: list[Span] = []
+        """All that was done, in order."""
+        self._world = world
+        self._entries: dict[int, _Entry] = {}
+        self._last = 0
+        self._alike: Counter[str] = Counter()
+
+    def faults(self) -> list[Fault]:
+        """Those that last still."""
+        return [entry.span.fault for entry in self._entries.values()]
+
+    def begun(self, kind: Kind, fault: Fault, parent: int | None = None) -> None:
+        """Remember that it was done, to undo it when its time is over."""
+        world = self._world
+        above = None if parent is None else self._entries[parent]
+        span = Span(fault, world.now_s, parent=above.span.fault if above else None)
+        self.spans.append(span)
+        if not kind.lasting:
+            return
+        self._last += 1
+        number = self._last
+        entry = self._entries[number] = _Entry(kind, span, parent)
+        if above is not None:
+            above.children[number] = None
+        if fault.for_s is not None:
+            world.scheduler.after(nanoseconds(fault.for_s), self._end, number)
+        if kind.unfold is not None:
+            entry.steps = kind.unfold(world, fault, self._stream(fault))
+            self._next_step(number)
+
+    def end_if(self, wanted: Callable[[Kind, Fault], bool]) -> None:
+        """Undo those that last still and are wanted."""
+        for number, entry in list(self._entries.items()):
+            if wanted(entry.kind, entry.span.fault):
+                self._end(number)
+
+    def _stream(self, fault: Fault) -> random.Random:
+        """The fault's own choices, which no other fault and no other time reshuffles."""
+        what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value:g}|{fault.more}"
+        self._alike[what] += 1
+        return random.Random(f"{self._world.seed}:fault:{what}:{self._alike[what]}")
+
+    def _next_step(self, number: int) -> None:
+        entry = self._entries[number]
+        assert entry.steps is not None
+        step = next(entry.steps, None)
+        if step is None:
+            entry.steps = None
+            self._forget_finished(number)
+        else:
+            self._world.scheduler.at(nanoseconds(step.at_s), self._do_step, number, step)
+
+    def _do_step(self, number: int, step: Fault) -> None:
+        if number in self._entries:
+            apply(self._world, step, parent=number)
+            self._next_step(number)
+
+    def _end(self, number: int) -> None:
+        entry = self._entries.pop(number, None)
+        if entry is None:
+            return  # ended before its time
+        world, fault = self._world, entry.span.fault
+        world.history.record(world.scheduler.now_ns, "world", "undo", str(fault))
+        entry.span.end_s = world.now_s
+        for child in list(entry.children):
+            self._end(child)
+        if entry.kind.end is not None:
+            entry.kind.end(world, fault)
+        if entry.parent is not None and entry.parent in self._entries:
+            del self._entries[entry.parent].children[number]
+            self._forget_finished(entry.parent)
+
+    def _forget_finished(self, number: int) -> None:
+        """A compound fault without an end of its own is over with its last part."""
+        entry = self._entries[number]
+        if entry.steps is None and not entry.children and entry.span.fault.for_s is None:
+            self._end(number)
+
+
+def apply(world: World, fault: Fault, *, parent: int | None = None) -> None:
+    """Do it now, note it in the world's history and truth, and undo it when its time is over.
+
+    ``parent``: the compound fault it is a part of, by its number in `Ongoing`.
+    """
+    kind = check(fault, processes=world.nodes, hosts=world.network.hosts)
+    fault = kind.filled(fault)
+    world.note(fault)
+    if kind.begin is not None:
+        kind.begin(world, fault)
+    world.ongoing.begun(kind, fault, parent)
