@@ -514,8 +514,10 @@ class Socket(Channel):
         return loop.time()
 
     def _arm(self) -> None:
-        deadline = self._pattern.next_deadline()
         timer = self._timer
+        if timer is not None and self._pattern.deadlines_ascend:
+            return
+        deadline = self._pattern.next_deadline()
         if deadline is None or (timer is not None and timer.when() <= deadline):
             return  # a timer that fires early finds nothing due and is set again
         if timer is not None:

@@ -244,6 +244,9 @@ class Pattern(ABC):
     shared_inbox: ClassVar[bool] = False
     """Whether all lanes take from one queue, so that a message needs to wake only one of all readers."""
 
+    deadlines_ascend: ClassVar[bool] = False
+    """Whether a new deadline is never before one there was, so that a timer that is set stays good."""
+
     def __init__(self, options: SocketOptions, rng: random.Random) -> None:
         self.options = options
         self.rng = rng

@@ -26,7 +26,8 @@ from protocols.pipe import BAD_MESSAGE
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 
-Question = tuple[OutputPipe, bytes]
+Question = tuple[OutputPipe, bytes, int]
+"""Who asks, the frame, and where its body begins."""
 
 
 class ReplierLane(StateLane):
@@ -42,13 +43,12 @@ class ReplierLane(StateLane):
     def recv(self, now: float, waited: bool) -> bytes | None:
         if self._pipe is not None and not waited:
             self.close()
-        question = self._pattern.next_question()
+        pattern = self._pattern
+        question = pattern.intake.take()
         if question is None:
             return None
-        self._pattern.owed += 1
-        pipe, frame = question
-        offset = split(frame)
-        self._pipe = pipe
+        pattern.owed += 1
+        self._pipe, frame, offset = question
         self._backtrace = frame[:offset]
         return frame[offset:]
 
@@ -83,26 +83,23 @@ class Replier(Pattern):
     def __init__(self, options: SocketOptions, rng: random.Random) -> None:
         super().__init__(options, rng)
         self.lane = ReplierLane(self)
-        self._intake: Intake[Question] = Intake(options.recv_queue)
+        self.intake: Intake[Question] = Intake(options.recv_queue)
         self.owed = 0
         """Questions that lanes have taken and not answered yet."""
 
     def open_lane(self) -> ReplierLane:
         return ReplierLane(self)
 
-    def next_question(self) -> Question | None:
-        return self._intake.take()
-
     def answer(self, pipe: OutputPipe, frame: bytes) -> bool:
-        if self.owed == 1 and not self._intake.inbox:
+        if self.owed == 1 and not self.intake.inbox:
             return pipe.send_now(frame)  # no other answer is under way that could share the write
         return pipe.send(frame)
 
     def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
-        self._intake.admit()
+        self.intake.admit()
 
     def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
-        self._intake.discard(pipe)
+        self.intake.discard(pipe)
         self.lane.writable()  # whoever waits for room there need not any more
 
     def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
@@ -115,14 +112,14 @@ class Replier(Pattern):
         for frame in frames:
             offset = split(frame, ttl)
             if offset > 0:
-                questions.append((pipe, frame))
+                questions.append((pipe, frame, offset))
             elif offset == OVER_TTL:
                 self.count_drop("over ttl")
             else:
                 malformed = True
                 break
         if questions:
-            self._intake.add(pipe, questions, len(frames[0]))
+            self.intake.add(pipe, questions, len(frames[0]))
             self.lane.readable(len(questions))
         if malformed:
             self.count_drop("malformed")

@@ -110,6 +110,7 @@ class RequesterLane(StateLane):
 
 class Requester(Pattern):
     protocol = ProtocolNumber.REQ0
+    deadlines_ascend = True
     lane: RequesterLane
 
     def __init__(self, options: SocketOptions, rng: random.Random) -> None:

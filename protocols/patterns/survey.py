@@ -223,7 +223,7 @@ class Surveyor(Pattern):
         not_asked: list[OutputPipe] = []
         for pipe in self._pipes.values():
             pipe.make_room(1)  # contexts may begin more surveys in one loop turn than a queue holds
-            (asked if pipe.send(frame) else not_asked).append(pipe)
+            (asked if pipe.send_now(frame) else not_asked).append(pipe)
         self.count_drop("peer slow", len(not_asked))
         return asked, not_asked
 
