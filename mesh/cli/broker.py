@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import Any, Final
 from mesh import Broker
 from mesh import config as configuration
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.signals import leave_on_signal
 from mesh.listen import ROLES, Listen, Role, is_secure
 from mesh.own_address import has_host, host_of
 from mesh.storage import disk_advice
@@ -179,7 +179,7 @@ def listens(config: configuration.BrokerConfig) -> list[Listen]:
 
 async def _serve(options: dict[str, Any], ports_file: str | None) -> None:
     stop = asyncio.Event()
-    _leave_on_signal(stop)
+    leave_on_signal(stop)
     async with Broker(**options) as running:
         if ports_file is not None:
             write_ports(ports_file, running.statistics())
@@ -204,20 +204,6 @@ async def _say_unknown_hosts(urls: Sequence[str]) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
             log.warning("--join %s: %r is not known here (%s); trying on", url, host, reason)
-
-
-def _leave_on_signal(stop: asyncio.Event) -> None:
-    """The first signal asks; with the handlers gone, the second one does what it does to any process."""
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        stop.set()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
 
 
 def ready_line(status: dict[str, Any]) -> str:
