@@ -41,11 +41,11 @@ class Answering(Node):
         self.owed: list[tuple[bytes, Pipe] | None] = [None] * len(self.lanes)
 
     def waiting_in(self) -> int:
-        return len(self.replier._intake.inbox)
+        return len(self.replier.intake.inbox)
 
     def take(self, place: int) -> None:
         """Receive; what was owed before is given up."""
-        waiting = list(self.replier._intake.inbox)
+        waiting = list(self.replier.intake.inbox)
         question = self.lanes[place].recv(self.clock.now, False)
         self.owed[place] = None
         if question is None:
