@@ -141,7 +141,7 @@ async def test_unsubscribing_removes_what_is_queued_and_not_wanted(link: Link) -
 async def queued(link: Link, sub: End, count: int) -> None:
     """Wait until so many messages have arrived and are in the inbox."""
     if link.case.pair[0] == PYNNG:
-        await asyncio.sleep(0.05)  # NNG does not tell
+        await asyncio.sleep(0.2)  # NNG does not tell
     else:
         await until(lambda: sub.statistics().frames_in == count)
 

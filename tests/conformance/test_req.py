@@ -215,21 +215,32 @@ async def test_a_request_without_a_peer_goes_when_one_comes(link: Link) -> None:
         assert await req.recv() == b"yes"
 
 
-@item(54, transports=TRANSPORTS, pairs=PAIRS)
+@item(54, transports=TRANSPORTS, pairs=PAIRS, note="in turn; NNG: whichever pipe is free")
 async def test_requests_are_dealt_out_to_all_repliers(link: Link) -> None:
     async with link:
         req = link.first("Req0")
         reps = [link.second("Rep0") for _ in range(3)]
         await link.meet(req, *reps)
+        served = [0, 0, 0]
+
+        async def serve(number: int) -> None:
+            while True:
+                await reps[number].recv()
+                served[number] += 1
+                await reps[number].send(b"answer")
+
         contexts = [req.new_context() for _ in range(9)]
         for context in contexts:
             await context.send(b"question")
-        for rep in reps:
-            for _ in range(3):
-                assert await rep.recv() == b"question"
-                await rep.send(b"answer")
+        serving = [asyncio.create_task(serve(number)) for number in range(3)]
         for context in contexts:
             assert await context.recv() == b"answer"
+        assert sum(served) == 9
+        if link.case.pair[0] == OURS:
+            assert served == [3, 3, 3]
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 @item(55, transports=TRANSPORTS, pairs=(OURS_OURS,), note="an option of ours and mangos'")
