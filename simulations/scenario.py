@@ -1,0 +1,249 @@
+"""A scenario as data: which brokers and clients there are, what is done to them and when, and what must hold.
+
+A scenario is written before its seed is known. Whom a fault strikes may be said in words ("2 of brokers"),
+and a number may be a span, so one scenario is a family of runs; `simulations.selecting.resolve` makes the
+member that a seed has, in which every name and number is concrete, which is a `Scenario` as well. So what was
+played can be written down, cut short and played again.
+
+**The phases of a run.** Brokers start and find each other; clients start, and ``warm_s`` pass. In the *safety
+phase* the faults come at their times, counted from its beginning, and only what must hold at all times is
+asked. Then everything is healed, and within ``bound_s`` the mesh must be whole (the *liveness bound*). In the
+*quiet time* after that everything that is published must arrive. At last everybody leaves.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from simulations.faults import Fault
+from simulations.network import LAN, LinkQuality
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
+"""With its seed it names a mesh, whose name has at most 64 characters."""
+AFTERMATH_S: Final = 5.0
+"""How long the safety phase goes on after its last fault, where the scenario does not say."""
+SPAN: Final = ":most"
+"""A number ``x`` of a fault with a further parameter ``x:most`` is drawn from between the two."""
+REPEATS_MAX: Final = 10_000
+
+Value = float | str | tuple[str, ...]
+
+
+class ScenarioError(ValueError):
+    """What is wrong with a scenario, in a sentence, and where: ``("fault", 2, "at_s")`` is the third's."""
+
+    def __init__(self, sentence: str, *where: str | int) -> None:
+        super().__init__(sentence)
+        self.where = where
+
+
+def _at_least(least: float, name: str, value: float, *where: str) -> None:
+    if not least <= value < math.inf:
+        raise ScenarioError(f"{name} is {value:g}; it must be at least {least:g}", *where, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """The clients, spread over the brokers, each on the host of its own."""
+
+    publishers: int = 3
+    subscribers: int = 4
+    pause_s: float = 0.05
+    """From one publication of a publisher to its next, on average."""
+    size_max: int = 400
+    """Bytes of the largest body, about."""
+
+    def __post_init__(self) -> None:
+        for name in ("publishers", "subscribers"):
+            _at_least(0, name, getattr(self, name), "workload")
+        if not 0 < self.pause_s < math.inf:
+            raise ScenarioError(f"pause_s is {self.pause_s:g}; it must be above 0", "workload", "pause_s")
+        _at_least(1, "size_max", self.size_max, "workload")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """A check of `simulations.invariants` by its name, with its parameters in the order of their names."""
+
+    check: str
+    parameters: tuple[tuple[str, Value], ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join([self.check, *(f"{name}={_shown(value)}" for name, value in self.parameters)])
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario. Raises `ScenarioError` for what cannot be, whoever makes it."""
+
+    name: str
+    summary: str = ""
+    number: int | None = None
+    """Among the numbered ones of `docs/reference/scenarios.md`."""
+    paper: str = ""
+    """What a paper says of this case, to be printed beside ours."""
+    known_failure: str = ""
+    """What happens instead of what is expected, where the membership of today is not up to it."""
+    waiting_for: str = ""
+    """What must come before this can be played at its full size."""
+    brokers: int = 5
+    """They are called broker-1, broker-2 ..., each on a host of its own of the same name."""
+    spares: int = 0
+    """Further brokers, called on in the same row, that are not started before a fault does it."""
+    period_s: float = 1.0
+    """Of the brokers' heartbeats."""
+    deadline_s: float = 0.5
+    """Of the answers to them."""
+    start_gap_s: float = 0.2
+    """From the start of one broker to the next one's."""
+    warm_s: float = 3.0
+    """From the start of the clients to the safety phase."""
+    safety_s: float | None = None
+    """How long the safety phase is; if None, until 5 seconds after the last fault."""
+    bound_s: float = 30.0
+    """Within this after the heal the mesh must be whole."""
+    quiet_s: float = 10.0
+    """How long everything published must arrive, afterwards."""
+    network: LinkQuality = LAN
+    """Of all links, in each direction."""
+    workload: Workload = Workload()
+    picks: tuple[tuple[str, str], ...] = ()
+    """Names for those whom the seed chooses, and how it does."""
+    faults: tuple[Fault, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    """Beyond what must hold in every run."""
+    full: tuple[tuple[str, Any], ...] = ()
+    """What is different at the full size: values by the path of their keys, as in ``workload.publishers``."""
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ScenarioError(
+                f"name {self.name!r} must be 1 to 48 of the characters a-z 0-9 -, and not begin with -",
+                "name",
+            )
+        _at_least(1, "brokers", self.brokers)
+        _at_least(0, "spares", self.spares)
+        for name in ("start_gap_s", "warm_s", "quiet_s"):
+            _at_least(0, name, getattr(self, name))
+        for name in ("period_s", "deadline_s", "bound_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ScenarioError(f"{name} is {getattr(self, name):g}; it must be above 0", name)
+        if self.deadline_s > self.period_s:
+            raise ScenarioError(
+                f"deadline_s is {self.deadline_s:g}; it must be at most period_s, which is {self.period_s:g}",
+                "deadline_s",
+            )
+        self._check_times()
+        self.at_size("full")
+
+    def _check_times(self) -> None:
+        if self.safety_s is None:
+            return
+        _at_least(0, "safety_s", self.safety_s)
+        for index, fault in enumerate(self.faults):
+            begins_s = last_begin_s(fault)
+            if begins_s > self.safety_s:
+                raise ScenarioError(
+                    f"{fault.kind} may begin at {begins_s:g} s, after the end of the safety phase at "
+                    f"{self.safety_s:g} s",
+                    "fault",
+                    index,
+                    "at_s",
+                )
+
+    @property
+    def safety_length_s(self) -> float:
+        """From the first moment of the safety phase to its last."""
+        if self.safety_s is not None:
+            return self.safety_s
+        return max(map(last_end_s, self.faults)) + AFTERMATH_S if self.faults else 0.0
+
+    @property
+    def broker_names(self) -> list[str]:
+        """Those that are started."""
+        return [f"broker-{number}" for number in range(1, self.brokers + 1)]
+
+    @property
+    def spare_names(self) -> list[str]:
+        return [f"broker-{self.brokers + number}" for number in range(1, self.spares + 1)]
+
+    @property
+    def publisher_names(self) -> list[str]:
+        return [f"pub-{number}" for number in range(1, self.workload.publishers + 1)]
+
+    @property
+    def subscriber_names(self) -> list[str]:
+        return [f"sub-{number}" for number in range(1, self.workload.subscribers + 1)]
+
+    def at_size(self, size: str) -> Scenario:
+        """The scenario at its ``ci`` or ``full`` size, which then is its only one.
+
+        Raises:
+            ScenarioError: the full size differs in something that there is not, or that cannot be so.
+        """
+        if not self.full:
+            return self
+        if size != "full":
+            return replace(self, full=()) if size == "ci" else _refuse_size(size)
+        changed: dict[str, Any] = {"full": ()}
+        for path, value in self.full:
+            changed[path.partition(".")[0]] = self._changed(changed, path, value)
+        try:
+            return replace(self, **changed)
+        except ScenarioError as error:
+            raise ScenarioError(f"at the full size {error}", "full") from None
+
+    def _changed(self, changed: Mapping[str, Any], path: str, value: Any) -> Any:
+        name, _, below = path.partition(".")
+        if name in TABLES and below in {each.name for each in fields(TABLES[name])}:
+            try:
+                return replace(changed.get(name, getattr(self, name)), **{below: value})
+            except ValueError as error:
+                raise ScenarioError(f"at the full size {error}", "full", name, below) from None
+        if below or name not in RESIZABLE:
+            raise ScenarioError(
+                f"the full size cannot differ in {path!r}; it can in {', '.join(RESIZABLE)} and in "
+                f"the fields of {' and '.join(TABLES)}",
+                "full",
+                *path.split("."),
+            )
+        return value
+
+
+RESIZABLE: Final = (
+    "brokers",
+    "spares",
+    "period_s",
+    "deadline_s",
+    "start_gap_s",
+    "warm_s",
+    "safety_s",
+    "bound_s",
+    "quiet_s",
+)
+TABLES: Final[dict[str, Any]] = {"network": LinkQuality, "workload": Workload}
+
+
+def last_begin_s(fault: Fault) -> float:
+    """When it may begin at the latest, with all its spans and repeats."""
+    repeats = fault.number("repeat", 1) - 1
+    return fault.number(f"at_s{SPAN}", fault.at_s) + repeats * fault.number("repeat_s", 0)
+
+
+def last_end_s(fault: Fault) -> float:
+    """When it may be over at the latest; what stays until it is healed does not count as lasting."""
+    return last_begin_s(fault) + fault.number(f"for_s{SPAN}", fault.for_s or 0.0)
+
+
+def _refuse_size(size: str) -> Scenario:
+    raise ValueError(f"there is no size {size!r} of a scenario; there are ci and full")
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value if isinstance(value, str) else f"{value:g}"
