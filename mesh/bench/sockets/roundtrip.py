@@ -38,7 +38,7 @@ TARGETS: Final = tuple(
     for ours, peer, bound in (
         (OURS, PYZMQ, 1.0),
         (OURS_UVLOOP, PYZMQ, 0.8),
-        (OURS, PYNNG, 0.7),
+        (OURS, PYNNG_ASYNCIO, 0.7),
     )
 )
 
