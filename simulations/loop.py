@@ -32,6 +32,7 @@ from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
+from simulations.guards import Fence
 from simulations.scheduler import SECOND, Scheduler
 
 T = TypeVar("T")
@@ -76,6 +77,10 @@ class Machine(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def fence(self) -> Fence:
+        """Closed while code under test runs."""
+
     def turned(self, callbacks: int) -> None:
         """A turn has ended in which so many callbacks ran."""
 
@@ -84,9 +89,6 @@ class Machine(Protocol):
 
     def job_ns(self) -> int:
         """How long the next job of a worker thread takes to be done."""
-
-    def fenced(self, closed: bool) -> bool:
-        """Code under test is about to run, or no longer; returns what held before."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -107,6 +109,7 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.scheduler = scheduler
         self.machine = machine
+        self._fence = machine.fence
         self.slowness = 1.0
         self.dead = False
         self.silent = False
@@ -115,6 +118,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._drift_ppb = drift_ppb
         self._busy_until_ns = 0
         self._wakes: set[int] = set()  # looked up only, never iterated
+        self._first_timer: Any = None
+        self._first_timer_ns = 0
+        self._time_ns = -1
+        self._time = 0.0
+        self._thread = threading.get_ident()
         self._turning = False
         self._parked: list[Any] = []
         self._stopped_jobs: list[Callable[[], None]] = []
@@ -125,8 +133,20 @@ class SimLoop(asyncio.BaseEventLoop):
     # --- the clock
 
     def time(self) -> float:
-        """This process' monotonic clock, in seconds."""
-        return self._local_ns(self.scheduler.now_ns) / SECOND
+        """This process' monotonic clock, in seconds; it stands still during a turn."""
+        now_ns = self.scheduler.now_ns
+        if now_ns != self._time_ns:
+            self._time_ns = now_ns
+            self._time = self._local_ns(now_ns) / SECOND
+        return self._time
+
+    def set_drift(self, ppb: int) -> None:
+        """Let the clock gain so much from now on; it goes on from where it stands."""
+        local_ns = self._local_ns(self.scheduler.now_ns)
+        self._drift_ppb = ppb
+        self._clock_offset_ns += local_ns - self._local_ns(self.scheduler.now_ns)
+        self._first_timer = None
+        self._ask_for_turn()
 
     def _local_ns(self, world_ns: int) -> int:
         return world_ns + world_ns * self._drift_ppb // SECOND + self._clock_offset_ns
@@ -157,15 +177,21 @@ class SimLoop(asyncio.BaseEventLoop):
         self._ask_for_turn()
 
     def _due_ns(self) -> int | None:
+        busy_until_ns = self._busy_until_ns
         if self._ready:
-            return self._busy_until_ns
+            return busy_until_ns
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
             heapq.heappop(scheduled)._scheduled = False
-        if scheduled:
-            return max(self._world_ns(scheduled[0].when()), self._busy_until_ns)
-        return None
+        if not scheduled:
+            return None
+        timer = scheduled[0]
+        if timer is not self._first_timer:
+            self._first_timer = timer
+            self._first_timer_ns = self._world_ns(timer._when)
+        timer_ns = self._first_timer_ns
+        return timer_ns if timer_ns > busy_until_ns else busy_until_ns
 
     def _ask_for_turn(self) -> None:
         if self.dead or self._paused:
@@ -173,7 +199,9 @@ class SimLoop(asyncio.BaseEventLoop):
         due_ns = self._due_ns()
         if due_ns is None:
             return
-        due_ns = max(due_ns, self.scheduler.now_ns)
+        now_ns = self.scheduler.now_ns
+        if due_ns < now_ns:
+            due_ns = now_ns
         if due_ns not in self._wakes:
             self._wakes.add(due_ns)
             self.scheduler.at(due_ns, self._woken, due_ns)
@@ -189,12 +217,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _turn(self) -> None:
         """One iteration, with this loop as the running one and everything else as it was before and after."""
+        fence = self._fence
         previous_loop = events._get_running_loop()
         previous_hooks = sys.get_asyncgen_hooks()
         previous_thread = self._thread_id
-        fenced = self.machine.fenced(True)
+        fenced = fence.closed
+        fence.closed = True
         self._turning = True
-        self._thread_id = threading.get_ident()
+        self._thread_id = self._thread
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
         callbacks = 0
@@ -205,10 +235,9 @@ class SimLoop(asyncio.BaseEventLoop):
             events._set_running_loop(previous_loop)
             self._thread_id = previous_thread
             self._turning = False
-            self.machine.fenced(fenced)
-            self._busy_until_ns = self.scheduler.now_ns + int(
-                (TURN_NS + CALLBACK_NS * callbacks) * self.slowness
-            )
+            fence.closed = fenced
+            cost_ns = (TURN_NS + CALLBACK_NS * callbacks) * self.slowness
+            self._busy_until_ns = self.scheduler.now_ns + int(cost_ns)
         self.machine.turned(callbacks)
 
     def _run_ready(self) -> int:
@@ -218,14 +247,15 @@ class SimLoop(asyncio.BaseEventLoop):
         ):
             self._sweep_timers()
             scheduled = self._scheduled
-        end = self.time() + self._clock_resolution
-        while scheduled and scheduled[0]._when < end:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            if handle._cancelled:
-                self._timer_cancelled_count -= 1
-            else:
-                ready.append(handle)
+        if scheduled:
+            end = self.time() + self._clock_resolution
+            while scheduled and scheduled[0]._when < end:
+                handle = heapq.heappop(scheduled)
+                handle._scheduled = False
+                if handle._cancelled:
+                    self._timer_cancelled_count -= 1
+                else:
+                    ready.append(handle)
         count = len(ready)
         for _ in range(count):
             handle = ready.popleft()
@@ -256,6 +286,15 @@ class SimLoop(asyncio.BaseEventLoop):
         if not self._turning:
             self._ask_for_turn()
         return handle
+
+    def run_soon(self, handle: events.Handle) -> None:
+        """Let a callback that is kept run at the next turn, as a selector's loop does for a socket that has
+        become readable: unlike `call_soon` this makes nothing."""
+        if self.dead:
+            return
+        self._ready.append(handle)
+        if not self._turning:
+            self._ask_for_turn()
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
@@ -300,7 +339,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 return
             previous_loop = events._get_running_loop()
             events._set_running_loop(None)
-            fenced = self.machine.fenced(True)
+            fence = self._fence
+            fenced, fence.closed = fence.closed, True
             try:
                 result = func(*args)
             except (SystemExit, KeyboardInterrupt):
@@ -310,7 +350,7 @@ class SimLoop(asyncio.BaseEventLoop):
             else:
                 future.set_result(result)
             finally:
-                self.machine.fenced(fenced)
+                fence.closed = fenced
                 events._set_running_loop(previous_loop)
 
         self.scheduler.after(self.machine.job_ns(), job)
@@ -361,6 +401,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close_quietly(task.get_coro())
             self._parked.clear()
+            self._first_timer = None
         finally:
             sys.set_asyncgen_hooks(*previous_hooks)
             events._set_running_loop(previous_loop)

@@ -13,6 +13,8 @@ from typing import Any, Final
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 
+_push: Final = heapq.heappush  # bound once: every packet and every turn goes through it
+
 
 def nanoseconds(seconds: float) -> int:
     """Seconds as the scheduler counts them."""
@@ -35,8 +37,9 @@ class Scheduler:
 
     def at(self, when_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         """Run ``action(*arguments)`` at an instant, which is now if it has passed."""
-        self._serial += 1
-        heapq.heappush(self._heap, (max(when_ns, self.now_ns), self._serial, action, arguments))
+        self._serial = serial = self._serial + 1
+        now_ns = self.now_ns
+        _push(self._heap, (when_ns if when_ns > now_ns else now_ns, serial, action, arguments))
 
     def after(self, delay_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         self.at(self.now_ns + delay_ns, action, *arguments)
@@ -57,6 +60,17 @@ class Scheduler:
         self.now_ns = when_ns
         self.events += 1
         action(*arguments)
+
+    def run_to(self, end_ns: int, events_max: int) -> None:
+        """Run what is due up to and at an instant, until ``events`` is at least ``events_max``.
+
+        The clock stays at the last action that ran; see `advance_to`.
+        """
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= end_ns and self.events < events_max:
+            self.now_ns, _, action, arguments = pop(heap)
+            self.events += 1
+            action(*arguments)
 
     def advance_to(self, when_ns: int) -> None:
         """Let time pass in which nothing happens."""

@@ -88,6 +88,7 @@ class Process:
         self.life = life
         self.host = node.host
         self.network = world.network
+        self.fence = world.fence
         self.alive = True
         self.ended_s: float | None = None
         self.pid = 1000 + world.next_pid()
@@ -132,11 +133,6 @@ class Process:
 
     def job_ns(self) -> int:
         return self._job_rng.randint(*JOB_NS)
-
-    def fenced(self, closed: bool) -> bool:
-        fence = self.world.fence
-        before, fence.closed = fence.closed, closed
-        return before
 
     # --- life
 
@@ -272,7 +268,7 @@ class World:
         """What was done, and when."""
         self.ongoing = faults.Ongoing(self)
         self.on_second: Callable[[float], None] | None = None
-        """Called at about every virtual second, for showing progress."""
+        """Called at every virtual second, when all that is due by then is done."""
         self._disks: dict[str, Disk] = {}
         self._wall_offset_s: dict[str, float] = {}
         self._pids = 0
@@ -378,17 +374,21 @@ class World:
 
     def _run_to(self, end_ns: int) -> None:
         scheduler = self.scheduler
-        while (next_ns := scheduler.next_ns) is not None and next_ns <= end_ns:
-            scheduler.run_next()
-            if scheduler.now_ns >= self._next_second_ns:
-                self._second_passed()
+        while True:
+            stop_ns = min(end_ns, self._next_second_ns)
+            scheduler.run_to(stop_ns, self._next_collection)
             if scheduler.events >= self._next_collection:
                 self._next_collection += COLLECT_EVERY
                 gc.collect(1)
-        scheduler.advance_to(end_ns)
+                continue
+            scheduler.advance_to(stop_ns)
+            if stop_ns == self._next_second_ns:
+                self._second_passed()
+            if stop_ns == end_ns:
+                return
 
     def _second_passed(self) -> None:
-        self._next_second_ns = (self.scheduler.now_ns // SECOND + 1) * SECOND
+        self._next_second_ns += SECOND
         if self.on_second is not None:
             self.on_second(self.now_s)
 
