@@ -12,11 +12,9 @@ import random
 import socket
 from asyncio import transports
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from simulations.network import Address, Half, Listener
-
-READ_MAX: Final = 256 * 1024
 
 Buffer = bytes | bytearray | memoryview
 
@@ -166,7 +164,7 @@ class SimTransport(transports._FlowControlMixin):
     def _read_ready(self) -> None:
         self._read_scheduled = False
         half = self._half
-        if self._conn_lost or not self.is_reading():
+        if self._conn_lost or not self.is_reading() or not half.has_news:
             return
         if half.error is not None:
             self._fatal_error(half.error)
@@ -177,7 +175,7 @@ class SimTransport(transports._FlowControlMixin):
             self._read_eof()
 
     def _read_data(self) -> None:
-        size = min(self._half.pending, READ_MAX)
+        size = self._half.portion
         if self._chunk_rng is not None:
             size = self._chunk_rng.randint(1, size)
         protocol = self._protocol
