@@ -21,7 +21,7 @@ from typing import Final
 from mesh.doors import Doors, beyond_loopback, default_urls
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import PeerError, TopicError
-from mesh.eventlog import EventLog, RowBuilder, heartbeat_fields, link_fields, member_fields
+from mesh.eventlog import EventLog, RowBuilder, link_fields, member_fields
 from mesh.exchange import Exchange
 from mesh.identity import Identity, KnownPeer, format_id
 from mesh.listen import Listen
@@ -290,17 +290,11 @@ class Node:
         self.exchange.barrier_reached(version, unreached)
 
     def heard_survey(self, member: int, round: int) -> None:
-        self._heard(member, round, None)
+        self.log.heard(survey=True, source=member, round=round, rtt_s=None)
 
     def heard_answer(self, member: int, round: int, rtt_s: float) -> None:
-        self._heard(member, round, rtt_s)
+        self.log.heard(survey=False, source=member, round=round, rtt_s=rtt_s)
         self.exchange.peer_rtt(member, rtt_s)
-
-    def _heard(self, member: int, round: int, rtt_s: float | None) -> None:
-        fields = heartbeat_fields(
-            survey=rtt_s is None, source=member, node=self.identity.id, round=round, rtt_s=rtt_s
-        )
-        self.log.write("hb", fields)
 
     def _remember(self) -> None:
         """What the next start should know: who lives, and how this broker calls itself."""

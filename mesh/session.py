@@ -265,9 +265,13 @@ def milliseconds(seconds: float) -> int:
     return max(1, round(min(seconds, TIMEOUT_MAX_S) * 1000))
 
 
+_packer: Final = msgpack.Packer()
+"""Kept, since packb makes one for each frame, with a buffer of 256 KiB: 3 to 30 us instead of 0.4."""
+
+
 def encode(kind: int, *fields: object) -> bytes:
     """A frame of any kind but DATA. The caller's own mistakes are caught by the peer; this only packs."""
-    frame: bytes = msgpack.packb((int(kind), *fields))
+    frame: bytes = _packer.pack((int(kind), *fields))
     return frame
 
 

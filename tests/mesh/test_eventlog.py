@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from mesh import eventlog
 from mesh.errors import StorageError
-from mesh.eventlog import EventLog, RowBuilder, heartbeat_fields, link_fields, member_fields
+from mesh.eventlog import EventLog, RowBuilder, link_fields, member_fields
 from mesh.storage import Storage, ThreadStorage
 from tests.mesh.faulty_storage import FaultyStorage
 
@@ -80,11 +81,39 @@ def test_every_row_has_the_common_columns_and_its_own() -> None:
 
 
 def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
-    survey = heartbeat_fields(survey=True, source=5, node=NODE, round=9, rtt_s=None)
-    answer = heartbeat_fields(survey=False, source=5, node=NODE, round=9, rtt_s=0.0012345)
+    rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
+    survey = json.loads(rows.heartbeat(survey=True, source=5, round=9, rtt_s=None, now=1, wall=2))
+    answer = json.loads(rows.heartbeat(survey=False, source=5, round=9, rtt_s=0.0012345, now=1, wall=2))
     assert (survey["msg"], survey["rtt_us"]) == ("survey", None)
     assert (answer["msg"], answer["rtt_us"], answer["hb_seq"]) == ("answer", 1235, 9)
     assert link_fields(peer=5, dialed=True, up=False, reason="closed")["dir"] == "out"
+
+
+@pytest.mark.parametrize("wall", [0.0, 2.0, 1_700_000_000.25, 1_700_000_000.9999999, 1_700_000_000.1234565])
+def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
+    """It is written by hand, since there are so many."""
+    names = 'a "quoted" mesh, mangué'
+    by_hand, by_json = (RowBuilder(run=names, node=NODE, boot=BOOT) for _ in range(2))
+    by_hand.incarnation = by_json.incarnation = 7
+    fields = {
+        "msg": "answer",
+        "src": f"{5:016x}",
+        "dst": f"{NODE:016x}",
+        "hb_seq": 9,
+        "rtt_us": 1235,
+    }
+    line = by_hand.heartbeat(survey=False, source=5, round=9, rtt_s=0.0012345, now=1.5, wall=wall)
+    row = by_json.row("hb", fields, now=1.5, wall=wall)
+    assert line == json.dumps(row, separators=(",", ":"))
+    assert row["ts"] == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    assert by_hand.seq == by_json.seq == 1
+
+
+def test_heartbeats_take_their_numbers_also_without_a_folder() -> None:
+    log = make(FaultyStorage(), None)
+    log.heard(survey=True, source=5, round=1, rtt_s=None)
+    log.write("meta", {"op": "start"})
+    assert [row["seq"] for row in log.events] == [2]
 
 
 async def test_rows_are_in_a_part_file_within_a_second_and_get_their_name_at_the_end(tmp_path: Path) -> None:

@@ -319,3 +319,13 @@ def test_a_later_run_wins_and_a_second_process_with_one_id_does_not() -> None:
     assert supersedes(rank, rank, new_hello=later, old_hello=old, old_answers=True)
     assert not supersedes(rank, rank, new_hello=same, old_hello=old, old_answers=True)
     assert supersedes(rank, rank, new_hello=same, old_hello=old, old_answers=False)
+
+
+def test_a_frame_that_cannot_be_packed_leaves_nothing_behind() -> None:
+    """The packer is kept from frame to frame."""
+    before = encode(5, b"x", 3)
+    with pytest.raises((TypeError, OverflowError)):
+        encode(5, b"y", object())
+    with pytest.raises((TypeError, OverflowError)):
+        encode(5, b"y", 1 << 70)
+    assert encode(5, b"x", 3) == before

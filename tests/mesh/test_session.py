@@ -212,3 +212,13 @@ def test_a_late_timer_judges_nobody() -> None:
     assert not keepalive.lapsed(100.0, late_s=90.0)
     assert not keepalive.lapsed(101.0)
     assert keepalive.lapsed(103.0)
+
+
+def test_a_frame_that_cannot_be_packed_leaves_nothing_behind() -> None:
+    """The packer is kept from frame to frame."""
+    before = encode(5, b"x", 3)
+    with pytest.raises((TypeError, OverflowError)):
+        encode(5, b"y", object())
+    with pytest.raises((TypeError, OverflowError)):
+        encode(5, b"y", 1 << 70)
+    assert encode(5, b"x", 3) == before
