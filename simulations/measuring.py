@@ -10,7 +10,7 @@ eyes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -148,11 +148,11 @@ def _view_sizes(members: Sequence[Row]) -> dict[int, None]:
     return sizes
 
 
-def _rates(rows: Sequence[Row], amount: Any) -> list[float]:
+def _rates(rows: Sequence[Row], amount: Callable[[Row], float]) -> list[float]:
     """Per second of each life of a broker that lasted for more than one."""
     begun: dict[tuple[str, str], float] = {}
     until: dict[tuple[str, str], float] = {}
-    total: Counter[tuple[str, str]] = Counter()
+    total: dict[tuple[str, str], float] = defaultdict(float)
     last: dict[tuple[str, str], float] = {}
     for row in rows:
         life = (row["node"], row["boot"])
@@ -169,16 +169,16 @@ def _rates(rows: Sequence[Row], amount: Any) -> list[float]:
     ]
 
 
-def _messages(row: Row) -> int:
+def _messages(row: Row) -> float:
     if row["kind"] == "stats":
-        return sum(link["msgs_in"] for link in row["links"])
-    return row["kind"] == "hb"
+        return float(sum(link["msgs_in"] for link in row["links"]))
+    return float(row["kind"] == "hb")
 
 
-def _bytes(row: Row) -> int:
+def _bytes(row: Row) -> float:
     if row["kind"] == "stats":
-        return sum(link["bytes_in"] + link["bytes_out"] for link in row["links"])
-    return 0
+        return float(sum(link["bytes_in"] + link["bytes_out"] for link in row["links"]))
+    return 0.0
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
