@@ -33,6 +33,7 @@ from contextvars import Context
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from simulations.guards import Fence
+from simulations.history import History
 from simulations.scheduler import SECOND, Scheduler
 
 T = TypeVar("T")
@@ -81,8 +82,9 @@ class Machine(Protocol):
     def fence(self) -> Fence:
         """Closed while code under test runs."""
 
-    def turned(self, callbacks: int) -> None:
-        """A turn has ended in which so many callbacks ran."""
+    @property
+    def history(self) -> History:
+        """Where turns are written down."""
 
     def failed(self, context: dict[str, Any]) -> None:
         """A callback or a forgotten task raised; asyncio would have logged this context."""
@@ -95,6 +97,7 @@ class SimLoop(asyncio.BaseEventLoop):
     """The event loop of one life of one simulated process."""
 
     # BaseEventLoop's own, which typeshed does not show.
+    _closed: bool
     _ready: deque[Any]
     _scheduled: list[Any]
     _asyncgens: Any
@@ -110,6 +113,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.scheduler = scheduler
         self.machine = machine
         self._fence = machine.fence
+        self._history = machine.history
+        self._name = machine.name
         self.slowness = 1.0
         self.dead = False
         self.silent = False
@@ -123,6 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._time_ns = -1
         self._time = 0.0
         self._thread = threading.get_ident()
+        self._hooks = (self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
         self._turning = False
         self._parked: list[Any] = []
         self._stopped_jobs: list[Callable[[], None]] = []
@@ -210,10 +216,30 @@ class SimLoop(asyncio.BaseEventLoop):
         self._wakes.discard(due_ns)
         if self.dead or self._paused:
             return
-        wanted_ns = self._due_ns()
-        if wanted_ns is not None and wanted_ns <= self.scheduler.now_ns:
-            self._turn()
+        if self._busy_until_ns <= self.scheduler.now_ns:
+            if self._scheduled:
+                self._release_timers()
+            if self._ready:
+                self._turn()
         self._ask_for_turn()
+
+    def _release_timers(self) -> None:
+        """Those that are due become ready."""
+        if self._timer_cancelled_count > CANCELLED_TIMERS_MAX and (
+            self._timer_cancelled_count * 2 > len(self._scheduled)
+        ):
+            self._sweep_timers()
+        scheduled, ready = self._scheduled, self._ready
+        if scheduled and scheduled[0] is self._first_timer and self._first_timer_ns > self.scheduler.now_ns:
+            return
+        end = self.time() + self._clock_resolution
+        while scheduled and scheduled[0]._when < end:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            if handle._cancelled:
+                self._timer_cancelled_count -= 1
+            else:
+                ready.append(handle)
 
     def _turn(self) -> None:
         """One iteration, with this loop as the running one and everything else as it was before and after."""
@@ -226,43 +252,24 @@ class SimLoop(asyncio.BaseEventLoop):
         self._turning = True
         self._thread_id = self._thread
         events._set_running_loop(self)
-        sys.set_asyncgen_hooks(self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
-        callbacks = 0
+        sys.set_asyncgen_hooks(*self._hooks)
+        ready = self._ready
+        callbacks = len(ready)
         try:
-            callbacks = self._run_ready()
+            for _ in range(callbacks):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+            handle = None  # a traceback may hold this frame, which would hold the task that raised
         finally:
             sys.set_asyncgen_hooks(*previous_hooks)
             events._set_running_loop(previous_loop)
             self._thread_id = previous_thread
             self._turning = False
             fence.closed = fenced
-            cost_ns = (TURN_NS + CALLBACK_NS * callbacks) * self.slowness
-            self._busy_until_ns = self.scheduler.now_ns + int(cost_ns)
-        self.machine.turned(callbacks)
-
-    def _run_ready(self) -> int:
-        scheduled, ready = self._scheduled, self._ready
-        if self._timer_cancelled_count > CANCELLED_TIMERS_MAX and self._timer_cancelled_count * 2 > len(
-            scheduled
-        ):
-            self._sweep_timers()
-            scheduled = self._scheduled
-        if scheduled:
-            end = self.time() + self._clock_resolution
-            while scheduled and scheduled[0]._when < end:
-                handle = heapq.heappop(scheduled)
-                handle._scheduled = False
-                if handle._cancelled:
-                    self._timer_cancelled_count -= 1
-                else:
-                    ready.append(handle)
-        count = len(ready)
-        for _ in range(count):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
-        handle = None  # a traceback may hold this frame, which would hold the task that raised
-        return count
+            now_ns = self.scheduler.now_ns
+            self._busy_until_ns = now_ns + int((TURN_NS + CALLBACK_NS * callbacks) * self.slowness)
+        self._history.record(now_ns, self._name, "turn", str(callbacks))
 
     def _sweep_timers(self) -> None:
         kept = []
@@ -277,20 +284,26 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # --- scheduling: as in BaseEventLoop, and then a turn is asked for
 
-    def _call_soon(self, callback: Any, args: Any, context: Any) -> events.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> events.Handle:
+        if self._closed:
+            self._check_closed()
         handle = events.Handle(callback, args, self, context)
-        if self.dead:
-            self._parked.append(handle)
-            return handle
-        self._ready.append(handle)
-        if not self._turning:
-            self._ask_for_turn()
+        self.run_soon(handle)
         return handle
 
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> events.Handle:
+        """There is one thread."""
+        return self.call_soon(callback, *args, context=context)
+
     def run_soon(self, handle: events.Handle) -> None:
-        """Let a callback that is kept run at the next turn, as a selector's loop does for a socket that has
-        become readable: unlike `call_soon` this makes nothing."""
+        """Let a callback run at the next turn. Its maker may keep it and hand it in again, as a selector's
+        loop does whenever a socket has become readable."""
         if self.dead:
+            self._parked.append(handle)
             return
         self._ready.append(handle)
         if not self._turning:
@@ -299,11 +312,14 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> events.TimerHandle:
+        if self._closed:
+            self._check_closed()
+        handle = events.TimerHandle(when, callback, args, self, context)
         if self.dead:
-            handle = events.TimerHandle(when, callback, args, self, context)
             self._parked.append(handle)
             return handle
-        handle = super().call_at(when, callback, *args, context=context)
+        heapq.heappush(self._scheduled, handle)
+        handle._scheduled = True  # type: ignore[attr-defined]  # its cancel() tells _timer_handle_cancelled
         if not self._turning:
             self._ask_for_turn()
         return handle

@@ -14,6 +14,7 @@ from asyncio import transports
 from collections.abc import Callable
 from typing import Any, cast
 
+from simulations.loop import SimLoop
 from simulations.network import Address, Half, Listener
 
 Buffer = bytes | bytearray | memoryview
@@ -27,7 +28,7 @@ class SimTransport(transports._FlowControlMixin):
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: SimLoop,
         half: Half,
         protocol: asyncio.BaseProtocol,
         *,
@@ -50,7 +51,10 @@ class SimTransport(transports._FlowControlMixin):
         self._started = False
         self._read_scheduled = False
         self._write_scheduled = False
-        self._loop: asyncio.AbstractEventLoop = loop
+        self._loop: SimLoop = loop
+        # Made once and queued again and again, as a selector's loop does.
+        self._reading = asyncio.Handle(self._read_ready, (), loop)
+        self._writing = asyncio.Handle(self._write_ready, (), loop)
         self.set_protocol(protocol)
         if server is not None:
             server._attach()
@@ -143,14 +147,14 @@ class SimTransport(transports._FlowControlMixin):
     def readable(self) -> None:
         if not self._read_scheduled and self._started and self.is_reading() and self._half.has_news:
             self._read_scheduled = True
-            self._loop.call_soon(self._read_ready)
+            self._loop.run_soon(self._reading)
         elif self._half.error is not None and self._buffer and not self._write_scheduled:
             self.writable()  # a selector reports an error to whoever waits, and the writer does
 
     def writable(self) -> None:
         if not self._write_scheduled and self._buffer and not self._conn_lost:
             self._write_scheduled = True
-            self._loop.call_soon(self._write_ready)
+            self._loop.run_soon(self._writing)
 
     # --- turns of the loop
 
@@ -278,7 +282,7 @@ class SimServer(asyncio.AbstractServer):
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: SimLoop,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         chunk_rng: random.Random | None,
     ) -> None:

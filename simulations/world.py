@@ -89,6 +89,7 @@ class Process:
         self.host = node.host
         self.network = world.network
         self.fence = world.fence
+        self.history = world.history
         self.alive = True
         self.ended_s: float | None = None
         self.pid = 1000 + world.next_pid()
@@ -123,10 +124,6 @@ class Process:
         return self.world.wall_time(self.host.name)
 
     # --- what the loop asks and tells (connections.NetworkedMachine)
-
-    def turned(self, callbacks: int) -> None:
-        world = self.world
-        world.history.record(world.scheduler.now_ns, self.name, "turn", str(callbacks))
 
     def failed(self, context: dict[str, Any]) -> None:
         self.world.fail(self.name, str(context.get("message")), context.get("exception"))
