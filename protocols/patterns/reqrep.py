@@ -25,7 +25,7 @@ from protocols.errors import NoPeers, SPError, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import OutputPipe, Pattern, Rotation, StateLane
 from protocols.pipe import BAD_MESSAGE, Pipe
-from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word, peek
+from protocols.wire.backtrace import END_BIT, WORD_SIZE, peek
 from protocols.wire.handshake import ProtocolNumber
 
 NOBODY = "req0 has no peer, and fail_without_peers forbids to wait for one"
@@ -131,7 +131,7 @@ class Requester(Pattern):
     def ask(self, lane: RequesterLane, body: bytes, now: float) -> Request | None:
         """Send a new request; None if no pipe has room. Raises `NoPeers`."""
         id = self._ids.draw()
-        frame = encode_word(id) + body
+        frame = id.to_bytes(WORD_SIZE, "big") + body
         # With no other request under way each waits for the one before: none could share the write.
         pipe = self._rotation.send(frame) if self._requests else self._rotation.send_alone(frame)
         if pipe is None and self._rotation.deserted and self.options.fail_without_peers:

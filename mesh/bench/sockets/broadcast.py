@@ -57,36 +57,60 @@ def ours_pub(count: int, report: Report, gate: Any) -> None:
             await until_written(pub)
             await send(END)
             report("sent")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
 
     run_async(main())
 
 
+async def subscribed(url: str) -> list[Sub0]:
+    subs = [Sub0(dial=url, topics=[b""]) for _ in range(SUBSCRIBERS)]
+    for sub in subs:
+        await sub.__aenter__()
+        await sub.wait_for_peers(1)
+    return subs
+
+
+def received(sub: Sub0) -> int:
+    """What the application of this subscriber got, but for the end."""
+    statistics = sub.statistics()
+    return statistics.frames_in - sum(statistics.drops.values()) - 1
+
+
+async def count_until_end(subs: list[Sub0], sent: int, watch: Any, read: Any) -> Figures:
+    """The first subscriber looks for the end and notes times; the others only read, as pyzmq's do."""
+    await subs[0].recv()
+    start = time.perf_counter()
+    stamps = [start]
+    readers = [asyncio.create_task(read(sub)) for sub in subs[1:]]
+    await watch(subs[0], stamps)
+    took_s = time.perf_counter() - start
+    await asyncio.sleep(0.1)  # the others have the end too
+    figures = delivered([received(sub) for sub in subs], took_s, sent, stamps)
+    for reader in readers:
+        reader.cancel()
+    await asyncio.wait(readers)
+    for sub in subs:
+        await sub.aclose()
+    return figures
+
+
 def ours_subs(url: str, count: int, report: Report, gate: Any) -> None:
-    async def read(sub: Sub0, stamps: list[float] | None) -> int:
-        """How many messages came before the end; the first subscriber notes when each 16th did."""
+    async def watch(sub: Sub0, stamps: list[float]) -> None:
         got = 0
-        recv = sub.recv
-        while await recv() != END:
+        while await sub.recv() != END:
             got += 1
-            if stamps is not None and not got & 15:
+            if not got & 15:
                 stamps.append(time.perf_counter())
-        return got
+
+    async def read(sub: Sub0) -> None:
+        recv = sub.recv
+        while True:
+            await recv()
 
     async def main() -> None:
-        subs = [Sub0(dial=url, topics=[b""]) for _ in range(SUBSCRIBERS)]
-        for sub in subs:
-            await sub.__aenter__()
-            await sub.wait_for_peers(1)
+        subs = await subscribed(url)
         report("subscribed")
-        first = await subs[0].recv()
-        assert first == BODY
-        start = time.perf_counter()
-        stamps: list[float] = [start]
-        counts = await asyncio.gather(*(read(sub, None if n else stamps) for n, sub in enumerate(subs)))
-        report(delivered(counts, time.perf_counter() - start, count, stamps))
-        for sub in subs:
-            await sub.aclose()
+        report(await count_until_end(subs, count, watch, read))
 
     run_async(main())
 
@@ -104,36 +128,24 @@ def ours_pub_batches(count: int, report: Report, gate: Any) -> None:
             await until_written(pub)
             await pub.send(END)
             report("sent")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)
 
     run_async(main())
 
 
 def ours_subs_batches(url: str, count: int, report: Report, gate: Any) -> None:
-    async def read(sub: Sub0, stamps: list[float] | None) -> int:
-        got = 0
+    async def watch(sub: Sub0, stamps: list[float]) -> None:
+        while (await sub.recv_many())[-1] != END:
+            stamps.append(time.perf_counter())
+
+    async def read(sub: Sub0) -> None:
         while True:
-            bodies = await sub.recv_many()
-            got += len(bodies)
-            if stamps is not None:
-                stamps.append(time.perf_counter())
-            if bodies[-1] == END:
-                return got - 1
+            await sub.recv_many()
 
     async def main() -> None:
-        subs = [Sub0(dial=url, topics=[b""]) for _ in range(SUBSCRIBERS)]
-        for sub in subs:
-            await sub.__aenter__()
-            await sub.wait_for_peers(1)
+        subs = await subscribed(url)
         report("subscribed")
-        await subs[0].recv()
-        start = time.perf_counter()
-        stamps: list[float] = [start]
-        counts = await asyncio.gather(*(read(sub, None if n else stamps) for n, sub in enumerate(subs)))
-        sent = count // BATCH * BATCH
-        report(delivered(counts, time.perf_counter() - start, sent, stamps))
-        for sub in subs:
-            await sub.aclose()
+        report(await count_until_end(subs, count // BATCH * BATCH, watch, read))
 
     run_async(main())
 
