@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from simulations.faults import clocks, disks, links, processes
+from simulations.faults import clocks, connections, disks, links, partitions, processes
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault
 
 KINDS: Final[dict[str, Kind]] = {
-    kind.name: kind for kind in (*processes.KINDS, *links.KINDS, *clocks.KINDS, *disks.KINDS)
+    kind.name: kind
+    for kind in (
+        *processes.KINDS,
+        *partitions.KINDS,
+        *links.KINDS,
+        *connections.KINDS,
+        *clocks.KINDS,
+        *disks.KINDS,
+    )
 }
 
 

@@ -1,105 +1,115 @@
-"""What happens between hosts."""
+"""What links between hosts are like: slow, lossy, narrow. All of it adds to what they are like already.
+
+Of two sides ``a`` and ``b`` one may be left out: it is all other hosts then. ``ways = "there"`` strikes only
+what goes from a to b.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, cast
 
 from simulations.faults.kind import Kind, Parameter
+from simulations.faults.partitions import sides
 from simulations.faults.record import Fault
-from simulations.network import LinkQuality
+from simulations.network import Bursts, Link, LinkQuality
+from simulations.network.links import QUEUE_BYTES, Shape
 
 if TYPE_CHECKING:
     from simulations.world import World
 
+SLOW_S: Final = 0.1
+LOSS: Final = 0.1
+BURST_S: Final = 1.0
+BETWEEN_S: Final = 10.0
+NARROW_BYTES_S: Final = 100_000.0
 
-def sides(world: World, fault: Fault) -> tuple[list[str], list[str]]:
-    """The hosts at both ends; without a ``b`` it is all others."""
-    here = list(fault.a)
-    there = list(fault.b) if fault.b else [name for name in world.network.hosts if name not in here]
-    return here, there
+WAYS: Final = Parameter("ways", "which ways", "both", choices=("both", "there"))
 
 
-def _directions(world: World, fault: Fault) -> Iterator[tuple[str, str]]:
+def struck_links(world: World, fault: Fault) -> Iterator[Link]:
+    """Those from a to b, and those back unless only the one way is struck."""
     here, there = sides(world, fault)
-    for one in here:
-        for other in there:
-            yield one, other
-            yield other, one
+    yield from world.network.directions(here, there)
+    if fault.text("ways", "both") == "both":
+        yield from world.network.directions(there, here)
 
 
-def _part(world: World, fault: Fault) -> None:
-    here, there = sides(world, fault)
-    world.network.cut(here, there)
-    world.network.cut(there, here)
+def _slow(fault: Fault) -> LinkQuality:
+    return LinkQuality(
+        fault.value,
+        fault.number("jitter_s", 0.0),
+        shape=cast(Shape, fault.text("shape", "uniform")),
+        tail=fault.number("tail", 0.0),
+        tail_s=fault.number("tail_s", 0.0),
+    )
 
 
-def _join(world: World, fault: Fault) -> None:
-    here, there = sides(world, fault)
-    world.network.mend(here, there)
-    world.network.mend(there, here)
+def _lossy(fault: Fault) -> LinkQuality:
+    return LinkQuality(0, 0, loss=fault.value)
 
 
-def _cut(world: World, fault: Fault) -> None:
-    world.network.cut(*sides(world, fault))
+def _bursty(fault: Fault) -> LinkQuality:
+    bursts = Bursts(fault.value, fault.number("between_s", BETWEEN_S), fault.number("loss", 1.0))
+    return LinkQuality(0, 0, bursts=bursts)
 
 
-def _mend(world: World, fault: Fault) -> None:
-    world.network.mend(*sides(world, fault))
+def _narrow(fault: Fault) -> LinkQuality:
+    return LinkQuality(
+        0, 0, bandwidth_bytes_s=fault.value, queue_bytes=fault.number("queue_bytes", QUEUE_BYTES)
+    )
 
 
-def _heal(world: World, fault: Fault) -> None:
-    named = (*fault.a, *fault.b)
+def _kind(name: str, sentence: str, quality: Callable[[Fault], LinkQuality], *parameters: Parameter) -> Kind:
+    def begin(world: World, fault: Fault) -> None:
+        for link in struck_links(world, fault):
+            link.impair(quality(fault))
 
-    def wanted(kind: Kind, other: Fault) -> bool:
-        return kind.of == "links" and (not named or all(name in named for name in (*other.a, *other.b)))
+    def end(world: World, fault: Fault) -> None:
+        for link in struck_links(world, fault):
+            link.repair(quality(fault))
 
-    world.ongoing.end_if(wanted)
-    if not named:
-        world.network.mend_all()
-
-
-def _slow(world: World, fault: Fault) -> None:
-    quality = LinkQuality(latency_s=fault.value) if fault.value else None
-    for source, target in _directions(world, fault):
-        world.network.set_quality(source, target, quality)
-
-
-def _lose(world: World, fault: Fault) -> None:
-    quality = LinkQuality(loss=fault.value) if fault.value else None
-    for source, target in _directions(world, fault):
-        world.network.set_quality(source, target, quality)
-
-
-def _usual(world: World, fault: Fault) -> None:
-    for source, target in _directions(world, fault):
-        world.network.set_quality(source, target, None)
+    return Kind(name, sentence, "links", begin, end, (*parameters, WAYS))
 
 
 KINDS: Final = (
-    Kind("partition", "loses everything between hosts and others, both ways", "links", _part, _join),
-    Kind("cut_one_way", "loses everything from hosts to others", "links", _cut, _mend),
-    Kind(
-        "heal",
-        "ends all faults of links and connections, or those that name only hosts it names",
-        "links",
-        _heal,
-        names_least=0,
-    ),
-    Kind(
+    _kind(
         "slow_link",
-        "packets between hosts take so long, both ways",
-        "links",
+        "packets between hosts take longer, all as long or by a distribution, perhaps with a tail",
         _slow,
-        _usual,
-        (Parameter("value", "seconds; 0 is the usual again", 0.0, 0, 3600),),
+        Parameter("value", "seconds that all take longer", SLOW_S, 0, 3600),
+        Parameter(
+            "jitter_s",
+            "seconds more at most (uniform), on average (exponential), or as the median (lognormal)",
+            0.0,
+            0,
+            3600,
+        ),
+        Parameter(
+            "shape", "how jitter is distributed", "uniform", choices=("uniform", "exponential", "lognormal")
+        ),
+        Parameter("tail", "the share of packets that take tail_s longer", 0.0, 0, 1),
+        Parameter("tail_s", "seconds", 0.0, 0, 3600),
     ),
-    Kind(
+    _kind(
         "lossy_link",
         "a share of the packets between hosts is lost and sent again",
-        "links",
-        _lose,
-        _usual,
-        (Parameter("value", "the share; 0 is the usual again", 0.0, 0, 0.999),),
+        _lossy,
+        Parameter("value", "the share", LOSS, 0, 0.999),
+    ),
+    _kind(
+        "bursty_link",
+        "packets between hosts are lost and sent again in bursts (Gilbert and Elliott)",
+        _bursty,
+        Parameter("value", "seconds that a burst lasts on average", BURST_S, 0.001, 3600),
+        Parameter("between_s", "seconds between two bursts on average", BETWEEN_S, 0.001, 36000),
+        Parameter("loss", "the share that is lost in a burst", 1.0, 0, 1),
+    ),
+    _kind(
+        "narrow_link",
+        "lines between hosts carry so much and no more; what waits for them is in a queue with a limit",
+        _narrow,
+        Parameter("value", "bytes a second", NARROW_BYTES_S, 1, 1e12),
+        Parameter("queue_bytes", "bytes that may wait", float(QUEUE_BYTES), 0, 1e12),
     ),
 )

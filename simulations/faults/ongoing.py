@@ -73,7 +73,7 @@ class Ongoing:
         if fault.for_s is not None:
             world.scheduler.after(nanoseconds(fault.for_s), self._end, number)
         if kind.unfold is not None:
-            entry.steps = kind.unfold(world, fault, self._stream(fault))
+            entry.steps = kind.unfold(world, fault, self.stream(fault))
             self._next_step(number)
 
     def end_if(self, wanted: Callable[[Kind, Fault], bool]) -> None:
@@ -82,21 +82,24 @@ class Ongoing:
             if wanted(entry.kind, entry.span.fault):
                 self._end(number)
 
-    def _stream(self, fault: Fault) -> random.Random:
+    def stream(self, fault: Fault) -> random.Random:
         """The fault's own choices, which no other fault and no other time reshuffles."""
         what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value:g}|{fault.more}"
         self._alike[what] += 1
         return random.Random(f"{self._world.seed}:fault:{what}:{self._alike[what]}")
 
     def _next_step(self, number: int) -> None:
+        """What is due now is done now."""
         entry = self._entries[number]
         assert entry.steps is not None
-        step = next(entry.steps, None)
-        if step is None:
-            entry.steps = None
-            self._forget_finished(number)
-        else:
-            self._world.scheduler.at(nanoseconds(step.at_s), self._do_step, number, step)
+        for step in entry.steps:
+            at_ns = nanoseconds(step.at_s)
+            if at_ns > self._world.scheduler.now_ns:
+                self._world.scheduler.at(at_ns, self._do_step, number, step)
+                return
+            apply(self._world, step, parent=number)
+        entry.steps = None
+        self._forget_finished(number)
 
     def _do_step(self, number: int, step: Fault) -> None:
         if number in self._entries:

@@ -129,7 +129,8 @@ class Link:
         self.rng = rng
         self.up = True
         """A packet sent now is not lost to a cut or to a host without power."""
-        self.clogs = 0
+        self.clogs: list[object] = []
+        """Who wants all to wait."""
         self.held: list[Callable[[], object]] = []
         """What waits for the end of a clog, in order."""
         self.dialling: list[str] = []
@@ -140,7 +141,7 @@ class Link:
         """At most so many bytes of what arrives are read at once; the least one counts."""
         self.lumps_s: list[float] = []
         """Bytes arrive at whole multiples of so many seconds only."""
-        self._cuts = 0
+        self._cuts: list[object] = []
         self._base = self._part(quality)
         self._added: list[_Part] = []
         self._random = rng.random
@@ -158,25 +159,32 @@ class Link:
 
     @property
     def is_cut(self) -> bool:
-        return self._cuts > 0
+        return bool(self._cuts)
 
-    def cut(self) -> None:
+    def cut(self, by: object = None) -> None:
         """Lose everything; cuts add up."""
-        self._cuts += 1
+        self._cuts.append(by)
         self.up = False
 
-    def mend(self, *, wholly: bool = False) -> None:
-        """Take one cut back, or all."""
-        self._cuts = 0 if wholly else max(0, self._cuts - 1)
+    def mend(self, by: object = None) -> None:
+        """Take one cut by the same back, if there is one."""
+        if by in self._cuts:
+            self._cuts.remove(by)
+            self.ends_changed()
+
+    def mend_wholly(self) -> None:
+        self._cuts.clear()
         self.ends_changed()
 
-    def clog(self) -> None:
+    def clog(self, by: object = None) -> None:
         """Let everything wait; clogs add up."""
-        self.clogs += 1
+        self.clogs.append(by)
 
-    def unclog(self) -> None:
-        """Take one clog back; after the last, what waited goes on in its order."""
-        self.clogs = max(0, self.clogs - 1)
+    def unclog(self, by: object = None) -> None:
+        """Take one clog by the same back; after the last, what waited goes on in its order."""
+        if by not in self.clogs:
+            return
+        self.clogs.remove(by)
         if not self.clogs:
             held, self.held = self.held, []
             for go_on in held:
@@ -223,6 +231,13 @@ class Link:
         if lines:
             self._bytes_s, narrowest = min(lines, key=lambda line: line[0])
             self._queue_ns = nanoseconds(narrowest.queue_bytes / self._bytes_s)
+
+    def reset_unheard(self) -> None:
+        """End the connections that were answered and are not served."""
+        unheard, self.unheard = self.unheard, []
+        for half in unheard:
+            if not half.ended:
+                half.reset()
 
     # --- packets
 

@@ -118,19 +118,19 @@ class Network:
         """The directions, source and target, in which all is lost now."""
         return [pair for pair, link in self._links.items() if link.is_cut]
 
-    def cut(self, sources: Iterable[str], targets: Iterable[str]) -> None:
+    def cut(self, sources: Iterable[str], targets: Iterable[str], by: object = None) -> None:
         """Lose every packet from one of the sources to one of the targets; cuts add up."""
         for link in self.directions(sources, targets):
-            link.cut()
+            link.cut(by)
 
-    def mend(self, sources: Iterable[str], targets: Iterable[str]) -> None:
-        """Take one `cut` of the same hosts back."""
+    def mend(self, sources: Iterable[str], targets: Iterable[str], by: object = None) -> None:
+        """Take one `cut` by the same back, wherever there is one."""
         for link in self.directions(sources, targets):
-            link.mend()
+            link.mend(by)
 
     def mend_all(self) -> None:
         for link in self._links.values():
-            link.mend(wholly=True)
+            link.mend_wholly()
 
     def is_cut(self, source: str, target: str) -> bool:
         link = self._links.get((source, target))
@@ -199,6 +199,11 @@ class Network:
         else:
             listener.accept(half)
 
+    @property
+    def halves(self) -> list[Half]:
+        """All ends of connections that somebody may still hear of."""
+        return list(self._halves)
+
     def between(self, some: Iterable[str], others: Iterable[str]) -> list[tuple[Half, Half]]:
         """The connections that are open between hosts: the ends at some of them and those at the others."""
         here, there = list(some), list(others)
@@ -211,6 +216,10 @@ class Network:
             and not half.ended
             and not half.peer.ended
         ]
+
+    def break_in_two(self, half: Half) -> None:
+        """Something between the two ends tells this one, in the other's name, that the connection is over."""
+        half.peer.link.post(self._reset_arrived, half.peer, half)
 
     def send_reset(self, source: Half, target: Half) -> None:
         """An RST on its way; unlike data it is not sent again when it is lost."""

@@ -134,7 +134,7 @@ class Half:
         self._acknowledged = 0  # of what we sent, read by the peer's program as far as we have heard
         self._blocked = False
         self._cut_off = False
-        self._deaf = 0
+        self._deaf: list[object] = []
         self._last_arrival_ns = 0
         self._next_number = 0
         self._lost: dict[int, tuple[str, bytes]] = {}  # to be sent again
@@ -271,16 +271,17 @@ class Half:
 
     # --- what is done to it on purpose
 
-    def deafen(self) -> None:
+    def deafen(self, by: object) -> None:
         """Let nothing pass from here to the peer any more; this adds up."""
-        self._deaf += 1
+        self._deaf.append(by)
         self.link = self._network.dead_link(self.host, self.peer.host)
 
-    def undeafen(self) -> None:
-        """Take one `deafen` back."""
-        self._deaf -= 1
-        if not self._deaf:
-            self.link = self._network.link(self.host, self.peer.host)
+    def undeafen(self, by: object) -> None:
+        """Take one `deafen` by the same back, if there is one."""
+        if by in self._deaf:
+            self._deaf.remove(by)
+            if not self._deaf:
+                self.link = self._network.link(self.host, self.peer.host)
 
     def set_pace(self, pace: Pace | None) -> None:
         """Change how fast the program reads, and whether it writes."""

@@ -63,11 +63,11 @@ def test_what_was_healed_early_does_not_end_what_came_after_it() -> None:
         assert cut(world, "one", "two")
 
 
-def test_a_heal_that_names_hosts_ends_only_faults_among_them() -> None:
+def test_a_heal_that_names_hosts_ends_only_faults_with_a_side_among_them() -> None:
     with world_of("one", "two", "three") as world:
         world.inject("partition", ["one"], ["two"])
-        world.inject("partition", ["one"], ["three"])
-        world.inject("heal", ["one", "two"])
+        world.inject("partition", ["three"], ["one", "two"])
+        world.inject("heal", ["one"])
         assert not cut(world, "one", "two")
         assert cut(world, "one", "three")
 
