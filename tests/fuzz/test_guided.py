@@ -55,7 +55,7 @@ MUTANTS = {
         "sp", "protocols/wire/framing.py", "if lead and data[position] != lead[0]:", "if False:"
     ),
     "the end of a run of equal frames": Mutant(
-        "sp", "protocols/wire/framing.py", "if prefix != expected:", "if prefix[:-1] != expected[:-1]:"
+        "sp", "protocols/wire/framing.py", "in range(len(prefix)):", "in range(len(prefix) - 1):"
     ),
     "a prefix cut in two": Mutant(
         "sp", "protocols/wire/framing.py", "self._start = data[position:]", "self._start = b''", blank=True
