@@ -28,7 +28,7 @@ def url_of(address: str) -> str:
     return f"tcp://{address}:{PORT}"
 
 
-def broker(mesh: str, join: Sequence[str]) -> Main:
+def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s: float = 0.5) -> Main:
     """A broker with state and log on its host's disk; it exposes the `Broker` once that is up."""
 
     async def main(process: Process) -> None:
@@ -40,6 +40,8 @@ def broker(mesh: str, join: Sequence[str]) -> Main:
             mesh_key=MESH_KEY,
             state_dir=STATE_FOLDER,
             log_dir=LOG_FOLDER,
+            period_s=period_s,
+            deadline_s=deadline_s,
             environment=environment_of(process),
         ) as running:
             process.exposed = running

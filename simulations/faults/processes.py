@@ -21,6 +21,25 @@ def _power_off(world: World, fault: Fault) -> None:
         world.power_off(name)
 
 
+def _start_again(world: World, fault: Fault) -> None:
+    """Who was started meanwhile runs already."""
+    down = [name for name in fault.a if not world.node(name).alive]
+    if down:
+        world.inject("start", down)
+
+
+def _power_on(world: World, fault: Fault) -> None:
+    """What ran on the hosts begins anew; what had ended before the power was lost does not."""
+    down = [
+        node.name
+        for node in world.nodes.values()
+        if node.host.name in fault.a and node.process is not None and not node.alive
+        if (node.process.ended_s or 0.0) >= fault.at_s - 1e-6
+    ]
+    if down:
+        world.inject("start", down)
+
+
 def _start(world: World, fault: Fault) -> None:
     for name in fault.a:
         world.node(name).start()
@@ -62,18 +81,22 @@ def _speed_up(world: World, fault: Fault) -> None:
 KINDS: Final = (
     Kind(
         "crash",
-        "kills processes (SIGKILL): no code of theirs runs again, their peers get RST",
+        "kills processes (SIGKILL): no code of theirs runs again, their peers get RST; "
+        "then starts them again",
         "processes",
         _crash,
+        _start_again,
     ),
     Kind(
         "power_off",
-        "hosts lose power with all their processes: silence, and what was not synced is lost",
+        "hosts lose power with all their processes: silence, and what was not synced is lost; "
+        "then those processes start again",
         "hosts",
         _power_off,
+        _power_on,
     ),
     Kind("start", "starts processes (again), powering their hosts on where needed", "processes", _start),
-    Kind("stop", "asks processes to end (SIGTERM)", "processes", _stop),
+    Kind("stop", "asks processes to end (SIGTERM), then starts them again", "processes", _stop, _start_again),
     Kind(
         "pause",
         "stops running processes (SIGSTOP); their kernels still take what arrives",

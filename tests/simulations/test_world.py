@@ -207,7 +207,7 @@ def test_bad_records_of_faults_are_refused_with_a_sentence(data: dict[str, Any],
     [
         (Fault(1, "explode"), "no fault kind 'explode'"),
         (Fault(1, "crash"), "name some in a"),
-        (Fault(1, "crash", ("alpha",), for_s=2), "over at once"),
+        (Fault(1, "start", ("alpha",), for_s=2), "over at once"),
         (Fault(1, "crash", ("alpha",), value=2), "no parameter value|it has none"),
         (Fault(1, "lossy_link", ("alpha",), value=2), "value is 2; it must be from 0 to 0.999"),
         (Fault(1, "lossy_link", ("alpha",), more=(("burst", 2.0),)), "no parameter burst; it has value"),
