@@ -5,10 +5,10 @@
 packets a tail on top. What `impair` adds comes on top again, drawn for itself: delays add up, chances of
 loss combine as independent ones, the narrowest line holds.
 
-**A lost packet** is sent again by TCP after 0.2, 0.4, 0.8 ... seconds, so a loss is a delay here, and
-everything behind it waits. Losses come evenly, or in bursts (Gilbert and Elliott's chain in continuous
-time: good and bad periods of exponentially distributed lengths, with a chance of loss for the bad ones).
-A retransmission meets the state of its own time.
+**A lost packet** is sent again by TCP after 0.2, 0.4, 0.8 ... seconds, each time meeting the link as it then
+is, and everything behind it waits. Losses come evenly, or in bursts (Gilbert and Elliott's chain in
+continuous time: good and bad periods of exponentially distributed lengths, with a chance of loss for the bad
+ones).
 
 **A narrow line** sends one byte after the other; packets queue before it, and one that finds the queue
 full is lost.
@@ -21,9 +21,8 @@ from __future__ import annotations
 
 import math
 import random
-from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 RTO_FIRST_NS: Final = 200 * MILLISECOND
 RTO_MAX_NS: Final = 120 * SECOND
-RESENDS_MAX: Final = 15
-"""Linux gives up after so many (tcp_retries2); a link that loses more is a cut."""
 QUEUE_BYTES: Final = 1024 * 1024
 LOG_NORMAL_SIGMA: Final = 1.0
 
@@ -110,6 +107,7 @@ class Link:
         "clogs",
         "dialling",
         "held",
+        "lossy",
         "lumps_s",
         "portions",
         "rng",
@@ -210,7 +208,9 @@ class Link:
 
     def _part(self, quality: LinkQuality) -> _Part:
         bursts = quality.bursts
-        return _Part(quality, None if bursts is None else _Weather(bursts, self.rng, self.scheduler))
+        return _Part(
+            quality, None if bursts is None else _Weather(bursts, self.rng, True, self.scheduler.now_ns)
+        )
 
     def _compile(self) -> None:
         """What every packet needs, so that one on a link to which nothing is done costs one draw."""
@@ -224,7 +224,8 @@ class Link:
         self._tails = [each for each in qualities if each.tail]
         self._loss = 1 - math.prod(1 - each.loss for each in qualities)
         self._bursts = [part.weather for part in parts if part.weather is not None]
-        self._plain = not (self._spread or self._tails or self._loss or self._bursts)
+        self._plain = not (self._spread or self._tails)
+        self.lossy = self._loss > 0 or bool(self._bursts)
         lines = [(each.bandwidth_bytes_s, each) for each in qualities if each.bandwidth_bytes_s is not None]
         self._bytes_s: float | None = None
         self._queue_ns = 0
@@ -264,38 +265,29 @@ class Link:
             arrival_ns = -(-arrival_ns // step_ns) * step_ns
         return arrival_ns
 
+    def loses(self) -> bool:
+        """A packet sent now is lost, though there is no cut. Only a `lossy` link need be asked."""
+        now_ns = self.scheduler.now_ns
+        if self._loss and self._random() < self._loss:
+            return True
+        return any(weather.loses(now_ns) for weather in self._bursts)
+
     def post(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Send a small packet: the action is done when it arrives, or never if the link is cut now."""
+        """Send a small packet: the action is done when it arrives, or never if it is lost."""
         if self.clogs:
             self.held.append(partial(self.post, action, *arguments))
-        elif self.up:
+        elif self.up and not (self.lossy and self.loses()):
             self.scheduler.after(self.delay_ns(), action, *arguments)
 
     def _extra_ns(self) -> int:
-        """Further jitter, tails, and the retransmissions of what was lost."""
+        """Further jitter, and tails."""
         extra_ns = 0
         for each in self._spread:
             extra_ns += nanoseconds(each.jitter_s * _drawn(self.rng, each.shape))
         for each in self._tails:
             if self._random() < each.tail:
                 extra_ns += nanoseconds(each.tail_s)
-        if self._loss or self._bursts:
-            extra_ns += self._stalled_ns()
         return extra_ns
-
-    def _stalled_ns(self) -> int:
-        stalled_ns, rto_ns = 0, RTO_FIRST_NS
-        for _ in range(RESENDS_MAX):
-            if not self._loses(self.scheduler.now_ns + stalled_ns):
-                break
-            stalled_ns += rto_ns
-            rto_ns = min(2 * rto_ns, RTO_MAX_NS)
-        return stalled_ns
-
-    def _loses(self, at_ns: int) -> bool:
-        if self._loss and self._random() < self._loss:
-            return True
-        return any(weather.bad(at_ns) and self._random() < weather.loss for weather in self._bursts)
 
 
 def _drawn(rng: random.Random, shape: Shape) -> float:
@@ -316,31 +308,18 @@ class _Part:
 
 @dataclass(slots=True, eq=False)
 class _Weather:
-    """Good and bad periods of a link, made as far as somebody looks; it begins within a good one."""
+    """Good and bad periods of a link, made as time passes; it begins with a good one."""
 
     bursts: Bursts
     rng: random.Random
-    scheduler: Scheduler
-    changes_ns: list[int] = field(default_factory=list)
-    """Ends of periods: good, bad, good ..."""
+    bad: bool
+    until_ns: int
 
-    def __post_init__(self) -> None:
-        self.changes_ns.append(self.scheduler.now_ns + self._length_ns(self.bursts.between_s))
-
-    @property
-    def loss(self) -> float:
-        return self.bursts.loss
-
-    def bad(self, at_ns: int) -> bool:
-        changes = self.changes_ns
-        while changes[-1] <= at_ns:
-            good = len(changes) % 2 == 0
-            changes.append(
-                changes[-1] + self._length_ns(self.bursts.between_s if good else self.bursts.mean_s)
-            )
-        while len(changes) > 64 and changes[2] < self.scheduler.now_ns:
-            del changes[:2]
-        return bisect_right(changes, at_ns) % 2 == 1
+    def loses(self, now_ns: int) -> bool:
+        while self.until_ns <= now_ns:
+            self.bad = not self.bad
+            self.until_ns += self._length_ns(self.bursts.mean_s if self.bad else self.bursts.between_s)
+        return self.bad and self.rng.random() < self.bursts.loss
 
     def _length_ns(self, mean_s: float) -> int:
         return max(1, nanoseconds(self.rng.expovariate(1 / mean_s)))

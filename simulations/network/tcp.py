@@ -39,6 +39,7 @@ WINDOW_BYTES: Final = 256 * 1024
 READ_MAX: Final = 256 * 1024
 GIVE_UP_S: Final = 924.6
 """Linux: fifteen retransmissions (tcp_retries2)."""
+RESENDS_MAX: Final = 15
 SLOW_READ_S: Final = 0.05
 """A slow program reads what it may read in so long at once."""
 
@@ -324,20 +325,33 @@ class Half:
         self._next_number += 1
         self._launch(self._next_number, kind, data)
 
-    def _launch(self, number: int, kind: str, data: bytes) -> None:
+    def _launch(self, number: int, kind: str, data: bytes, resends: int = 0) -> None:
         link = self.link
         if link.clogs:
-            link.held.append(partial(self._launch, number, kind, data))
+            link.held.append(partial(self._launch, number, kind, data, resends))
             return
         arrival_ns = link.arrival_ns(len(data))
         if arrival_ns is None or not link.up:
             self._lose(number, kind, data)
+            return
+        if link.lossy and link.loses():
+            rto_ns = min(RTO_FIRST_NS << resends, RTO_MAX_NS)
+            link.scheduler.after(rto_ns, self._resend, number, kind, data, resends + 1)
             return
         if arrival_ns < self._last_arrival_ns:
             arrival_ns = self._last_arrival_ns
         else:
             self._last_arrival_ns = arrival_ns
         link.scheduler.at(arrival_ns, self._arrive, number, kind, data)
+
+    def _resend(self, number: int, kind: str, data: bytes, resends: int) -> None:
+        """A single packet was lost; what comes behind it arrives and waits."""
+        if self.vanished or self.error is not None:
+            return
+        if resends > RESENDS_MAX:
+            self.fail(TimeoutError(errno.ETIMEDOUT, "the peer acknowledged nothing for too long"))
+        else:
+            self._launch(number, kind, data, resends)
 
     def _arrive(self, number: int, kind: str, data: bytes) -> None:
         if not self.link.up:
@@ -389,7 +403,11 @@ class Half:
             peer._stall()
         else:
             peer._acknowledged = self._consumed
-            if peer._blocked:
+            if not peer._blocked:
+                return
+            if link.lossy and link.loses():
+                peer._stall()
+            else:
                 link.scheduler.after(link.delay_ns(), peer._window_opened)
 
     def _window_opened(self) -> None:

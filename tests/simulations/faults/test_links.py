@@ -106,6 +106,41 @@ def test_a_lossy_link_costs_retransmissions_and_loses_nothing() -> None:
         assert max(round_trip_s(world, client) for _ in range(50)) < 0.002
 
 
+def test_a_retransmission_meets_the_link_as_it_then_is() -> None:
+    with World(1) as world:
+        server, client = pair(world, Recorder)
+        world.inject("lossy_link", ["client"], ["server"], 0.999, for_s=10)
+        client.transport.write(b"x")
+        world.run_for(9)
+        assert server.data == b""
+        world.inject("heal")
+        world.run_for(12.6 - 9 + 0.01)  # sent again after 0.2, 0.6, 1.4, 3.0, 6.2 and 12.6 s
+        assert server.data == b"x"
+
+
+def test_what_is_never_let_through_times_out_as_a_cut_does() -> None:
+    with World(1) as world:
+        server, client = pair(world, Recorder)
+        world.inject("lossy_link", ["client"], ["server"], 0.999, ways="there")
+        client.transport.write(b"x")
+        world.run_for(1100)
+        assert isinstance(client.error, TimeoutError)
+        assert server.data == b""
+
+
+def test_a_lost_packet_holds_back_those_behind_it_and_they_need_not_be_sent_again() -> None:
+    with World(1) as world:
+        server, client = pair(world, Recorder)
+        world.inject("lossy_link", ["client"], ["server"], 0.999, for_s=0.1)
+        client.transport.write(b"first ")
+        world.run_for(0.1)
+        client.transport.write(b"second")
+        world.run_for(0.05)
+        assert server.data == b""
+        world.run_for(0.06)
+        assert server.data == b"first second"
+
+
 def test_chances_of_loss_combine_and_are_taken_back_alone() -> None:
     with World(1) as world:
         pair(world)
@@ -113,8 +148,9 @@ def test_chances_of_loss_combine_and_are_taken_back_alone() -> None:
         world.inject("lossy_link", ["client"], ["server"], 0.2)
 
         def lost() -> float:
-            found = delays(world, 10_000)
-            return sum(each > 0.1 for each in found) / len(found)
+            hosts = world.network.hosts
+            link = world.network.link(hosts["client"], hosts["server"])
+            return sum(link.loses() for _ in range(10_000)) / 10_000
 
         assert lost() == pytest.approx(0.6, abs=0.02)
         world.run_for(2)
@@ -130,7 +166,7 @@ def test_bursts_lose_everything_for_a_while_and_nothing_between() -> None:
     bad: list[bool] = []
     for _ in range(100_000):
         scheduler.advance_to(scheduler.now_ns + SECOND // 50)
-        bad.append(link.delay_ns() > SECOND // 10)
+        bad.append(link.loses())
     assert statistics.fmean(bad) == pytest.approx(0.2, abs=0.05)
     lengths = [len(run) for run in "".join("x" if each else " " for each in bad).split()]
     assert statistics.fmean(lengths) / 50 == pytest.approx(
@@ -158,7 +194,7 @@ def test_half_a_loss_within_bursts_is_half_of_the_packets_of_bursts() -> None:
     link, scheduler = _link()
     link.impair(LinkQuality(0, 0, bursts=Bursts(1000.0, 0.001, loss=0.5)))
     scheduler.advance_to(SECOND)
-    drawn = [link.delay_ns() > SECOND // 10 for _ in range(4000)]
+    drawn = [link.loses() for _ in range(4000)]
     assert statistics.fmean(drawn) == pytest.approx(0.5, abs=0.03)
 
 
