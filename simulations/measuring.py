@@ -19,6 +19,8 @@ from simulations.faults import KINDS, Span
 OUTAGES: Final = ("crash", "power_off", "pause")
 """Kinds after which a broker says nothing."""
 RETURNS: Final = ("start", "resume")
+MENDS: Final = (*RETURNS, "heal")
+"""Kinds that trouble nobody."""
 AFTERMATH_S: Final = 6.0
 """So long after a fault its consequences may still come: three periods of a heartbeat missed, twice."""
 
@@ -48,7 +50,7 @@ class Measures:
     """The figures of one run."""
 
     detection_s: Spread | None
-    """From the beginning of an outage to each other broker's declaring it dead."""
+    """From the beginning of an outage to each healthy broker's declaring it dead."""
     deaths: int
     false_deaths: int
     """FP: of somebody to whom nothing was being done."""
@@ -76,7 +78,7 @@ def measure(rows: Sequence[Row], spans: Sequence[Span], brokers: Sequence[str]) 
     false = [row for row in deaths if not trouble.at(row["subject_name"], row["at_s"])]
     healthy = [row for row in false if not trouble.at(names.get(row["node"], ""), row["at_s"])]
     return Measures(
-        detection_s=Spread.of(_detections(deaths, spans, names)),
+        detection_s=Spread.of(_detections(deaths, spans, names, trouble)),
         deaths=len(deaths),
         false_deaths=len(false),
         false_deaths_of_healthy=len(healthy),
@@ -92,7 +94,7 @@ class Trouble:
 
     def __init__(self, spans: Sequence[Span], brokers: Sequence[str]) -> None:
         self._times: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        for span in spans:
+        for span in (span for span in spans if span.fault.kind not in MENDS):
             kind = KINDS[span.fault.kind]
             struck: Sequence[str] = (*span.fault.a, *span.fault.b)
             if kind.of == "links" and not (span.fault.a and span.fault.b):
@@ -120,16 +122,18 @@ def _return_s(outage: Span, spans: Sequence[Span]) -> float:
     return min(ends)
 
 
-def _detections(deaths: Sequence[Row], spans: Sequence[Span], names: Mapping[str, str]) -> list[float]:
-    """One for each outage and other broker that called the victim dead while it was away."""
+def _detections(
+    deaths: Sequence[Row], spans: Sequence[Span], names: Mapping[str, str], trouble: Trouble
+) -> list[float]:
+    """One for each outage and healthy broker that called the victim dead while it was away."""
     found: list[float] = []
     for span in (span for span in spans if span.fault.kind in OUTAGES):
         until_s = _return_s(span, spans)
         seen: dict[tuple[str, str], float] = {}
         for row in deaths:
-            if row["subject_name"] in span.fault.a and names.get(row["node"]) not in span.fault.a:
-                if span.start_s <= row["at_s"] <= until_s:
-                    seen.setdefault((row["node"], row["subject_name"]), row["at_s"] - span.start_s)
+            healthy = not trouble.at(names.get(row["node"], ""), row["at_s"])
+            if healthy and row["subject_name"] in span.fault.a and span.start_s <= row["at_s"] <= until_s:
+                seen.setdefault((row["node"], row["subject_name"]), row["at_s"] - span.start_s)
         found += seen.values()
     return found
 

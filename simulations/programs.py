@@ -92,10 +92,9 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
     """Subscribes once and enters all that comes; it exposes its ledger entry once it has subscribed."""
 
     async def main(process: Process) -> None:
-        async with (
-            contextlib.aclosing(await _opened(process)) as mesh,
-            mesh.subscribe(*patterns) as subscription,
-        ):
+        async with contextlib.AsyncExitStack() as stack:
+            mesh = await stack.enter_async_context(contextlib.aclosing(await _opened(process)))
+            subscription = await _subscribed(mesh, patterns, stack)
             now_s = process.world.now_s
             entry = Subscribed(
                 process.name, process.life, tuple(patterns), now_s, tuple(subscription.unreached)
@@ -109,6 +108,15 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
             await asyncio.gather(reading, return_exceptions=True)
 
     return main
+
+
+async def _subscribed(
+    mesh: Client, patterns: Sequence[str], stack: contextlib.AsyncExitStack
+) -> Subscription:
+    """Its broker may be gone for longer than a client is willing to wait."""
+    while True:
+        with contextlib.suppress(MeshTimeout):
+            return await stack.enter_async_context(mesh.subscribe(*patterns))
 
 
 async def _read(process: Process, ledger: Ledger, subscription: Subscription) -> None:
