@@ -7,7 +7,7 @@ one subscriber is a duplicate, and a body nobody published is damage.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -58,6 +58,29 @@ class Subscribed:
     until_s: float = float("inf")
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer that came to a survey: whose, to which question it says it belongs, and when."""
+
+    responder: str
+    question: str
+    at_s: float
+
+
+@dataclass(slots=True)
+class Question:
+    """One survey of a client, named so that its answers can name it; ``ended_s`` is when the caller had its
+    result, of whatever kind."""
+
+    asker: str
+    life: int
+    name: str
+    asked_s: float
+    timeout_s: float
+    answers: list[Answered] = field(default_factory=list)
+    ended_s: float | None = None
+
+
 class Ledger:
     """All of it, in the order in which it happened."""
 
@@ -66,6 +89,7 @@ class Ledger:
         """By body."""
         self.receipts: list[Receipt] = []
         self.subscriptions: list[Subscribed] = []
+        self.questions: list[Question] = []
 
     def publish(
         self, publisher: str, life: int, number: int, topic: str, filler: str, at_s: float

@@ -1,0 +1,42 @@
+"""Every check by its id and by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from simulations.evidence import Evidence
+from simulations.invariants import delivery, expectations, membership, soundness
+from simulations.invariants.check import Check
+from simulations.invariants.verdict import Verdict
+from simulations.scenario import Expectation
+
+ALL: Final[tuple[Check, ...]] = (
+    *membership.CHECKS,
+    *delivery.CHECKS,
+    *soundness.CHECKS,
+    *expectations.CHECKS,
+)
+"""Each once."""
+CHECKS: Final[dict[str, Check]] = {
+    key: check for key_of in ("id", "name") for check in ALL for key in [getattr(check, key_of)]
+}
+
+
+def judge(evidence: Evidence, expect: Iterable[Expectation] = ()) -> list[Verdict]:
+    """Of what must hold in every run and of what this one is expected to show.
+
+    An expectation of a check that is asked of every run takes its place. A check of every run whose subject
+    did not occur is left out; one that is expected fails then.
+    """
+    expect = list(expect)
+    asked = [CHECKS[each.check] for each in expect]
+    found = []
+    for check in ALL:
+        if check.default and check not in asked and check.needs(evidence):
+            verdict = check.judge(evidence)
+            if verdict.count or not check.occasional:
+                found.append(verdict)
+    return found + [
+        check.judge(evidence, **dict(each.parameters)) for check, each in zip(asked, expect, strict=True)
+    ]

@@ -1,0 +1,229 @@
+"""What was going on: who was down or struck, where the network was impaired, and what a broker believed.
+
+Checks need it to know whom they may blame. A death is false only if nothing was done that excuses it, and
+who was cut off cannot have noticed anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from simulations.evidence import Evidence, Life, Row
+from simulations.faults import KINDS, Fault
+from simulations.faults.ongoing import Span
+
+SILENCES: Final = ("pause", "block_io")
+"""Kinds in whose time a process says nothing, though it lives."""
+EXCUSE_NOTHING: Final = ("start", "resume", "heal")
+LOSS_MAX: Final = 0.1
+"""A share of lost packets up to this must kill nobody."""
+PAUSE_PERIODS_MAX: Final = 2.5
+"""A pause up to this must not either: three rounds in a row cannot be missed in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A broker was not there for a while."""
+
+    broker: str
+    from_s: float
+    until_s: float
+    how: str
+    """``killed``, ``power_off``, or the kind of fault that silenced it."""
+
+    @property
+    def log_lost(self) -> bool:
+        """With its host's power went what was not synced of its log: it cannot be asked what it noticed."""
+        return self.how == "power_off"
+
+    def overlaps(self, from_s: float, until_s: float) -> bool:
+        return self.from_s < until_s and self.until_s > from_s
+
+
+@dataclass(frozen=True, slots=True)
+class Impairment:
+    """Something was wrong with all that goes between hosts of the two sides, one way at least."""
+
+    kind: str
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    """Empty: all others."""
+    from_s: float
+    until_s: float
+
+    def touches(self, host: str) -> bool:
+        return host in self.a or host in self.b or not self.b
+
+    def parts(self, one: str, other: str) -> bool:
+        def across(here: str, there: str) -> bool:
+            return here in self.a and (there in self.b if self.b else there not in self.a)
+
+        return across(one, other) or across(other, one)
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What a broker held of another from a moment on."""
+
+    at_s: float
+    state: str
+    incarnation: int
+    boot: str
+
+
+class Circumstances:
+    """Of one run."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+
+    # --- what was done
+
+    @cached_property
+    def _spans(self) -> list[tuple[Span, Fault, float]]:
+        """Simple faults, with their ends."""
+        found = []
+        for span in self.evidence.faults:
+            kind = KINDS[span.fault.kind]
+            if kind.unfold is None:
+                lasts = kind.end is not None and span.end_s is None
+                found.append((span, span.fault, math.inf if lasts else span.end_s or span.start_s))
+        return found
+
+    @cached_property
+    def outages(self) -> list[Outage]:
+        """Of all brokers, those that overlap each by itself."""
+        return [*self._deaths(), *self._silences()]
+
+    def _deaths(self) -> Iterator[Outage]:
+        for lives in self.evidence.brokers.values():
+            for life, following in zip(lives, [*lives[1:], None], strict=True):
+                if life.ended_s is not None and life.how != "left":
+                    back_s = math.inf if following is None else following.started_s
+                    yield Outage(life.name, life.ended_s, back_s, life.how)
+
+    def _silences(self) -> Iterator[Outage]:
+        for span, fault, until_s in self._spans:
+            if fault.kind in SILENCES:
+                for name in fault.a:
+                    if name in self.evidence.brokers:
+                        yield Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
+
+    def _awake_s(self, name: str, span: Span, until_s: float) -> float:
+        """It may be resumed by hand, or killed."""
+        ends = [until_s]
+        ends += [
+            other.start_s
+            for other, fault, _ in self._spans
+            if fault.kind == "resume" and name in fault.a and other.start_s >= span.start_s
+        ]
+        for life in self.evidence.brokers[name]:
+            if life.ended_s is not None and life.ended_s >= span.start_s:
+                ends.append(life.ended_s)
+        return min(ends)
+
+    @cached_property
+    def impairments(self) -> list[Impairment]:
+        """Of links, but those so mild that nobody may notice."""
+        return [
+            Impairment(fault.kind, fault.a, fault.b, span.start_s, until_s)
+            for span, fault, until_s in self._spans
+            if KINDS[fault.kind].of == "links"
+            and fault.kind not in EXCUSE_NOTHING
+            and not self._is_mild(fault)
+        ]
+
+    def _is_mild(self, fault: Fault) -> bool:
+        if fault.kind == "lossy_link":
+            return fault.value <= LOSS_MAX
+        if fault.kind == "slow_link":
+            return 2 * fault.value < self.evidence.deadline_s / 2
+        return False
+
+    @cached_property
+    def _blows(self) -> list[tuple[str, float, float]]:
+        """Name, from and until, of all that was done to processes and hosts and excuses their deaths."""
+        found = []
+        for outage in self.outages:
+            short = outage.until_s - outage.from_s < PAUSE_PERIODS_MAX * self.evidence.period_s
+            if not (outage.how in SILENCES and short):
+                found.append((outage.broker, outage.from_s, outage.until_s))
+        for span, fault, until_s in self._spans:
+            harmless = fault.kind in EXCUSE_NOTHING or fault.kind in SILENCES
+            if KINDS[fault.kind].of in ("processes", "hosts") and not harmless:
+                found += [(name, span.start_s, until_s) for name in fault.a]
+        return found
+
+    def struck(self, name: str, from_s: float, until_s: float) -> bool:
+        """Something was done to that broker or its host in that time."""
+        host = self.evidence.host_of(name)
+        return any(
+            struck in (name, host) and begin_s <= until_s and end_s >= from_s
+            for struck, begin_s, end_s in self._blows
+        )
+
+    def parted(self, one: str, other: str, from_s: float, until_s: float) -> bool:
+        """Something was wrong between the two in that time."""
+        here, there = self.evidence.host_of(one), self.evidence.host_of(other)
+        return any(
+            each.from_s <= until_s and each.until_s >= from_s and each.parts(here, there)
+            for each in self.impairments
+        )
+
+    def touched(self, name: str, from_s: float, until_s: float) -> bool:
+        """Something was done to it, or to one of its links."""
+        host = self.evidence.host_of(name)
+        return self.struck(name, from_s, until_s) or any(
+            each.from_s <= until_s and each.until_s >= from_s and each.touches(host)
+            for each in self.impairments
+        )
+
+    def away(self, name: str, from_s: float, until_s: float) -> bool:
+        """It was down or silent for some of that time."""
+        return any(each.broker == name and each.overlaps(from_s, until_s) for each in self.outages)
+
+    # --- who could see it
+
+    def up_through(self, from_s: float, until_s: float) -> list[Life]:
+        """Lives of brokers that lasted and spoke all that time, and whose logs were not lost later."""
+        found = []
+        for name in self.evidence.brokers:
+            life = self.evidence.up(name, from_s, until_s)
+            if life is not None and life.how != "power_off" and not self.away(name, from_s, until_s):
+                found.append(life)
+        return found
+
+    # --- what was believed
+
+    @cached_property
+    def _beliefs(self) -> dict[tuple[str, int | None], dict[int, list[Belief]]]:
+        found: dict[tuple[str, int | None], dict[int, list[Belief]]] = {}
+        for row in self.evidence.member_rows:
+            belief = Belief(row["at_s"], row["to_state"], row["subject_inc"], row["subject_boot"])
+            about = found.setdefault((self.evidence.writer(row), int(row["boot"], 16)), {})
+            about.setdefault(int(row["subject"], 16), []).append(belief)
+        return found
+
+    def beliefs(self, observer: Life, subject: int) -> list[Belief]:
+        """All that one life of a broker came to hold of a member, in order."""
+        return self._beliefs.get((observer.name, observer.boot), {}).get(subject, [])
+
+    def belief(self, observer: Life, subject: int, at_s: float) -> Belief | None:
+        """What it held at that time; None if it had not heard of it."""
+        held = [each for each in self.beliefs(observer, subject) if each.at_s <= at_s]
+        return held[-1] if held else None
+
+
+def raised(row: Row) -> bool:
+    """The writer came to it by itself, not by another's word."""
+    return bool(row["via"] == row["node"])
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """The least value that so large a share of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

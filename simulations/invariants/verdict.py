@@ -1,0 +1,48 @@
+"""What a check found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+_ENDING: Final = re.compile(r"\((?:(\w+)\|)?(\w+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One check, what it looked at, and what it found wrong; it passed if that is nothing."""
+
+    check: str
+    looked_at: str
+    violations: tuple[str, ...]
+    count: int = 1
+    """How many things it looked at."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "check": self.check,
+            "ok": self.ok,
+            "looked_at": self.looked_at,
+            "violations": list(self.violations),
+        }
+
+
+def verdict(check: str, count: int, what: str, violations: Iterable[str], *, detail: str = "") -> Verdict:
+    """Of a check that looked at so many things; there being none is a violation.
+
+    ``what`` is the thing, with its plural's ending in brackets: ``round(s)``, ``deliver(y|ies)``.
+    """
+    found = tuple(dict.fromkeys(violations))
+    if not count and not found:
+        found = (f"there is no {_worded(what, 1)} to look at",)
+    return Verdict(check, f"{count} {_worded(what, count)}{f', {detail}' if detail else ''}", found, count)
+
+
+def _worded(what: str, count: int) -> str:
+    return _ENDING.sub(lambda match: (match[1] or "") if count == 1 else match[2], what)
