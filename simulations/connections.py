@@ -43,6 +43,7 @@ class ProcessLoop(SimLoop):
     ) -> None:
         super().__init__(scheduler, machine, clock_offset_ns=clock_offset_ns, drift_ppb=drift_ppb)
         self._process = machine
+        self.host = machine.host
         self._chunk_rng = chunk_rng
 
     async def getaddrinfo(

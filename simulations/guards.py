@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from simulations.network import files
+
 EXEMPT: Final = frozenset(
     {"logging", "linecache", "tokenize", "traceback", "warnings", "tracemalloc", "gc", "wsproto"}
 )
@@ -123,7 +125,7 @@ class Fence:
         return guard
 
     def _conditional(self) -> list[tuple[Any, str, Callable[..., Any]]]:
-        """The names that are harmless with some arguments."""
+        """The names that are harmless, or simulated, with some arguments."""
         seed = random.Random.seed
         new_socket = socket.socket.__init__
         new_process = subprocess.Popen.__init__
@@ -150,6 +152,7 @@ class Fence:
             return open_file(file, mode, *arguments, **options)
 
         return [
+            *((os, name, files.shown(name, getattr(os, name))) for name in files.CALLS),
             (random.Random, "seed", guarded_seed),
             (socket.socket, "__init__", guarded_socket),
             (subprocess.Popen, "__init__", guarded_process),

@@ -1,14 +1,15 @@
 """Machines: their addresses, what listens on them, and whether they have power.
 
 A host has one address (10.0.0.n), which exists only in the simulation; 127.0.0.1 is the host itself. A unix
-socket's file exists only here too, and stays behind when its listener goes; an abstract name (a zero in
-front) has no file and goes with it.
+socket's file exists only here too (`simulations.network.files` shows it to programs), and stays behind when
+its listener goes; an abstract name (a zero in front) has no file and goes with it.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -35,6 +36,18 @@ class Owner(Protocol):
     def alive(self) -> bool: ...
 
 
+@dataclass(slots=True)
+class SocketFile:
+    """Where a unix socket is bound."""
+
+    listener: Listener | None
+    """None: nobody listens any more."""
+    inode: int
+    mode: int = 0o755
+    owner: int = 0
+    group: int = 0
+
+
 class Host:
     """A machine: an address, ports, unix socket paths, power."""
 
@@ -44,10 +57,10 @@ class Host:
         self.links: list[Link] = []
         """Those from here and to here that were ever used."""
         self.listeners: dict[tuple[str, int], Listener] = {}
-        self.unix: dict[str, Listener | None] = {}
-        """None: the file is there, nobody listens any more."""
+        self.unix: dict[str, SocketFile] = {}
         self._powered = True
         self._port = PORT_FIRST
+        self._inode = 0
 
     @property
     def powered(self) -> bool:
@@ -85,11 +98,13 @@ class Host:
         """
         if path.startswith("\0") and path in self.unix:
             raise OSError(errno.EADDRINUSE, f"{path!r} is in use on host {self.name}")
-        self.unix[path] = listener
+        self._inode += 1
+        self.unix[path] = SocketFile(listener, self._inode)
 
     def listener_at(self, destination: Address) -> Listener | None:
         if isinstance(destination, str):
-            return self.unix.get(destination)
+            file = self.unix.get(destination)
+            return None if file is None else file.listener
         return self.listeners.get(destination) or self.listeners.get((WILDCARD, destination[1]))
 
 
@@ -120,8 +135,7 @@ class Listener:
         if not isinstance(self.address, str):
             if self.host.listeners.get(self.address) is self:
                 del self.host.listeners[self.address]
-        elif self.host.unix.get(self.address) is self:
+        elif (file := self.host.unix.get(self.address)) is not None and file.listener is self:
+            file.listener = None
             if self.address.startswith("\0"):
                 del self.host.unix[self.address]
-            else:
-                self.host.unix[self.address] = None

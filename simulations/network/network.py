@@ -306,7 +306,7 @@ class Network:
         end: Callable[[Half], Any],
     ) -> None:
         for host in self.hosts.values():
-            listeners = [*host.listeners.values(), *host.unix.values()]
+            listeners = [*host.listeners.values(), *(file.listener for file in host.unix.values())]
             for listener in listeners:
                 if listener is not None and our_listener(listener):
                     listener.close()
