@@ -313,7 +313,9 @@ class Half:
         """As if something between the two had died: half of it, FIN to the peer, RST to us."""
         self.cut_short = False
         self._cut_off = True
-        self._transmit("data", data[: len(data) // 2])
+        part = data[: len(data) // 2]
+        self.sent_bytes += len(part)
+        self._transmit("data", part)
         self._transmit("fin", b"")
         self.peer.link.post(self.fail, ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
         return len(data)

@@ -104,6 +104,10 @@ def test_cut_short_ends_the_stream_in_the_middle_of_what_is_written() -> None:
         client.transport.write(b"and more")
         world.run_for(0.1)
         assert server.data == b"whole01234"
+        assert sorted((half.sent_bytes, half.peer.received_bytes) for half in world.network.halves) == [
+            (0, 0),
+            (10, 10),
+        ]
         assert server.events == ["made", "eof", "lost"] and server.error is None
         assert isinstance(client.error, ConnectionResetError)
         assert not world.failures
