@@ -6,19 +6,18 @@ import json as json_format
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from simulations import runner
-from simulations.runner import Result
+from simulations import playing, scenario_file
+from simulations.playing import Result
 
 EXIT_OK = 0
 EXIT_VIOLATED = 1
 EXIT_USAGE = 64
 EXIT_UNWRITABLE = 73
-NODES_MAX = 64
-"""Links grow with the square of the brokers, and all of them run in this one process."""
 SHOWN_MAX = 10
 """Violations of one check that a summary shows."""
 CLEAR = "\r\x1b[K"
@@ -28,7 +27,8 @@ def simulate(
     scenario: str | None = None,
     *,
     seed: int = 1,
-    nodes: int = runner.NODES_MIN,
+    nodes: int | None = None,
+    full: Annotated[bool, Parameter(negative=())] = False,
     out: str | None = None,
     json: bool = False,
     list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
@@ -41,11 +41,13 @@ def simulate(
     Parameters
     ----------
     scenario
-        What is done to the mesh; --list names them all.
+        What is done to the mesh: a name, of which --list has all, or the path of a scenario file.
     seed
         Everything random in the run follows from it.
     nodes
-        How many brokers, from 5 to 64.
+        How many brokers; by default as the scenario says.
+    full
+        Play it at its full size, which may take long.
     out
         A folder for the brokers' event logs, and for what was really done in truth-*.jsonl.
     json
@@ -57,13 +59,13 @@ def simulate(
         _list(as_json=json)
         return EXIT_OK
     if scenario is None:
-        return _refuse(f"name a scenario: {', '.join(runner.SCENARIOS)}", EXIT_USAGE)
-    if nodes > NODES_MAX:
-        return _refuse(f"--nodes {nodes} is more than {NODES_MAX}, which already takes long", EXIT_USAGE)
+        return _refuse(f"name a scenario: {', '.join(scenario_file.shipped())}", EXIT_USAGE)
     progress = Progress(quiet=json and not sys.stderr.isatty())
     began = time.perf_counter()
     try:
-        result, _ = runner.run(scenario, seed=seed, nodes=nodes, out=out, say=progress)
+        found = scenario_file.load(scenario).at_size("full" if full else "ci")
+        found = found if nodes is None else replace(found, brokers=nodes)
+        result = playing.play(found, seed=seed, size="full" if full else "ci", out=out, say=progress)
     except ValueError as error:
         return _refuse(str(error), EXIT_USAGE)
     except OSError as error:
@@ -82,7 +84,7 @@ def summary(result: Result, wall_s: float, out: str | None) -> str:
     verdict = "passed" if result.ok else "VIOLATED"
     counts = result.counts
     lines = [
-        f"{result.scenario} --seed {result.seed} --nodes {result.nodes}: {verdict}",
+        f"{result.scenario.name} --seed {result.seed}{' --full' if result.size == 'full' else ''}: {verdict}",
         f"  history {result.history_hash}, {result.virtual_s:.1f} virtual seconds in {wall_s:.1f} real ones"
         f" ({result.virtual_s / wall_s if wall_s else 0:.0f} : 1)",
         f"  {counts['published']} published: {counts['accepted']} accepted, {counts['refused']} refused, "
@@ -90,8 +92,8 @@ def summary(result: Result, wall_s: float, out: str | None) -> str:
         f"  {counts['events']} events, {counts['turns']} loop turns, {counts['connections']} connections, "
         f"{counts['log_rows']} log rows",
     ]
-    if result.converged_in_s:
-        lines.append("  converged in " + ", ".join(f"{seconds:.2f} s" for seconds in result.converged_in_s))
+    if result.whole_in_s is not None:
+        lines.append(f"  whole {result.whole_in_s:.2f} s after the heal")
     lines += [f"  at {fault}" for fault in result.faults]
     for each in result.verdicts:
         lines.append(f"  {'ok      ' if each.ok else 'VIOLATED'} {each.check} ({each.looked_at})")
@@ -130,12 +132,13 @@ class Progress:
 
 
 def _list(*, as_json: bool) -> None:
+    found = {name: scenario_file.load(name).summary for name in scenario_file.shipped()}
     if as_json:
-        rows = [{"scenario": name, "summary": text} for name, text in runner.SCENARIOS.items()]
+        rows = [{"scenario": name, "summary": text} for name, text in found.items()]
         print(json_format.dumps(rows, indent=2))
         return
-    width = max(map(len, runner.SCENARIOS))
-    for name, text in runner.SCENARIOS.items():
+    width = max(map(len, found))
+    for name, text in found.items():
         print(f"{name:{width}}  {text}")
 
 

@@ -1,0 +1,190 @@
+"""A scenario from a seed, swarm style: each leaves out some classes of faults and strikes hard with others.
+
+Groce et al., Swarm Testing (2012): runs that may do everything at all times test less than runs that each do
+a few things a lot, since faults mask each other. So each class of faults is there with a chance of one half,
+with an intensity of its own, and all faults are listed up front, with their times and names, which is what
+makes a failure shrinkable.
+
+What is not here, and why, is in `LEFT_OUT`.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from simulations.faults import Fault
+from simulations.scenario import Scenario, Workload
+
+SAFETY_S: Final = 30.0
+BROKERS: Final = (3, 7)
+GAP_S: Final = (3.0, 15.0)
+"""Between two faults of a class: the mean of a run is drawn from here."""
+CLASS_CHANCE: Final = 0.5
+GAP_LEAST_S: Final = 0.1
+DONE_BY: Final = 0.9
+"""The part of the safety phase in which faults begin."""
+
+Whom = Literal["nobody", "one", "some", "pair", "sides"]
+"""Nobody by name, which is all; one broker; up to half of them; one against another; both sides of a split.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a kind of fault is drawn: numbers evenly from between two, words from a choice."""
+
+    kind: str
+    whom: Whom
+    for_s: tuple[float, float] | None = None
+    value: tuple[float, float] | None = None
+    more: tuple[tuple[str, float, float], ...] = ()
+    words: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    alone: bool = False
+    """Whom it strikes no other of these strikes until it is over: who is down cannot be taken down, and who
+    is to start again needs a disk that works, or may rightly refuse."""
+
+
+WAYS: Final = (("ways", ("both", "there")),)
+CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
+    "partitions": (
+        Recipe("partition", "sides", (2, 15)),
+        Recipe("partition", "pair", (2, 15)),
+        Recipe("cut_one_way", "sides", (2, 15)),
+        Recipe("isolate", "one", (1, 15)),
+        Recipe("bridge", "one", (3, 15)),
+        Recipe("majorities_ring", "nobody", (3, 15)),
+        Recipe("rolling_partition", "nobody", (6, 20), (2, 8), (("gap_s", 0, 4),)),
+        Recipe(
+            "flip_flop",
+            "sides",
+            (6, 20),
+            more=(("on_s", 1, 6), ("off_s", 1, 6)),
+            words=(("what", ("partition", "cut_one_way", "clog")),),
+        ),
+        Recipe("swizzle", "nobody", (5, 20), (3, 15)),
+        Recipe("clog", "sides", (0.2, 6)),
+    ),
+    "links": (
+        Recipe("slow_link", "some", (3, 15), (0.005, 0.2), (("jitter_s", 0, 0.05),), WAYS),
+        Recipe("lossy_link", "some", (3, 15), (0.01, 0.3), words=WAYS),
+        Recipe("bursty_link", "pair", (5, 15), (0.2, 2), (("between_s", 1, 8),), WAYS),
+        Recipe("narrow_link", "some", (3, 15), (20_000, 500_000), words=WAYS),
+    ),
+    "connections": (
+        Recipe("reset", "one", more=(("share", 0.3, 1),), words=WAYS),
+        Recipe("reset_storm", "nobody", (3, 12), (0.2, 2)),
+        Recipe("cut_short", "pair", (2, 8)),
+        Recipe("half_open", "pair", (2, 10), words=WAYS),
+        Recipe("refuse", "pair", (2, 10)),
+        Recipe("black_hole", "pair", (2, 10)),
+        Recipe("silent_accept", "pair", (2, 10)),
+        Recipe("byte_split", "pair", (2, 8), (4, 200), words=WAYS),
+        Recipe("coalesce", "pair", (2, 10), (0.005, 0.1), words=WAYS),
+        Recipe("slow_reader", "one", (1, 6), (0, 20_000)),
+    ),
+    "processes": (
+        Recipe("crash", "one", (0.5, 12), alone=True),
+        Recipe("stop", "one", (1, 12), alone=True),
+        Recipe("pause", "one", (0.5, 10), alone=True),
+        Recipe("slow_process", "one", (3, 15), (2, 50)),
+    ),
+    "hosts": (Recipe("power_off", "one", (2, 12), alone=True),),
+    "clocks": (Recipe("clock_step", "some", (3, 15), (-3600, 3600)),),
+    "disks": (
+        Recipe("disk_fault", "one", (2, 10), (errno.EIO, errno.EIO), alone=True),
+        Recipe("disk_fault", "one", (2, 10), (errno.ENOSPC, errno.ENOSPC), alone=True),
+    ),
+}
+"""What is drawn from, by class."""
+
+LEFT_OUT: Final = {
+    "start": "ends what took a process down, which the fault itself does",
+    "resume": "ends a pause, which the pause itself does",
+    "heal": "ends cuts, which the cuts themselves do",
+    "one_edge": "is a partition of a pair, with a pair that the fault chooses",
+}
+"""Kinds that the generator does not draw."""
+
+
+def generate(seed: int) -> Scenario:
+    """The scenario of this seed, with all its names and numbers concrete."""
+    rng = random.Random(f"{seed}:swarm")
+    plain = Scenario(
+        name=f"swarm-{seed}",
+        summary="drawn from its seed",
+        brokers=rng.randint(*BROKERS),
+        warm_s=2.0,
+        safety_s=SAFETY_S,
+        quiet_s=8.0,
+        workload=Workload(
+            publishers=rng.randint(1, 3),
+            subscribers=rng.randint(2, 4),
+            pause_s=round(rng.uniform(0.1, 0.4), 3),
+        ),
+    )
+    draw = _Draw(plain.broker_names)
+    for name, recipes in CLASSES.items():
+        if rng.random() < CLASS_CHANCE:
+            draw.faults_of(recipes, random.Random(f"{seed}:swarm:{name}"))
+    return replace(plain, faults=tuple(sorted(draw.faults, key=lambda fault: fault.at_s)))
+
+
+class _Draw:
+    """Draws the faults of one class after the other."""
+
+    def __init__(self, brokers: list[str]) -> None:
+        self.faults: list[Fault] = []
+        self._brokers = brokers
+        self._taken: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
+
+    def faults_of(self, recipes: tuple[Recipe, ...], rng: random.Random) -> None:
+        mean_s = rng.uniform(*GAP_S)
+        at_s = rng.uniform(0, mean_s)
+        while at_s < SAFETY_S * DONE_BY:
+            recipe = rng.choice(recipes)
+            for_s = None if recipe.for_s is None else round(rng.uniform(*recipe.for_s), 3)
+            a, b = self._struck(recipe.whom, rng)
+            if not recipe.alone or self._alone(a, at_s, for_s or 0.0):
+                self.faults.append(_fault(recipe, round(at_s, 3), a, b, for_s, rng))
+            at_s += max(GAP_LEAST_S, rng.expovariate(1 / mean_s))
+
+    def _struck(self, whom: Whom, rng: random.Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        brokers = self._brokers
+        if whom == "nobody":
+            return (), ()
+        if whom == "pair":
+            one, other = rng.sample(brokers, 2)
+            return (one,), (other,)
+        count = 1 if whom == "one" else rng.randint(1, max(1, len(brokers) // 2))
+        chosen = [brokers[index] for index in sorted(rng.sample(range(len(brokers)), count))]
+        others = [name for name in brokers if name not in chosen]
+        return tuple(chosen), tuple(others) if whom == "sides" else ()
+
+    def _alone(self, names: tuple[str, ...], at_s: float, for_s: float) -> bool:
+        """Whether nobody else has any of them in that time; then this one does."""
+        end_s = at_s + for_s
+        times = [each for name in names for each in self._taken[name]]
+        if any(at_s <= until_s and from_s <= end_s for from_s, until_s in times):
+            return False
+        for name in names:
+            self._taken[name].append((at_s, end_s))
+        return True
+
+
+def _fault(
+    recipe: Recipe,
+    at_s: float,
+    a: tuple[str, ...],
+    b: tuple[str, ...],
+    for_s: float | None,
+    rng: random.Random,
+) -> Fault:
+    more: dict[str, float | str] = {
+        name: round(rng.uniform(least, most), 3) for name, least, most in recipe.more
+    }
+    more |= {name: rng.choice(words) for name, words in recipe.words}
+    value = 0.0 if recipe.value is None else round(rng.uniform(*recipe.value), 3)
+    return Fault(at_s, recipe.kind, a, b, for_s, value, tuple(sorted(more.items())))
