@@ -24,7 +24,7 @@ BURST_S: Final = 1.0
 BETWEEN_S: Final = 10.0
 NARROW_BYTES_S: Final = 100_000.0
 
-WAYS: Final = Parameter("ways", "which ways", "both", choices=("both", "there"))
+WAYS: Final = Parameter("ways", "both ways, or only there, from a to b", "both", choices=("both", "there"))
 
 
 def struck_links(world: World, fault: Fault) -> Iterator[Link]:
