@@ -8,6 +8,7 @@ the run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import tempfile
@@ -36,6 +37,8 @@ DRAIN_S: Final = 5.0
 LEAVE_S: Final = 15.0
 START_S: Final = 30.0
 POLL_S: Final = 0.05
+DEATH_ROUNDS: Final = 3
+"""So many rounds missed make a death."""
 HEALING_S: Final = 5.0
 """So long after a fault has ended others meet a mesh that is healing."""
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
@@ -171,7 +174,7 @@ class Play:
 
     def _phases(self) -> None:
         self._start_brokers()
-        self._wait_whole("start", START_S)
+        self._wait_whole()
         self._enter("clients_s")
         self._start_clients()
         self._enter("warm_s")
@@ -245,11 +248,15 @@ class Play:
         if self.scenario.faults:
             self._say("heal")
             self.world.heal()
-        self._whole_in_s = self._wait_whole("heal", self.scenario.bound_s)
-        if self._whole_in_s is not None:
-            self._enter("whole_s")
+            whole_s = self._wait_whole_for_good()
+        else:
+            whole_s = self.world.now_s if self._is_whole() else None
+        if whole_s is not None:
+            self.phases["whole_s"] = whole_s
+            self._whole_in_s = whole_s - self.phases["healed_s"]
         if self.scenario.faults:
-            self.world.run_for(SETTLE_S)
+            settled_s = (self.world.now_s if whole_s is None else whole_s) + SETTLE_S
+            self.world.run_for(max(0.0, settled_s - self.world.now_s))
 
     def _quiet_time(self) -> None:
         """A time without faults: what is published in it must arrive everywhere."""
@@ -289,17 +296,42 @@ class Play:
     def _say(self, text: str) -> None:
         self._tell(self.world.now_s, text)
 
-    def _wait_whole(self, what: str, within_s: float) -> float | None:
-        """Until every broker that was ever started is up and sees exactly the others alive."""
+    def _wait_whole(self) -> None:
         try:
-            seconds = self.world.run_until(self._is_whole, timeout_s=within_s, what=what, poll_s=POLL_S)
+            seconds = self.world.run_until(self._is_whole, timeout_s=START_S, what="start", poll_s=POLL_S)
         except TimeoutError:
-            self._say(f"{what}: not whole within {within_s:g} s")
-            return None
-        self._say(f"{what}: whole in {seconds:.2f} s")
-        return seconds
+            self._say(f"start: not whole within {START_S:g} s")
+        else:
+            self._say(f"start: whole in {seconds:.2f} s")
+
+    def _wait_whole_for_good(self) -> float | None:
+        """Since when the mesh is whole, and stays so for as long as a death takes that was on its way at the
+        heal; None if that does not begin within the bound.
+        """
+        scenario, world = self.scenario, self.world
+        healed_s = world.now_s
+        hold_s = DEATH_ROUNDS * scenario.period_s + scenario.deadline_s
+        since_s: float | None = None
+
+        def has_held() -> bool:
+            nonlocal since_s
+            if not self._is_whole():
+                since_s = None
+            elif since_s is None:
+                since_s = world.now_s
+            return since_s is not None and world.now_s - since_s >= hold_s
+
+        with contextlib.suppress(TimeoutError):
+            world.run_until(has_held, timeout_s=scenario.bound_s + hold_s, what="heal", poll_s=POLL_S)
+            assert since_s is not None, "it has held"
+            if since_s - healed_s <= scenario.bound_s:
+                self._say(f"heal: whole in {since_s - healed_s:.2f} s")
+                return since_s
+        self._say(f"heal: not whole within {scenario.bound_s:g} s")
+        return None
 
     def _is_whole(self) -> bool:
+        """Every broker that was ever started is up and sees exactly the others alive."""
         nodes = [self.world.node(name) for name in (*self.scenario.broker_names, *self.scenario.spare_names)]
         brokers: list[Broker | None] = [
             node.exposed if node.running else None for node in nodes if node.lives

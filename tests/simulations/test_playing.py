@@ -100,6 +100,20 @@ def test_a_mesh_that_is_not_whole_in_time_fails_and_the_run_goes_on() -> None:
     assert "converged" in result.failed
 
 
+def test_a_mesh_that_is_whole_for_a_moment_only_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a heal everybody may see everybody alive while a death is on its way."""
+
+    def is_whole(run: Play) -> bool:
+        since_s = run.world.now_s - run.phases.get("healed_s", run.world.now_s)
+        return not 0.2 < since_s < 1.5
+
+    monkeypatch.setattr(Play, "_is_whole", is_whole)
+    result = play(with_faults(Fault(0.0, "crash", ("broker-2",))), seed=1)
+    assert result.whole_in_s == pytest.approx(1.5, abs=0.06)
+    late = play(with_faults(Fault(0.0, "crash", ("broker-2",)), bound_s=1.0), seed=1)
+    assert late.whole_in_s is None and "whole_s" not in dict(late.phases)
+
+
 def test_spares_are_started_by_a_fault_and_belong_to_the_mesh_from_then_on() -> None:
     scenario = replace(SMALL, spares=2, faults=(Fault(0.0, "start", ("1 of spares",)),))
     run = Play(scenario, seed=1)
