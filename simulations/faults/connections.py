@@ -109,13 +109,12 @@ def _whole(world: World, fault: Fault) -> None:
 
 def _lump(world: World, fault: Fault) -> None:
     for link in struck_links(world, fault):
-        link.lumps_s.append(fault.value)
+        link.lump(fault.value)
 
 
 def _unlump(world: World, fault: Fault) -> None:
     for link in struck_links(world, fault):
-        if fault.value in link.lumps_s:
-            link.lumps_s.remove(fault.value)
+        link.unlump(fault.value)
 
 
 def _slow_reader(world: World, fault: Fault) -> None:

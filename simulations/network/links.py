@@ -99,8 +99,10 @@ class Link:
         "_jitter_ns",
         "_latency_ns",
         "_loss",
+        "_lumps_ns",
         "_plain",
         "_queue_ns",
+        "_quick",
         "_random",
         "_spread",
         "_tails",
@@ -108,7 +110,6 @@ class Link:
         "dialling",
         "held",
         "lossy",
-        "lumps_s",
         "portions",
         "rng",
         "scheduler",
@@ -137,13 +138,12 @@ class Link:
         """The far ends of connections that were answered and are never served."""
         self.portions: list[int] = []
         """At most so many bytes of what arrives are read at once; the least one counts."""
-        self.lumps_s: list[float] = []
-        """Bytes arrive at whole multiples of so many seconds only."""
         self._cuts: list[object] = []
         self._base = self._part(quality)
         self._added: list[_Part] = []
         self._random = rng.random
         self._free_ns = 0
+        self._lumps_ns: list[int] = []
         self._compile()
         source.links.append(self)
         if target is not source:
@@ -206,6 +206,17 @@ class Link:
                 self._compile()
                 return
 
+    def lump(self, every_s: float) -> None:
+        """Let bytes arrive at whole multiples of so many seconds only."""
+        self._lumps_ns.append(nanoseconds(every_s))
+        self._compile()
+
+    def unlump(self, every_s: float) -> None:
+        """Take back what one `lump` did."""
+        if nanoseconds(every_s) in self._lumps_ns:
+            self._lumps_ns.remove(nanoseconds(every_s))
+            self._compile()
+
     def _part(self, quality: LinkQuality) -> _Part:
         bursts = quality.bursts
         return _Part(
@@ -232,6 +243,7 @@ class Link:
         if lines:
             self._bytes_s, narrowest = min(lines, key=lambda line: line[0])
             self._queue_ns = nanoseconds(narrowest.queue_bytes / self._bytes_s)
+        self._quick = self._plain and self._bytes_s is None and not self._lumps_ns
 
     def reset_unheard(self) -> None:
         """End the connections that were answered and are not served."""
@@ -252,6 +264,8 @@ class Link:
 
         None: they found its queue full.
         """
+        if self._quick:
+            return self.scheduler.now_ns + self._latency_ns + int(self._jitter_ns * self._random())
         now_ns = leaves_ns = self.scheduler.now_ns
         if self._bytes_s is not None:
             leaves_ns = max(leaves_ns, self._free_ns)
@@ -260,8 +274,8 @@ class Link:
             leaves_ns += nanoseconds(size / self._bytes_s)
             self._free_ns = leaves_ns
         arrival_ns = leaves_ns + self.delay_ns()
-        if self.lumps_s:
-            step_ns = nanoseconds(max(self.lumps_s))
+        if self._lumps_ns:
+            step_ns = max(self._lumps_ns)
             arrival_ns = -(-arrival_ns // step_ns) * step_ns
         return arrival_ns
 

@@ -168,9 +168,10 @@ class Half:
     @property
     def portion(self) -> int:
         """How many bytes one read returns at most."""
-        size = min(self.pending, READ_MAX)
-        portions = self.peer.link.portions
-        if portions:
+        size = self.received_bytes - self._consumed
+        if size > READ_MAX:
+            size = READ_MAX
+        if portions := self.peer.link.portions:
             size = min(size, *portions)
         if self.pace is not None:
             size = min(size, max(1, int(self.pace.bytes_s * SLOW_READ_S)))

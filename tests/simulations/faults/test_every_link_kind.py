@@ -58,7 +58,7 @@ def marks(link: Link) -> tuple[object, ...]:
     pristine = LAN.latency_s * 1e9 <= link.delay_ns() <= (LAN.latency_s + LAN.jitter_s) * 1e9
     arrives_ns = link.arrival_ns(1_000_000)
     quick = arrives_ns is not None and arrives_ns - link.scheduler.now_ns < 1e6
-    lists = (link.clogs, link.held, link.dialling, link.unheard, link.portions, link.lumps_s)
+    lists = (link.clogs, link.held, link.dialling, link.unheard, link.portions, link._lumps_ns)
     return (link.up, link.is_cut, link.lossy, pristine, quick, *map(len, lists))
 
 
