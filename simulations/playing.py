@@ -254,6 +254,7 @@ class Play:
         if whole_s is not None:
             self.phases["whole_s"] = whole_s
             self._whole_in_s = whole_s - self.phases["healed_s"]
+            self._enter("held_s")
         if self.scenario.faults:
             settled_s = (self.world.now_s if whole_s is None else whole_s) + SETTLE_S
             self.world.run_for(max(0.0, settled_s - self.world.now_s))

@@ -35,6 +35,7 @@ def test_phases_come_in_their_order_and_last_as_long_as_they_should() -> None:
         "safety_s",
         "healed_s",
         "whole_s",
+        "held_s",
         "quiet_from_s",
         "quiet_until_s",
         "drained_s",
@@ -43,6 +44,7 @@ def test_phases_come_in_their_order_and_last_as_long_as_they_should() -> None:
     assert at_s["safety_s"] - at_s["warm_s"] == pytest.approx(1.0)
     assert at_s["healed_s"] - at_s["safety_s"] == pytest.approx(2.0 + AFTERMATH_S)
     assert at_s["whole_s"] - at_s["healed_s"] == pytest.approx(result.whole_in_s)
+    assert at_s["held_s"] - at_s["whole_s"] == pytest.approx(3.5, abs=0.06)
     assert at_s["quiet_from_s"] - at_s["whole_s"] == pytest.approx(SETTLE_S)
     assert at_s["quiet_until_s"] - at_s["quiet_from_s"] == pytest.approx(2.0)
     assert at_s["drained_s"] - at_s["quiet_until_s"] >= DRAIN_S
