@@ -182,6 +182,10 @@ class SimLoop(asyncio.BaseEventLoop):
             self.scheduler.after(self.machine.job_ns(), job)
         self._ask_for_turn()
 
+    def stall(self, ns: int) -> None:
+        """Take no turn for so long, as if a callback computed all that time."""
+        self._busy_until_ns = max(self._busy_until_ns, self.scheduler.now_ns) + ns
+
     def _due_ns(self) -> int | None:
         busy_until_ns = self._busy_until_ns
         if self._ready:

@@ -14,11 +14,10 @@ from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
 from simulations.environment import environment_of
 from simulations.ledger import Ledger, Outcome, Subscribed
 from simulations.ledger import Receipt as Received
-from simulations.truth import LOG_FOLDER
+from simulations.storage import LOG_FOLDER, STATE_FOLDER
 from simulations.world import Main, Process
 
 PORT = 7770
-STATE_FOLDER = "/state"
 MESH_KEY = "a key of the simulation"
 PUBLISH_TIMEOUT_S = 5.0
 REDIAL_S = 0.5
@@ -29,19 +28,23 @@ def url_of(address: str) -> str:
 
 
 def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s: float = 0.5) -> Main:
-    """A broker with state and log on its host's disk; it exposes the `Broker` once that is up."""
+    """A broker with state and log on its host's disk; it exposes the `Broker` once that is up.
+
+    Its node's settings may have replaced the addresses it joins by, and may stretch its period and deadline.
+    """
 
     async def main(process: Process) -> None:
+        settings = process.node.settings
         async with Broker(
             name=process.name,
             listen=url_of(process.address),
-            join=[url_of(address) for address in join],
+            join=[url_of(address) for address in (join if settings.join is None else settings.join)],
             mesh=mesh,
             mesh_key=MESH_KEY,
             state_dir=STATE_FOLDER,
             log_dir=LOG_FOLDER,
-            period_s=period_s,
-            deadline_s=deadline_s,
+            period_s=period_s * settings.times,
+            deadline_s=deadline_s * settings.times,
             environment=environment_of(process),
         ) as running:
             process.exposed = running

@@ -9,7 +9,10 @@ disk's random stream, and take effect when they end.
 * A host that loses power also loses appended bytes that were not synced: from a seeded point on, for each
   file.
 * `write_atomic` and `rename` happen wholly or not at all, and last once they have returned.
-* ``Disk.fault`` makes every job fail with that errno (ENOSPC, EIO) until it is taken away.
+* ``Disk.fault`` makes jobs fail with that errno (ENOSPC, EIO), ``Disk.slow_s`` makes what is synced take
+  longer, and on a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were
+  synced, and brings the file back that was replaced.
+* Files can be torn, have bits flipped, and be lost, as a file system check leaves them.
 """
 
 from __future__ import annotations
@@ -24,13 +27,16 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from mesh.errors import Locked, StorageError
-from simulations.scheduler import MILLISECOND, Scheduler
+from simulations.scheduler import MILLISECOND, Scheduler, nanoseconds
 
 T = TypeVar("T")
 
 JOBS_MAX: Final = 1024
 JOB_NS: Final = (20_000, 200_000)
 SYNC_NS: Final = (200_000, 4 * MILLISECOND)
+STATE_FOLDER: Final = "/state"
+"""Where programs keep what their next life needs, each in a folder of its name."""
+LOG_FOLDER: Final = "/log"
 
 
 @dataclass(slots=True)
@@ -39,6 +45,8 @@ class File:
 
     content: bytearray
     durable: int
+    replaced: File | None = None
+    """What a power loss brings back: the file that a lying disk has replaced in its cache only."""
 
 
 class Disk:
@@ -50,23 +58,67 @@ class Disk:
         self.folders: dict[str, None] = {"/": None}
         self.locks: dict[str, VirtualLock] = {}
         self.fault: int | None = None
-        """An errno that every job fails with."""
+        """An errno that jobs fail with."""
+        self.fault_share = 1.0
+        """How many of them do."""
+        self.slow_s = 0.0
+        """How much longer a sync takes."""
+        self.lying = False
+        """It says of what is in its cache that it is on the medium."""
 
     def lose_power(self) -> None:
         """Forget a seeded part of what was not synced."""
         for path in sorted(self.files):
             file = self.files[path]
+            if file.replaced is not None and self.rng.random() < 0.5:
+                file = self.files[path] = file.replaced
+            file.replaced = None
             kept = self.rng.randint(file.durable, len(file.content))
             del file.content[kept:]
             file.durable = kept
         self.locks.clear()
 
+    def error(self) -> OSError | None:
+        """What the job at hand fails with."""
+        if self.fault is None or (self.fault_share < 1 and self.rng.random() >= self.fault_share):
+            return None
+        return OSError(self.fault, os.strerror(self.fault))
+
+    def flush(self) -> None:
+        """Bring all that is in the cache to the medium."""
+        for file in self.files.values():
+            file.durable, file.replaced = len(file.content), None
+
+    # --- damage
+
+    def paths_under(self, folder: str) -> list[str]:
+        prefix = folder.rstrip("/") + "/"
+        return [path for path in sorted(self.files) if path.startswith(prefix)]
+
+    def tear(self, path: str, size: int) -> None:
+        """Cut so many bytes off the end of a file."""
+        file = self.files[path]
+        del file.content[max(0, len(file.content) - size) :]
+        file.durable = min(file.durable, len(file.content))
+
+    def flip(self, path: str, rng: random.Random) -> None:
+        """Flip one bit of a file that has any."""
+        content = self.files[path].content
+        if content:
+            bit = rng.randrange(len(content) * 8)
+            content[bit // 8] ^= 1 << bit % 8
+
+    def lose(self, folder: str) -> None:
+        """The folder and all below it are gone."""
+        for path in self.paths_under(folder):
+            del self.files[path]
+        for path in list(self.folders):
+            if path == folder or path.startswith(folder.rstrip("/") + "/"):
+                del self.folders[path]
+
     def under(self, folder: str) -> dict[str, bytes]:
         """The files below a folder, by path."""
-        prefix = folder.rstrip("/") + "/"
-        return {
-            path: bytes(self.files[path].content) for path in sorted(self.files) if path.startswith(prefix)
-        }
+        return {path: bytes(self.files[path].content) for path in self.paths_under(folder)}
 
     # --- what storages do, at once
 
@@ -76,13 +128,17 @@ class Disk:
 
     def write(self, path: str, data: bytes) -> None:
         self._need_folder(path)
-        self.files[path] = File(bytearray(data), len(data))
+        before = self.files.get(path)
+        file = self.files[path] = File(bytearray(data), len(data))
+        if self.lying:
+            file.replaced = before if before is None or before.replaced is None else before.replaced
+            file.durable = 0 if before is None else len(data)
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         self._need_folder(path)
         file = self.files.setdefault(path, File(bytearray(), 0))
         file.content += data
-        if sync:
+        if sync and not self.lying:
             file.durable = len(file.content)
 
     def rename(self, old: str, new: str) -> None:
@@ -204,7 +260,7 @@ class VirtualStorage:
         if self._dead:
             return
         self._dead = True
-        if self._jobs and self._disk.fault is None:
+        if self._jobs and self._disk.error() is None:
             job = self._jobs[0]
             outcome = self._disk.rng.choice(("done", "not done", "torn"))
             try:
@@ -227,6 +283,8 @@ class VirtualStorage:
             raise StorageError(f"{JOBS_MAX} disk jobs are waiting; the disk does not keep up")
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         takes_ns = self._disk.rng.randint(*(SYNC_NS if sync else JOB_NS))
+        if sync:
+            takes_ns += nanoseconds(self._disk.slow_s)
         self._jobs.append(Job(takes_ns, act, torn, done))
         if len(self._jobs) == 1:
             self._begin()
@@ -242,8 +300,9 @@ class VirtualStorage:
         error: BaseException | None = None
         result: Any = None
         try:
-            if self._disk.fault is not None:
-                raise OSError(self._disk.fault, os.strerror(self._disk.fault))
+            refusal = self._disk.error()
+            if refusal is not None:
+                raise refusal
             result = job.act()
         except (OSError, StorageError) as failure:
             error = failure

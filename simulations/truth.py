@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from simulations.storage import LOG_FOLDER
 from simulations.world import EPOCH_S, World
 
-LOG_FOLDER: Final = "/log"
 WRITER: Final = f"{1:016x}"
 """The id of the simulator among ids of brokers, which are random."""
 

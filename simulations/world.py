@@ -54,6 +54,32 @@ class ConditionNotMet(TimeoutError):
     """What was waited for did not come true in time."""
 
 
+@dataclass(slots=True)
+class Settings:
+    """What faults have changed of a program's settings, from its next life on."""
+
+    join: tuple[str, ...] | None = None
+    """Addresses to join by, instead of the program's own."""
+    times: float = 1.0
+    """How many times the usual its period and deadline are."""
+
+
+@dataclass(slots=True)
+class WallClock:
+    """A host's wall clock: how far it is off, and how fast that grows."""
+
+    offset_s: float = 0.0
+    drift_ppm: float = 0.0
+    since_s: float = 0.0
+
+    def off_by(self, now_s: float) -> float:
+        return self.offset_s + (now_s - self.since_s) * self.drift_ppm * 1e-6
+
+    def set_drift(self, ppm: float, now_s: float) -> None:
+        """It goes on from where it stands."""
+        self.offset_s, self.since_s, self.drift_ppm = self.off_by(now_s), now_s, ppm
+
+
 class NodeState(StrEnum):
     DOWN = "down"
     RUNNING = "running"
@@ -97,15 +123,20 @@ class Process:
         self.storage = VirtualStorage(world.disk(node.host.name), world.scheduler, self.pid)
         self.stopping = asyncio.Event()
         """Set when the process is asked to end (SIGTERM)."""
+        self.asked_to_end = False
+        """The same as seen from outside: it may be paused, and not know yet."""
         self.exposed: Any = None
         """What main wants the scenario to see: its broker, its counters."""
+        self._when_over: list[Callable[[], None]] = []
         clock = self.stream("clock")
+        offset_ns = clock.randrange(CLOCK_OFFSET_MAX_S) * SECOND
+        self._drift_ppb = clock.randint(-DRIFT_MAX_PPB, DRIFT_MAX_PPB)
         self.loop = ProcessLoop(
             world.scheduler,
             self,
             chunk_rng=self.stream("chunks") if world.chunked else None,
-            clock_offset_ns=clock.randrange(CLOCK_OFFSET_MAX_S) * SECOND,
-            drift_ppb=clock.randint(-DRIFT_MAX_PPB, DRIFT_MAX_PPB),
+            clock_offset_ns=offset_ns,
+            drift_ppb=self._drift_ppb + world.drift_ppb(node.host.name),
         )
         self._job_rng = self.stream("jobs")
         self._task: asyncio.Task[None] | None = None
@@ -122,6 +153,14 @@ class Process:
     def wall_time(self) -> float:
         """Seconds since the epoch by the host's wall clock."""
         return self.world.wall_time(self.host.name)
+
+    def drift(self, ppb: int) -> None:
+        """Let the monotonic clock gain so much on top of what it gains by itself."""
+        self.loop.set_drift(self._drift_ppb + ppb)
+
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Call it right after this life has ended, in whatever way."""
+        self._when_over.append(callback)
 
     # --- what the loop asks and tells (connections.NetworkedMachine)
 
@@ -162,6 +201,8 @@ class Process:
         """Nothing of this process runs any more. Its sockets are the caller's business."""
         if self.alive:
             self.ended_s = self.world.now_s
+            for callback in self._when_over:
+                self.world.scheduler.after(0, callback)
         self.alive = False
         self.loop.kill(silent=killed)
         self.storage.kill()
@@ -170,11 +211,14 @@ class Process:
 class Node:
     """A program with a name on a host, which can be started, killed and started again."""
 
-    def __init__(self, world: World, name: str, host: Host, main: Main) -> None:
+    def __init__(self, world: World, name: str, host: Host, main: Main, *, once: bool = False) -> None:
         self.world = world
         self.name = name
         self.host = host
         self.main = main
+        self.once = once
+        """It came with a fault, so no heal starts it again."""
+        self.settings = Settings()
         self.lives = 0
         self.process: Process | None = None
 
@@ -215,6 +259,7 @@ class Node:
     def stop(self) -> None:
         """Ask it to end, as SIGTERM does; a paused one hears of it when it is resumed."""
         process = self._living()
+        process.asked_to_end = True
         process.loop.call_soon(process.stopping.set)
 
     def crash(self) -> None:
@@ -234,6 +279,10 @@ class Node:
         if factor <= 0:
             raise ValueError(f"a process can be slowed by a factor above 0, got {factor}")
         self._living().loop.slowness = factor
+
+    def stall(self, seconds: float) -> None:
+        """Let it compute for so long without a pause: its loop does nothing else."""
+        self._living().loop.stall(nanoseconds(seconds))
 
     def _living(self) -> Process:
         if self.process is None or not self.process.alive:
@@ -267,7 +316,8 @@ class World:
         self.on_second: Callable[[float], None] | None = None
         """Called at every virtual second, when all that is due by then is done."""
         self._disks: dict[str, Disk] = {}
-        self._wall_offset_s: dict[str, float] = {}
+        self._wall_clocks: dict[str, WallClock] = {}
+        self._drifts_ppb: dict[str, int] = {}
         self._pids = 0
         self._next_second_ns = SECOND
         self._next_collection = COLLECT_EVERY
@@ -298,13 +348,14 @@ class World:
 
     # --- building
 
-    def add_node(self, name: str, main: Main, *, host: str | None = None) -> Node:
-        """A program, on a host of its own or beside others; it is not started."""
+    def add_node(self, name: str, main: Main, *, host: str | None = None, once: bool = False) -> Node:
+        """A program, on a host of its own or beside others; it is not started. ``once``: nor does `heal`
+        start it again."""
         if name in self.nodes:
             raise ValueError(f"there is a process {name} already")
         host_name = host or name
         found = self.network.hosts.get(host_name) or self.network.add_host(host_name)
-        node = self.nodes[name] = Node(self, name, found, main)
+        node = self.nodes[name] = Node(self, name, found, main, once=once)
         return node
 
     def node(self, name: str) -> Node:
@@ -331,10 +382,21 @@ class World:
 
     def wall_time(self, host: str | None = None) -> float:
         """Seconds since the epoch, by a host's wall clock or by the true one."""
-        return EPOCH_S + self.now_s + (self._wall_offset_s.get(host, 0.0) if host else 0.0)
+        clock = self._wall_clocks.get(host) if host else None
+        return EPOCH_S + self.now_s + (clock.off_by(self.now_s) if clock else 0.0)
 
-    def step_clock(self, host: str, seconds: float) -> None:
-        self._wall_offset_s[host] = self._wall_offset_s.get(host, 0.0) + seconds
+    def wall_clock(self, host: str) -> WallClock:
+        return self._wall_clocks.setdefault(host, WallClock())
+
+    def drift_ppb(self, host: str) -> int:
+        """What the monotonic clocks of a host gain on top of what each gains by itself."""
+        return self._drifts_ppb.get(host, 0)
+
+    def set_drift(self, host: str, ppb: int) -> None:
+        self._drifts_ppb[host] = ppb
+        for node in self.nodes.values():
+            if node.host.name == host and node.process is not None and node.process.alive:
+                node.process.drift(ppb)
 
     def run_for(self, seconds: float) -> None:
         """Let so much time pass."""
@@ -427,7 +489,11 @@ class World:
         """Undo all faults that last, and start what is down."""
         self.ongoing.end_if(lambda kind, fault: True)
         self.inject("heal")
-        down = [node.name for node in self.nodes.values() if node.lives and node.state is NodeState.DOWN]
+        down = [
+            node.name
+            for node in self.nodes.values()
+            if node.lives and node.state is NodeState.DOWN and not node.once
+        ]
         if down:
             self.inject("start", down)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from simulations.faults import clocks, connections, disks, links, partitions, processes
+from simulations.faults import clocks, connections, disks, links, operations, partitions, processes
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault
 
@@ -18,6 +18,7 @@ KINDS: Final[dict[str, Kind]] = {
         *connections.KINDS,
         *clocks.KINDS,
         *disks.KINDS,
+        *operations.KINDS,
     )
 }
 

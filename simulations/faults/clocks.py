@@ -1,4 +1,6 @@
-"""What happens to clocks."""
+"""What happens to clocks: to those on the wall, which people set, and to the monotonic ones, which nobody
+can set but which go too fast or too slowly.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,40 @@ from simulations.faults.record import Fault
 if TYPE_CHECKING:
     from simulations.world import World
 
+PPM_MAX: Final = 100_000.0
+
 
 def _step(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.step_clock(name, fault.value)
+        world.wall_clock(name).offset_s += fault.value
 
 
 def _step_back(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.step_clock(name, -fault.value)
+        world.wall_clock(name).offset_s -= fault.value
+
+
+def _drift(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        clock = world.wall_clock(name)
+        clock.set_drift(clock.drift_ppm + fault.value, world.now_s)
+
+
+def _drift_no_more(world: World, fault: Fault) -> None:
+    """What it is off by then stays."""
+    for name in fault.a:
+        clock = world.wall_clock(name)
+        clock.set_drift(clock.drift_ppm - fault.value, world.now_s)
+
+
+def _gain(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.set_drift(name, world.drift_ppb(name) + round(fault.value * 1000))
+
+
+def _gain_no_more(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.set_drift(name, world.drift_ppb(name) - round(fault.value * 1000))
 
 
 KINDS: Final = (
@@ -29,5 +56,21 @@ KINDS: Final = (
         _step,
         _step_back,
         (Parameter("value", "seconds, backwards below 0", 0.0, -1e9, 1e9),),
+    ),
+    Kind(
+        "clock_drift",
+        "the wall clocks of hosts gain or lose time",
+        "hosts",
+        _drift,
+        _drift_no_more,
+        (Parameter("value", "parts in a million, slower below 0", 1000.0, -PPM_MAX, PPM_MAX),),
+    ),
+    Kind(
+        "monotonic_drift",
+        "the monotonic clocks of hosts go too fast, and with them every timer",
+        "hosts",
+        _gain,
+        _gain_no_more,
+        (Parameter("value", "parts in a million, slower below 0", 1000.0, -PPM_MAX, PPM_MAX),),
     ),
 )

@@ -1,37 +1,132 @@
-"""What happens to disks."""
+"""What happens to disks, and to the files on them: a broker's state and its event log."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
+from simulations.storage import LOG_FOLDER, STATE_FOLDER, Disk
 
 if TYPE_CHECKING:
     from simulations.world import World
 
 DISK_FULL: Final = float(errno.ENOSPC)
 DISK_BROKEN: Final = float(errno.EIO)
+ERRNO_MAX: Final = 133
+SYNC_S: Final = 0.5
+TORN_BYTES: Final = 20.0
+
+FILES: Final = Parameter("files", "which files", "state", choices=("state", "log"))
+FOLDERS: Final = {"state": STATE_FOLDER, "log": LOG_FOLDER}
 
 
 def _fail(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.disk(name).fault = int(fault.value) or None
+        disk = world.disk(name)
+        disk.fault, disk.fault_share = int(fault.value), fault.number("share", 1.0)
 
 
 def _work(world: World, fault: Fault) -> None:
+    """Until the last of its faults is over it has that of the latest."""
     for name in fault.a:
         world.disk(name).fault = None
+    for other in world.ongoing.faults():
+        if other.kind == fault.kind and any(name in fault.a for name in other.a):
+            _fail(world, other)
+
+
+def _slow_down(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.disk(name).slow_s += fault.value
+
+
+def _speed_up(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.disk(name).slow_s = max(0.0, world.disk(name).slow_s - fault.value)
+
+
+def _lie(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.disk(name).lying = True
+
+
+def _be_honest(world: World, fault: Fault) -> None:
+    """What was in the cache goes to the medium."""
+    for name in fault.a:
+        world.disk(name).lying = False
+        world.disk(name).flush()
+
+
+def _struck_files(world: World, fault: Fault) -> Iterator[tuple[Disk, str]]:
+    for name in fault.a:
+        disk = world.disk(name)
+        for path in disk.paths_under(FOLDERS[fault.text("files", "state")]):
+            if not path.endswith("/lock"):
+                yield disk, path
+
+
+def _tear(world: World, fault: Fault) -> None:
+    for disk, path in _struck_files(world, fault):
+        disk.tear(path, int(fault.value))
+
+
+def _flip(world: World, fault: Fault) -> None:
+    rng = world.ongoing.stream(fault)
+    for disk, path in _struck_files(world, fault):
+        for _ in range(int(fault.value)):
+            disk.flip(path, rng)
+
+
+def _lose(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.disk(name).lose(FOLDERS[fault.text("files", "state")])
 
 
 KINDS: Final = (
     Kind(
         "disk_fault",
-        "every disk job on hosts fails with an errno, such as 28 (no space) or 5 (input/output error)",
+        "disk jobs on hosts fail with an errno, such as 28 (no space) or 5 (input/output error)",
         "hosts",
         _fail,
         _work,
-        (Parameter("value", "the errno; 0 is no longer", 0.0, 0, 200),),
+        (
+            Parameter("value", "the errno", DISK_BROKEN, 1, ERRNO_MAX),
+            Parameter("share", "how many of the jobs", 1.0, 0, 1),
+        ),
     ),
+    Kind(
+        "slow_disk",
+        "what is to be on the medium (fsync, replaced files) takes longer on hosts",
+        "hosts",
+        _slow_down,
+        _speed_up,
+        (Parameter("value", "seconds more for each", SYNC_S, 0, 3600),),
+    ),
+    Kind(
+        "lying_disk",
+        "the disks of hosts keep in a cache what they say is on the medium: a power loss takes some of it",
+        "hosts",
+        _lie,
+        _be_honest,
+    ),
+    Kind(
+        "torn_file",
+        "the ends of files on hosts are gone",
+        "hosts",
+        _tear,
+        None,
+        (Parameter("value", "bytes off each", TORN_BYTES, 1), FILES),
+    ),
+    Kind(
+        "flipped_bits",
+        "bits of files on hosts are flipped",
+        "hosts",
+        _flip,
+        None,
+        (Parameter("value", "bits of each", 1.0, 1, 10_000), FILES),
+    ),
+    Kind("lost_files", "the folder of files on hosts is gone", "hosts", _lose, None, (FILES,)),
 )

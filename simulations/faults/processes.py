@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterator
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from simulations.faults.kind import Kind, Parameter
@@ -9,6 +13,9 @@ from simulations.faults.record import Fault
 
 if TYPE_CHECKING:
     from simulations.world import World
+
+HOG_S: Final = 0.8
+HOG_EVERY_S: Final = 2.0
 
 
 def _crash(world: World, fault: Fault) -> None:
@@ -22,32 +29,49 @@ def _power_off(world: World, fault: Fault) -> None:
 
 
 def _start_again(world: World, fault: Fault) -> None:
-    """Who was started meanwhile runs already."""
+    """Who was started meanwhile runs already; who was asked to end and has not yet is started when it has."""
     down = [name for name in fault.a if not world.node(name).alive]
     if down:
         world.inject("start", down)
+    for name in fault.a:
+        process = world.node(name).process
+        if name not in down and process is not None and process.asked_to_end:
+            process.when_over(partial(start_if_down, world, name))
+
+
+def start_if_down(world: World, name: str) -> None:
+    """For later: somebody else may have started it by then."""
+    if not world.node(name).alive:
+        world.inject("start", [name])
 
 
 def _power_on(world: World, fault: Fault) -> None:
     """What ran on the hosts begins anew; what had ended before the power was lost does not."""
-    down = [
-        node.name
-        for node in world.nodes.values()
-        if node.host.name in fault.a and node.process is not None and not node.alive
-        if (node.process.ended_s or 0.0) >= fault.at_s - 1e-6
-    ]
+    down = ended_since(world, fault.a, fault.at_s)
     if down:
         world.inject("start", down)
 
 
+def ended_since(world: World, hosts: Collection[str], at_s: float) -> list[str]:
+    """The processes on hosts whose lives ended then or later, and that are down."""
+    return [
+        node.name
+        for node in world.nodes.values()
+        if node.host.name in hosts and node.process is not None and not node.alive
+        if (node.process.ended_s or 0.0) >= at_s - 1e-6
+    ]
+
+
 def _start(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.node(name).start()
+        if not world.node(name).alive:
+            world.node(name).start()
 
 
 def _stop(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.node(name).stop()
+        if world.node(name).alive:
+            world.node(name).stop()
 
 
 def _pause(world: World, fault: Fault) -> None:
@@ -61,21 +85,54 @@ def _resume(world: World, fault: Fault) -> None:
 
 
 def _wake(world: World, fault: Fault) -> None:
-    """Who was killed or resumed meanwhile need not be."""
+    """Who was killed or resumed meanwhile need not be, and who is paused by another fault too must not."""
     for name in fault.a:
-        if world.node(name).paused:
+        if world.node(name).paused and not list(_others(world, fault, name)):
             world.node(name).resume()
+
+
+def _block_io(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.network.block_io(name)
+
+
+def _unblock_io(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.network.unblock_io(name)
 
 
 def _slow_down(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.node(name).slow_down(fault.value)
+        world.node(name).slow_down(_slowness(world, fault, name) * fault.value)
 
 
 def _speed_up(world: World, fault: Fault) -> None:
     for name in fault.a:
         if world.node(name).alive:
-            world.node(name).slow_down(1)
+            world.node(name).slow_down(_slowness(world, fault, name))
+
+
+def _slowness(world: World, fault: Fault, name: str) -> float:
+    """By all such faults that last but this one."""
+    return math.prod(other.value for other in _others(world, fault, name))
+
+
+def _others(world: World, fault: Fault, name: str) -> Iterator[Fault]:
+    """Faults of that kind that go on and strike that process too."""
+    return (other for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a)
+
+
+def _stall(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        if world.node(name).alive:
+            world.node(name).stall(fault.value)
+
+
+def _hog(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
+    at_s = world.now_s
+    while True:
+        yield Fault(at_s, "stall", fault.a, value=fault.value)
+        at_s += max(fault.number("every_s", HOG_EVERY_S), fault.value)
 
 
 KINDS: Final = (
@@ -95,8 +152,19 @@ KINDS: Final = (
         _power_off,
         _power_on,
     ),
-    Kind("start", "starts processes (again), powering their hosts on where needed", "processes", _start),
-    Kind("stop", "asks processes to end (SIGTERM), then starts them again", "processes", _stop, _start_again),
+    Kind(
+        "start",
+        "starts those of the processes that are down, powering their hosts on where needed",
+        "processes",
+        _start,
+    ),
+    Kind(
+        "stop",
+        "asks those of the processes that are up to end (SIGTERM), then starts them again",
+        "processes",
+        _stop,
+        _start_again,
+    ),
     Kind(
         "pause",
         "stops running processes (SIGSTOP); their kernels still take what arrives",
@@ -106,11 +174,36 @@ KINDS: Final = (
     ),
     Kind("resume", "goes on running processes (SIGCONT)", "processes", _resume),
     Kind(
+        "block_io",
+        "processes read, write and accept nothing, while their timers run; what arrives waits",
+        "processes",
+        _block_io,
+        _unblock_io,
+    ),
+    Kind(
         "slow_process",
-        "code of processes takes so many times as long",
+        "code of processes takes so many times as long, which is 5 us a turn and 1 us a callback else",
         "processes",
         _slow_down,
         _speed_up,
         (Parameter("value", "how many times as long", 1.0, 0.001),),
+    ),
+    Kind(
+        "stall",
+        "code of processes computes for a while without a pause, so that their loops do nothing else",
+        "processes",
+        _stall,
+        None,
+        (Parameter("value", "seconds", HOG_S, 0, 3600),),
+    ),
+    Kind(
+        "hog",
+        "code of processes stalls their loops again and again",
+        "processes",
+        parameters=(
+            Parameter("value", "seconds of each stall", HOG_S, 0.001, 3600),
+            Parameter("every_s", "from one to the next", HOG_EVERY_S, 0.001, 3600),
+        ),
+        unfold=_hog,
     ),
 )

@@ -166,9 +166,8 @@ def test_a_faulty_disk_fails_every_job_until_it_is_mended() -> None:
         node.start()
         world.run_for(1)
         assert node.exposed == "ok"
-        world.inject("disk_fault", ["alpha"], value=DISK_FULL)
+        world.inject("disk_fault", ["alpha"], value=DISK_FULL, for_s=2)
         world.run_for(1)
         assert node.exposed == errno.ENOSPC
-        world.inject("disk_fault", ["alpha"], value=0)
-        world.run_for(1)
+        world.run_for(2)
         assert node.exposed == "ok"
