@@ -1,0 +1,124 @@
+"""The cores alone tell the same story as brokers in full: who died, who came back, in which order, when."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulations import cores, programs, truth
+from simulations.cores import Change
+from simulations.faults import Fault
+from simulations.world import World
+
+BROKERS = 5
+WARM_S = 5.0
+NAMES = [f"broker-{number}" for number in range(1, BROKERS + 1)]
+EPSILON_S = 1.1
+"""Rounds of the two runs begin at other moments of a period, so a verdict may differ by one, and the way."""
+
+SCENARIOS = {
+    "a crash and a restart": (
+        [Fault(2.0, "crash", ("broker-3",)), Fault(12.0, "start", ("broker-3",))],
+        25.0,
+    ),
+    "a host without power": (
+        [Fault(2.0, "power_off", ("broker-4",)), Fault(12.0, "start", ("broker-4",))],
+        25.0,
+    ),
+    "a pause and then a crash of another": (
+        [Fault(2.0, "pause", ("broker-2",), for_s=8.0), Fault(20.0, "crash", ("broker-5",))],
+        30.0,
+    ),
+    "one broker cut off": (
+        [Fault(2.0, "isolate", ("broker-1",), for_s=8.0)],
+        30.0,
+    ),
+}
+
+
+def full(faults: list[Fault], seconds: float, seed: int) -> list[Change]:
+    """What real brokers wrote into their event logs, beginning with the faults."""
+    with World(seed) as world:
+        for index, name in enumerate(NAMES):
+            known = [world.network.hosts[NAMES[index - 1]].address] if index else []
+            world.add_node(name, programs.broker("mangrove", known)).start()
+            world.run_for(0.2)
+        world.run_for(WARM_S)
+        began_s = world.now_s
+        world.schedule([Fault(f.at_s + began_s, f.kind, f.a, f.b, f.for_s, f.value, f.more) for f in faults])
+        world.run_for(seconds)
+        assert not world.failures and not world.fence.escapes
+        rows = [row for row in truth.log_rows(truth.log_files(world)) if row["kind"] == "mem"]
+    writers = {row["subject"]: row["subject_name"] for row in rows}
+    changes = [
+        Change(
+            row["at_s"] - began_s,
+            writers[row["node"]],
+            row["subject_name"],
+            row["from_state"],
+            row["to_state"],
+            row["reason"],
+        )
+        for row in rows
+        if row["at_s"] >= began_s
+    ]
+    return sorted(changes, key=lambda change: change.at_s)
+
+
+def alone(faults: list[Fault], seconds: float, seed: int) -> list[Change]:
+    outcome = cores.run("membership", faults, nodes=BROKERS, seed=seed, seconds=seconds, warm_s=WARM_S)
+    began_s = outcome.virtual_s - seconds
+    return [
+        Change(c.at_s - began_s, c.observer, c.subject, c.from_state, c.to_state, c.reason)
+        for c in outcome.changes
+        if c.at_s >= began_s and c.observer != c.subject
+    ]
+
+
+def story(changes: list[Change]) -> dict[tuple[str, str, int], float]:
+    """When a member came into a state for the first, second ... time in anybody's eyes but its own.
+
+    A death or a return counts once, however many see it: others' words of it follow within seconds. Whom a
+    restarted broker meets is no change: it knew nobody.
+    """
+    times: dict[tuple[str, str, int], float] = {}
+    latest: dict[str, str] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for change in changes:
+        if change.to_state == "suspect" or change.from_state == "unknown":
+            continue
+        if latest.get(change.subject) == change.to_state:
+            continue
+        latest[change.subject] = change.to_state
+        key = (change.subject, change.to_state)
+        counts[key] = counts.get(key, 0) + 1
+        times[(*key, counts[key])] = change.at_s
+    return times
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_both_see_the_same_deaths_and_returns_in_the_same_order_at_about_the_same_time(
+    name: str, seed: int
+) -> None:
+    faults, seconds = SCENARIOS[name]
+    in_full, by_cores = full(faults, seconds, seed), alone(faults, seconds, seed)
+    expected, found = story(in_full), story(by_cores)
+    print(name, seed, expected, found, sep="\n")
+    assert list(found) == list(expected)
+    for event, at_s in expected.items():
+        assert found[event] == pytest.approx(at_s, abs=EPSILON_S), event
+
+
+def deaths_seen(changes: list[Change]) -> dict[str, list[str]]:
+    """Who was seen dead by whom."""
+    seen: dict[str, dict[str, None]] = {}
+    for change in changes:
+        if change.to_state == "dead":
+            seen.setdefault(change.subject, {})[change.observer] = None
+    return {subject: sorted(observers) for subject, observers in sorted(seen.items())}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_same_brokers_see_them(name: str) -> None:
+    faults, seconds = SCENARIOS[name]
+    assert deaths_seen(alone(faults, seconds, 1)) == deaths_seen(full(faults, seconds, 1))

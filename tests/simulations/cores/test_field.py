@@ -1,0 +1,231 @@
+"""The runner of pure cores: order, time, faults as in a world, equal runs of equal seeds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from simulations import faults
+from simulations.cores import KINDS, Change, Field, Options, build, run
+from simulations.cores.field import Message, Place, Wire
+from simulations.cores.running import degree_of
+from simulations.faults import Fault
+from simulations.scheduler import SECOND
+
+
+class Echo:
+    """Writes down what comes, answers questions, and counts ticks, one a second."""
+
+    def __init__(self, field: Field) -> None:
+        self.heard: list[tuple[float, str, Message]] = []
+        self.lost_at: list[tuple[float, str]] = []
+        self.ticks: list[float] = []
+        self.field = field
+        self.due_ns = field.now_ns + SECOND
+
+    def receive(self, wire: Wire, message: Message, now_ns: int) -> Message | None:
+        self.heard.append((now_ns / SECOND, wire.source.name, message))
+        return ("answer", message[1]) if message[0] == "question" else None
+
+    def tick(self, now_ns: int) -> None:
+        self.ticks.append(now_ns / SECOND)
+        self.due_ns = now_ns + SECOND
+
+    def lost(self, wire: Wire, now_ns: int) -> None:
+        self.lost_at.append((now_ns / SECOND, wire.target.name))
+
+
+def pair(options: Options | None = None) -> tuple[Field, Place, Place, Wire]:
+    field = Field(7, options)
+    one, other = (field.add(name, lambda _: Echo(field)) for name in ("one", "other"))
+    field.connect(one, other)
+    field.start(one)
+    field.start(other)
+    return field, one, other, one.wires[other.number]
+
+
+def heard(place: Place) -> list[tuple[float, str, Message]]:
+    core = place.core
+    assert isinstance(core, Echo)
+    return core.heard
+
+
+def test_a_message_takes_the_latency_and_its_answer_comes_back() -> None:
+    field, one, other, wire = pair(Options(latency_s=0.01, jitter_s=0.005))
+    field.send(wire, ("question", 1))
+    field.run_for(1)
+    [(there_s, _, _)], [(back_s, _, answer)] = heard(other), heard(one)
+    assert 0.01 <= there_s <= 0.015 and there_s + 0.01 <= back_s <= there_s + 0.015
+    assert answer == ("answer", 1)
+    assert field.messages == 2
+
+
+def test_messages_of_one_wire_keep_their_order_whatever_the_jitter() -> None:
+    field, _, other, wire = pair(Options(latency_s=0.0, jitter_s=0.1))
+    for number in range(50):
+        field.send(wire, ("note", number))
+    field.run_for(1)
+    assert [message[1] for _, _, message in heard(other)] == list(range(50))
+
+
+def test_a_cut_holds_messages_back_until_a_retransmission_after_it() -> None:
+    field, _, other, wire = pair()
+    field.schedule([Fault(1.0, "cut_one_way", ("one",), ("other",), for_s=1.0)])
+    field.run_for(1.5)
+    field.send(wire, ("note", 1))
+    field.send(wire, ("note", 2))
+    field.run_for(2)
+    times = [at_s for at_s, _, _ in heard(other)]
+    # Tried at 1.5, 1.7 and 2.1 s: the cut ends at 2.
+    assert len(times) == 2 and all(2.1 <= at_s <= 2.11 for at_s in times)
+
+
+def test_a_cut_one_way_lets_the_other_way_pass() -> None:
+    field, one, other, wire = pair()
+    field.do(Fault(0.0, "cut_one_way", ("one",), ("other",)))
+    field.send(wire.back, ("note", 1))
+    field.send(wire, ("note", 2))
+    field.run_for(10)
+    assert len(heard(one)) == 1 and not heard(other)
+
+
+@pytest.mark.parametrize("kind", ["partition", "isolate"])
+def test_partition_and_isolate_cut_both_ways_and_end(kind: str) -> None:
+    field, one, other, wire = pair()
+    field.do(Fault(0.0, kind, ("one",), for_s=5.0))
+    for each in (wire, wire.back):
+        field.send(each, ("note", 1))
+    field.run_for(4.9)
+    assert not heard(one) and not heard(other)
+    field.run_for(10)
+    assert len(heard(one)) == len(heard(other)) == 1
+
+
+def test_the_killed_are_missed_at_once_and_those_without_power_are_not() -> None:
+    for kind, told in (("crash", 1), ("power_off", 0)):
+        field, one, other, wire = pair()
+        field.do(Fault(0.0, kind, ("other",)))
+        field.run_for(1)
+        assert isinstance(one.core, Echo) and len(one.core.lost_at) == told
+        field.send(wire, ("note", 1))
+        field.run_for(1)
+        assert len(one.core.lost_at) == 2 * told
+        field.heal()
+        field.run_for(1)
+        assert other.lives == 2 and not heard(other)
+
+
+def test_a_paused_place_finds_at_its_end_what_came_and_what_was_due() -> None:
+    field, _, other, wire = pair()
+    core = other.core
+    assert isinstance(core, Echo)
+    field.do(Fault(0.0, "pause", ("other",), for_s=3.5))
+    field.send(wire, ("note", 1))
+    field.run_for(3.4)
+    assert not core.heard and not core.ticks
+    field.run_for(1.5)
+    assert [at_s for at_s, _, _ in core.heard] == [3.5]
+    assert core.ticks == [3.5, 4.5]
+
+
+def test_loss_is_delay_and_slowness_adds() -> None:
+    field, _, other, wire = pair()
+    field.do(Fault(0.0, "slow_link", ("one",), value=1.0, for_s=100.0))
+    field.do(Fault(0.0, "lossy_link", ("one",), value=0.5, for_s=100.0))
+    for number in range(100):
+        field.send(wire, ("note", number))
+        field.run_for(0.5)
+    field.run_for(200)
+    assert len(heard(other)) == 100
+    delays = [at_s - 0.5 * message[1] for at_s, _, message in heard(other)]
+    assert min(delays) >= 1.0 and max(delays) >= 1.4
+    assert not wire.troubled
+
+
+def test_what_means_nothing_here_is_refused_by_name() -> None:
+    field, *_ = pair()
+    with pytest.raises(ValueError, match="know no disk_full; they know partition, cut_one_way"):
+        field.schedule([Fault(1.0, "disk_full", ("one",))])
+    with pytest.raises(ValueError, match="no broker 'three' among 2"):
+        field.do(Fault(0.0, "crash", ("three",)))
+    with pytest.raises(ValueError, match="jitter_s means nothing to the cores alone"):
+        field.do(Fault(0.0, "slow_link", ("one",), value=1.0, more=(("jitter_s", 0.1),)))
+    with pytest.raises(ValueError, match="there is no core 'raft'"):
+        build("raft", nodes=3, seed=1)
+    with pytest.raises(ValueError, match="at least 2 brokers"):
+        build("gossip", nodes=1, seed=1)
+    with pytest.raises(ValueError, match="499500 links; at most 500"):
+        build("membership", nodes=1000, seed=1)
+
+
+def test_its_kinds_are_kinds_of_a_world_and_last_if_they_do_there() -> None:
+    for name, (_, end) in KINDS.items():
+        assert (end is not None) == faults.KINDS[name].lasting, name
+
+
+def test_degrees_are_those_of_the_overlay_to_come() -> None:
+    assert [degree_of(nodes) for nodes in (10, 100, 1000, 10_000)] == [9, 8, 10, 13]
+    field = build("gossip", nodes=1000, seed=3)
+    degrees = [len(place.wires) for place in field.places.values()]
+    assert max(degrees) == 10 and min(degrees) >= 8
+
+
+PLAN = (
+    Fault(2.0, "crash", ("broker-3",), for_s=8.0),
+    Fault(12.0, "partition", ("broker-1", "broker-2"), for_s=8.0),
+    Fault(30.0, "pause", ("broker-5",), for_s=6.0),
+)
+
+
+@pytest.mark.parametrize("core", ["gossip", "membership"])
+def test_the_dead_are_found_by_all_and_all_are_alive_again_at_the_end(core: str) -> None:
+    outcome = run(core, PLAN, nodes=8, seed=5, seconds=60)
+    states: dict[tuple[str, str], str] = {}
+    deaths: dict[str, dict[str, None]] = {}
+    for change in outcome.changes:
+        states[change.observer, change.subject] = change.to_state
+        if change.to_state == "dead":
+            deaths.setdefault(change.subject, {})[change.observer] = None
+    others = {f"broker-{n}" for n in range(1, 9)} - {"broker-3"}
+    assert set(deaths["broker-3"]) >= others - {"broker-5"}
+    seen = {state for (observer, subject), state in states.items() if observer != subject}
+    assert seen == {"alive"}
+
+
+@pytest.mark.parametrize("core", ["gossip", "membership"])
+def test_one_seed_is_one_history_and_another_seed_is_another(core: str) -> None:
+    again = [run(core, PLAN, nodes=8, seed=5, seconds=40) for _ in range(2)]
+    assert again[0] == again[1]
+    assert run(core, PLAN, nodes=8, seed=6, seconds=40).history_hash != again[0].history_hash
+
+
+def test_the_history_is_the_same_in_another_process() -> None:
+    program = (
+        "from simulations.cores import run; from tests.simulations.cores.test_field import PLAN;"
+        "print(run('membership', PLAN, nodes=8, seed=5, seconds=40).history_hash)"
+    )
+    hashes = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "77")
+    ]
+    assert hashes[0] == hashes[1] == run("membership", PLAN, nodes=8, seed=5, seconds=40).history_hash
+
+
+def test_changes_say_who_saw_what() -> None:
+    outcome = run("gossip", [Fault(1.0, "power_off", ("broker-2",))], nodes=4, seed=1, seconds=10)
+    assert {change.subject for change in outcome.changes} == {"broker-2"}
+    assert {change.observer for change in outcome.changes} == {"broker-1", "broker-3", "broker-4"}
+    first = outcome.changes[0]
+    assert isinstance(first, Change) and (first.from_state, first.to_state) == ("alive", "suspect")
+    assert outcome.as_json()["changes"][0][1:] == [
+        first.observer, "broker-2", "alive", "suspect", "missed 1 in a row",
+    ]  # fmt: skip
