@@ -39,6 +39,8 @@ START_S: Final = 30.0
 POLL_S: Final = 0.05
 DEATH_ROUNDS: Final = 3
 """So many rounds missed make a death."""
+JOINS: Final = ("start", "mass_join")
+"""Kinds that strike who is down."""
 HEALING_S: Final = 5.0
 """So long after a fault has ended others meet a mesh that is healing."""
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
@@ -240,7 +242,9 @@ class Play:
         if KINDS[kind].of != "processes":
             return True
         node = self.world.node(name)
-        return {"start": not node.alive, "resume": node.paused}.get(kind, node.alive)
+        if kind in JOINS:
+            return not node.alive
+        return node.paused if kind == "resume" else node.alive
 
     def _heal(self) -> None:
         """End what lasts, start what is down, and wait until the mesh is whole, within the bound."""
@@ -253,7 +257,7 @@ class Play:
             whole_s = self.world.now_s if self._is_whole() else None
         if whole_s is not None:
             self.phases["whole_s"] = whole_s
-            self._whole_in_s = whole_s - self.phases["healed_s"]
+            self._whole_in_s = round(whole_s - self.phases["healed_s"], 6)
             self._enter("held_s")
         if self.scenario.faults:
             settled_s = (self.world.now_s if whole_s is None else whole_s) + SETTLE_S
