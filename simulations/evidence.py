@@ -227,10 +227,10 @@ class Evidence:
     @property
     def rest(self) -> list[Sample]:
         """Of the time in which the mesh should be whole and nothing is done to it, before all leave."""
-        whole_s = self.phases.get("whole_s")
-        if whole_s is None:
+        held_s = self.phases.get("held_s")
+        if held_s is None:
             return []
-        return self.samples_between(whole_s, self.phases.get("drained_s", self.phases.get("end_s", whole_s)))
+        return self.samples_between(held_s, self.phases.get("drained_s", self.phases.get("end_s", held_s)))
 
     def up(self, name: str, from_s: float, until_s: float) -> Life | None:
         """The life of a broker that lasted from the one time to the other."""
@@ -270,7 +270,7 @@ class Recorder:
         if deep:
             self._deep_at_s = now_s + DEEP_EVERY_S
         sockets: dict[str, int] = {}
-        for half in world.network._halves:
+        for half in world.network.halves:
             self._halves[half] = None
             if not half.ended:
                 sockets[half.owner.name] = sockets.get(half.owner.name, 0) + 1

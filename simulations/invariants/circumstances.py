@@ -16,11 +16,31 @@ from simulations.evidence import Evidence, Life, Row
 from simulations.faults import KINDS, Fault
 from simulations.faults.ongoing import Span
 
-SILENCES: Final = ("pause", "block_io")
-"""Kinds in whose time a process says nothing, though it lives."""
-EXCUSE_NOTHING: Final = ("start", "resume", "heal")
+SILENCES: Final = ("pause", "block_io", "stall")
+"""Kinds in whose time a process says nothing, though it lives; a stall's is its value."""
+STRANGERS: Final = (
+    "garbage",
+    "truncated_frame",
+    "huge_frame",
+    "wrong_key",
+    "wrong_version",
+    "replayed_admission",
+)
+"""Kinds that bring bytes to a broker from who is no member."""
+LIES: Final = ("forged_dead", "huge_incarnation", "replayed_news")
+"""Kinds in which a member says of another what is not so."""
+DISKS: Final = ("disk_fault", "slow_disk", "lying_disk", "torn_file", "flipped_bits", "lost_files")
+EXCUSE_NOTHING: Final = (
+    *("start", "resume", "heal", "byte_split", "coalesce", "clock_step", "clock_drift"),
+    *STRANGERS,
+    *DISKS,
+)
+"""Nobody may die of these."""
+END_LIVES: Final = ("crash", "power_off", "stop")
+"""What these do is over when the process is up again, whatever the fault's own end."""
 LOSS_MAX: Final = 0.1
 """A share of lost packets up to this must kill nobody."""
+DRIFT_MAX_PPM: Final = 1000
 PAUSE_PERIODS_MAX: Final = 2.5
 """A pause up to this must not either: three rounds in a row cannot be missed in it."""
 
@@ -111,6 +131,7 @@ class Circumstances:
             if fault.kind in SILENCES:
                 for name in fault.a:
                     if name in self.evidence.brokers:
+                        until_s = span.start_s + fault.value if fault.kind == "stall" else until_s
                         yield Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
 
     def _awake_s(self, name: str, span: Span, until_s: float) -> float:
@@ -132,9 +153,7 @@ class Circumstances:
         return [
             Impairment(fault.kind, fault.a, fault.b, span.start_s, until_s)
             for span, fault, until_s in self._spans
-            if KINDS[fault.kind].of == "links"
-            and fault.kind not in EXCUSE_NOTHING
-            and not self._is_mild(fault)
+            if KINDS[fault.kind].of == "links" and not self._is_mild(fault)
         ]
 
     def _is_mild(self, fault: Fault) -> bool:
@@ -142,7 +161,9 @@ class Circumstances:
             return fault.value <= LOSS_MAX
         if fault.kind == "slow_link":
             return 2 * fault.value < self.evidence.deadline_s / 2
-        return False
+        if fault.kind == "monotonic_drift":
+            return abs(fault.value) <= DRIFT_MAX_PPM
+        return fault.kind in EXCUSE_NOTHING
 
     @cached_property
     def _blows(self) -> list[tuple[str, float, float]]:
@@ -153,7 +174,7 @@ class Circumstances:
             if not (outage.how in SILENCES and short):
                 found.append((outage.broker, outage.from_s, outage.until_s))
         for span, fault, until_s in self._spans:
-            harmless = fault.kind in EXCUSE_NOTHING or fault.kind in SILENCES
+            harmless = self._is_mild(fault) or fault.kind in (*SILENCES, *END_LIVES)
             if KINDS[fault.kind].of in ("processes", "hosts") and not harmless:
                 found += [(name, span.start_s, until_s) for name in fault.a]
         return found

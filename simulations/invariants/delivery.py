@@ -484,7 +484,7 @@ CHECKS: Final[Sequence[Check]] = (
         "The eager edges make one tree, and few payloads come twice.",
         tree,
         (Parameter("rmr_max", "number", 0.1, "payloads beyond those needed, as a share"),),
-        dormant="the broadcast tree",
+        dormant="a broadcast tree",
     ),
     Check(
         "D6",

@@ -63,7 +63,8 @@ def converged(evidence: Evidence) -> Verdict:
 
 def _never_whole(evidence: Evidence) -> list[str]:
     healed_s = evidence.phases.get("healed_s", 0.0)
-    last = evidence.samples_between(healed_s, healed_s + evidence.scenario.bound_s)[-1:]
+    until_s = evidence.phases.get("quiet_from_s", healed_s + evidence.scenario.bound_s)
+    last = evidence.samples_between(healed_s, until_s)[-1:]
     wrong = [each for sample in last for each in differences(evidence, sample)]
     return wrong or ["the mesh was never whole"]
 
@@ -100,6 +101,7 @@ def _expected(evidence: Evidence, sample: Sample) -> Iterator[str]:
     taken: dict[int, str] = {}
     for name, view in sample.views.items():
         taken.setdefault(view.id, name)
+    yield from (name for name in evidence.scenario.broker_names if name not in evidence.brokers)
     for name, lives in evidence.brokers.items():
         if lives[0].started_s < sample.at_s and taken.get(lives[-1].id or 0, name) == name:
             yield name
@@ -121,16 +123,21 @@ def one_digest(evidence: Evidence) -> Verdict:
 
 
 def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
-    """After each partition that ended while nothing else was going on."""
+    """After each fault of the network, of pairs to which nothing else was done until then."""
     within_s = within_s or evidence.scenario.bound_s
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
     looked = 0
     for each in circumstances.impairments:
         end_s = each.until_s + within_s
-        names = [name for name in evidence.brokers if evidence.up(name, each.from_s, end_s)]
+        names = [
+            name
+            for name in evidence.brokers
+            if evidence.up(name, each.from_s, end_s)
+            and not circumstances.touched(name, each.until_s + 1e-6, end_s)
+        ]
         later = [sample for sample in evidence.samples if sample.at_s >= end_s]
-        if not later or any(circumstances.touched(name, each.until_s + 1e-6, end_s) for name in names):
+        if not later:
             continue
         for one in names:
             for other in names:
@@ -432,7 +439,7 @@ def _witnesses(
     circumstances: Circumstances, outage: Outage, within_s: float, *, asked: bool
 ) -> Iterator[Life]:
     from_s, until_s = outage.from_s, outage.from_s + within_s
-    for life in circumstances.up_through(from_s - within_s if not asked else from_s, until_s):
+    for life in circumstances.up_through(from_s, until_s):
         if life.name == outage.broker:
             continue
         if asked or not circumstances.touched(life.name, from_s - within_s, until_s):
@@ -442,11 +449,14 @@ def _witnesses(
 def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     """``observers``: ``healthy`` looks only at deaths called by those to whom nothing was done either."""
     circumstances = Circumstances(evidence)
-    before_s = detection_s(evidence) + grace_s(evidence)
+    before_s = grace_s(evidence)
     wrong: list[str] = []
     for row in _raised_deaths(evidence):
         writer, subject, at_s = evidence.writer(row), row["subject_name"], row["at_s"]
-        if circumstances.struck(subject, at_s - before_s, at_s):
+        named = [name for name, lives in evidence.brokers.items() if lives[-1].id == int(row["subject"], 16)]
+        if any(
+            circumstances.struck(name, at_s - before_s, at_s) for name in dict.fromkeys((subject, *named))
+        ):
             continue
         if circumstances.parted(writer, subject, at_s - before_s, at_s):
             continue
@@ -797,7 +807,7 @@ def _unreached(sample: Sample) -> list[str]:
 def no_storm(evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0) -> Verdict:
     """Frames that are no data, by each broker, from ``after_s`` after the heal on. ``most_per_s`` of 0: three
     for each link and period."""
-    since_s = evidence.phases.get("whole_s", evidence.end_s) + after_s
+    since_s = evidence.phases.get("held_s", evidence.end_s) + after_s
     samples = [sample for sample in evidence.rest if sample.at_s >= since_s] or evidence.rest
     wrong: list[str] = []
     rates: list[float] = []
@@ -983,7 +993,7 @@ CHECKS: Final[Sequence[Check]] = (
         "always",
         "Every suspicion names a witness other than its raiser, which really said so in that round.",
         suspicions_have_witnesses,
-        dormant="witnesses (rule R5)",
+        dormant="a witness of every suspicion (rule R5)",
     ),
     Check(
         "M10",
@@ -1075,7 +1085,7 @@ CHECKS: Final[Sequence[Check]] = (
         "Nobody calls one member dead more often than three times and once for each hold period run out.",
         flaps_bounded,
         (Parameter("most", "whole number", 3, "deaths of one member at one observer without a hold"),),
-        dormant="flap hold-down (rule R13)",
+        dormant="a hold-down of who flaps (rule R13)",
     ),
     Check(
         "M20",

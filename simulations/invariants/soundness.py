@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mesh.membership import State
 from simulations.evidence import Evidence, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.check import Check, Parameter
-from simulations.invariants.circumstances import Circumstances, raised
+from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
-FOREIGN: Final = ("garbage", "truncated_frame", "giant_frame", "forged_frame", "wrong_key", "replayed_frame")
-"""Kinds of fault that bring bytes to a broker which no peer of it would send."""
+BEFORE_S: Final = 10.0
 AFTER_S: Final = 2.0
 """So long after such bytes their effect would show."""
 RESOURCES: Final = ("sockets", "tasks", "timers")
@@ -88,35 +88,57 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
 
 
 def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict:
-    """After each such fault: the broker counted it, kept its links, and changed no table."""
+    """After bytes from a stranger: the broker counted them, kept its links, and changed no table. After a lie
+    about it: it is alive again in every table.
+    """
     wrong: list[str] = []
     looked = 0
     for span in evidence.faults:
-        if span.fault.kind in FOREIGN:
-            for name in span.fault.a:
-                if name in evidence.brokers:
-                    looked += 1
-                    wrong += _effects(evidence, span, name, int(counted))
+        for name in span.fault.a:
+            if name in evidence.brokers and span.fault.kind in (*STRANGERS, *LIES):
+                looked += 1
+                judge = _lied_about if span.fault.kind in LIES else _reached_by_strangers
+                if not _disturbed(evidence, span):
+                    wrong += judge(evidence, span, name, int(counted))
     return verdict("foreign_input_is_harmless", looked, "foreign input(s)", wrong)
 
 
-def _effects(evidence: Evidence, span: Span, name: str, counted: int) -> Iterator[str]:
-    start_s, end_s = span.start_s, (span.end_s or span.start_s) + AFTER_S
+def _disturbed(evidence: Evidence, span: Span) -> bool:
+    """What happens now may be the doing of something else."""
     circumstances = Circumstances(evidence)
-    others = [each for each in circumstances.outages if each.overlaps(start_s, end_s)]
-    if others or any(each.from_s < end_s and each.until_s > start_s for each in circumstances.impairments):
-        return  # what happens now may be their doing
-    what = f"{span.fault.kind} at {name} from {start_s:.3f} s on"
-    if counted and _refused(evidence, name, end_s) <= _refused(evidence, name, start_s):
+    from_s, until_s = span.start_s - BEFORE_S, _after(span)
+    return any(each.overlaps(from_s, until_s) for each in circumstances.outages) or any(
+        each.from_s < until_s and each.until_s > from_s for each in circumstances.impairments
+    )
+
+
+def _after(span: Span) -> float:
+    return (span.end_s or span.start_s) + AFTER_S
+
+
+def _reached_by_strangers(evidence: Evidence, span: Span, name: str, counted: int) -> Iterator[str]:
+    what = f"{span.fault.kind} at {name} from {span.start_s:.3f} s on"
+    if counted and _refused(evidence, name, _after(span)) <= _refused(evidence, name, span.start_s):
         yield f"{what} was not counted"
     for row in evidence.rows:
-        if not start_s < row["at_s"] <= end_s or evidence.writer(row) != name:
+        if not span.start_s < row["at_s"] <= _after(span) or evidence.writer(row) != name:
             continue
         if row["kind"] == "link" and row["state"] == "down":
             peer = evidence.name_of(int(row["peer"], 16))
             yield f"{what}: the link to {peer} went down ({row['reason']})"
-        if row["kind"] == "mem" and row["node"] != row["subject"] and not raised(row):
+        if row["kind"] == "mem" and row["node"] != row["subject"]:
             yield f"{what}: {row['subject_name']} became {row['to_state']}"
+
+
+def _lied_about(evidence: Evidence, span: Span, name: str, counted: int) -> Iterator[str]:
+    samples = [sample for sample in evidence.samples if sample.at_s >= _after(span) and name in sample.views]
+    for sample in samples[:1]:
+        for view in sample.views.values():
+            held = view.record(sample.views[name].id)
+            if held is None or held.state is not State.ALIVE:
+                shown = "not at all" if held is None else held.state
+                lie = f"{span.fault.kind} about {name} at {span.start_s:.3f} s"
+                yield f"{lie}: {view.name} holds it {shown} later"
 
 
 def _refused(evidence: Evidence, name: str, at_s: float) -> int:

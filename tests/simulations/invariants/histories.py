@@ -1,0 +1,283 @@
+"""A right history, written by hand: of three brokers the third is killed and comes back, then all leave.
+
+Times are seconds. Everything that a check looks at is there, so a test takes it, spoils one thing, and sees
+who complains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mesh.identity import format_id
+from mesh.membership import MemberRecord, State
+from simulations.evidence import Evidence, Life, Sample, Stream, View
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from simulations.invariants import CHECKS, Verdict
+from simulations.ledger import Answered, Ledger, Outcome, Question, Receipt, Subscribed
+from simulations.scenario import Expectation, Scenario, Workload
+
+IDS = {"broker-1": 1, "broker-2": 2, "broker-3": 3}
+BOOTS = {"broker-1": 11, "broker-2": 12, "broker-3": 13}
+SECOND_BOOT = 23
+KILLED_S, BACK_S = 4.0, 11.0
+CUT_S, MENDED_S = 13.0, 13.4
+PHASES = {
+    "started_s": 0.5,
+    "warm_s": 1.0,
+    "safety_s": 3.0,
+    "healed_s": 15.0,
+    "whole_s": 15.2,
+    "held_s": 15.5,
+    "quiet_from_s": 16.0,
+    "quiet_until_s": 20.0,
+    "drained_s": 22.0,
+    "end_s": 32.0,
+}
+PATTERNS = (("#", 0),)
+
+
+class Log:
+    """Rows of several brokers, each numbered by its writer."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._seqs: dict[tuple[str, int], int] = {}
+
+    def write(
+        self, writer: str, at_s: float, kind: str, *, boot: int | None = None, inc: int = 1, **fields: Any
+    ) -> None:
+        boot = boot or BOOTS[writer]
+        seq = self._seqs[writer, boot] = self._seqs.get((writer, boot), 0) + 1
+        head = {
+            "kind": kind,
+            "at_s": at_s,
+            "mono_ns": round(at_s * 1e9),
+            "node": format_id(IDS[writer]),
+            "boot": format_id(boot),
+            "inc": inc,
+            "seq": seq,
+        }
+        self.rows.append({**head, **fields})
+
+    def start(self, name: str, at_s: float, **more: Any) -> None:
+        self.write(name, at_s, "meta", op="start", name=name, host=name, pid=int(at_s * 10), **more)
+
+    def member(
+        self,
+        name: str,
+        at_s: float,
+        subject: str,
+        states: str,
+        *,
+        sub_inc: int = 1,
+        sub_boot: int = 0,
+        via: str = "",
+        **more: Any,
+    ) -> None:
+        """``states`` is "alive>dead"; ``via`` is the writer itself by default."""
+        before, _, after = states.partition(">")
+        self.write(
+            name,
+            at_s,
+            "mem",
+            subject=format_id(IDS[subject]),
+            subject_name=subject,
+            subject_boot=format_id(sub_boot or BOOTS[subject]),
+            subject_inc=sub_inc,
+            from_state=before,
+            to_state=after,
+            reason="by hand",
+            via=format_id(IDS[via or name]),
+            **more,
+        )
+
+    def link(self, name: str, at_s: float, peer: str, state: str, **more: Any) -> None:
+        self.write(
+            name, at_s, "link", peer=format_id(IDS[peer]), dir="out", state=state, reason="by hand", **more
+        )
+
+    def answer(self, name: str, at_s: float, peer: str, round: int, rtt_us: int = 800, **more: Any) -> None:
+        self.write(
+            name,
+            at_s,
+            "hb",
+            msg="answer",
+            src=format_id(IDS[peer]),
+            dst=format_id(IDS[name]),
+            hb_seq=round,
+            rtt_us=rtt_us,
+            **more,
+        )
+
+
+def right_log() -> Log:
+    log = Log()
+    for number, name in enumerate(IDS):
+        log.start(name, 0.1 + number / 10)
+    for name in IDS:
+        for other in IDS:
+            if other != name:
+                log.member(name, 0.5, other, "unknown>alive", via=other)
+                log.link(name, 0.5, other, "up")
+    for second in range(1, 22):
+        for name in ("broker-1", "broker-2"):
+            other = "broker-2" if name == "broker-1" else "broker-1"
+            log.answer(name, second + 0.6, other, second)
+    for name in ("broker-1", "broker-2"):
+        log.link(name, KILLED_S + 0.01, "broker-3", "down")
+        log.member(name, 5.1, "broker-3", "alive>suspect")
+        log.member(name, 7.1, "broker-3", "suspect>dead")
+        log.member(
+            name, BACK_S + 0.2, "broker-3", "dead>alive", sub_inc=3, sub_boot=SECOND_BOOT, via="broker-3"
+        )
+    log.start("broker-3", BACK_S, boot=SECOND_BOOT, inc=3)
+    for other in ("broker-1", "broker-2"):
+        log.member("broker-3", BACK_S + 0.2, other, "unknown>alive", boot=SECOND_BOOT, inc=3, via=other)
+    log.member("broker-1", 24.0, "broker-1", "alive>left")
+    log.member("broker-2", 24.1, "broker-1", "alive>left", via="broker-1")
+    log.member("broker-3", 24.1, "broker-1", "alive>left", boot=SECOND_BOOT, inc=3, via="broker-1")
+    log.member("broker-2", 28.0, "broker-2", "alive>left")
+    log.member("broker-3", 28.1, "broker-2", "alive>left", boot=SECOND_BOOT, inc=3, via="broker-2")
+    log.member("broker-3", 31.0, "broker-3", "alive>left", boot=SECOND_BOOT, inc=3)
+    return log
+
+
+def record(name: str, state: State = State.ALIVE, incarnation: int = 1, boot: int = 0) -> MemberRecord:
+    return MemberRecord(IDS[name], incarnation, state, boot or BOOTS[name], name, name, "", "")
+
+
+def _own(name: str, at_s: float) -> MemberRecord | None:
+    """What a broker says of itself; None while it is down."""
+    if name == "broker-3" and KILLED_S <= at_s:
+        return record(name, incarnation=3, boot=SECOND_BOOT) if BACK_S < at_s < 31 else None
+    return record(name) if at_s < {"broker-1": 24, "broker-2": 28, "broker-3": 31}[name] else None
+
+
+def _others(rows: list[dict[str, Any]], name: str, boot: int, at_s: float) -> list[MemberRecord]:
+    """What its log says that it holds."""
+    found: dict[int, MemberRecord] = {}
+    for row in rows:
+        mine = (row["node"], row["boot"]) == (format_id(IDS[name]), format_id(boot))
+        if mine and row["kind"] == "mem" and row["at_s"] <= at_s and row["subject"] != row["node"]:
+            state = State(row["to_state"])
+            found[int(row["subject"], 16)] = record(
+                row["subject_name"], state, row["subject_inc"], int(row["subject_boot"], 16)
+            )
+    return list(found.values())
+
+
+def _sample(rows: list[dict[str, Any]], at_s: float) -> Sample:
+    up = {name: me for name in IDS if (me := _own(name, at_s)) is not None}
+    views = {}
+    for name, me in up.items():
+        others = _others(rows, name, me.boot, at_s)
+        linked = tuple(each.id for each in up.values() if each.id != me.id)
+        views[name] = View(
+            name=name,
+            life=2 if me.boot == SECOND_BOOT else 1,
+            id=me.id,
+            boot=me.boot,
+            state="ready",
+            table=(me, *others),
+            links=linked,
+            digest=b"all of us",
+            interest=PATTERNS,
+            interest_version=2,
+            held={id: (2, PATTERNS) for id in linked},
+            counters={
+                "rounds": int(at_s),
+                "control_out": int(4 * at_s),
+                "bus_out": 0,
+                "refused": 0,
+                "copies": 0,
+            },
+            sizes={"members": 3, "strangers": 0, "barriers": 0, "questions": 0, "seen": 1, "queued": 0}
+            | {"sockets": 6, "tasks": 5, "timers": 9},
+            void_at=9.5 if at_s > 9.5 else None,
+        )
+    return Sample(at_s, views)
+
+
+def right_ledger() -> Ledger:
+    """Every body reaches both that want it, once and in order."""
+    ledger = Ledger()
+    ledger.subscriptions += [
+        Subscribed("sub-1", 1, ("#",), 2.0, until_s=22.0),
+        Subscribed("sub-2", 1, ("news.*",), 2.0, until_s=22.0),
+        Subscribed("late", 1, ("#",), 18.5, until_s=22.0),
+    ]
+    for number in range(36):
+        topic = "news.uk" if number % 2 else "orders"
+        at_s = 2.1 + number / 2
+        entry = ledger.publish("pub-1", 1, number, topic, "filler", at_s)
+        entry.outcome = Outcome.ACCEPTED
+        for subscription in ledger.subscriptions:
+            if subscription.since_s < at_s and (subscription.subscriber != "sub-2" or number % 2):
+                ledger.receipts.append(Receipt(subscription.subscriber, 1, topic, entry.body, at_s + 0.002))
+    question = Question("asker", 1, "question 1", 5.0, 1.0, ended_s=6.0)
+    question.answers.append(Answered("sub-1", "question 1", 5.5))
+    ledger.questions.append(question)
+    return ledger
+
+
+def right_history(spoil: Callable[[Log], None] | None = None) -> Evidence:
+    """``spoil`` alters the event log, and with it what the brokers held."""
+    log = right_log()
+    if spoil is not None:
+        spoil(log)
+    rows = sorted(log.rows, key=lambda row: (row["at_s"], row["node"], row["seq"]))
+    return Evidence(
+        scenario=Scenario("by-hand", brokers=3, workload=Workload(publishers=1, subscribers=3)),
+        rows=list(rows),
+        faults=[
+            Span(Fault(KILLED_S, "crash", ("broker-3",)), KILLED_S),
+            Span(Fault(CUT_S, "partition", ("broker-1",), ("broker-3",)), CUT_S, MENDED_S),
+        ],
+        lives=[
+            Life("broker-1", 1, "broker-1", 0.1, 24.2, "left", 1, 11),
+            Life("broker-2", 1, "broker-2", 0.2, 28.2, "left", 2, 12),
+            Life("broker-3", 1, "broker-3", 0.3, KILLED_S, "killed", 3, 13),
+            Life("sub-1", 1, "broker-1", 1.0, 22.0),
+            Life("sub-2", 1, "broker-2", 1.0, 22.0),
+            Life("late", 1, "broker-2", 18.0, 22.0),
+            Life("pub-1", 1, "broker-2", 1.0, 22.0),
+            Life("broker-3", 2, "broker-3", BACK_S, 31.2, "left", 3, SECOND_BOOT),
+        ],
+        ledger=right_ledger(),
+        samples=[_sample(rows, float(second)) for second in range(1, 32)],
+        phases=dict(PHASES),
+        streams=[
+            Stream("1> from broker-1 to broker-2", 100, 100),
+            Stream("1< from broker-2 to broker-1", 50, 50),
+        ],
+        hashes=[("this run", "abc"), ("another process", "abc")],
+    )
+
+
+def judged(evidence: Evidence, check: str, **parameters: Any) -> Verdict:
+    return CHECKS[check].judge(evidence, **parameters)
+
+
+def with_view(evidence: Evidence, at_s: float, name: str, **changes: Any) -> None:
+    """Alter what one broker looked like at one moment."""
+    for index, sample in enumerate(evidence.samples):
+        if sample.at_s == at_s:
+            views: Mapping[str, View] = {**sample.views, name: replace(sample.views[name], **changes)}
+            evidence.samples[index] = Sample(at_s, views)
+            return
+    raise AssertionError(f"there is no sample at {at_s}")
+
+
+def with_views(evidence: Evidence, names: tuple[str, ...], **changes: Any) -> None:
+    """At all moments."""
+    for sample in list(evidence.samples):
+        for name in names:
+            if name in sample.views:
+                with_view(evidence, sample.at_s, name, **changes)
+
+
+def expectation(check: str, **parameters: Any) -> Expectation:
+    return Expectation(check, tuple(sorted(parameters.items())))

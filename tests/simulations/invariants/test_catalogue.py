@@ -1,0 +1,48 @@
+"""The catalogue is whole, says of every check what its function takes, and is the reference page."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from simulations.invariants import ALL, CHECKS, Check
+from simulations.invariants.reference import page
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "invariants.md"
+
+
+def test_every_invariant_of_the_study_is_there_by_its_id_and_by_its_name() -> None:
+    ids = [check.id for check in ALL]
+    study = [
+        *(f"M{n}" for n in range(1, 24)),
+        *(f"D{n}" for n in range(1, 11)),
+        *(f"X{n}" for n in range(1, 6)),
+    ]
+    assert set(study) <= set(ids)
+    assert len(set(ids)) == len(ids) and len({check.name for check in ALL}) == len(ALL)
+    assert all(CHECKS[check.id] is check is CHECKS[check.name] for check in ALL)
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
+def test_a_check_declares_the_parameters_that_its_function_takes(check: Check) -> None:
+    taken = list(inspect.signature(check.judge).parameters.values())[1:]
+    declared = {parameter.name: parameter.default for parameter in check.parameters}
+    assert declared == {parameter.name: parameter.default for parameter in taken}
+    for parameter in check.parameters:
+        kind = {"names": tuple, "text": str}.get(parameter.type, int | float)
+        assert isinstance(parameter.default, kind)
+        assert not parameter.choices or parameter.type == "text"
+
+
+@pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
+def test_a_check_says_in_a_sentence_what_must_hold(check: Check) -> None:
+    assert check.sentence[0].isupper() and check.sentence.endswith(".")
+    assert check.name == check.judge.__name__
+
+
+def test_the_reference_page_is_made_from_the_catalogue() -> None:
+    assert PAGE.read_text() == page(), (
+        "run python -m simulations.invariants.reference > docs/reference/invariants.md"
+    )
