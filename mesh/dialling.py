@@ -18,7 +18,7 @@ from mesh.linking import Link, LinkEnded, Linking
 from mesh.listen import is_secure
 from mesh.overlay import Dial, Overlay
 from mesh.own_address import has_host, host_of, with_host
-from protocols import HandshakeError, Pipe, SocketOptions, SPError
+from protocols import HandshakeError, Pipe, SocketOptions, SPError, TlsConfig
 from protocols.wire.backtrace import END_BIT, encode_word
 
 log = logging.getLogger("mesh")
@@ -133,6 +133,7 @@ def same_address(url: str, remote_address: str) -> str:
 
 def dial_options(options: SocketOptions, url: str) -> SocketOptions:
     """The certificate must have the name that was dialled first, not the address that stands in for it."""
-    if options.tls is None or options.tls.server_name is not None or not is_secure(url):
+    tls = options.tls or TlsConfig()
+    if tls.server_name is not None or not is_secure(url):
         return options
-    return replace(options, tls=replace(options.tls, server_name=host_of(url).strip("[]")))
+    return replace(options, tls=replace(tls, server_name=host_of(url).strip("[]")))

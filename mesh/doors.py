@@ -19,6 +19,7 @@ from typing import Any, Final
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
 from mesh.errors import ListenError
 from mesh.listen import Listen, Role, is_secure
+from mesh.own_address import is_loopback
 from protocols import Pipe, PipeRefused, Req0, SharedListener, Socket, SocketOptions, TlsConfig
 from protocols.errors import AddressError, AddressInUse, SPError
 
@@ -28,7 +29,6 @@ PROBE_TIMEOUT_S: Final = 0.5
 SAID_MAX: Final = 256
 """Lines a broker logs about refused connections, so that no stranger fills a disk."""
 ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
-LOOPBACK: Final = ("127.", "localhost:", "[::1]:")
 
 
 def default_urls(name: str | None) -> tuple[str, ...]:
@@ -51,8 +51,7 @@ def default_urls(name: str | None) -> tuple[str, ...]:
 
 def beyond_loopback(url: str) -> bool:
     """True for addresses that other hosts may reach."""
-    scheme, _, rest = url.partition("://")
-    return scheme not in ON_THIS_HOST and not rest.startswith(LOOPBACK)
+    return url.partition("://")[0] not in ON_THIS_HOST and not is_loopback(url)
 
 
 class Doors:

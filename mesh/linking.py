@@ -58,7 +58,7 @@ BUS_QUEUE: Final = 65_536
 LINGER_S: Final = 1.0
 """What is queued on a link that is over has so long to be written."""
 SAID_MAX: Final = 256
-"""Refusals remembered as said; forgetting them costs a repeated line."""
+"""Refusals said in a run; the sentence has the stranger's words in it, so it must not choose how many."""
 
 
 class LinkEnded(Exception):
@@ -419,6 +419,7 @@ class Linking:
     def _unbound_came(self, pipe: Pipe) -> None:
         if not self._opened:
             raise PipeRefused("this broker is starting or leaving")
+        self._admit_peer(pipe)
         if len(self._unbound) >= STRANGERS_MAX:
             next(iter(self._unbound)).close("too many heartbeat connections without a token")
             self._count("crowded out")
@@ -508,10 +509,8 @@ class Linking:
 
     def _say_refused(self, host: str, sentence: str) -> None:
         """Once for a host and a sentence: a refused broker dials for ever, from another port each time."""
-        if (host, sentence) in self._said:
+        if (host, sentence) in self._said or len(self._said) >= SAID_MAX:
             return
-        if len(self._said) >= SAID_MAX:
-            self._said.clear()
         self._said[host, sentence] = None
         log.warning("a broker at %s was refused: %s (said once, then only counted)", host, sentence)
 

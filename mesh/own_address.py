@@ -9,6 +9,7 @@ only if it takes the place of loopback.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_address
 
 from protocols import is_wildcard
 
@@ -52,21 +53,37 @@ class OwnAddress:
 
 
 def has_host(url: str) -> bool:
-    """Whether it names a host and a port: tcp, TLS and WebSocket do."""
+    """Whether it names a host: tcp, TLS and WebSocket do."""
     return url.partition("://")[0].rstrip("46") in ("tcp", "tls+tcp", "ws", "wss")
 
 
 def host_of(url: str) -> str:
     """The host as it stands in the URL: IPv6 addresses in brackets."""
-    return url.partition("://")[2].partition("/")[0].rpartition(":")[0]
+    return _split(url)[1]
 
 
 def with_host(url: str, host: str) -> str:
     """The same scheme, port and path at another host; the scheme is the one for any family."""
+    scheme, _, port, path = _split(url)
+    return f"{scheme.rstrip('46')}://{host}{port}{path}"
+
+
+def _split(url: str) -> tuple[str, str, str, str]:
+    """Scheme, host, ``:port`` (may be empty: WebSocket has default ports) and ``/path``."""
     scheme, _, rest = url.partition("://")
     address, slash, path = rest.partition("/")
-    return f"{scheme.rstrip('46')}://{host}:{address.rpartition(':')[2]}{slash}{path}"
+    host, bracket, port = address.partition("]") if address.startswith("[") else ("", "", address)
+    if not bracket:
+        host, colon, port = address.partition(":")
+        port = colon + port
+    return scheme, host + bracket, port, slash + path
 
 
 def is_loopback(url: str) -> bool:
-    return host_of(url).startswith(("127.", "localhost", "[::1]"))
+    host = host_of(url).strip("[]")
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

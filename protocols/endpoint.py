@@ -333,6 +333,7 @@ class Acceptor:
         self._on_refused = on_refused
         self._binding: Binding | None = None
         self._accepted = 0
+        self._opened = 0
         self._connected = 0
         self._refused: dict[str, int] = {}
         self._bad_frames = 0
@@ -348,8 +349,12 @@ class Acceptor:
         if self._binding is not None:
             return
         transport, address = find_transport(self.url)
-        self._binding = await transport.listen(address, self._greeting, self._options, self)
-        self.url = self._binding.url
+        binding = await transport.listen(address, self._greeting, self._options, self)
+        if self.closed:  # meanwhile
+            binding.close()
+            raise Closed(f"the listener of {self.url} is closed")
+        self._binding = binding
+        self.url = binding.url
 
     def statistics(self) -> ListenerStatistics:
         return ListenerStatistics(
@@ -400,20 +405,21 @@ class Acceptor:
             connection.abort()
             return
         self._accepted += 1
-        self._headerless[connection] = self._accepted
+        self._opened += 1
+        self._headerless[connection] = self._opened
         if len(self._headerless) > self._headerless_max and not self._crowding:
             self._crowding = True
             loop = asyncio.get_running_loop()
             # Two turns on, what these have sent by now is read: they are watched since this turn.
-            loop.call_soon(loop.call_soon, self._crowd_out, self._accepted)
+            loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
 
     def _crowd_out(self, judged: int) -> None:
-        """Drop the oldest beyond the bound, among the first ``judged`` that were accepted."""
+        """Drop the oldest beyond the bound, among the first ``judged`` that were opened."""
         loop = asyncio.get_running_loop()
         while len(self._headerless) > self._headerless_max:
             oldest, number = next(iter(self._headerless.items()))
             if number > judged:
-                loop.call_soon(loop.call_soon, self._crowd_out, self._accepted)
+                loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
                 return
             message = f"no header yet and {self._headerless_max} newer connections wait too"
             self._refuse(oldest, "crowded out", message)

@@ -37,6 +37,8 @@ class SocketOptions:
     """Messages a socket holds for an application that is slow to read."""
     send_timeout_s: float | None = None
     recv_timeout_s: float | None = None
+    peers_max: int = 16384
+    """Peers a socket has at once; one more is refused (each costs some 3 KB, more with what is queued)."""
     linger_s: float | None = 1.0
     """How long closing waits for the peers to read what is queued for them, at most. 0: not at all."""
 
@@ -115,6 +117,7 @@ _ANY: Final = (1 << 63) - 1
 _INTEGERS: Final = (
     ("send_queue", 1, _ANY),
     ("recv_queue", 1, _ANY),
+    ("peers_max", 1, _ANY),
     ("recv_size_max", 0, _ANY),
     ("read_budget", 1, 1 << 30),
     ("ttl", 1, TTL_MAX),

@@ -132,6 +132,7 @@ class Pipe:
         "context",
         "dialed",
         "id",
+        "linger_s",
         "owner",
         "refused",
         "url",
@@ -150,6 +151,8 @@ class Pipe:
         """One of a few fixed words, fit to count by; empty while the pipe is open."""
         self.close_reason = ""
         """The same as a sentence, for people."""
+        self.linger_s: float | None = 1.0
+        """How long closing with ``flush`` waits; None: for ever."""
         self.context: object = None  # the owner's own record for this peer, so that no dict look-up is needed
         self.refused = 0
         self.bytes_in = 0

@@ -427,10 +427,13 @@ class Socket(Channel):
         """Make a pipe of a connection. Raises `PipeRefused`. For endpoints."""
         if self.closed:
             raise PipeRefused(CLOSED)
+        if len(self._pipes) >= self.options.peers_max:
+            raise PipeRefused(f"{len(self._pipes)} peers are all there may be", reason="too many peers")
         now = self._enter_loop().time()
         limit = self.options.send_queue
         kind = WeighedPipe if self._receiver is None else OutputPipe
         pipe = kind(self._new_pipe_id(), connection, self, url=url, dialed=dialed, limit=limit)
+        pipe.linger_s = self.options.linger_s
         self._news.tell("attaching", pipe)
         self._ask_for_admission(pipe)
         self._pattern.pipe_attached(pipe, now)
@@ -491,6 +494,7 @@ class Socket(Channel):
         self._pattern.pipe_writable(self._pipes[pipe.id], self._now())
         if self._receiver is not None:
             self._receiver.pipe_writable(pipe)
+        self._arm()  # a request may have found room
 
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
         attached = self._pipes.pop(pipe.id, None)
@@ -502,6 +506,8 @@ class Socket(Channel):
         self._pattern.pipe_detached(attached, self._now())
         if self._receiver is not None:
             self._receiver.pipe_detached(pipe, reason)
+        if not self.closed:
+            self._arm()  # a request may have gone to another peer
         if self._attaching is not pipe:
             self._news.tell("detached", pipe, reason)
 

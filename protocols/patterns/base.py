@@ -316,7 +316,8 @@ Without this bound a peer could fill memory by connecting, sending what one read
 class Intake(Generic[T]):
     """An inbox of ``limit`` items that stops reading from peers instead of dropping.
 
-    A peer whose run fills it is not read any more until the inbox is empty; the bound may be overshot by
+    A peer whose run fills it is not read any more until the inbox is empty, or has room when another peer's
+    run has come; the bound may be overshot by
     one run (what one read of ``read_budget`` bytes holds) a peer, and by `ORPHANS_MAX` runs of peers that
     left. `HEAVY_BYTES_MAX` of large frames fill it too; only the first frame of a run can be larger than a
     read, so only that one is weighed.
@@ -347,6 +348,8 @@ class Intake(Generic[T]):
         if len(self.inbox) >= self._limit or self._heavy_bytes >= HEAVY_BYTES_MAX:
             self._paused[pipe.id] = pipe
             pipe.pause_reading()
+        elif self._paused and not self._heavy_bytes:
+            self._read_on()  # there is room, and it may never be found empty while another peer goes on
 
     def take(self) -> T | None:
         """The next item, or None. Who takes the last lets the peers go on: others may wait for more."""
@@ -361,9 +364,12 @@ class Intake(Generic[T]):
         self._heavy_bytes = 0
         self._orphans = 0
         if self._paused:
-            paused, self._paused = self._paused, {}
-            for pipe in paused.values():
-                pipe.resume_reading()
+            self._read_on()
+
+    def _read_on(self) -> None:
+        paused, self._paused = self._paused, {}
+        for pipe in paused.values():
+            pipe.resume_reading()
 
 
 class LossyInbox:

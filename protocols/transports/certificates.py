@@ -36,7 +36,7 @@ _MODES: Final[dict[Verify, ssl.VerifyMode]] = {
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"
 
-FileState = tuple[int, int, int] | None
+FileState = tuple[int, int, int, int] | None
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
@@ -189,7 +189,7 @@ class Certificates:
         self._build = server_context if server_side else client_context
         self._states = self._look()
         self._looked = float("-inf")
-        self._context = self._build(config)
+        self._context = self._built()
         self._loaded = 1
         self._refused = 0
         self._problem = ""
@@ -205,9 +205,10 @@ class Certificates:
         """Read the files now. Raises `TlsConfigError`; the former certificates then stay in use."""
         self._states = self._look()
         try:
-            self._context = self._build(self.config)
+            self._context = self._built()
         except TlsConfigError as error:
-            self._refused += 1
+            if str(error) != self._problem:
+                self._refused += 1
             self._problem = str(error)
             raise
         self._loaded += 1
@@ -217,14 +218,22 @@ class Certificates:
         return CertificateStatistics(self._loaded, self._refused, self._problem)
 
     def _follow(self) -> None:
-        if self._look() == self._states:
-            return
+        if self._look() == self._states and not self._problem:
+            return  # what could not be read once may be readable now, though nothing was written
+        said = self._problem
         try:
             self.reload()
         except TlsConfigError as error:
-            log.warning("new TLS files were not taken, the former ones stay in use: %s", error)
+            if str(error) != said:
+                log.warning("new TLS files were not taken, the former ones stay in use: %s", error)
         else:
             log.info("new TLS files taken: %s", ", ".join(self.config.files))
+
+    def _built(self) -> ssl.SSLContext:
+        try:
+            return self._build(self.config)
+        except OSError as error:  # no descriptor left, for one
+            raise TlsConfigError(f"TLS files cannot be read now: {error.strerror or error}") from error
 
     def _look(self) -> tuple[FileState, ...]:
         return tuple(file_state(file) for file in self.config.files)
@@ -236,4 +245,4 @@ def file_state(path: str) -> FileState:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

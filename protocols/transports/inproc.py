@@ -69,8 +69,8 @@ class InprocBinding:
 
     def accept(self, greeting: Greeting, options: SocketOptions, watcher: Watcher) -> None:
         """Join a dialler to this listener; the handshake is two numbers, compared at once."""
-        dialer = InprocConnection(watcher, self.url, options.linger_s)
-        listener = InprocConnection(self._watcher, self.url, self._options.linger_s)
+        dialer = InprocConnection(watcher, self.url)
+        listener = InprocConnection(self._watcher, self.url)
         dialer.join(listener)
         watcher.connection_opened(dialer)
         self._watcher.connection_opened(listener)
@@ -92,12 +92,11 @@ class InprocBinding:
 class InprocConnection:
     """One end. ``_other`` is the end that what we write arrives at."""
 
-    def __init__(self, watcher: Watcher, url: str, linger_s: float | None) -> None:
+    def __init__(self, watcher: Watcher, url: str) -> None:
         self.peer = 0
         self.local_address = url
         self.remote_address = url
         self._watcher = watcher
-        self._linger_s = linger_s
         self._deadline: asyncio.TimerHandle | None = None
         self._other: InprocConnection = self
         self._loop = asyncio.get_running_loop()
@@ -164,8 +163,9 @@ class InprocConnection:
             self.abort()
             return
         self._draining = True
-        if self._linger_s is not None:
-            self._deadline = self._loop.call_later(self._linger_s, self.abort)
+        linger_s = self._pipe.linger_s
+        if linger_s is not None:
+            self._deadline = self._loop.call_later(linger_s, self.abort)
         self.flush_soon()
 
     def abort(self) -> None:

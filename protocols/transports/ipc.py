@@ -212,6 +212,9 @@ async def _listen_at_file(
     except OSError as error:
         binding.close()
         raise listen_error(f"ipc://{path}", error) from error
+    except BaseException:  # cancelled: nothing stays bound
+        binding.close()
+        raise
     return binding
 
 

@@ -98,6 +98,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_reading_paused",
         "_reads",
         "_reason",
+        "_taking",
         "_transport",
         "_unheard",
         "_wakes",
@@ -141,6 +142,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._flush_scheduled = False
         self._delivering = False
+        self._taking = False
         self._reading_paused = False
         self._unheard = False
         self._gone = False
@@ -167,7 +169,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe.bytes_out += self._early_bytes_out
         if self._early:
             self._loop.call_soon(self._deliver_early)
-        elif not self._reading_paused:
+        elif not self._reading_paused and not self._unheard:
             self._resume_transport()
 
     def adopt(self, options: SocketOptions) -> None:
@@ -188,13 +190,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe, transport = self._pipe, self._transport
         if self.state is not _RUNNING or self._writing_paused or pipe is None or transport is None:
             return False
-        if transport.is_closing():
+        if transport.is_closing() or self._taking:
             return False
         self._write_out(self._codec.encode((frame,)), pipe, transport)
         return True
 
     def flush_now(self) -> None:
-        if self.state is _RUNNING and not self._writing_paused:
+        if self.state is _RUNNING and not self._writing_paused and not self._taking:
             self._flush()  # the one that was scheduled finds nothing left
 
     def pause_reading(self) -> None:
@@ -204,7 +206,7 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         self._reading_paused = False
-        if self.state is State.RUNNING and not self._early:
+        if self.state is State.RUNNING and not self._early and not self._unheard:
             self._resume_transport()
 
     def close(self) -> None:
@@ -214,7 +216,7 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self.abort()
             return
         self.state = State.DRAINING
-        linger_s = self._options.linger_s
+        linger_s = self._pipe.linger_s if self._pipe is not None else self._options.linger_s
         if linger_s is not None:
             self._deadline = self._loop.call_later(linger_s, self.abort)
         self._resume_transport()  # to see the peer's EOF, whatever lies before it
@@ -419,7 +421,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if pipe is None or not frames:
             return
         pipe.deliver(frames)
-        if self.state is State.RUNNING and not self._reading_paused:
+        if self.state is State.RUNNING and not self._reading_paused and not self._unheard:
             self._resume_transport()
 
     def _flush(self) -> None:
@@ -428,7 +430,9 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe, transport = self._pipe, self._transport
         if pipe is None or transport is None or self.state is State.CLOSED or self._writing_paused:
             return
+        self._taking = True  # the owner is told of the room, and may not write past what is being taken
         frames = pipe.take_output()
+        self._taking = False
         if frames and not transport.is_closing():  # the owner may have aborted when told of the room
             self._write_out(self._codec.encode(frames), pipe, transport)
         drained = not pipe.queued and self._outgoing is None

@@ -185,6 +185,9 @@ async def serve_stream(factory: Factory, target: TcpAddress, family: int, url: s
                 break  # no IPv6 on this machine
             close_servers(servers)
             raise
+        except BaseException:
+            close_servers(servers)
+            raise
         servers.append(server)
         port = server.sockets[0].getsockname()[1]
     return servers
@@ -193,11 +196,24 @@ async def serve_stream(factory: Factory, target: TcpAddress, family: int, url: s
 async def _serve(factory: Factory, host: str, port: int, family: int, url: str) -> asyncio.Server:
     loop = asyncio.get_running_loop()
     try:
-        return await loop.create_server(factory, host, port, family=family, backlog=BACKLOG)
+        server = await loop.create_server(
+            factory, host, port, family=family, backlog=BACKLOG, start_serving=False
+        )
+        await begin_serving(server)
     except UnicodeError as error:
         raise AddressError(f"cannot listen at {url}: {host!r} is not a host name") from error
     except OSError as error:
         raise listen_error(url, error) from error
+    return server
+
+
+async def begin_serving(server: asyncio.AbstractServer) -> None:
+    """Accept from now on; cancelled or failed, nothing stays bound."""
+    try:
+        await server.start_serving()
+    except BaseException:
+        server.close()
+        raise
 
 
 def close_servers(servers: list[asyncio.Server]) -> None:

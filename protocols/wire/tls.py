@@ -44,6 +44,8 @@ RECORD_SIZE: Final = 16384
 WRITE_SIZE: Final = 128 * 1024
 """Encrypted bytes handed on at once: a large frame is never held a second time as a whole."""
 
+HELD_MAX: Final = 64 * 1024
+"""Answers of our inner codec that wait for the end of what is half written."""
 _HANDSHAKE_RECORD: Final = 0x16
 _ALERT_RECORD: Final = 0x15
 _HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"HTTP", b"PRI ")
@@ -131,7 +133,7 @@ class TlsCodec:
         self._name = server_name
         self._failure: RemoteProtocolError | None = None
         self._heard = False
-        self._held = b""
+        self._held = bytearray()
         self._inside_buffer = False
         self._secure = False
         self._records = Records()
@@ -184,7 +186,7 @@ class TlsCodec:
         return self._encrypted(self._inner.encode(frames))
 
     def end(self) -> bytes:
-        if self._secure:
+        if self._secure and self._failure is None:
             last = self._inner.end()
             if last:
                 self._write(last)
@@ -247,9 +249,12 @@ class TlsCodec:
 
     def _answer(self) -> None:
         """Encrypt what our inner codec owes the peer, but not into the middle of something else it said."""
-        if self._held and not self._inside_buffer:
-            answer, self._held = self._held, b""
+        if self._held and not self._inside_buffer and self._failure is None:
+            answer, self._held = bytes(self._held), bytearray()
             self._write(answer)
+        elif len(self._held) > HELD_MAX:
+            sentence = f"the peer reads nothing and let {len(self._held)} bytes of answers pile up"
+            self._failure = RemoteProtocolError(sentence, reason="not reading")
 
     def _write(self, plain: bytes) -> None:
         rest = memoryview(plain)
@@ -261,7 +266,7 @@ class TlsCodec:
         outgoing, write = self._outgoing, self._tls.write
         for buffer in buffers:
             rest = memoryview(buffer)
-            while rest and not self.ended:
+            while rest and not self.ended and self._failure is None:  # a broken stream takes no more
                 rest = rest[write(rest[:WRITE_SIZE]) :]
                 if outgoing.pending >= WRITE_SIZE:
                     self._inside_buffer = bool(rest)
