@@ -21,17 +21,32 @@ if TYPE_CHECKING:
     from simulations.world import World
 
 SHARE: Final = Parameter("share", "the chance of each connection to be struck", 1.0, 0, 1)
+WHICH: Final = Parameter(
+    "which",
+    "all connections of two hosts, or only the one that was opened first (of brokers: the one for data)",
+    "all",
+    choices=("all", "first"),
+)
 LUMP_S: Final = 0.02
 
 
 def _struck(world: World, fault: Fault) -> list[tuple[Half, Half]]:
     """Ends of connections at a, and at b."""
     pairs = world.network.between(*sides(world, fault))
+    if fault.text("which", "all") == "first":
+        pairs = _first_of_hosts(pairs)
     share = fault.number("share", 1.0)
     if share >= 1:
         return pairs
     rng = world.ongoing.stream(fault)
     return [pair for pair in pairs if rng.random() < share]
+
+
+def _first_of_hosts(pairs: list[tuple[Half, Half]]) -> list[tuple[Half, Half]]:
+    first: dict[tuple[str, str], tuple[Half, Half]] = {}
+    for here, there in pairs:  # in the order in which they were made
+        first.setdefault((here.host.name, there.host.name), (here, there))
+    return list(first.values())
 
 
 # --- those that are open
@@ -134,7 +149,7 @@ KINDS: Final = (
         "links",
         _reset,
         None,
-        (SHARE, WAYS),
+        (SHARE, WHICH, WAYS),
     ),
     Kind(
         "reset_storm",
@@ -150,7 +165,7 @@ KINDS: Final = (
         "links",
         _arm,
         _disarm,
-        (SHARE,),
+        (SHARE, WHICH),
     ),
     Kind(
         "half_open",
@@ -158,7 +173,7 @@ KINDS: Final = (
         "links",
         _deafen,
         _undeafen,
-        (SHARE, WAYS),
+        (SHARE, WHICH, WAYS),
     ),
     Kind("refuse", "hosts b refuse connections from a", "links", *_dialling(Dialling.REFUSED)),
     Kind(

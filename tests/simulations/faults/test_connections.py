@@ -72,6 +72,24 @@ def test_a_reset_strikes_its_share_chosen_by_the_seed() -> None:
     assert survivors(1) == survivors(1) != survivors(2)
 
 
+def test_a_fault_of_the_first_connection_of_two_hosts_leaves_the_others_alone() -> None:
+    with World(1) as world:
+        _, first = pair(world)
+        _, second = connect(world, "second", "client")
+        _, elsewhere = connect(world, "elsewhere")
+        world.inject("half_open", ["server"], which="first")
+        for each in (first, second, elsewhere):
+            each.transport.write(b"hello")
+        world.run_for(5)
+        assert [bytes(each.data) for each in (first, second, elsewhere)] == [b"", b"hello", b""]
+        world.inject("reset", ["server"], ["client"], which="first")
+        world.inject("heal")
+        world.inject("reset", ["server"], ["client"], which="first")
+        world.run_for(10)
+        assert isinstance(first.error, ConnectionResetError)
+        assert second.events == elsewhere.events == ["made"]
+
+
 def test_a_reset_that_meets_a_cut_is_lost() -> None:
     with World(1) as world:
         _, client = pair(world)

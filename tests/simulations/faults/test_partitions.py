@@ -130,6 +130,17 @@ def test_a_flip_flop_does_and_undoes_until_healed() -> None:
         assert world.network.cuts == []
 
 
+def test_a_flip_flop_passes_its_number_on() -> None:
+    with world_of(HOSTS) as world:
+        world.inject("flip_flop", ["one"], what="lossy_link", value=0.8, on_s=30, off_s=30, for_s=100)
+        world.run_for(200)
+        losses = [span for span in world.ongoing.spans if span.fault.kind == "lossy_link"]
+        assert [(span.start_s, span.end_s, span.fault.value) for span in losses] == [
+            (0, 30, 0.8),
+            (60, 90, 0.8),
+        ]
+
+
 def test_a_swizzle_clogs_some_in_the_first_half_and_unclogs_them_in_the_second() -> None:
     def clogged(world: World) -> list[str]:
         hosts = list(world.network.hosts.values())
