@@ -220,8 +220,8 @@ class Node:
         reachable = [url for url in self.doors.unguarded() if beyond_loopback(url)]
         if reachable and self.options.mesh_key is None:
             log.warning(
-                "broker %s can be reached from other hosts at %s without mesh key or certificate, so anybody may"
-                " publish and read; set a mesh key, ask for certificates over TLS, or listen on 127.0.0.1",
+                "broker %s can be reached from other hosts at %s without key or certificate, so anybody"
+                " may publish and read; set a mesh key, ask for certificates, or listen on 127.0.0.1",
                 self.name,
                 ", ".join(reachable),
             )
