@@ -1,4 +1,4 @@
-"""`mesh bench sockets` and `mesh bench broker`."""
+"""`mesh bench sockets`, `mesh bench broker` and `mesh bench simulate`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from cyclopts import App
 from rich.console import Console
 
-from mesh.bench.harness import BenchError, Case, Target, as_json, run_cases, show
+from mesh.bench.harness import BenchError, Case, Outcome, Target, as_json, run_cases, show
 
-app = App(name="bench", help="Measure sockets and brokers beside their peers.")
+app = App(name="bench", help="Measure sockets and brokers beside their peers, and the simulator.")
 
 
 @app.command
@@ -52,6 +52,38 @@ def broker(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json
     _bench("broker", cases, TARGETS, rounds, scale, only, json)
 
 
+@app.command
+def simulate(
+    *,
+    rounds: int = 3,
+    scale: float = 1.0,
+    only: str | None = None,
+    json: bool = False,
+    plot: str | None = None,
+) -> None:
+    """Measure the simulator: idle brokers in full, a scenario with faults, the cores alone.
+
+    Parameters
+    ----------
+    rounds
+        How often everything is measured; the medians count.
+    scale
+        Multiplies what is timed (0.05 gives a quick look).
+    only
+        Run only the works whose name contains this.
+    json
+        Print one JSON document instead of tables.
+    plot
+        Write a drawing (SVG) of what a message costs by the number of brokers to this file.
+    """
+    from mesh.bench.simulate import TARGETS, cases
+    from mesh.bench.simulate import plot as write_plot
+
+    outcome = _bench("simulate", cases, TARGETS, rounds, scale, only, json)
+    if plot is not None:
+        write_plot(outcome, plot)
+
+
 def _bench(
     name: str,
     make_cases: Callable[[float, dict[str, str]], list[Case]],
@@ -60,7 +92,7 @@ def _bench(
     scale: float,
     only: str | None,
     json: bool,
-) -> None:
+) -> Outcome:
     skipped: dict[str, str] = {}
     chosen = [case for case in make_cases(scale, skipped) if only is None or only in case.work]
     if not chosen:
@@ -71,3 +103,4 @@ def _bench(
         print(as_json(name, outcome, targets))
     else:
         show(name, outcome, targets, Console())
+    return outcome

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from mesh.bench import broker, sockets
+from mesh.bench import broker, simulate, sockets
 
 
 def bench(*arguments: str) -> dict[str, object]:
@@ -23,7 +23,12 @@ def bench(*arguments: str) -> dict[str, object]:
 @pytest.mark.process
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize(
-    ("name", "scale", "targets"), [("sockets", "0.01", sockets.TARGETS), ("broker", "0.02", broker.TARGETS)]
+    ("name", "scale", "targets"),
+    [
+        ("sockets", "0.01", sockets.TARGETS),
+        ("broker", "0.02", broker.TARGETS),
+        ("simulate", "0.01", simulate.TARGETS),
+    ],
 )
 def test_every_case_runs_and_every_target_is_measured(
     name: str, scale: str, targets: tuple[object, ...]

@@ -1,0 +1,208 @@
+"""The simulator's speed: brokers in full that only beat, a scenario with faults and traffic, the cores alone.
+
+Each case is a process of its own on one core. A *message* of brokers in full is one arrival of bytes at a
+host, which between idle brokers is one survey or one answer: it passes two production brokers, framing,
+msgpack, two transports and the network, is hashed into the history, and is a row of the receiver's event log.
+A message of the cores alone is a tuple handed to a core.
+
+The work with several sizes shows what a message costs as a mesh grows; `plot` draws it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from mesh.bench.harness import BenchError, Case, Figures, Outcome, Target, workers
+from mesh.bench.measuring import Report, resident_bytes
+from simulations import cores, programs
+from simulations.cores.running import start_all
+from simulations.generating import generate
+from simulations.playing import play
+from simulations.world import World
+
+IDLE: Final = "idle brokers in full"
+SWARM: Final = "60 s of a scenario with faults, five brokers, traffic"
+ALONE: Final = "cores alone, bounded degree"
+
+SIZES: Final = (10, 25, 50, 100)
+IDLE_MESSAGES: Final = 100_000
+"""About so many are timed at every size."""
+SETTLE_S: Final = 3.0
+JOIN_S: Final = 60.0
+SWARM_BROKERS: Final = 5
+SWARM_SCENARIOS: Final = 4
+SWARM_S: Final = 60.0
+ALONE_SECONDS: Final = {1000: 40.0, 10_000: 4.0}
+
+RATE: Final = "messages/s"
+PACE: Final = "simulated s/s"
+COST: Final = "us a message"
+PEAK: Final = "peak MB"
+
+TARGETS: Final = (
+    Target(IDLE, RATE, "10 brokers", None, 50_000, True),
+    Target(IDLE, RATE, "100 brokers", None, 35_000, True),
+    Target(IDLE, PACE, "100 brokers", None, 2.0, True),
+    Target(IDLE, PEAK, "100 brokers", None, 1024, False),
+    Target(IDLE, COST, "100 brokers", "10 brokers", 1.5, False),
+    Target(SWARM, "wall s", "five brokers", None, 0.5, False),
+    Target(ALONE, RATE, "1000 nodes", None, 250_000, True),
+    Target(ALONE, RATE, "10000 nodes", None, 250_000 / 1.5, True),
+    Target(ALONE, PEAK, "10000 nodes", None, 4096, False),
+)
+
+
+# --- in the worker's process
+
+
+def _figures(messages: int, virtual_s: float, wall_s: float) -> Figures:
+    return {
+        RATE: messages / wall_s,
+        COST: wall_s / messages * 1e6,
+        PACE: virtual_s / wall_s,
+        PEAK: resident_bytes("VmHWM") / 1e6,
+    }
+
+
+def run_idle(brokers: int, messages: int, report: Report, gate: Any) -> None:
+    """A full mesh that has come to rest, then nothing but heartbeats."""
+    with World(1) as world:
+        for number in range(1, brokers + 1):
+            known = [world.network.hosts["broker-1"].address] if number > 1 else []
+            world.add_node(f"broker-{number}", programs.broker("mangrove", known)).start()
+        world.run_until(lambda: _whole(world), timeout_s=JOIN_S, what="a whole mesh", poll_s=1.0)
+        world.run_for(SETTLE_S)
+        arrived = world.history.counts["data"]
+        seconds = max(1.0, float(round(messages / (2 * brokers * (brokers - 1)))))
+        began = time.perf_counter()
+        world.run_for(seconds)
+        wall_s = time.perf_counter() - began
+        figures = _figures(world.history.counts["data"] - arrived, seconds, wall_s)
+        if world.failures:
+            raise BenchError(f"an idle mesh failed: {world.failures[0]}")
+    report(figures)
+
+
+def _whole(world: World) -> bool:
+    return all(
+        node.exposed is not None
+        and [row["state"] for row in node.exposed.members()] == ["alive"] * len(world.nodes)
+        for node in world.nodes.values()
+    )
+
+
+def run_swarm(scenarios: int, report: Report, gate: Any) -> None:
+    """The first scenarios of the generator that have five brokers, each scaled to a minute."""
+    walls_s: list[float] = []
+    seed = 0
+    while len(walls_s) < scenarios:
+        seed += 1
+        scenario = generate(seed)
+        if scenario.brokers == SWARM_BROKERS:
+            began = time.perf_counter()
+            result = play(scenario, seed=seed)
+            walls_s.append((time.perf_counter() - began) * SWARM_S / result.virtual_s)
+    report({"wall s": sum(walls_s) / len(walls_s), "at worst": max(walls_s)})
+
+
+def run_alone(nodes: int, seconds: float, report: Report, gate: Any) -> None:
+    """The gossip workload at rest."""
+    field = cores.build("gossip", nodes=nodes, seed=1)
+    start_all(field, "gossip")
+    field.run_for(2.0)
+    messages = field.messages
+    began = time.perf_counter()
+    field.run_for(seconds)
+    report(_figures(field.messages - messages, seconds, time.perf_counter() - began))
+
+
+# --- cases
+
+
+def _alone_in_a_process(function: Callable[..., None], *arguments: Any) -> Figures:
+    with workers() as group:
+        figures: Figures = group.start(function, *arguments, core=1).hear()
+    return figures
+
+
+def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
+    """All of them; ``scale`` shortens what is timed, not what comes before it."""
+    messages = int(IDLE_MESSAGES * scale)
+    idle = [
+        Case(IDLE, f"{size} brokers", partial(_alone_in_a_process, run_idle, size, messages))
+        for size in SIZES
+    ]
+    swarm = Case(
+        SWARM,
+        "five brokers",
+        partial(_alone_in_a_process, run_swarm, max(1, round(SWARM_SCENARIOS * scale))),
+    )
+    alone = [
+        Case(
+            ALONE, f"{nodes} nodes", partial(_alone_in_a_process, run_alone, nodes, max(1.0, scale * seconds))
+        )
+        for nodes, seconds in ALONE_SECONDS.items()
+    ]
+    return [*idle, swarm, *alone]
+
+
+# --- the plot
+
+WIDTH, HEIGHT, MARGIN = 480, 300, 50
+
+
+def plot(outcome: Outcome, path: str) -> None:
+    """What a message costs by the number of brokers, and the bound of 1.5 times the smallest mesh's, as SVG.
+
+    Raises:
+        BenchError: there are not two sizes to be drawn, or the file cannot be written.
+    """
+    costs = _costs(outcome.medians)
+    if len(costs) < 2:
+        raise BenchError(f"the plot needs at least two sizes of {IDLE!r}; leave --only out")
+    try:
+        Path(path).write_text(_svg(costs), encoding="utf-8")
+    except OSError as error:
+        raise BenchError(f"cannot write the plot to {path}: {error.strerror}") from error
+
+
+def _costs(medians: Mapping[tuple[str, str], Figures]) -> dict[int, float]:
+    return {
+        int(system.split()[0]): figures[COST] for (work, system), figures in medians.items() if work == IDLE
+    }
+
+
+def _svg(costs: Mapping[int, float]) -> str:
+    bound = 1.5 * costs[min(costs)]
+    top = 1.2 * max(bound, *costs.values())
+
+    def x(brokers: float) -> float:
+        return MARGIN + (WIDTH - 2 * MARGIN) * brokers / max(costs)
+
+    def y(cost: float) -> float:
+        return HEIGHT - MARGIN - (HEIGHT - 2 * MARGIN) * cost / top
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
+        ' font-size="12">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+        f'<text x="{MARGIN}" y="24">wall time of a simulated message, microseconds</text>',
+        f'<path d="M{x(0):.0f} {y(top):.0f} V{y(0):.0f} H{x(max(costs)):.0f}" fill="none" stroke="black"/>',
+        f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 12}" text-anchor="middle">brokers</text>',
+        f'<path d="M{x(0):.0f} {y(bound):.1f} H{x(max(costs)):.0f}" stroke="firebrick"'
+        ' stroke-dasharray="5 4"/>',
+        f'<text x="{x(max(costs)):.0f}" y="{y(bound) - 6:.1f}" text-anchor="end" fill="firebrick">1.5 times'
+        f" the cost at {min(costs)} brokers</text>",
+    ]
+    points = [(x(brokers), y(cost)) for brokers, cost in sorted(costs.items())]
+    line = " L".join(f"{px:.1f} {py:.1f}" for px, py in points)
+    parts.append(f'<path d="M{line}" fill="none" stroke="seagreen" stroke-width="2"/>')
+    for (px, py), (brokers, cost) in zip(points, sorted(costs.items()), strict=True):
+        parts.append(f'<circle cx="{px:.1f}" cy="{py:.1f}" r="4" fill="seagreen"/>')
+        parts.append(f'<text x="{px:.1f}" y="{py + 20:.1f}" text-anchor="middle">{cost:.0f}</text>')
+        parts.append(f'<text x="{px:.1f}" y="{HEIGHT - MARGIN + 16}" text-anchor="middle">{brokers}</text>')
+    return "\n".join([*parts, "</svg>", ""])
