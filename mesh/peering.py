@@ -24,7 +24,7 @@ from mesh.dialling import Dialling
 from mesh.environment import Environment
 from mesh.errors import LinkError
 from mesh.interest import InterestTable, Pattern
-from mesh.link import LINK_KIND_MAX, SESSION_KIND_MAX
+from mesh.link import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, decode
 from mesh.linking import Link, Linking
 from mesh.membership import (
     DropLink,
@@ -441,6 +441,10 @@ class Peering:
                 session.append(frame)
             elif frame[1] > LINK_KIND_MAX:
                 raise LinkError(f"a link frame has kind {frame[1]}, at most {LINK_KIND_MAX} is known")
+            elif frame[1] == LinkKind.REFUSED:
+                # READY crossed it: the dialler has had a better link meanwhile and gives this one up.
+                _, reason, sentence = decode(frame)
+                self.linking.end(link, reason if reason == "duplicate" else sentence)
             elif not link.ended:
                 self.news.received(link, frame)
         if session and not link.ended:

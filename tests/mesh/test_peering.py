@@ -311,6 +311,17 @@ async def test_an_admitted_peer_that_breaks_a_rule_loses_its_link() -> None:
             await whole([a, b])
 
 
+async def test_a_peer_may_give_up_a_link_that_is_up_here_already() -> None:
+    """Its REFUSED crossed our READY: it has a better link. That is no broken rule."""
+    async with Peers() as peers:
+        a, b = await peers.mesh("a", "b")
+        b.ups[-1][1].send(encode(LinkKind.REFUSED, "duplicate", "there is a better link"))
+        await until(lambda: a.downs, "a ended the link")
+        assert a.downs == [(b.who.id, "duplicate")]
+        assert not a.peering.statistics().refused
+        await whole([a, b])
+
+
 async def test_who_is_at_a_join_url_is_believed_only_once_it_has_proven_it() -> None:
     async with Peers() as peers, Bus0(options=SocketOptions(recv_timeout_s=10)) as fake:
         listener = await fake.listen("tcp://127.0.0.1:0")
