@@ -159,10 +159,10 @@ class Half:
     @property
     def has_news(self) -> bool:
         """A read would return something: bytes, the end or an error."""
+        if self.pace is not None and not self._may_read(self.pace):
+            return self.error is not None and not self.pace.stopped
         if self.error is not None:
             return True
-        if self.pace is not None and not self._may_read(self.pace):
-            return False
         return self.received_bytes > self._consumed or self.eof
 
     @property
@@ -179,6 +179,9 @@ class Half:
 
     def send(self, data: bytes) -> int:
         """Put as many leading bytes as the window has room for on the wire; returns how many."""
+        if self.pace is not None and self.pace.stopped:
+            self._blocked = True
+            return 0
         if self.error is not None:
             raise self.error
         if self.vanished or self._cut_off:
@@ -186,8 +189,6 @@ class Half:
         if self.cut_short and len(data) > 1:
             return self._send_cut_short(data)
         room = WINDOW_BYTES - self._sent + self._acknowledged
-        if self.pace is not None and self.pace.stopped:
-            room = 0
         taken = len(data)
         if taken > room:
             taken = max(room, 0)

@@ -364,3 +364,17 @@ def test_a_process_of_blocked_io_reads_writes_and_accepts_nothing_until_it_may()
         world.run_for(1)
         assert server.data == b"question" and client.data == b"answer"
         assert len(world.node("server").exposed) == 2
+
+
+def test_a_process_of_blocked_io_learns_of_a_reset_only_when_it_may() -> None:
+    with World(1) as world:
+        server, _ = pair(world, Recorder)
+        world.network.block_io("server")
+        world.inject("crash", ["client"])
+        world.run_for(1)
+        server.transport.write(b"anybody there?")
+        world.run_for(1)
+        assert server.events == ["made"]
+        world.network.unblock_io("server")
+        world.run_for(1)
+        assert isinstance(server.error, ConnectionResetError)
