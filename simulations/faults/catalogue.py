@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from simulations.faults import clocks, connections, disks, links, operations, partitions, processes
+from simulations.faults import clocks, connections, data, disks, links, operations, partitions, processes
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault
 
@@ -19,6 +19,7 @@ KINDS: Final[dict[str, Kind]] = {
         *clocks.KINDS,
         *disks.KINDS,
         *operations.KINDS,
+        *data.KINDS,
     )
 }
 

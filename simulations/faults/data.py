@@ -1,0 +1,155 @@
+"""What brokers are told that is not so: by strangers, who speak raw TCP, and by brokers of the mesh that lie.
+
+``a`` names the brokers that are struck. A lie is told by ``b``, or else by any other broker, over its links;
+the liar itself does not believe it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mesh.link import LinkKind, encode, encode_record, members_frames
+from mesh.membership import MemberRecord, State
+from simulations.faults.kind import Kind, Parameter
+from simulations.faults.record import Fault
+from simulations.scheduler import nanoseconds
+
+if TYPE_CHECKING:
+    from mesh.broker import Broker
+    from mesh.peering import Peering
+    from simulations.world import Node, World
+
+TIMES: Final = 3.0
+TIMES_MAX: Final = 1000
+REPLAY_S: Final = 5.0
+BITS: Final = 62.0
+
+
+def _send_stranger(world: World, fault: Fault) -> None:
+    from simulations import strangers  # they run in worlds, and worlds know all faults
+
+    attempt: strangers.Attempt = getattr(strangers, fault.kind)
+    for name in fault.a:
+        broker = _broker(world.node(name))
+        if broker is None:
+            continue
+        host, _, port = broker.url.partition("://")[2].rpartition(":")
+        linking = _peering(broker).linking
+        door = strangers.Door(host, int(port), linking._mesh, linking._key)
+        number = 1 + sum(node.startswith("stranger-") for node in world.nodes)
+        main = strangers.stranger(attempt, door, int(fault.value))
+        world.add_node(f"stranger-{number}", main, once=True).start()
+
+
+def _broker(node: Node) -> Broker | None:
+    """The broker that runs there, if one is up."""
+    return node.exposed if hasattr(node.exposed, "_running") else None
+
+
+def _peering(broker: Broker) -> Peering:
+    return broker._running.peering
+
+
+def _forge_death(world: World, fault: Fault) -> None:
+    _tell_all(world, fault, lambda record: members_frames([replace(record, state=State.DEAD)]))
+
+
+def _claim_incarnation(world: World, fault: Fault) -> None:
+    """Frames are made by hand: no broker's code would."""
+    incarnation = (1 << int(fault.value)) - 1
+
+    def claim(record: MemberRecord) -> list[bytes]:
+        fields = encode_record(record)
+        fields[1] = incarnation
+        return [encode(LinkKind.MEMBERS, 0, [fields])]
+
+    _tell_all(world, fault, claim)
+
+
+def _tell_all(world: World, fault: Fault, lie: Callable[[MemberRecord], list[bytes]]) -> None:
+    """The lie about each of the struck, to all who are linked to the liar."""
+    liar = _liar(world, fault)
+    frames: list[bytes] = []
+    for name in fault.a:
+        broker = _broker(world.node(name))
+        if broker is not None:
+            frames += lie(_peering(broker).membership.me)
+    if liar is not None:
+        _say(liar, frames)
+
+
+def _liar(world: World, fault: Fault) -> Node | None:
+    able = [node for node in world.nodes.values() if node.running and _broker(node) is not None]
+    if fault.b:
+        return next((node for node in able if node.name in fault.b), None)
+    others = [node for node in able if node.name not in fault.a]
+    return world.ongoing.stream(fault).choice(others) if others else None
+
+
+def _say(liar: Node, frames: list[bytes], to: tuple[str, ...] = ()) -> None:
+    """To the brokers of those names, or to all it has links to."""
+    assert liar.process is not None
+
+    def say() -> None:
+        broker = _broker(liar)
+        for link in list(_peering(broker).linking.links.values()) if broker is not None else ():
+            if not to or link.peer.name in to:
+                link.say(frames)
+
+    liar.process.loop.call_soon(say)
+
+
+def _replay_news(world: World, fault: Fault) -> None:
+    liar = _liar(world, fault)
+    broker = None if liar is None else _broker(liar)
+    if liar is None or broker is None:
+        return
+    membership = _peering(broker).membership
+    frames = members_frames(list(membership.records()))
+    world.scheduler.after(nanoseconds(fault.value), _say_if_up, liar, frames, fault.a)
+
+
+def _say_if_up(liar: Node, frames: list[bytes], to: tuple[str, ...]) -> None:
+    if liar.alive:
+        _say(liar, frames, to)
+
+
+_TIMES: Final = (Parameter("value", "how many times", TIMES, 1, TIMES_MAX),)
+
+
+def _of_strangers(name: str, sentence: str) -> Kind:
+    return Kind(name, f"strangers {sentence}", "processes", _send_stranger, None, _TIMES)
+
+
+KINDS: Final = (
+    _of_strangers("garbage", "send brokers random bytes, from the first on or as a frame"),
+    _of_strangers("truncated_frame", "send brokers a greeting that ends too early"),
+    _of_strangers("huge_frame", "announce a frame of 2^62 bytes to brokers"),
+    _of_strangers("wrong_key", "ask brokers to be let in with the key of another mesh"),
+    _of_strangers("wrong_version", "greet brokers in a version of the protocol they do not know"),
+    _of_strangers("replayed_admission", "repeat to brokers what another said when it was let in"),
+    Kind(
+        "forged_dead",
+        "another broker (b) tells all others that the brokers are dead",
+        "processes",
+        _forge_death,
+    ),
+    Kind(
+        "huge_incarnation",
+        "another broker (b) tells all others of an incarnation of the brokers that nobody could follow",
+        "processes",
+        _claim_incarnation,
+        None,
+        (Parameter("value", "its bits, all ones; no record may have more than 62", BITS, 32, 64),),
+    ),
+    Kind(
+        "replayed_news",
+        "another broker (b) tells the brokers after a while all it knows now",
+        "processes",
+        _replay_news,
+        None,
+        (Parameter("value", "seconds in between", REPLAY_S, 0.001, 3600),),
+    ),
+)

@@ -1,0 +1,53 @@
+"""Small meshes of real brokers to strike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from simulations import programs
+from simulations.world import World
+
+
+@contextmanager
+def mesh(brokers: int = 3, *, seed: int = 1) -> Iterator[World]:
+    """One in which all are linked; nothing may have failed in it at the end."""
+    with World(seed) as world:
+        for number in range(1, brokers + 1):
+            join = [world.network.hosts["broker-1"].address] if number > 1 else []
+            world.add_node(f"broker-{number}", programs.broker("test", join)).start()
+            world.run_for(0.3)
+        world.run_for(3)
+        assert all(len(states(world, name)) == brokers for name in world.nodes)
+        yield world
+    assert not world.failures, [str(failure) for failure in world.failures]
+    assert not world.fence.escapes
+
+
+def peering(world: World, name: str) -> Any:
+    return world.node(name).exposed._running.peering
+
+
+def states(world: World, name: str) -> dict[str, str]:
+    """How a broker sees all members, by their names."""
+    return {view.record.name: str(view.record.state) for view in peering(world, name).members()}
+
+
+def incarnation(world: World, name: str) -> int:
+    """What a broker says of itself."""
+    return int(peering(world, name).incarnation)
+
+
+def identity(world: World, name: str) -> str:
+    return str(world.node(name).exposed.id)
+
+
+def all_alive(world: World) -> bool:
+    """Every broker is up and sees all the others alive."""
+    names = [name for name, node in world.nodes.items() if not node.once]
+    return all(
+        world.node(name).exposed is not None
+        and {other: states(world, name).get(other) for other in names} == dict.fromkeys(names, "alive")
+        for name in names
+    )
