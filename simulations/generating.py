@@ -20,6 +20,7 @@ from simulations.scenario import Scenario, Workload
 
 SAFETY_S: Final = 30.0
 BROKERS: Final = (3, 7)
+SPARES: Final = (0, 0, 2)
 GAP_S: Final = (3.0, 15.0)
 """Between two faults of a class: the mean of a run is drawn from here."""
 CLASS_CHANCE: Final = 0.5
@@ -27,8 +28,9 @@ GAP_LEAST_S: Final = 0.1
 DONE_BY: Final = 0.9
 """The part of the safety phase in which faults begin."""
 
-Whom = Literal["nobody", "one", "some", "pair", "sides"]
-"""Nobody by name, which is all; one broker; up to half of them; one against another; both sides of a split.
+Whom = Literal["nobody", "one", "some", "pair", "sides", "spares"]
+"""Nobody by name, which is all; one broker; up to half of them; one and another; both sides of a split; who is not
+up yet.
 """
 
 
@@ -42,12 +44,19 @@ class Recipe:
     value: tuple[float, float] | None = None
     more: tuple[tuple[str, float, float], ...] = ()
     words: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    alone: bool = False
-    """Whom it strikes no other of these strikes until it is over: who is down cannot be taken down, and who
-    is to start again needs a disk that works, or may rightly refuse."""
+    alone_s: float | None = None
+    """Whom it strikes no other of these strikes until so long after its end: who is down cannot be taken
+    down, and who is to start again needs a disk that works, or may rightly refuse."""
 
 
 WAYS: Final = (("ways", ("both", "there")),)
+STATE: Final = (("files", ("state",)),)
+"""And never the event log, which a run is judged by."""
+RESTARTS: Final = (
+    ("how", ("crash", "stop")),
+    ("state", ("kept", "lost", "torn", "flipped")),
+    ("seeds", ("usual", "stale")),
+)
 CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
     "partitions": (
         Recipe("partition", "sides", (2, 15)),
@@ -86,16 +95,50 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("slow_reader", "one", (1, 6), (0, 20_000)),
     ),
     "processes": (
-        Recipe("crash", "one", (0.5, 12), alone=True),
-        Recipe("stop", "one", (1, 12), alone=True),
-        Recipe("pause", "one", (0.5, 10), alone=True),
+        Recipe("crash", "one", (0.5, 12), alone_s=1),
+        Recipe("stop", "one", (1, 12), alone_s=1),
+        Recipe("pause", "one", (0.5, 10), alone_s=0),
+        Recipe("block_io", "one", (0.5, 10), alone_s=0),
+        Recipe("stall", "one", value=(0.1, 2)),
+        Recipe("hog", "one", (4, 15), (0.05, 0.6), (("every_s", 1, 3),)),
         Recipe("slow_process", "one", (3, 15), (2, 50)),
     ),
-    "hosts": (Recipe("power_off", "one", (2, 12), alone=True),),
-    "clocks": (Recipe("clock_step", "some", (3, 15), (-3600, 3600)),),
+    "hosts": (
+        Recipe("power_off", "one", (2, 12), alone_s=1),
+        Recipe("move", "one", value=(0.5, 5), alone_s=7),
+    ),
+    "clocks": (
+        Recipe("clock_step", "some", (3, 15), (-3600, 3600)),
+        Recipe("clock_drift", "some", (3, 15), (-50_000, 50_000)),
+        Recipe("monotonic_drift", "some", (3, 15), (-1000, 1000)),
+    ),
     "disks": (
-        Recipe("disk_fault", "one", (2, 10), (errno.EIO, errno.EIO), alone=True),
-        Recipe("disk_fault", "one", (2, 10), (errno.ENOSPC, errno.ENOSPC), alone=True),
+        Recipe("disk_fault", "one", (2, 10), (errno.EIO, errno.EIO), alone_s=0),
+        Recipe("disk_fault", "one", (2, 10), (errno.ENOSPC, errno.ENOSPC), alone_s=0),
+        Recipe("slow_disk", "one", (3, 15), (0.05, 1)),
+        Recipe("lying_disk", "one", (3, 15)),
+        Recipe("torn_file", "one", value=(1, 200), words=STATE),
+        Recipe("flipped_bits", "one", value=(1, 20), words=STATE),
+        Recipe("lost_files", "one", words=STATE),
+    ),
+    "data": (
+        Recipe("garbage", "one", value=(1, 5)),
+        Recipe("truncated_frame", "one", value=(1, 5)),
+        Recipe("huge_frame", "one", value=(1, 5)),
+        Recipe("wrong_key", "one", value=(1, 5)),
+        Recipe("wrong_version", "one", value=(1, 5)),
+        Recipe("replayed_admission", "one", value=(1, 5)),
+        Recipe("forged_dead", "pair"),
+        Recipe("huge_incarnation", "pair"),
+        Recipe("replayed_news", "pair", value=(1, 10)),
+    ),
+    "operations": (
+        Recipe("restart", "one", value=(0.2, 6), words=RESTARTS, alone_s=8),
+        Recipe("rolling_restart", "some", value=(1, 4), more=(("down_s", 0.2, 2),), alone_s=15),
+        Recipe("mass_leave", "some", (3, 10), (0, 2), alone_s=2),
+        Recipe("mass_join", "spares", value=(0, 2)),
+        Recipe("config_skew", "one", (5, 15), (0.5, 2), alone_s=3),
+        Recipe("duplicate_id", "one", (3, 10), alone_s=3),
     ),
 }
 """What is drawn from, by class."""
@@ -116,6 +159,7 @@ def generate(seed: int) -> Scenario:
         name=f"swarm-{seed}",
         summary="drawn from its seed",
         brokers=rng.randint(*BROKERS),
+        spares=rng.choice(SPARES),
         warm_s=2.0,
         safety_s=SAFETY_S,
         quiet_s=8.0,
@@ -125,7 +169,7 @@ def generate(seed: int) -> Scenario:
             pause_s=round(rng.uniform(0.1, 0.4), 3),
         ),
     )
-    draw = _Draw(plain.broker_names)
+    draw = _Draw(plain.broker_names, plain.spare_names)
     for name, recipes in CLASSES.items():
         if rng.random() < CLASS_CHANCE:
             draw.faults_of(recipes, random.Random(f"{seed}:swarm:{name}"))
@@ -135,9 +179,10 @@ def generate(seed: int) -> Scenario:
 class _Draw:
     """Draws the faults of one class after the other."""
 
-    def __init__(self, brokers: list[str]) -> None:
+    def __init__(self, brokers: list[str], spares: list[str]) -> None:
         self.faults: list[Fault] = []
         self._brokers = brokers
+        self._spares = spares
         self._taken: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
 
     def faults_of(self, recipes: tuple[Recipe, ...], rng: random.Random) -> None:
@@ -147,14 +192,14 @@ class _Draw:
             recipe = rng.choice(recipes)
             for_s = None if recipe.for_s is None else round(rng.uniform(*recipe.for_s), 3)
             a, b = self._struck(recipe.whom, rng)
-            if not recipe.alone or self._alone(a, at_s, for_s or 0.0):
+            if (a or recipe.whom == "nobody") and self._may_strike(recipe, a, at_s, for_s or 0.0):
                 self.faults.append(_fault(recipe, round(at_s, 3), a, b, for_s, rng))
             at_s += max(GAP_LEAST_S, rng.expovariate(1 / mean_s))
 
     def _struck(self, whom: Whom, rng: random.Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
         brokers = self._brokers
-        if whom == "nobody":
-            return (), ()
+        if whom in ("nobody", "spares"):
+            return tuple(self._spares) if whom == "spares" else (), ()
         if whom == "pair":
             one, other = rng.sample(brokers, 2)
             return (one,), (other,)
@@ -163,9 +208,11 @@ class _Draw:
         others = [name for name in brokers if name not in chosen]
         return tuple(chosen), tuple(others) if whom == "sides" else ()
 
-    def _alone(self, names: tuple[str, ...], at_s: float, for_s: float) -> bool:
-        """Whether nobody else has any of them in that time; then this one does."""
-        end_s = at_s + for_s
+    def _may_strike(self, recipe: Recipe, names: tuple[str, ...], at_s: float, for_s: float) -> bool:
+        """Whether nobody else must have any of them alone in that time; then this one has."""
+        if recipe.alone_s is None:
+            return True
+        end_s = at_s + for_s + recipe.alone_s
         times = [each for name in names for each in self._taken[name]]
         if any(at_s <= until_s and from_s <= end_s for from_s, until_s in times):
             return False

@@ -30,7 +30,7 @@ def _power_off(world: World, fault: Fault) -> None:
 
 def _start_again(world: World, fault: Fault) -> None:
     """Who was started meanwhile runs already; who was asked to end and has not yet is started when it has."""
-    down = [name for name in fault.a if not world.node(name).alive]
+    down = [name for name in fault.a if not world.node(name).alive and not world.node(name).once]
     if down:
         world.inject("start", down)
     for name in fault.a:

@@ -48,7 +48,7 @@ def test_each_class_of_faults_is_left_out_of_about_half_of_the_seeds() -> None:
 
 
 def test_nobody_is_struck_while_another_fault_needs_him_alone() -> None:
-    alone = {recipe.kind for recipes in CLASSES.values() for recipe in recipes if recipe.alone}
+    alone = {recipe.kind for recipes in CLASSES.values() for recipe in recipes if recipe.alone_s is not None}
     for seed in SEEDS:
         taken_until: dict[str, float] = {}
         for fault in (each for each in generate(seed).faults if each.kind in alone):
