@@ -29,8 +29,8 @@ DONE_BY: Final = 0.9
 """The part of the safety phase in which faults begin."""
 
 Whom = Literal["nobody", "one", "some", "pair", "sides", "spares"]
-"""Nobody by name, which is all; one broker; up to half of them; one and another; both sides of a split; who is not
-up yet.
+"""Nobody by name, which is all; one broker; up to half of them; one and another; both sides of a split; those
+who are not up yet.
 """
 
 

@@ -169,7 +169,10 @@ class Play:
             self._enter("end_s")
         # Only now: what a task died of unseen is known when the world has been taken apart.
         self.evidence = evidence = self._recorder.finish(dict(self.phases))
-        self.verdicts += judge(evidence, self.scenario.expect)
+        broken = bool(self.verdicts)
+        verdicts = judge(evidence, self.scenario.expect)
+        # What a run never came to says nothing beside what kept it from that.
+        self.verdicts += [verdict for verdict in verdicts if verdict.count or not broken]
         if self.out is not None:
             truth.write_logs(world, self.out, run=self.name, scenario=self.scenario.name)
         return self._result(evidence)
