@@ -1,0 +1,184 @@
+"""Faults of disks: jobs fail or take long, syncs are none, files are torn, flipped and lost."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+
+import pytest
+
+from simulations.world import Process, World
+from tests.simulations.faults.meshes import all_alive, identity, mesh, peering, states
+
+STATE = "/state/broker-2/identity.json"
+
+
+async def writing(process: Process) -> None:
+    """Syncs a line every 10 ms and exposes how it went: the errno, or 0, and how long it took."""
+    process.exposed = []
+    loop = asyncio.get_running_loop()
+    await process.storage.make_folder("/log")
+    while not process.stopping.is_set():
+        began = loop.time()
+        try:
+            await process.storage.append("/log/a", b"line\n", sync=True)
+            process.exposed.append((0, loop.time() - began))
+        except OSError as error:
+            process.exposed.append((error.errno, loop.time() - began))
+        await asyncio.sleep(0.01)
+
+
+def one_writer(seed: int = 1) -> World:
+    world = World(seed)
+    world.add_node("alpha", writing).start()
+    world.run_for(0.1)
+    return world
+
+
+def since(world: World, number: int) -> list[tuple[int, float]]:
+    found: list[tuple[int, float]] = world.node("alpha").exposed[number:]
+    return found
+
+
+def test_a_share_of_the_jobs_fails_until_the_fault_is_over() -> None:
+    with one_writer() as world:
+        world.inject("disk_fault", ["alpha"], value=errno.ENOSPC, share=0.5, for_s=5)
+        world.run_for(4.9)
+        done = len(since(world, 0))
+        failed = sum(code == errno.ENOSPC for code, _ in since(world, 0))
+        assert 0.3 < failed / done < 0.7
+        world.run_for(1)
+        assert all(code == 0 for code, _ in since(world, done + 10))
+
+
+def test_when_one_fault_of_a_disk_is_over_the_other_still_is_there() -> None:
+    with one_writer() as world:
+        world.inject("disk_fault", ["alpha"], value=errno.ENOSPC)
+        world.inject("disk_fault", ["alpha"], for_s=1)
+        world.run_for(0.5)
+        assert since(world, -1)[0][0] == errno.EIO
+        world.run_for(1)
+        assert since(world, -1)[0][0] == errno.ENOSPC
+        world.heal()
+        world.run_for(0.1)
+        assert since(world, -1)[0][0] == 0
+
+
+def test_a_slow_disk_takes_longer_for_what_is_synced_and_only_for_that() -> None:
+    with one_writer() as world:
+        done = len(since(world, 0))
+        world.inject("slow_disk", ["alpha"], value=0.5, for_s=10)
+        world.run_for(8)
+        slow = since(world, done + 1)
+        assert 14 <= len(slow) <= 16 and all(0.5 <= took_s < 0.52 for _, took_s in slow)
+        world.run_for(4)
+        assert since(world, -1)[0][1] < 0.01
+
+
+def test_of_a_lying_disk_a_power_loss_takes_what_was_synced_and_brings_old_files_back() -> None:
+    async def replacing(process: Process) -> None:
+        await process.storage.make_folder("/state")
+        for number in range(100):
+            await process.storage.write_atomic("/state/file", b"%03d" % number)
+            await process.storage.append("/state/log", b"%03d" % number, sync=True)
+            process.exposed = number
+            await asyncio.sleep(0.01)
+
+    def left(*, lying: bool, honest_again: bool = False, seed: int) -> tuple[int, int, int]:
+        with World(seed) as world:
+            node = world.add_node("alpha", replacing)
+            node.start()
+            world.run_for(0.3)
+            if lying:
+                world.inject("lying_disk", ["alpha"], for_s=0.2 if honest_again else None)
+            world.run_for(0.25)
+            done = node.exposed
+            world.inject("power_off", ["alpha"])
+            disk = world.disk("alpha")
+            return done, int(disk.files["/state/file"].content), len(disk.files["/state/log"].content) // 3
+
+    seeds = range(8)
+    for seed in seeds:
+        done, file, log = left(lying=False, seed=seed)
+        assert file >= done and log > done
+    lied = [left(lying=True, seed=seed) for seed in seeds]
+    assert any(file < done - 5 for done, file, _ in lied) and any(log < done - 5 for done, _, log in lied)
+    for seed in seeds:
+        done, file, log = left(lying=True, honest_again=True, seed=seed)
+        assert file >= done - 7 and log >= done - 7  # what was cached when it became honest is safe
+
+
+@pytest.mark.parametrize("kind", ["torn_file", "flipped_bits", "lost_files"])
+def test_damage_strikes_the_files_it_names_on_the_host_it_names(kind: str) -> None:
+    with mesh() as world:
+        disks = {name: world.disk(name) for name in world.nodes}
+        before = {name: disk.under("/") for name, disk in disks.items()}
+        world.inject(kind, ["broker-2"])
+        after = {name: disk.under("/") for name, disk in disks.items()}
+        changed = [
+            path for path in before["broker-2"] if before["broker-2"][path] != after["broker-2"].get(path)
+        ]
+        lock = "/state/broker-2/lock"
+        assert [path for path in changed if path != lock] == [STATE]
+        assert after["broker-1"] == before["broker-1"]
+        world.inject(kind, ["broker-1"], files="log")
+        after = {name: disk.under("/") for name, disk in disks.items()}
+        changed = [
+            path for path in before["broker-1"] if before["broker-1"][path] != after["broker-1"].get(path)
+        ]
+        assert changed and all(path.startswith("/log/") for path in changed)
+
+
+def test_bytes_are_cut_off_the_end_and_single_bits_are_flipped() -> None:
+    with mesh() as world:
+        file = world.disk("broker-2").files[STATE]
+        before = bytes(file.content)
+        world.inject("flipped_bits", ["broker-2"], value=3)
+        differing = sum((one ^ other).bit_count() for one, other in zip(before, file.content, strict=True))
+        assert differing in (1, 3)  # one of them may be flipped back
+        content = bytes(file.content)
+        world.inject("torn_file", ["broker-2"], value=7)
+        assert file.content == content[:-7] and file.durable == len(content) - 7
+
+
+def test_a_broker_without_its_state_folder_goes_on_and_says_what_it_could_not_save(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with mesh() as world:
+        world.inject("lost_files", ["broker-2"])
+        world.inject("forged_dead", ["broker-2"])
+        world.run_for(5)
+        assert all_alive(world)
+        assert "cannot save /state/broker-2/identity.json" in caplog.text
+        assert STATE not in world.disk("broker-2").files
+
+
+def test_a_broker_goes_on_while_its_disk_is_broken_and_saves_when_it_is_mended() -> None:
+    with mesh() as world:
+        world.inject("disk_fault", ["broker-2"], for_s=5)
+        world.inject("forged_dead", ["broker-2"])  # it has a new incarnation to save
+        world.run_for(4)
+        assert all_alive(world)
+        assert json.loads(world.disk("broker-2").files[STATE].content)["incarnation"] == 1
+        world.run_for(4)
+        assert json.loads(world.disk("broker-2").files[STATE].content)["incarnation"] == 2
+
+
+def test_a_broker_on_a_slow_disk_keeps_its_rounds() -> None:
+    with mesh() as world:
+        world.inject("slow_disk", ["broker-2"], value=3)
+        world.run_for(10)
+        assert all_alive(world)
+        assert not any(peering(world, "broker-2").statistics().void_rounds.values())
+
+
+def test_a_broker_that_finds_its_state_torn_takes_a_new_id() -> None:
+    with mesh() as world:
+        old = identity(world, "broker-2")
+        world.inject("crash", ["broker-2"])
+        world.inject("torn_file", ["broker-2"])
+        world.inject("start", ["broker-2"])
+        world.run_for(5)
+        assert identity(world, "broker-2") != old
+        assert states(world, "broker-1")["broker-2"] == "alive"

@@ -1,0 +1,235 @@
+"""Faults of processes: no code runs, or slowly, or not on time; and who starts again what was taken down."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from simulations.world import NodeState, Process, World
+from tests.simulations.faults.meshes import all_alive, incarnation, mesh, peering, states
+from tests.simulations.programs import Echo, dial, serve, wait_exposed
+
+
+async def ticks(process: Process) -> None:
+    """Exposes the world's times at which a timer of 0.1 s came."""
+    process.exposed = []
+    while not process.stopping.is_set():
+        process.exposed.append(process.world.now_s)
+        await asyncio.sleep(0.1)
+
+
+def ticking(*names: str) -> World:
+    world = World(1)
+    for name in names:
+        world.add_node(name, ticks)
+    return world
+
+
+def gaps(world: World, name: str) -> list[float]:
+    return [round(later - earlier, 3) for earlier, later in pairwise(world.node(name).exposed)]
+
+
+def test_a_killed_process_is_started_again_after_its_time_and_its_log_stays() -> None:
+    with mesh() as world:
+        world.inject("crash", ["broker-2"], for_s=6)
+        world.run_for(5)
+        assert world.node("broker-2").state is NodeState.DOWN
+        assert states(world, "broker-1")["broker-2"] == "dead"
+        world.run_for(5)
+        assert all_alive(world) and incarnation(world, "broker-2") == 2
+
+
+def test_who_is_asked_to_end_is_started_again_only_when_it_has_ended() -> None:
+    async def slow_to_end(process: Process) -> None:
+        await process.stopping.wait()
+        await asyncio.sleep(3)
+
+    with World(1) as world:
+        node = world.add_node("alpha", slow_to_end)
+        node.start()
+        world.inject("stop", ["alpha"], for_s=1)
+        world.run_for(2)
+        assert node.running and node.lives == 1
+        world.run_for(2)
+        assert node.running and node.lives == 2
+
+
+def test_starting_and_stopping_pass_over_those_that_are_so_already() -> None:
+    with ticking("alpha", "beta") as world:
+        world.inject("start", ["alpha"])
+        world.inject("start", ["alpha", "beta"])
+        assert [node.lives for node in world.nodes.values()] == [1, 1]
+        world.node("alpha").crash()
+        world.inject("stop", ["alpha", "beta"])
+        world.run_for(1)
+        assert not any(node.alive for node in world.nodes.values())
+
+
+def test_power_that_comes_back_starts_what_ran_and_not_what_had_ended_before() -> None:
+    with World(1) as world:
+        for name in ("alpha", "beta"):
+            world.add_node(name, ticks, host="one").start()
+        world.inject("crash", ["beta"])
+        world.run_for(1)
+        world.inject("power_off", ["one"], for_s=2)
+        world.run_for(1)
+        assert not world.node("alpha").alive
+        world.run_for(2)
+        assert world.node("alpha").running and not world.node("beta").alive
+
+
+def test_a_paused_process_runs_no_code_and_what_was_due_comes_when_it_goes_on() -> None:
+    with ticking("alpha") as world:
+        world.node("alpha").start()
+        world.run_for(1)
+        world.inject("pause", ["alpha"], for_s=5)
+        world.run_for(6)
+        assert max(gaps(world, "alpha")) == pytest.approx(5.1, abs=0.1)
+        assert len(world.node("alpha").exposed) < 25
+
+
+def test_a_process_is_resumed_by_the_last_of_the_pauses_that_strike_it() -> None:
+    with ticking("alpha") as world:
+        node = world.node("alpha")
+        node.start()
+        world.inject("pause", ["alpha"], for_s=5)
+        world.inject("pause", ["alpha"], for_s=2)
+        world.run_for(3)
+        assert node.paused
+        world.run_for(3)
+        assert node.running
+
+
+def test_a_short_pause_kills_nobody_and_a_long_one_is_a_death_that_is_taken_back() -> None:
+    with mesh() as world:
+        world.inject("pause", ["broker-2"], for_s=1.5)
+        world.run_for(6)
+        assert all_alive(world) and incarnation(world, "broker-2") <= 2
+        world.inject("pause", ["broker-2"], for_s=8)
+        world.run_for(7)
+        assert states(world, "broker-1")["broker-2"] == states(world, "broker-3")["broker-2"] == "dead"
+        world.run_for(6)
+        assert all_alive(world)
+        assert "dead" not in states(world, "broker-2").values()  # it accuses nobody on wake
+
+
+def test_with_blocked_input_and_output_timers_run_and_nothing_is_read_or_written() -> None:
+    async def both(process: Process) -> None:
+        loop = asyncio.get_running_loop()
+        made: list[Echo] = []
+        process.exposed = (made, [])
+
+        def make() -> Echo:
+            made.append(Echo())
+            return made[-1]
+
+        async with await loop.create_server(make, "0.0.0.0", 7000):
+            while not process.stopping.is_set():
+                process.exposed[1].append(process.world.now_s)
+                await asyncio.sleep(0.1)
+
+    with World(1) as world:
+        server = world.add_node("server", both)
+        client = world.add_node("client", dial("server"))
+        server.start()
+        world.run_for(0.5)
+        client.start()
+        world.run_for(1)
+        world.inject("block_io", ["server"], for_s=3)
+        client.exposed.transport.write(b"hello")
+        before = len(server.exposed[1])
+        world.run_for(2)
+        assert len(server.exposed[1]) == before + 20
+        assert bytes(server.exposed[0][0].data) == b"" and bytes(client.exposed.data) == b""
+        world.run_for(2)
+        assert bytes(client.exposed.data) == b"hello"
+
+
+def test_a_broker_whose_input_and_output_block_is_missed_and_accuses_nobody() -> None:
+    with mesh() as world:
+        world.inject("block_io", ["broker-2"], for_s=8)
+        world.run_for(7)
+        assert states(world, "broker-1")["broker-2"] == "dead"
+        assert "dead" not in states(world, "broker-2").values()
+        world.run_for(6)
+        assert all_alive(world)
+
+
+def test_slowness_multiplies_and_ends_with_each_fault() -> None:
+    with ticking("alpha") as world:
+        node = world.node("alpha")
+        node.start()
+        loop = node.process.loop if node.process else None
+        assert loop is not None
+        world.inject("slow_process", ["alpha"], value=10, for_s=2)
+        world.inject("slow_process", ["alpha"], value=3, for_s=4)
+        assert loop.slowness == 30
+        world.run_for(3)
+        assert loop.slowness == 3
+        world.run_for(3)
+        assert loop.slowness == 1
+
+
+def test_slow_code_takes_its_time() -> None:
+    async def counting(process: Process) -> None:
+        process.exposed = [0]
+        while not process.stopping.is_set():
+            process.exposed[0] += 1
+            await asyncio.sleep(0)
+
+    with World(1) as world:
+        node = world.add_node("alpha", counting)
+        node.start()
+        world.run_for(0.1)
+        usual = node.exposed[0]
+        world.inject("slow_process", ["alpha"], value=50)
+        world.run_for(0.1)
+        assert (node.exposed[0] - usual) * 50 == pytest.approx(usual, rel=0.05)
+
+
+def test_a_stall_holds_up_timers_and_input_once() -> None:
+    with ticking("alpha") as world:
+        world.add_node("server", serve(Echo)).start()
+        world.node("alpha").start()
+        world.run_for(1)
+        world.inject("stall", ["alpha", "server"], value=2)
+        client = world.add_node("client", dial("server"))
+        client.start()
+        world.run_for(1.5)
+        assert world.node("server").exposed == []  # the kernel has taken the connection, the program has not
+        wait_exposed(world, "client")
+        world.run_for(3)
+        assert len(world.node("server").exposed) == 1
+        assert [gap for gap in gaps(world, "alpha") if gap > 0.2] == [pytest.approx(2.1, abs=0.1)]
+
+
+def test_a_hog_stalls_again_and_again_until_its_time_is_over() -> None:
+    with ticking("alpha") as world:
+        world.node("alpha").start()
+        world.run_for(1)
+        world.inject("hog", ["alpha"], value=0.8, every_s=2, for_s=7)
+        world.run_for(12)
+        long = [gap for gap in gaps(world, "alpha") if gap > 0.5]
+        assert len(long) == 4 and all(0.8 <= gap <= 1 for gap in long)
+
+
+def test_a_hog_passes_over_who_is_down_and_strikes_the_next_life() -> None:
+    with ticking("alpha") as world:
+        world.node("alpha").start()
+        world.inject("hog", ["alpha"], value=0.8, every_s=2)
+        world.run_for(1)
+        world.inject("crash", ["alpha"], for_s=2)
+        world.run_for(5)
+        assert world.node("alpha").lives == 2
+        assert [gap for gap in gaps(world, "alpha") if gap > 0.5]
+
+
+def test_a_hogged_broker_is_not_declared_dead() -> None:
+    with mesh() as world:
+        world.inject("hog", ["broker-2"], value=0.8, every_s=2)
+        for _ in range(15):
+            world.run_for(1)
+            assert "dead" not in {**states(world, "broker-1"), **states(world, "broker-3")}.values()
+        assert peering(world, "broker-2").statistics().void_rounds["late"] > 0
