@@ -26,9 +26,10 @@ import asyncio
 import heapq
 import sys
 import threading
-from asyncio import events
+from asyncio import events, format_helpers
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
@@ -44,6 +45,21 @@ CALLBACK_NS: Final = 1_000
 CLOSES_MAX: Final = 1000
 CANCELLED_TIMERS_MAX: Final = 100
 """More cancelled timers than this, if they are half of all, are swept, as BaseEventLoop does."""
+
+
+@contextmanager
+def outside_of_loops() -> Iterator[None]:
+    """To be entered while loops are turned: each makes itself the running one, and what was before is put
+    back here, once for all their turns.
+    """
+    previous_loop = events._get_running_loop()
+    previous_hooks = sys.get_asyncgen_hooks()
+    events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        sys.set_asyncgen_hooks(*previous_hooks)
+        events._set_running_loop(previous_loop)
 
 
 class NotSimulated(NotImplementedError):
@@ -246,12 +262,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 ready.append(handle)
 
     def _turn(self) -> None:
-        """One iteration, with this loop as the running one and everything else as it was before and after."""
+        """One iteration, with this loop as the running one; see `outside_of_loops`."""
         fence = self._fence
-        previous_loop = events._get_running_loop()
-        previous_hooks = sys.get_asyncgen_hooks()
-        previous_thread = self._thread_id
-        fenced = fence.closed
         fence.closed = True
         self._turning = True
         self._thread_id = self._thread
@@ -263,17 +275,27 @@ class SimLoop(asyncio.BaseEventLoop):
             for _ in range(callbacks):
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    try:  # Handle._run, without the call
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # whatever a callback raises is reported, as asyncio does
+                        self._report(handle, error)
             handle = None  # a traceback may hold this frame, which would hold the task that raised
         finally:
-            sys.set_asyncgen_hooks(*previous_hooks)
-            events._set_running_loop(previous_loop)
-            self._thread_id = previous_thread
+            events._set_running_loop(None)
+            self._thread_id = None
             self._turning = False
-            fence.closed = fenced
+            fence.closed = False
             now_ns = self.scheduler.now_ns
             self._busy_until_ns = now_ns + int((TURN_NS + CALLBACK_NS * callbacks) * self.slowness)
         self._history.record(now_ns, self._name, "turn", str(callbacks))
+
+    def _report(self, handle: events.Handle, error: BaseException) -> None:
+        what = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
+        self.call_exception_handler(
+            {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
+        )
 
     def _sweep_timers(self) -> None:
         kept = []

@@ -12,12 +12,13 @@ import random
 import socket
 from asyncio import transports
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from simulations.loop import SimLoop
 from simulations.network import Address, Half, Listener
 
 Buffer = bytes | bytearray | memoryview
+BUFFERS: Final = (bytes, bytearray, memoryview)
 
 
 class SimTransport(transports._FlowControlMixin):
@@ -66,10 +67,11 @@ class SimTransport(transports._FlowControlMixin):
     # --- asyncio.BaseTransport
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
+        self._protocol: Any = protocol
+        self._fills_buffer = isinstance(protocol, asyncio.BufferedProtocol)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
+        return cast(asyncio.BaseProtocol, self._protocol)
 
     def is_closing(self) -> bool:
         return self._closing
@@ -109,7 +111,7 @@ class SimTransport(transports._FlowControlMixin):
         return True
 
     def write(self, data: Buffer) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
+        if not isinstance(data, BUFFERS):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if self._eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
@@ -145,7 +147,8 @@ class SimTransport(transports._FlowControlMixin):
     # --- what the kernel half tells
 
     def readable(self) -> None:
-        if not self._read_scheduled and self._started and self.is_reading() and self._half.has_news:
+        reading = self._started and not self._closing and not self._paused
+        if reading and not self._read_scheduled and self._half.has_news:
             self._read_scheduled = True
             self._loop.run_soon(self._reading)
         elif self._half.error is not None and self._buffer and not self._write_scheduled:
@@ -168,31 +171,34 @@ class SimTransport(transports._FlowControlMixin):
     def _read_ready(self) -> None:
         self._read_scheduled = False
         half = self._half
-        if self._conn_lost or not self.is_reading() or not half.has_news:
+        if self._conn_lost or self._closing or self._paused or not half.has_news:
             return
         if half.error is not None:
             self._fatal_error(half.error)
         elif half.pending:
-            self._read_data()
-            self.readable()
+            self._read_data(half)
+            if half.has_news or half.error is not None:
+                self.readable()
         elif half.eof and not self._eof_read:
             self._read_eof()
 
-    def _read_data(self) -> None:
-        size = self._half.portion
+    def _read_data(self, half: Half) -> None:
+        size = half.portion
         if self._chunk_rng is not None:
             size = self._chunk_rng.randint(1, size)
         protocol = self._protocol
         try:
-            if isinstance(protocol, asyncio.BufferedProtocol):
-                buffer = memoryview(cast(Any, protocol.get_buffer(-1)))
-                if not len(buffer):
+            if self._fills_buffer:
+                buffer = memoryview(protocol.get_buffer(-1))
+                room = len(buffer)
+                if not room:
                     raise RuntimeError("get_buffer() returned an empty buffer")
-                data = self._half.read(min(size, len(buffer)))
-                buffer[: len(data)] = data
-                protocol.buffer_updated(len(data))
+                data = half.read(size if size < room else room)
+                taken = len(data)
+                buffer[:taken] = data
+                protocol.buffer_updated(taken)
             else:
-                cast(asyncio.Protocol, protocol).data_received(self._half.read(size))
+                protocol.data_received(half.read(size))
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # as asyncio does: a protocol's bug costs its connection
@@ -201,7 +207,7 @@ class SimTransport(transports._FlowControlMixin):
     def _read_eof(self) -> None:
         self._eof_read = True
         try:
-            keep_open = cast(asyncio.Protocol, self._protocol).eof_received()
+            keep_open = self._protocol.eof_received()
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # as above

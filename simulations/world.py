@@ -30,7 +30,7 @@ from simulations.connections import ProcessLoop
 from simulations.faults import Fault
 from simulations.guards import Fence
 from simulations.history import History
-from simulations.loop import innermost
+from simulations.loop import innermost, outside_of_loops
 from simulations.network import LAN, Host, LinkQuality, Network
 from simulations.scheduler import SECOND, Scheduler, nanoseconds
 from simulations.storage import Disk, VirtualStorage
@@ -433,18 +433,19 @@ class World:
 
     def _run_to(self, end_ns: int) -> None:
         scheduler = self.scheduler
-        while True:
-            stop_ns = min(end_ns, self._next_second_ns)
-            scheduler.run_to(stop_ns, self._next_collection)
-            if scheduler.events >= self._next_collection:
-                self._next_collection += COLLECT_EVERY
-                gc.collect(1)
-                continue
-            scheduler.advance_to(stop_ns)
-            if stop_ns == self._next_second_ns:
-                self._second_passed()
-            if stop_ns == end_ns:
-                return
+        with outside_of_loops():
+            while True:
+                stop_ns = min(end_ns, self._next_second_ns)
+                scheduler.run_to(stop_ns, self._next_collection)
+                if scheduler.events >= self._next_collection:
+                    self._next_collection += COLLECT_EVERY
+                    gc.collect(1)
+                    continue
+                scheduler.advance_to(stop_ns)
+                if stop_ns == self._next_second_ns:
+                    self._second_passed()
+                if stop_ns == end_ns:
+                    return
 
     def _second_passed(self) -> None:
         self._next_second_ns += SECOND
