@@ -322,6 +322,8 @@ class Peering:
     # --- the machines' wishes
 
     def _act(self, instructions: list[Instruction]) -> None:
+        if not instructions:
+            return  # the usual case: an answer, or a digest that is our own
         now = self._clock()
         for instruction in instructions:
             match instruction:
@@ -353,8 +355,7 @@ class Peering:
                     if state is not NodeState.JOINING:
                         self.news.reached(self.interest.set_joining(()))
                     self._hooks.state_changed(state)
-        if instructions:
-            self._pump()
+        self._pump()
 
     def _live_changed(self) -> None:
         live = self.live()

@@ -49,6 +49,9 @@ class Rounds:
         self._hooks = hooks
         self._clock = asyncio.get_running_loop().time
         self._asked_at = 0.0
+        # At rest all brokers say the same, round after round: what was packed and read last is kept.
+        self._said: dict[LinkKind, tuple[bytes, int, bytes]] = {}
+        self._read: dict[LinkKind, tuple[bytes, bytes, int]] = {}
         self.late_answers = 0
 
     def ask(self, round: int, links: Iterable[Link]) -> None:
@@ -65,7 +68,7 @@ class Rounds:
         for frame in frames:
             if not _may_speak(link):
                 return
-            digest, version = _opened(frame, LinkKind.SURVEY)
+            digest, version = self._opened(frame, LinkKind.SURVEY)
             pipe.send(frame[:WORD_SIZE] + self._spoken(LinkKind.ANSWER))
             if link.up:
                 self._hooks.heard_survey(link.peer.id, peek(frame) & ROUND_MASK)
@@ -76,7 +79,7 @@ class Rounds:
         for frame in frames:
             if not _may_speak(link):
                 return
-            digest, version = _opened(frame, LinkKind.ANSWER)
+            digest, version = self._opened(frame, LinkKind.ANSWER)
             if not link.up:
                 return
             self._answered(link, peek(frame) & ROUND_MASK)
@@ -101,16 +104,25 @@ class Rounds:
             link.say([encode(LinkKind.INTEREST_WANTED)])
 
     def _spoken(self, kind: LinkKind) -> bytes:
-        return encode(kind, self._membership.digest, self._interest.version)
+        digest, version = self._membership.digest, self._interest.version
+        said = self._said.get(kind)
+        if said is None or said[0] != digest or said[1] != version:
+            said = self._said[kind] = (digest, version, encode(kind, digest, version))
+        return said[2]
+
+    def _opened(self, frame: bytes, kind: LinkKind) -> tuple[bytes, int]:
+        """Digest and interest version of a survey or an answer. Raises `LinkError`."""
+        if not frame[0] & 0x80:
+            raise LinkError(f"a round's frame of {len(frame)} bytes has no end to its backtrace")
+        body = frame[WORD_SIZE:]
+        read = self._read.get(kind)
+        if read is None or read[0] != body:
+            message = decode(body)
+            if message[0] != kind:
+                raise LinkError(f"{LinkKind(message[0]).name} came where only {kind.name} may")
+            read = self._read[kind] = (body, message[1], message[2])
+        return read[1], read[2]
 
 
 def _may_speak(link: Link) -> bool:
     return not link.ended and link.admission.stage in (Stage.READY, Stage.UP)
-
-
-def _opened(frame: bytes, kind: LinkKind) -> tuple[bytes, int]:
-    """Digest and interest version of a survey or an answer. Raises `LinkError`."""
-    message = decode(frame[WORD_SIZE:])
-    if message[0] != kind or not frame[0] & 0x80:
-        raise LinkError(f"{LinkKind(message[0]).name} came where only {kind.name} may")
-    return message[1], message[2]

@@ -8,7 +8,7 @@ loop over an interval, and rates.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from mesh.identity import format_id
@@ -26,6 +26,9 @@ class Traffic:
     msgs_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+
+
+_COUNTERS: Final = tuple(field.name for field in fields(Traffic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class Rates:
 
     @staticmethod
     def _rates(change: Traffic, elapsed: float) -> dict[str, float]:
-        return {f"{key}_s": round(max(0, value) / elapsed, 1) for key, value in asdict(change).items()}
+        return {f"{key}_s": round(max(0, getattr(change, key)) / elapsed, 1) for key in _COUNTERS}
 
 
 def build_snapshot(
