@@ -66,6 +66,7 @@ class Doors:
         self._options = options
         self._tls = tls
         self._doors: dict[str, Door] = {}
+        self._turned_away: dict[str, int] = {}
         self._said: dict[tuple[str, str], None] = {}
 
     @property
@@ -117,9 +118,13 @@ class Doors:
                 raise ListenError(f"cannot listen on {url}: {_without(str(error), url)}") from error
             self._doors[listener.url] = Door(listen, listener, certificates)
 
+    def count_refused(self, reason: str) -> None:
+        """One more that was let in to be told why it is not to stay."""
+        self._turned_away[reason] = self._turned_away.get(reason, 0) + 1
+
     def refused(self) -> dict[str, int]:
         """Connections that got no further, by reason, over all listeners."""
-        totals: dict[str, int] = {}
+        totals = dict(self._turned_away)
         for door in self._doors.values():
             statistics = door.listener.statistics()
             for reason, count in (*statistics.refused.items(), ("bad frame", statistics.bad_frames)):

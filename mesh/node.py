@@ -28,9 +28,10 @@ from mesh.listen import Listen
 from mesh.options import BrokerOptions
 from mesh.peering import MemberRecord, Peering
 from mesh.report import Report
+from mesh.session import Kind, encode
 from mesh.snapshot import LATENESS_PERIOD_S
 from mesh.stock import StockPublishers, StockRequests, StockTaps
-from protocols import Pipe, Pub0, Pull0, Rep0, SocketOptions, Sub0
+from protocols import Pipe, PipeRefused, Pub0, Pull0, Rep0, SocketOptions, Sub0
 from protocols.wire import backtrace
 
 log = logging.getLogger("mesh")
@@ -42,18 +43,32 @@ TAP_QUEUE: Final = 4096
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
 RATES_PERIOD_S: Final = 1.0
+SENTENCE_MAX: Final = 250
 SHORTEST_BEAT_S: Final = 0.005
 
 
 class Clients:
-    """Receiver of the REP socket that clients dial: session frames to the exchange, the rest is stock."""
+    """Receiver of the REP socket that clients dial: session frames to the exchange, the rest is stock.
 
-    def __init__(self, exchange: Exchange, stock: StockRequests, clock: Callable[[], float]) -> None:
+    Who came to the wrong address, or without the certificate it asks for, is told so in answer to the first
+    thing it says, and hung up on.
+    """
+
+    def __init__(
+        self, exchange: Exchange, stock: StockRequests, doors: Doors, clock: Callable[[], float]
+    ) -> None:
         self._exchange = exchange
         self._stock = stock
+        self._doors = doors
         self._clock = clock
 
-    def pipe_attached(self, pipe: Pipe) -> None: ...
+    def pipe_attached(self, pipe: Pipe) -> None:
+        try:
+            self._doors.admit("clients", pipe)
+        except PipeRefused as refused:
+            self._doors.count_refused(refused.reason)
+            pipe.context = refused
+            asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, pipe.close, str(refused))
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         self._exchange.client_gone(pipe, self._clock())
@@ -62,9 +77,20 @@ class Clients:
         self._exchange.pipe_writable(pipe)
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        if isinstance(pipe.context, PipeRefused):
+            self._turn_away(pipe, frames[0], pipe.context)
+            return
         for stray in self._exchange.client_frames(pipe, frames, self._clock()):
             body = backtrace.split(stray)
             self._stock.answer(stray[body:], partial(send_reply, pipe, stray[:body]))
+
+    def _turn_away(self, pipe: Pipe, frame: bytes, refused: PipeRefused) -> None:
+        body = backtrace.split(frame)
+        is_session = frame[body : body + 1] >= b"\x90" and frame[body : body + 1] <= b"\x9f"
+        reason, sentence = refused.reason, str(refused)[:SENTENCE_MAX]
+        said = encode(Kind.ERROR, reason, sentence) if is_session else f"error: {sentence}".encode()
+        send_reply(pipe, frame[:body], said)
+        pipe.close(str(refused), flush=True)
 
 
 def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
@@ -115,10 +141,10 @@ class Node:
         taps = StockTaps(self.exchange, options.export)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
-        clients = Clients(self.exchange, requests, clock)
+        clients = Clients(self.exchange, requests, self.doors, clock)
         admit = partial(self.doors.admit, "clients")
         self._sockets = [
-            Rep0(raw=True, receiver=clients, admit=admit, options=client_options, rng=rng),
+            Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
             Pub0(raw=True, receiver=taps, admit=admit, options=tap_options, rng=rng),
             Pull0(raw=True, receiver=publishers, admit=admit, rng=rng),
             Sub0(raw=True, receiver=publishers, admit=admit, rng=rng),

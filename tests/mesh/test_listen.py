@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh import Broker, ConfigError, Listen
+from mesh import Broker, Client, ConfigError, Listen, MeshError
 from protocols import Bus0, Pub0, Req0, SocketOptions, SPError, Sub0, TlsConfig
 from tests.mesh.cluster import LOCAL, Cluster, eventually, whole
 from tests.support import certificates
@@ -82,9 +82,25 @@ async def test_a_broker_at_the_clients_address_is_told_so(caplog: pytest.LogCapt
         )
 
 
-@pytest.mark.parametrize("socket", [Req0, Sub0, Pub0], ids=["req", "sub", "pub"])
-async def test_a_client_at_the_peers_address_is_refused_and_counted(
-    socket: type[Req0] | type[Sub0] | type[Pub0],
+async def test_a_client_at_the_peers_address_is_told_so() -> None:
+    async with Cluster() as cluster, Req0() as stock:
+        host = await cluster.broker("host", listen=[Listen(LOCAL, ("peers",)), Listen(LOCAL, ("clients",))])
+        sentence = (
+            f"{host.url} does not serve clients; clients are served at {host.statistics()['client_url']}"
+        )
+        with pytest.raises(MeshError, match="does not serve clients; clients are served at"):
+            async with Client(host.url, connect_timeout=2):
+                pass
+        pipe = await stock.dial_once(host.url, timeout=5)
+        await stock.send(b"news hello")
+        assert await stock.recv(timeout=5) == f"error: {sentence}".encode()
+        await eventually(lambda: pipe.closed, "the client to be hung up on")
+        assert refused(host)["role"] >= 2
+
+
+@pytest.mark.parametrize("socket", [Sub0, Pub0], ids=["sub", "pub"])
+async def test_a_stock_subscriber_or_publisher_at_the_peers_address_is_refused_and_counted(
+    socket: type[Sub0] | type[Pub0],
 ) -> None:
     async with Cluster() as cluster, socket() as client:
         host = await cluster.broker("host", listen=Listen(LOCAL, serves=("peers",)))
