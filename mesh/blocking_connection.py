@@ -18,7 +18,7 @@ from protocols.transports.base import split_url
 from protocols.transports.certificates import Certificates
 from protocols.transports.ipc import parse_path
 from protocols.transports.registry import check_dialable
-from protocols.transports.tcp import parse_address
+from protocols.transports.tcp import FAMILIES, parse_address
 from protocols.transports.tls import named_codec
 from protocols.wire.codec import Codec
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD
@@ -28,7 +28,8 @@ from protocols.wire.sp import SpCodec
 READ_SIZE: Final = 65536
 FRAME_MAX: Final = 1 << 20
 
-Target = tuple[str, int] | str | bytes
+Target = tuple[str, int, int] | str | bytes
+"""Host, port and address family, or a path."""
 """Host and port, or a Unix path or abstract name."""
 
 
@@ -62,7 +63,7 @@ class Dialling:
         if plain in ("ipc", "unix", "abstract"):
             return parse_path(address, scheme), SpCodec(greeting, FRAME_MAX, IPC_LEAD)
         if plain in ("ws", "wss"):
-            return self._websocket(scheme, address, greeting)
+            return self._websocket(scheme, plain, address, greeting)
         if plain not in ("tcp", "tls+tcp"):
             raise AddressError(
                 f"{self.url}: BlockingClient speaks tcp, ipc, tls+tcp, ws and wss, not {plain}"
@@ -71,16 +72,17 @@ class Dialling:
         codec: Codec = SpCodec(greeting, FRAME_MAX, TCP_LEAD)
         if plain == "tls+tcp":
             codec = self._secured(codec, to.host)
-        return (to.host, to.port), codec
+        return (to.host, to.port, FAMILIES[scheme.removeprefix("tls+")]), codec
 
-    def _websocket(self, scheme: str, address: str, greeting: Greeting) -> tuple[Target, Codec]:
+    def _websocket(self, scheme: str, plain: str, address: str, greeting: Greeting) -> tuple[Target, Codec]:
         from protocols.transports.websocket import check_websocket_target  # loads wsproto
         from protocols.wire.upgrade import DiallingUpgrade
         from protocols.wire.websocket import WebSocketCodec
 
         to = check_websocket_target(scheme, address)
         codec = WebSocketCodec(DiallingUpgrade(greeting, to.authority, to.path + to.query, FRAME_MAX))
-        return (to.host, to.port), self._secured(codec, to.host) if scheme.startswith("wss") else codec
+        family = FAMILIES["tcp" + scheme.removeprefix(plain)]
+        return (to.host, to.port, family), self._secured(codec, to.host) if plain == "wss" else codec
 
     def _secured(self, inner: Codec, host: str) -> Codec:
         if self._certificates is None:
@@ -108,13 +110,29 @@ class Dialling:
 
 def _connected(target: Target, timeout: float) -> socket.socket:
     if isinstance(target, tuple):
-        sock = socket.create_connection(target, timeout)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        return _connected_by_name(*target, timeout)
+    return _connected_to(socket.AF_UNIX, target, timeout)
+
+
+def _connected_by_name(host: str, port: int, family: int, timeout: float) -> socket.socket:
+    """The first of the name's addresses that answers; ``socket.create_connection`` knows no family."""
+    problem: OSError | None = None
+    for found, _, _, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM):
+        try:
+            sock = _connected_to(found, address, timeout)
+        except OSError as error:
+            problem = problem or error
+        else:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+    raise problem or OSError(f"{host} has no address")
+
+
+def _connected_to(family: int, address: Any, timeout: float) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
     sock.settimeout(timeout)
     try:
-        sock.connect(target)
+        sock.connect(address)
     except BaseException:
         sock.close()
         raise

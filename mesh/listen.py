@@ -50,6 +50,11 @@ class Listen:
                     raise ConfigError(f"{self.url}: {what} has {role!r}; the roles are peers and clients")
         if not self.serves:
             raise ConfigError(f"{self.url} serves nobody; the roles are peers and clients")
+        for role in self.require_certificate or ():
+            if role not in self.serves:
+                raise ConfigError(
+                    f"{self.url} does not serve {role}, so it cannot ask them for a certificate"
+                )
         if not is_secure(self.url) and (self.tls is not None or self.require_certificate):
             raise ConfigError(
                 f"{self.url} has no TLS, so it has no certificates; listen on tls+tcp:// or wss://"

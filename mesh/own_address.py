@@ -80,7 +80,7 @@ def _split(url: str) -> tuple[str, str, str, str]:
 
 
 def is_loopback(url: str) -> bool:
-    host = host_of(url).strip("[]")
+    host = host_of(url).strip("[]").lower()
     if host == "localhost":
         return True
     try:

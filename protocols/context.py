@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import ClassVar, Final, Self, TypeVar
 
-from protocols.errors import Closed, NotSupported, SPError, StateError, Timeout, WouldBlock
+from protocols.errors import Closed, NoPeers, NotSupported, SPError, StateError, Timeout, WouldBlock
 from protocols.options import SocketOptions
 from protocols.patterns.base import Lane, QueueLane, StateLane
 from protocols.patterns.pubsub import Subscriptions
@@ -203,7 +203,8 @@ class Channel:
     async def send_many(self, bodies: Sequence[Body], timeout: float | None = None) -> None:
         """Send in order, waiting for room as often as needed.
 
-        Late, some leading messages have been sent: the `PartlySent` (a `Timeout`) says how many.
+        Late, some leading messages have been sent: the `PartlySent` (a `Timeout`) says how many, as do
+        `Closed` and `NoPeers`, in ``sent``.
         """
         ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
         limit_s = self._options.send_timeout_s if timeout is None else timeout
@@ -211,7 +212,7 @@ class Channel:
         sent = 0
         while sent < len(ready):
             piece = ready[sent : sent + self._options.send_queue]
-            taken = self._queue().put_many(piece)
+            taken = self._put_piece(piece, sent)
             sent += taken
             # Only a refusal brings a wake-up: a piece that was taken whole is followed by the next at once.
             if taken < len(piece) and not await self._senders.wait(deadline):
@@ -233,6 +234,14 @@ class Channel:
             return await self.recv()
         except self._iteration_ends:
             raise StopAsyncIteration from None
+
+    def _put_piece(self, piece: Sequence[bytes], sent: int) -> int:
+        """Hand over a piece of a batch of which ``sent`` messages are on their way."""
+        try:
+            return self._queue().put_many(piece)
+        except (Closed, NoPeers) as error:
+            error.sent = sent
+            raise
 
     def _queue(self) -> QueueLane:
         if isinstance(self._any_lane, QueueLane):
@@ -323,7 +332,7 @@ class BroadcastChannel(QueueChannel):
             if self._since_turn + len(piece) > share:
                 await self._give_turn()
             self._since_turn += len(piece)
-            self._queue().put_many(piece)
+            self._put_piece(piece, start)
 
     async def _give_turn(self) -> None:
         self._since_turn = 0
@@ -521,11 +530,16 @@ class SubContext(QueueChannel, ContextLife):
 
     def subscribe(self, topic: str | Body) -> None:
         """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
-        self._subscriptions.subscribe(as_topic(topic))
+        self._open_lane().subscribe(as_topic(topic))
 
     def unsubscribe(self, topic: str | Body) -> None:
         """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
-        self._subscriptions.unsubscribe(as_topic(topic))
+        self._open_lane().unsubscribe(as_topic(topic))
+
+    def _open_lane(self) -> Subscriptions:
+        if self.closed:
+            self._lane.take()  # raises `Closed`
+        return self._subscriptions
 
 
 def as_topic(topic: str | Body) -> bytes:

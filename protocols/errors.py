@@ -4,6 +4,7 @@
 SPError
   Closed                  this object was closed by its owner
   Timeout                 a deadline passed (also a builtin TimeoutError)
+    PartlySent            send_many ran out of time half-way (in `protocols.context`)
   WouldBlock              a *_nowait call found nothing to do
   NoPeers                 there is nobody to send to, and the caller asked not to wait
   StateError              the pattern forbids this now (recv before send on Req, recv without a survey)
@@ -11,6 +12,9 @@ SPError
   AddressError            a URL that cannot be understood or reached (also a ValueError)
     AddressInUse          somebody else listens there (also an OSError)
     ConnectionRefused     nobody listens there (also an OSError)
+    TlsConfigError        certificates or keys that cannot be used (in `protocols.tls`)
+  RequestLost             the peer that had the request is gone, and resending is off (also a builtin
+                          ConnectionError; in `protocols.patterns.reqrep`)
   PipeRefused             a pattern or a hook does not want this peer (Pair0's second one)
   ProtocolError
     LocalProtocolError    the caller broke a rule of the wire; raised to the caller
@@ -24,11 +28,14 @@ from __future__ import annotations
 
 
 class SPError(Exception):
-    """Root of everything this package raises."""
+    """Root of what goes wrong between sockets; an argument of a wrong type or value is a builtin error."""
 
 
 class Closed(SPError):
     """The socket, context, pipe or endpoint was closed."""
+
+    sent = 0
+    """Of ``send_many``: so many leading messages had been taken before."""
 
 
 class Timeout(SPError, TimeoutError):
@@ -45,6 +52,9 @@ class StateError(SPError):
 
 class NoPeers(SPError):
     """Nobody is attached to send to, or to answer; only with ``fail_without_peers``."""
+
+    sent = 0
+    """Of ``send_many``: so many leading messages had been taken before."""
 
 
 class NotSupported(SPError):

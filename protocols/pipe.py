@@ -109,9 +109,9 @@ class PipeStatistics:
 class Pipe:
     """One attached peer.
 
-    ``id`` is 31 bits, not zero and unique in the process. ``url`` is what was dialled or listened on.
-    A ``closed`` pipe takes and delivers nothing more. The owner is told once, in the same call, but for a
-    pipe that `send_control` gave up: of that it hears in a later loop turn.
+    ``id`` is 31 bits, not zero and unique among its socket's pipes. ``url`` is what was dialled or
+    listened on. A ``closed`` pipe takes and delivers nothing more. The owner is told once, in the same call,
+    but for a pipe that `send_control` gave up: of that it hears in a later loop turn.
     """
 
     __slots__ = (

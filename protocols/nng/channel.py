@@ -104,6 +104,9 @@ class Channel:
                 await self.send(frame, left)
             except Timeout as error:
                 raise PartlySent(sent, len(frames)) from error
+            except (Closed, NoPeers) as error:
+                error.sent = sent
+                raise
 
     def _ready(self, body: Body) -> bytes:
         frame = as_bytes(body)

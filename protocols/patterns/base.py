@@ -316,11 +316,11 @@ Without this bound a peer could fill memory by connecting, sending what one read
 class Intake(Generic[T]):
     """An inbox of ``limit`` items that stops reading from peers instead of dropping.
 
-    A peer whose run fills it is not read any more until the inbox is empty, or has room when another peer's
-    run has come; the bound may be overshot by
-    one run (what one read of ``read_budget`` bytes holds) a peer, and by `ORPHANS_MAX` runs of peers that
-    left. `HEAVY_BYTES_MAX` of large frames fill it too; only the first frame of a run can be larger than a
-    read, so only that one is weighed.
+    A peer whose run fills it is not read any more until the inbox is empty, or has room left when another
+    peer's run has come: it may never be empty while that one goes on. The bound may be overshot by one run
+    (what one read of ``read_budget`` bytes holds) a peer, and by `ORPHANS_MAX` runs of peers that left.
+    `HEAVY_BYTES_MAX` of large frames fill it too; only the first frame of a run can be larger than a read, so
+    only that one is weighed.
     """
 
     def __init__(self, limit: int) -> None:
@@ -348,8 +348,8 @@ class Intake(Generic[T]):
         if len(self.inbox) >= self._limit or self._heavy_bytes >= HEAVY_BYTES_MAX:
             self._paused[pipe.id] = pipe
             pipe.pause_reading()
-        elif self._paused and not self._heavy_bytes:
-            self._read_on()  # there is room, and it may never be found empty while another peer goes on
+        elif self._paused or self._orphans:
+            self._read_on()
 
     def take(self) -> T | None:
         """The next item, or None. Who takes the last lets the peers go on: others may wait for more."""
@@ -362,11 +362,12 @@ class Intake(Generic[T]):
     def resume(self) -> None:
         """Read on: the inbox is empty."""
         self._heavy_bytes = 0
-        self._orphans = 0
-        if self._paused:
+        if self._paused or self._orphans:
             self._read_on()
 
     def _read_on(self) -> None:
+        """What filled it is gone below the limit, that of peers who left included."""
+        self._orphans = 0
         paused, self._paused = self._paused, {}
         for pipe in paused.values():
             pipe.resume_reading()

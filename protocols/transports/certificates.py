@@ -203,11 +203,12 @@ class Certificates:
 
     def reload(self) -> None:
         """Read the files now. Raises `TlsConfigError`; the former certificates then stay in use."""
-        self._states = self._look()
+        states = self._look()
+        changed, self._states = states != self._states, states
         try:
             self._context = self._built()
         except TlsConfigError as error:
-            if str(error) != self._problem:
+            if changed or str(error) != self._problem:
                 self._refused += 1
             self._problem = str(error)
             raise
@@ -220,11 +221,11 @@ class Certificates:
     def _follow(self) -> None:
         if self._look() == self._states and not self._problem:
             return  # what could not be read once may be readable now, though nothing was written
-        said = self._problem
+        said = self._refused
         try:
             self.reload()
         except TlsConfigError as error:
-            if str(error) != said:
+            if self._refused != said:
                 log.warning("new TLS files were not taken, the former ones stay in use: %s", error)
         else:
             log.info("new TLS files taken: %s", ", ".join(self.config.files))

@@ -33,7 +33,7 @@ from protocols.identity import PeerIdentity
 from protocols.options import SocketOptions
 from protocols.transports.base import Binding, Watcher
 from protocols.transports.stream import StreamConnection, StreamKind
-from protocols.transports.tcp import BACKLOG, system_message
+from protocols.transports.tcp import BACKLOG, begin_serving, system_message
 from protocols.wire.framing import IPC_LEAD
 from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
@@ -161,10 +161,13 @@ async def _listen_abstract(factory: partial[StreamConnection], path: str, url: s
     loop = asyncio.get_running_loop()
     try:
         if path != "\0":
-            server = await loop.create_unix_server(factory, path, backlog=BACKLOG)
+            server = await loop.create_unix_server(factory, path, backlog=BACKLOG, start_serving=False)
         else:
-            server = await loop.create_unix_server(factory, sock=_given_a_name(), backlog=BACKLOG)
+            server = await loop.create_unix_server(
+                factory, sock=_given_a_name(), backlog=BACKLOG, start_serving=False
+            )
             path = server.sockets[0].getsockname()
+        await begin_serving(server)
     except OSError as error:
         raise listen_error(url, error) from error
     return AbstractBinding(server, describe(path))

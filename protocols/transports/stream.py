@@ -220,7 +220,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if linger_s is not None:
             self._deadline = self._loop.call_later(linger_s, self.abort)
         self._resume_transport()  # to see the peer's EOF, whatever lies before it
-        if not self._writing_paused:
+        if not self._writing_paused and not self._taking:
             self._flush()
 
     def abort(self) -> None:
@@ -431,8 +431,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         if pipe is None or transport is None or self.state is State.CLOSED or self._writing_paused:
             return
         self._taking = True  # the owner is told of the room, and may not write past what is being taken
-        frames = pipe.take_output()
-        self._taking = False
+        try:
+            frames = pipe.take_output()
+        finally:
+            self._taking = False
         if frames and not transport.is_closing():  # the owner may have aborted when told of the room
             self._write_out(self._codec.encode(frames), pipe, transport)
         drained = not pipe.queued and self._outgoing is None

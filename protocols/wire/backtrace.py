@@ -15,10 +15,10 @@ from struct import Struct
 from typing import Final
 
 from protocols.errors import LocalProtocolError
+from protocols.options import TTL_MAX
 
 END_BIT: Final = 0x80000000
 WORD_SIZE: Final = 4
-TTL_MAX: Final = 255
 
 OVER_TTL: Final = 0
 """`split`: more words than hops are allowed. Drop the frame, keep the pipe (every implementation does)."""

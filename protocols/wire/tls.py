@@ -186,7 +186,7 @@ class TlsCodec:
         return self._encrypted(self._inner.encode(frames))
 
     def end(self) -> bytes:
-        if self._secure and self._failure is None:
+        if self._secure and self._failure is None and not self.ended:
             last = self._inner.end()
             if last:
                 self._write(last)
@@ -218,7 +218,7 @@ class TlsCodec:
     def _decrypt(self, frames: list[bytes]) -> None:
         read = self._tls.read
         inner = self._inner
-        while inner.failure is None:
+        while self.failure is None:
             try:
                 plain = read(RECORD_SIZE)
             except ssl.SSLWantReadError:
@@ -249,7 +249,9 @@ class TlsCodec:
 
     def _answer(self) -> None:
         """Encrypt what our inner codec owes the peer, but not into the middle of something else it said."""
-        if self._held and not self._inside_buffer and self._failure is None:
+        if not self._held or self.ended or self._failure is not None:
+            return
+        if not self._inside_buffer:
             answer, self._held = bytes(self._held), bytearray()
             self._write(answer)
         elif len(self._held) > HELD_MAX:

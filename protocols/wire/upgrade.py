@@ -25,7 +25,8 @@ heads; what it does not decide is decided here:
 * A listener refuses as NNG does, and says why in the body: another path 404, no subprotocol, several or an
   unknown one 400, another WebSocket version 426, no WebSocket at all 400, too long a head 431. Unlike NNG it
   takes any ``Host``, since a name may have many, and refuses with 403 what a web page of another origin asks
-  for (mangos does too): a browser would let any page talk to a broker on the machine it runs on.
+  for (mangos does too): a browser would let any page talk to a broker on the machine it runs on. A page whose
+  own name was made to point here passes, as it does with mangos.
 * Neither side offers or takes extensions: NNG and nanomsg have no compression.
 """
 
