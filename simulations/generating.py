@@ -52,11 +52,8 @@ class Recipe:
 WAYS: Final = (("ways", ("both", "there")),)
 STATE: Final = (("files", ("state",)),)
 """And never the event log, which a run is judged by."""
-RESTARTS: Final = (
-    ("how", ("crash", "stop")),
-    ("state", ("kept", "lost", "torn", "flipped")),
-    ("seeds", ("usual", "stale")),
-)
+RESTARTS: Final = (("how", ("crash", "stop")), ("state", ("kept", "lost", "torn", "flipped")))
+"""And always with the usual seeds: with stale ones and no state nobody can find back."""
 CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
     "partitions": (
         Recipe("partition", "sides", (2, 15)),

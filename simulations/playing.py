@@ -205,6 +205,9 @@ class Play:
             if index < scenario.brokers:
                 self._do("start", [name])
                 world.run_for(scenario.start_gap_s)
+        if scenario.brokers > 1:
+            # Who founds a mesh knows nobody; should its state be lost, it needs somebody to come back to.
+            world.node("broker-1").settings.join = (world.network.hosts["broker-2"].address,)
 
     def _start_clients(self) -> None:
         """Returns when all subscriptions have passed their barrier."""

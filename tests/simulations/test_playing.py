@@ -116,6 +116,12 @@ def test_a_mesh_that_is_whole_for_a_moment_only_is_not_whole(monkeypatch: pytest
     assert late.whole_in_s is None and "whole_s" not in dict(late.phases)
 
 
+def test_the_founder_finds_back_also_without_its_state() -> None:
+    lost = Fault(0.0, "restart", ("broker-1",), value=1.0, more=(("how", "stop"), ("state", "lost")))
+    result = play(with_faults(lost), seed=1)
+    assert result.whole_in_s is not None
+
+
 def test_spares_are_started_by_a_fault_and_belong_to_the_mesh_from_then_on() -> None:
     scenario = replace(SMALL, spares=2, faults=(Fault(0.0, "start", ("1 of spares",)),))
     run = Play(scenario, seed=1)
