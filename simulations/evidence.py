@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from simulations.network import Half
     from simulations.world import Process, World
 
+SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
+STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
+FLUSH_S: Final = 2.0
+"""What was written last reaches the file within about a second."""
 DEEP_EVERY_S: Final = 10.0
 """How often what takes long to count is counted: tasks and timers."""
 
@@ -52,6 +56,8 @@ class Life:
     id: int | None = None
     """Of its broker, where it is one that got so far."""
     boot: int | None = None
+    log_lost: bool = False
+    """Some of its log is gone or damaged: it cannot be asked what it noticed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +238,13 @@ class Evidence:
             return []
         return self.samples_between(held_s, self.phases.get("drained_s", self.phases.get("end_s", held_s)))
 
+    @property
+    def last(self) -> Mapping[str, View]:
+        """What the brokers looked like before everybody left, whether the mesh ever was whole or not."""
+        until_s = self.phases.get("drained_s", self.end_s)
+        seen = [sample for sample in self.samples if sample.at_s <= until_s]
+        return seen[-1].views if seen else {}
+
     def up(self, name: str, from_s: float, until_s: float) -> Life | None:
         """The life of a broker that lasted from the one time to the other."""
         for life in self.brokers.get(name, ()):
@@ -376,10 +389,11 @@ class Recorder:
         starts: dict[tuple[str, int], Row] = {}
         goodbyes: dict[tuple[str, str], None] = {}
         for row in rows:
-            if row["kind"] == "meta" and row["op"] == "start":
-                starts[row["host"], row["pid"]] = row
-            elif row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
-                goodbyes[row["node"], row["boot"]] = None
+            if row.get("kind") == "meta" and row.get("op") == "start":
+                starts[row.get("host", ""), row.get("pid", 0)] = row
+            elif row.get("kind") == "mem" and row.get("to_state") == "left":
+                if row.get("node") == row.get("subject"):
+                    goodbyes[row["node"], row["boot"]] = None
         end_s = self._world.now_s
         found = []
         for process in self._world.processes:
@@ -394,9 +408,8 @@ class Recorder:
             left = identity is not None and (format_id(identity[0]), format_id(identity[1])) in goodbyes
             how = "" if ended_s is None else "left" if left else self._how_killed(process)
             id, boot = identity or (None, None)
-            found.append(
-                Life(process.name, process.life, process.host.name, started_s, ended_s, how, id, boot)
-            )
+            life = Life(process.name, process.life, process.host.name, started_s, ended_s, how, id, boot)
+            found.append(replace(life, log_lost=how == "power_off" or self._spoilt(life)))
         return found
 
     def _how_killed(self, process: Process) -> str:
@@ -406,15 +419,39 @@ class Recorder:
                     return "power_off"
         return "killed"
 
+    def _spoilt(self, life: Life) -> bool:
+        """Its log was struck on the disk, or the disk did not work when it was killed."""
+        for span in self._world.ongoing.spans:
+            if life.host not in span.fault.a:
+                continue
+            struck = span.fault.kind in SPOIL_FILES and span.fault.text("files", "state") == "log"
+            if struck and span.start_s >= life.started_s:
+                return True
+            if span.fault.kind in STOP_DISKS and life.how == "killed" and life.ended_s is not None:
+                if span.start_s <= life.ended_s <= (span.end_s or self._world.now_s) + FLUSH_S:
+                    return True
+        return False
+
     # --- the time of rows
 
     def _timed(self, rows: list[dict[str, Any]], lives: Iterable[Life]) -> list[Row]:
         """Rows by true time, where their writer's clocks were compared with it."""
-        keys = {(life.id, life.boot): (life.name, life.number) for life in lives}
+        brokers = {
+            (format_id(life.id), format_id(life.boot)): life
+            for life in lives
+            if life.id is not None and life.boot is not None
+        }
+        flipped = any(
+            span.fault.kind == "flipped_bits" and span.fault.text("files", "state") == "log"
+            for span in self._world.ongoing.spans
+        )
+        if flipped:  # what looks like a row may say anything
+            sound = {key for key, life in brokers.items() if not life.log_lost}
+            rows = [row for row in rows if (row.get("node"), row.get("boot")) in sound]
         for row in rows:
-            key = keys.get((int(row["node"], 16), int(row["boot"], 16)))
-            if key is not None:
-                row["at_s"] = self._true_s(key, row)
+            life = brokers.get((row["node"], row["boot"]))
+            if life is not None:
+                row["at_s"] = self._true_s((life.name, life.number), row)
         return sorted(rows, key=lambda row: (row["at_s"], row["node"], row["boot"], row["seq"]))
 
     def _true_s(self, key: tuple[str, int], row: Row) -> float:

@@ -63,17 +63,17 @@ def log_files(world: World) -> dict[str, bytes]:
 
 
 def log_rows(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """All whole rows by time, with ``at_s``, the time since the run began; lines torn by a crash are left
-    out.
+    """All whole rows by time, with ``at_s``, the time since the run began; lines torn by a crash, and those
+    that flipped bits made senseless, are left out.
     """
     rows: list[dict[str, Any]] = []
     for content in files.values():
         for line in content.split(b"\n"):
             try:
                 row = json.loads(line)
-            except ValueError:
+                row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
+            except (ValueError, TypeError, KeyError):
                 continue
-            row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
             rows.append(row)
     return sorted(rows, key=lambda row: float(row["at_s"]))
 

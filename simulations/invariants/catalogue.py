@@ -35,7 +35,7 @@ def judge(evidence: Evidence, expect: Iterable[Expectation] = ()) -> list[Verdic
     for check in ALL:
         if check.default and check not in asked and check.needs(evidence):
             verdict = check.judge(evidence)
-            if verdict.count or not check.occasional:
+            if not (verdict.empty and check.occasional):
                 found.append(verdict)
     return found + [
         check.judge(evidence, **dict(each.parameters)) for check, each in zip(asked, expect, strict=True)

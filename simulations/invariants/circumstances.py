@@ -55,11 +55,6 @@ class Outage:
     how: str
     """``killed``, ``power_off``, or the kind of fault that silenced it."""
 
-    @property
-    def log_lost(self) -> bool:
-        """With its host's power went what was not synced of its log: it cannot be asked what it noticed."""
-        return self.how == "power_off"
-
     def overlaps(self, from_s: float, until_s: float) -> bool:
         return self.from_s < until_s and self.until_s > from_s
 
@@ -214,7 +209,7 @@ class Circumstances:
         found = []
         for name in self.evidence.brokers:
             life = self.evidence.up(name, from_s, until_s)
-            if life is not None and life.how != "power_off" and not self.away(name, from_s, until_s):
+            if life is not None and not life.log_lost and not self.away(name, from_s, until_s):
                 found.append(life)
         return found
 

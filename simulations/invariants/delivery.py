@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from mesh.topics import matches
@@ -224,24 +225,38 @@ def _pairs(sample: Sample) -> Iterator[tuple[View, View]]:
 
 
 def heartbeats_pass(evidence: Evidence, within_s: float = 0.0, share: float = 1.0) -> Verdict:
-    """By the round trips of heartbeats in the safety phase: half of what one takes beyond the fastest is
-    queueing."""
+    """In the safety phase. Half of what a round trip takes beyond the fastest is queueing; answers that came
+    after the deadline are only counted by who got them.
+    """
     within_s = within_s or evidence.deadline_s / 2
     trips: dict[tuple[str, str], list[float]] = {}
     for row in _answers(evidence):
         trips.setdefault((evidence.writer(row), row["src"]), []).append(row["rtt_us"] / 1e6)
-    late = [
+    slow = [
         f"a heartbeat from {writer} to {evidence.name_of(int(peer, 16))} and back waited "
-        f"{(trip - min(times)) / 2:.3f} s "
-        f"each way, more than {within_s:g} s"
+        f"{(trip - min(times)) / 2:.3f} s each way, more than {within_s:g} s"
         for (writer, peer), times in trips.items()
         for trip in times
         if (trip - min(times)) / 2 > within_s
     ]
-    count = sum(map(len, trips.values()))
-    in_time = 1 - len(late) / count if count else 0.0
+    late = _late_answers(evidence)
+    slow += [f"{count} answers came to {name} after the deadline" for name, count in late.items() if count]
+    count = sum(map(len, trips.values())) + sum(late.values())
+    in_time = (count - len(slow) - sum(late.values())) / count if count else 0.0
     detail = f"{in_time:.2%} of them in time"
-    return verdict("heartbeats_pass", count, "heartbeat(s)", late if in_time < share else [], detail=detail)
+    return verdict("heartbeats_pass", count, "heartbeat(s)", slow if in_time < share else [], detail=detail)
+
+
+def _late_answers(evidence: Evidence) -> dict[str, int]:
+    """How many came to each broker in the safety phase."""
+    late: dict[str, int] = {}
+    for before, sample in pairwise(evidence.samples_between(*_phase(evidence, "safety"))):
+        for name, view in sample.views.items():
+            earlier = before.views.get(name)
+            if earlier is not None and earlier.boot == view.boot:
+                risen = view.counters.get("late_answers", 0) - earlier.counters.get("late_answers", 0)
+                late[name] = late.get(name, 0) + risen
+    return late
 
 
 def _answers(evidence: Evidence) -> Iterator[Row]:

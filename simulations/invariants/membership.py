@@ -574,7 +574,7 @@ def local_health(evidence: Evidence, most: float = 4) -> Verdict:
 def left_by_own_word(evidence: Evidence) -> Verdict:
     """And who left is not dialled again, before it comes back."""
     own: dict[str, list[float]] = {}
-    lost = {format_id(life.id) for life in evidence.lives if life.id is not None and life.how == "power_off"}
+    lost = {format_id(life.id) for life in evidence.lives if life.id is not None and life.log_lost}
     for row in evidence.rows:
         if row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
             own.setdefault(row["node"], []).append(row["at_s"])
@@ -655,7 +655,7 @@ def restarts_are_one_member(evidence: Evidence) -> Verdict:
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
     looked = 0
-    last = evidence.rest[-1].views if evidence.rest else {}
+    last = evidence.last
     for lives in evidence.brokers.values():
         for before, life in zip(lives[-2:], lives[-1:], strict=False):
             if before is life or before.id != life.id or life.id is None:

@@ -19,6 +19,8 @@ class Verdict:
     violations: tuple[str, ...]
     count: int = 1
     """How many things it looked at."""
+    empty: bool = False
+    """There was nothing to look at, and that is all that is wrong."""
 
     @property
     def ok(self) -> bool:
@@ -39,9 +41,11 @@ def verdict(check: str, count: int, what: str, violations: Iterable[str], *, det
     ``what`` is the thing, with its plural's ending in brackets: ``round(s)``, ``deliver(y|ies)``.
     """
     found = tuple(dict.fromkeys(violations))
-    if not count and not found:
+    empty = not count and not found
+    if empty:
         found = (f"there is no {_worded(what, 1)} to look at",)
-    return Verdict(check, f"{count} {_worded(what, count)}{f', {detail}' if detail else ''}", found, count)
+    looked_at = f"{count} {_worded(what, count)}{f', {detail}' if detail else ''}"
+    return Verdict(check, looked_at, found, count, empty)
 
 
 def _worded(what: str, count: int) -> str:

@@ -505,9 +505,7 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
 def test_a_broker_whose_log_was_lost_cannot_be_asked_what_it_noticed() -> None:
     evidence = right_history()
     _not_noticed(evidence)
-    evidence.lives = [
-        replace(life, how="power_off", ended_s=24.2) if life.name == ONE else life for life in evidence.lives
-    ]
+    evidence.lives = [replace(life, log_lost=True) if life.name == ONE else life for life in evidence.lives]
     assert judged(evidence, "detected").ok
 
 
