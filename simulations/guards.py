@@ -3,7 +3,8 @@
 Code under test gets time from its loop, and randomness and disk from its `Environment`. Whatever else it
 calls to get at a clock, at entropy, a thread, a socket or a file to write is a bug in it, and the fence says
 so by name. The fence holds only while a step of a simulated loop runs (`Fence.closed`), and not for the few
-modules that look at the clock, or draw masks, for their own ends (`EXEMPT`). Other threads of the
+modules that look at the clock, or draw masks, for their own ends (`EXEMPT`). Files may be read, as those of
+keys and certificates are; folders may not, since their order is nobody's. Other threads of the
 process, such as those of a Spark session beside it, are outside: simulated code has no thread but the one
 that steps it.
 
@@ -13,14 +14,20 @@ looks for those in the source.
 
 from __future__ import annotations
 
+import _thread
 import builtins
+import io
 import os
 import random
+import select
+import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -28,47 +35,73 @@ from typing import Any, Final
 from simulations.network import files
 
 EXEMPT: Final = frozenset(
-    {"logging", "linecache", "tokenize", "traceback", "warnings", "tracemalloc", "gc", "wsproto"}
+    {"logging", "linecache", "tokenize", "traceback", "warnings", "tracemalloc", "gc", "wsproto", "importlib"}
 )
 """Modules whose use of clocks, files and entropy changes nothing that is simulated. (wsproto masks frames
-with random bytes, as TLS draws its keys: no length and no order depends on them.)"""
+with random bytes, as TLS draws its keys: no length and no order depends on them. importlib looks up what is
+installed.)"""
+
+READING: Final = frozenset({"stat", "lstat"})
+WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
+
+BETWEEN: Final = (LIBRARY, "<frozen ", __file__, files.__file__)
+"""Code that calls on behalf of who is to be named."""
 
 CLOCK_HINT: Final = "use the event loop's time() for durations and environment.wall_time for time stamps"
 RANDOM_HINT: Final = "use environment.rng or environment.token"
 
+DISK_HINT: Final = "all disk work goes through environment.storage"
+NETWORK_HINT: Final = "use the event loop's connections and its getaddrinfo()"
+PROCESS_HINT: Final = "a simulated process is a node of the world"
+THREAD_HINT: Final = "only storage has a thread, and the simulator has its own storage"
+SIGNAL_HINT: Final = "a process of the world is asked to end by process.stopping"
+
+
+def _calls(owner: Any, names: str, hint: str) -> tuple[tuple[Any, str, str], ...]:
+    return tuple((owner, name, hint) for name in names.split() if hasattr(owner, name))
+
+
 FORBIDDEN: Final[tuple[tuple[Any, str, str], ...]] = (
-    *(
-        (time, name, CLOCK_HINT)
-        for name in (
-            "time",
-            "time_ns",
-            "monotonic",
-            "monotonic_ns",
-            "perf_counter",
-            "perf_counter_ns",
-            "sleep",
-        )
+    *_calls(
+        time,
+        "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns process_time process_time_ns "
+        "thread_time thread_time_ns clock_gettime clock_gettime_ns sleep",
+        CLOCK_HINT,
     ),
-    *(
-        (random, name, RANDOM_HINT)
-        for name in (
-            "random uniform triangular randint choice randrange sample shuffle choices normalvariate seed "
-            "lognormvariate expovariate vonmisesvariate gammavariate gauss betavariate paretovariate "
-            "weibullvariate getrandbits randbytes _urandom"
-        ).split()
+    *_calls(
+        random,
+        "random uniform triangular randint choice randrange sample shuffle choices normalvariate seed "
+        "lognormvariate expovariate vonmisesvariate gammavariate gauss betavariate paretovariate "
+        "weibullvariate getrandbits randbytes _urandom",
+        RANDOM_HINT,
     ),
-    (os, "urandom", RANDOM_HINT),
-    (threading.Thread, "start", "only storage has a thread, and the simulator has its own storage"),
-    (socket, "getaddrinfo", "use the event loop's getaddrinfo()"),
-    (socket, "create_connection", "use the event loop's create_connection()"),
-    (os, "fork", "a simulated process is a node of the world"),
-    (os, "fsync", "all disk work goes through environment.storage"),
-    (os, "replace", "all disk work goes through environment.storage"),
-    (os, "rename", "all disk work goes through environment.storage"),
-    (os, "unlink", "all disk work goes through environment.storage"),
-    (os, "makedirs", "all disk work goes through environment.storage"),
+    *_calls(os, "urandom getrandom", RANDOM_HINT),
+    *_calls(uuid, "uuid1 uuid4 getnode", RANDOM_HINT),
+    *_calls(ssl, "RAND_bytes", RANDOM_HINT),
+    *_calls(threading.Thread, "start", THREAD_HINT),
+    *_calls(_thread, "start_new_thread start_new", THREAD_HINT),
+    *_calls(
+        socket,
+        "getaddrinfo getnameinfo gethostbyname gethostbyname_ex gethostbyaddr gethostname getfqdn "
+        "create_connection create_server socketpair fromfd",
+        NETWORK_HINT,
+    ),
+    *_calls(select, "select poll epoll", NETWORK_HINT),
+    *_calls(
+        os,
+        "fork forkpty system popen posix_spawn posix_spawnp execv execve wait waitpid kill killpg _exit",
+        PROCESS_HINT,
+    ),
+    *_calls(signal, "signal alarm setitimer raise_signal set_wakeup_fd sigwait", SIGNAL_HINT),
+    *_calls(
+        os,
+        "fsync fdatasync sync replace rename renames remove rmdir removedirs mkdir makedirs "
+        "link symlink mkfifo truncate ftruncate utime listdir scandir",
+        DISK_HINT,
+    ),
+    *_calls(builtins, "input", "a simulated process has no terminal"),
 )
 
 
@@ -129,7 +162,7 @@ class Fence:
         seed = random.Random.seed
         new_socket = socket.socket.__init__
         new_process = subprocess.Popen.__init__
-        open_file = builtins.open
+        open_file, open_descriptor = builtins.open, os.open
 
         def guarded_seed(self_: Any, a: Any = None, version: int = 2) -> None:
             if a is None and self.holds and not _exempt():
@@ -148,22 +181,36 @@ class Fence:
 
         def guarded_open(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
             if self.holds and set(mode) & set("wax+") and not _exempt():
-                self.refuse(f"open(..., {mode!r})", "all disk work goes through environment.storage")
+                self.refuse(f"open(..., {mode!r})", DISK_HINT)
             return open_file(file, mode, *arguments, **options)
 
+        def guarded_descriptor(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+            if self.holds and flags & WRITING and not _exempt():
+                self.refuse("os.open for writing", DISK_HINT)
+            return open_descriptor(path, flags, *arguments, **options)
+
+        def of_sockets(name: str) -> Callable[..., Any]:
+            """What changes a file changes a simulated one or none; asking about real ones is allowed."""
+            real = getattr(os, name)
+            return files.shown(
+                name, real if name in READING else self._guarded(real, f"os.{name}", DISK_HINT)
+            )
+
         return [
-            *((os, name, files.shown(name, getattr(os, name))) for name in files.CALLS),
+            *((os, name, of_sockets(name)) for name in files.CALLS),
+            (os, "open", guarded_descriptor),
             (random.Random, "seed", guarded_seed),
             (socket.socket, "__init__", guarded_socket),
             (subprocess.Popen, "__init__", guarded_process),
             (builtins, "open", guarded_open),
+            (io, "open", guarded_open),
         ]
 
 
 def _caller() -> str:
     """The nearest caller outside of the standard library and of this module."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((LIBRARY, __file__)):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(BETWEEN):
         frame = frame.f_back
     return f"{frame.f_globals.get('__name__')}:{frame.f_lineno}"
 
