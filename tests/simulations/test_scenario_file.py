@@ -12,6 +12,7 @@ from simulations import scenario_file
 from simulations.faults import Fault
 from simulations.generating import generate
 from simulations.network import LinkQuality
+from simulations.playing import play
 from simulations.scenario import Scenario, Workload
 from simulations.scenario_file import ScenarioFileError, load, parse, shipped, write
 from simulations.selecting import resolve
@@ -204,11 +205,11 @@ def test_every_shipped_scenario_is_called_like_its_file() -> None:
         assert load(name).name == name == path.stem
 
 
-def test_the_examples_of_the_reference_page_are_scenarios() -> None:
-    blocks = re.findall(
-        r"^(?:```toml|cat > mine.toml <<'END')\n(.*?)^(?:```|END)$", FORMAT.read_text(), re.M | re.S
-    )
-    assert [parse(block).name for block in blocks] == ["split-and-crash", "two-of-them"]
+def test_the_examples_of_the_reference_page_are_scenarios_that_pass() -> None:
+    blocks = re.findall(r"^```toml\n(.*?)^```$", FORMAT.read_text(), re.MULTILINE | re.DOTALL)
+    examples = [parse(block) for block in blocks]
+    assert [example.name for example in examples] == ["split-and-crash", "two-of-them"]
+    assert play(examples[0], seed=7).failed == ()
 
 
 def test_the_reference_page_lists_every_field_with_its_default() -> None:
