@@ -45,6 +45,7 @@ from protocols.errors import (
 from protocols.options import SocketOptions
 from protocols.pipe import CLOSED_BY_PEER, Connection, Pipe
 from protocols.transports.base import Binding
+from protocols.transports.descriptors import descriptor_limit
 from protocols.transports.registry import check_dialable, check_url, find_transport
 from protocols.wire.handshake import Greeting, protocol_name
 
@@ -405,6 +406,10 @@ class Acceptor:
             connection.abort()
             return
         self._accepted += 1
+        if connection.descriptor > descriptor_limit():
+            self._refuse(connection, "no descriptors", "hardly a file descriptor is left; raise ulimit -n")
+            connection.abort()
+            return
         self._opened += 1
         self._headerless[connection] = self._opened
         if len(self._headerless) > self._headerless_max and not self._crowding:

@@ -51,6 +51,10 @@ class Connection(Protocol):
     def identity(self) -> PeerIdentity | None:
         """Who the peer is, where the transport can tell."""
 
+    @property
+    def descriptor(self) -> int:
+        """The number of its file descriptor; -1 without one."""
+
     def start(self, pipe: Pipe) -> None:
         """Deliver from now on to ``pipe`` (frames that arrived early first)."""
 

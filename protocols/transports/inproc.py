@@ -128,6 +128,10 @@ class InprocConnection:
     def identity(self) -> None:
         """It is this process."""
 
+    @property
+    def descriptor(self) -> int:
+        return -1
+
     def start(self, pipe: Pipe) -> None:
         assert self._pipe is None, "a connection serves one pipe"
         self._pipe = pipe

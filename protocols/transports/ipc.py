@@ -32,8 +32,9 @@ from protocols.errors import AddressError, AddressInUse, ConnectionRefused
 from protocols.identity import PeerIdentity
 from protocols.options import SocketOptions
 from protocols.transports.base import Binding, Watcher
+from protocols.transports.descriptors import backlog
 from protocols.transports.stream import StreamConnection, StreamKind
-from protocols.transports.tcp import BACKLOG, begin_serving, system_message
+from protocols.transports.tcp import begin_serving, system_message
 from protocols.wire.framing import IPC_LEAD
 from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
@@ -161,10 +162,10 @@ async def _listen_abstract(factory: partial[StreamConnection], path: str, url: s
     loop = asyncio.get_running_loop()
     try:
         if path != "\0":
-            server = await loop.create_unix_server(factory, path, backlog=BACKLOG, start_serving=False)
+            server = await loop.create_unix_server(factory, path, backlog=backlog(), start_serving=False)
         else:
             server = await loop.create_unix_server(
-                factory, sock=_given_a_name(), backlog=BACKLOG, start_serving=False
+                factory, sock=_given_a_name(), backlog=backlog(), start_serving=False
             )
             path = server.sockets[0].getsockname()
         await begin_serving(server)
@@ -204,7 +205,7 @@ async def _listen_at_file(
     await remove_stale(path)
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_unix_server(factory, path, backlog=BACKLOG, start_serving=False)
+        server = await loop.create_unix_server(factory, path, backlog=backlog(), start_serving=False)
     except OSError as error:
         raise listen_error(f"ipc://{path}", error) from error
     binding = IpcBinding(server, path)

@@ -154,6 +154,11 @@ class StreamConnection(asyncio.BufferedProtocol):
     # --- Connection: what pipes and endpoints call
 
     @property
+    def descriptor(self) -> int:
+        sock = self._transport.get_extra_info("socket") if self._transport is not None else None
+        return -1 if sock is None else int(sock.fileno())
+
+    @property
     def identity(self) -> PeerIdentity | None:
         return self._identity or self._codec.identity
 

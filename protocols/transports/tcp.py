@@ -18,13 +18,11 @@ from typing import Final
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused
 from protocols.options import SocketOptions
 from protocols.transports.base import Binding, Watcher
+from protocols.transports.descriptors import backlog
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.wire.framing import TCP_LEAD
 from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
-
-BACKLOG: Final = 512
-"""Connections the kernel holds for us; asyncio accepts at most as many in one loop turn."""
 
 FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
 Factory = Callable[[], asyncio.BaseProtocol]
@@ -197,7 +195,7 @@ async def _serve(factory: Factory, host: str, port: int, family: int, url: str) 
     loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(
-            factory, host, port, family=family, backlog=BACKLOG, start_serving=False
+            factory, host, port, family=family, backlog=backlog(), start_serving=False
         )
         await begin_serving(server)
     except UnicodeError as error:
