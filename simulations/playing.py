@@ -172,7 +172,7 @@ class Play:
         broken = bool(self.verdicts)
         verdicts = judge(evidence, self.scenario.expect)
         # What a run never came to says nothing beside what kept it from that.
-        self.verdicts += [verdict for verdict in verdicts if verdict.count or not broken]
+        self.verdicts += [verdict for verdict in verdicts if not (broken and verdict.empty)]
         if self.out is not None:
             truth.write_logs(world, self.out, run=self.name, scenario=self.scenario.name)
         return self._result(evidence)

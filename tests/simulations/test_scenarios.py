@@ -146,3 +146,4 @@ def test_a_broker_that_dies_of_a_bug_is_found(monkeypatch: pytest.MonkeyPatch) -
     failed = {verdict.check: verdict.violations for verdict in result.verdicts if not verdict.ok}
     assert any("ZeroDivisionError: a bug" in each for each in failed["sound"])
     assert "a subscription of every subscriber did not come about" in failed["goes_on"][0]
+    assert any("broker-2 is not up" in each for each in failed["converged"])
