@@ -30,10 +30,11 @@ from simulations.connections import ProcessLoop
 from simulations.faults import Fault
 from simulations.guards import Fence
 from simulations.history import History
-from simulations.loop import innermost, outside_of_loops
+from simulations.loop import outside_of_loops
 from simulations.network import LAN, Host, LinkQuality, Network
 from simulations.scheduler import SECOND, Scheduler, nanoseconds
 from simulations.storage import Disk, VirtualStorage
+from simulations.waiting import waits
 
 EPOCH_S: Final = 1_767_225_600.0
 """When every run begins by the wall clock: the first second of 2026, UTC."""
@@ -185,7 +186,7 @@ class Process:
         me = asyncio.current_task()
         left = sorted((task for task in asyncio.all_tasks() if task is not me), key=hash)
         for task in left:
-            self.world.fail(self.name, f"main left a task behind: {_where(task)}")
+            self.world.fail(self.name, f"main left a task behind: {waits(task)}")
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
@@ -329,7 +330,9 @@ class World:
         if gc.isenabled():
             gc.collect()
             gc.disable()
+            gc.freeze()  # what is there already need not be looked through again at each collection
             self._exit.callback(gc.enable)
+            self._exit.callback(gc.unfreeze)
         return self
 
     def __exit__(
@@ -453,13 +456,17 @@ class World:
             self.on_second(self.now_s)
 
     def waiting(self) -> str:
-        """What every task of every running process waits at."""
+        """Who waits for what: every task of every process that lives, and who is down."""
         lines = []
         for node in self.nodes.values():
             if node.process is not None and node.process.alive:
                 tasks = sorted(asyncio.all_tasks(node.process.loop), key=hash)
-                lines.append(f"{node.name}: " + ", ".join(_where(task) for task in tasks))
-        return "; ".join(lines) or "no process is running"
+                state = " (paused)" if node.paused else ""
+                lines.append(f"{node.name}{state}: " + (", ".join(map(waits, tasks)) or "no task"))
+        down = [node.name for node in self.nodes.values() if node.lives and not node.alive]
+        if down:
+            lines.append(f"down: {', '.join(down)}")
+        return "; ".join(lines) or "no process was ever started"
 
     # --- faults
 
@@ -526,13 +533,3 @@ class World:
         self.history.record(
             self.scheduler.now_ns, process, "failure", f"{message.partition(' at 0x')[0]}|{kind}"
         )
-
-
-def _where(task: asyncio.Task[Any]) -> str:
-    """The task's coroutine, and the innermost of those it waits in."""
-    coroutine: Any = task.get_coro()
-    name = getattr(coroutine, "__qualname__", type(coroutine).__name__)
-    frame = getattr(innermost(coroutine), "cr_frame", None)
-    if frame is None:
-        return str(name)
-    return f"{name} ({frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
