@@ -155,8 +155,7 @@ class Broker:
 
     def members(self) -> list[dict[str, Any]]:
         """Every broker of the mesh as this one sees it, itself included; the keys are those of the status."""
-        members: list[dict[str, Any]] = self.statistics()["members"]
-        return members
+        return self._running.report.members()
 
     def statistics(self) -> dict[str, Any]:
         """The status object (``docs/reference/status.md``), also of a broker that has left."""

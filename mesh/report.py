@@ -93,6 +93,11 @@ class Report:
             now=self._clock(),
         )
 
+    def members(self) -> list[dict[str, Any]]:
+        """Only the members of the snapshot."""
+        now = self._clock()
+        return [member.status(now) for member in self._members()]
+
     def stats_fields(self) -> dict[str, Any]:
         """A ``stats`` row's; ends the interval of the lateness meter."""
         self.lateness.close_interval()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from mesh.snapshot import (
     About,
@@ -114,3 +115,8 @@ def test_rates_are_changes_over_time_and_never_negative() -> None:
     assert rates.current["msgs_in_s"] == 0.0
     rates.update(Traffic(5, 5, 5, 5), 13.0)
     assert rates.current["msgs_in_s"] == 0.0
+
+
+def test_counters_are_all_fields_of_traffic_in_their_order() -> None:
+    traffic = Traffic(1, 2, 3, 4)
+    assert list(traffic.counters().items()) == list(asdict(traffic).items())
