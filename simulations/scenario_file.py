@@ -28,6 +28,10 @@ PLURAL: Final = {"pick": "picks", "fault": "faults"}
 FAULT_FIELDS: Final = ("at_s", "kind", "a", "b", "for_s", "value", "repeat", "repeat_s")
 
 
+FAILURE: Final = "failure"
+"""A table that a failed run leaves for `simulations.replaying`; as a scenario the file plays without it."""
+
+
 class ScenarioFileError(ValueError):
     """A scenario file cannot be used; the message names file and line and what is wrong there."""
 
@@ -144,7 +148,7 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
             given["expect"] = tuple(_expectation(each, n) for n, each in enumerate(_tables(value, key)))
         elif key == "full":
             given["full"] = _full(value)
-        else:
+        elif key != FAILURE:
             raise ScenarioError(f"there is no field {key!r} in a scenario{_nearest(key, known)}", key)
     if "name" not in given:
         raise ScenarioError("a scenario needs a name")
@@ -168,12 +172,12 @@ def _typed(type_: str, value: Any, *where: str | int) -> Any:
         return value
     if type_ == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    raise ScenarioError(f"{where[-1]} must be a {type_}, and is {_spelt(value)}", *where)
+    raise ScenarioError(f"{where[-1]} must be a {type_}, and is {spelt(value)}", *where)
 
 
 def _table(value: Any, *where: str | int) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ScenarioError(f"{where[0]} must be a table, and is {_spelt(value)}", *where)
+        raise ScenarioError(f"{where[0]} must be a table, and is {spelt(value)}", *where)
     return value
 
 
@@ -254,14 +258,14 @@ def _fault(value: Any, index: int) -> Fault:
 def _selectors(value: Any, *where: str | int) -> tuple[str, ...]:
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ScenarioError(f"{where[-1]} must be a name or a list of names, and is {_spelt(value)}", *where)
+        raise ScenarioError(f"{where[-1]} must be a name or a list of names, and is {spelt(value)}", *where)
     return tuple(found)
 
 
 def _span(value: list[Any], *where: str | int) -> tuple[float, float]:
     numbers = [each for each in value if isinstance(each, int | float) and not isinstance(each, bool)]
     if len(value) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
-        raise ScenarioError(f"{where[-1]} must be a number or [least, most], and is {_spelt(value)}", *where)
+        raise ScenarioError(f"{where[-1]} must be a number or [least, most], and is {spelt(value)}", *where)
     return float(numbers[0]), float(numbers[1])
 
 
@@ -293,7 +297,7 @@ def _parameter(parameter: Parameter, value: Any, *where: str | int) -> Value:
     typed: float | str = _typed(parameter.type, value, *where)
     if parameter.choices and typed not in parameter.choices:
         raise ScenarioError(
-            f"{where[-1]} is {_spelt(value)}; it must be {' or '.join(parameter.choices)}", *where
+            f"{where[-1]} is {spelt(value)}; it must be {' or '.join(parameter.choices)}", *where
         )
     return typed
 
@@ -303,20 +307,20 @@ def _parameter(parameter: Parameter, value: Any, *where: str | int) -> Value:
 
 def write(scenario: Scenario) -> str:
     """The text of a file that reads as this scenario; what is as it is by default is left out."""
-    out = [f"{each.name} = {_spelt(getattr(scenario, each.name))}" for each in _told(scenario)]
+    out = [f"{each.name} = {spelt(getattr(scenario, each.name))}" for each in _told(scenario)]
     for key, record in TABLES.items():
         found = getattr(scenario, key)
-        lines = [f"{each.name} = {_spelt(getattr(found, each.name))}" for each in _told(found)]
+        lines = [f"{each.name} = {spelt(getattr(found, each.name))}" for each in _told(found)]
         out += ["", f"[{key}]", *lines] if lines and isinstance(found, record) else []
     if scenario.picks:
-        out += ["", "[pick]", *(f"{name} = {_spelt(selector)}" for name, selector in scenario.picks)]
+        out += ["", "[pick]", *(f"{name} = {spelt(selector)}" for name, selector in scenario.picks)]
     for fault in scenario.faults:
         out += ["", "[[fault]]", *_fault_lines(fault)]
     for expectation in scenario.expect:
-        given = [f"{name} = {_spelt(value)}" for name, value in expectation.parameters]
-        out += ["", "[[expect]]", f"check = {_spelt(expectation.check)}", *given]
+        given = [f"{name} = {spelt(value)}" for name, value in expectation.parameters]
+        out += ["", "[[expect]]", f"check = {spelt(expectation.check)}", *given]
     if scenario.full:
-        out += ["", "[full]", *(f"{path} = {_spelt(value)}" for path, value in scenario.full)]
+        out += ["", "[full]", *(f"{path} = {spelt(value)}" for path, value in scenario.full)]
     return "\n".join(out) + "\n"
 
 
@@ -335,15 +339,15 @@ def _fault_lines(fault: Fault) -> list[str]:
     for key, most in spans.items():
         name = key.removesuffix(SPAN)
         data[name] = [data.get(name, 0.0), most]
-    return [f"{key} = {_spelt(value)}" for key, value in data.items()]
+    return [f"{key} = {spelt(value)}" for key, value in data.items()]
 
 
-def _spelt(value: Any) -> str:
+def spelt(value: Any) -> str:
     """A value in TOML."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_spelt, value))}]"
+        return f"[{', '.join(map(spelt, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
