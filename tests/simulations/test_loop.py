@@ -369,5 +369,5 @@ def test_a_main_that_raises_or_leaves_tasks_is_a_failure_of_the_run() -> None:
 
     failures = [str(failure) for failure in run(main).failures]
     assert "main is broken" in failures[0]
-    assert "left a task behind: test_a_main" in failures[1]
+    assert "left a task behind: idle" in failures[1]
     assert ended == ["cancelled"]
