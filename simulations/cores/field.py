@@ -103,6 +103,7 @@ class Wire:
         "held",
         "last_ns",
         "loss",
+        "mark",
         "number",
         "rto_ns",
         "source",
@@ -123,6 +124,8 @@ class Wire:
         self.held: list[Message] = []
         """Not yet across: a cut came between."""
         self.rto_ns = 0
+        self.mark = 0
+        """A number that the core at the target may write on it, so that it needs no table by peers."""
         self.troubled = False
         """Any of the above: what goes by here is not simply on its way."""
 

@@ -41,9 +41,9 @@ class Gossip:
 
     __slots__ = (
         "_field",
-        "_missing",
         "_peers",
         "_place",
+        "answers",
         "differs",
         "digest",
         "due_ns",
@@ -66,7 +66,9 @@ class Gossip:
         self.misses: dict[int, int] = {}
         self.differs: dict[int, int] = {}
         self.waiting = False
-        self._missing: dict[int, None] = {}
+        self.answers = 0
+        for wire in peers:
+            wire.back.mark = 0  # of an earlier life
         period_ns = nanoseconds(field.options.period_s)
         self.next_round_ns = self.due_ns = field.now_ns + int(period_ns * rng.random())
 
@@ -83,7 +85,7 @@ class Gossip:
         options = self._field.options
         self.round += 1
         self.waiting = True
-        self._missing = {wire.target.number: None for wire in self._peers}
+        self.answers = 0
         self.due_ns = now_ns + nanoseconds(options.deadline_s)
         self.next_round_ns = max(self.next_round_ns + nanoseconds(options.period_s), self.due_ns)
         survey = (SURVEY, self.round, self.digest, ())
@@ -93,9 +95,9 @@ class Gossip:
 
     def _judge(self) -> None:
         self.waiting = False
-        missing = self._missing
-        if len(missing) == len(self._peers) > 1:
+        if self.answers == len(self._peers) or (not self.answers and len(self._peers) > 1):
             return
+        missing = [wire.target.number for wire in self._peers if wire.back.mark != self.round]
         for number in missing:
             misses = self.misses[number] = self.misses.get(number, 0) + 1
             incarnation, rank = self.table.get(number, _AT_FIRST)
@@ -107,7 +109,6 @@ class Gossip:
 
     def receive(self, wire: Wire, message: Message, now_ns: int) -> Message | None:
         kind, round, digest, records = message
-        peer = wire.source.number
         for record in records:
             self._hear(record, wire)
         if kind == SURVEY:
@@ -116,9 +117,10 @@ class Gossip:
             return (ANSWER, round, self.digest, ())
         if kind == ANSWER:
             if round == self.round and self.waiting:
-                self._missing.pop(peer, None)
+                wire.mark = round
+                self.answers += 1
                 if self.misses:
-                    self.misses.pop(peer, None)
+                    self.misses.pop(wire.source.number, None)
             if digest != self.digest:
                 self._compare(wire, digest)
         return None
