@@ -331,7 +331,8 @@ class Acceptor:
         self._headerless_max = headerless_max
         self._headerless: dict[Connection, int] = {}
         self._crowding = False
-        self._on_refused = on_refused
+        self.on_refused = on_refused
+        """Told of every connection that became no pipe: its address and a sentence."""
         self._binding: Binding | None = None
         self._accepted = 0
         self._opened = 0
@@ -467,8 +468,8 @@ class Acceptor:
         self._headerless.pop(connection, None)
         self._refused[reason] = self._refused.get(reason, 0) + 1
         self.last_refused = f"{connection.remote_address or 'a peer'}: {message}"
-        if self._on_refused is not None:
-            self._on_refused(connection.remote_address, message)
+        if self.on_refused is not None:
+            self.on_refused(connection.remote_address, message)
 
 
 class Listener(Acceptor):

@@ -392,17 +392,23 @@ class Cat:
     async def run(self) -> int:
         job = self._job
         async with make_socket(job) as socket:
-            await self._open(socket)
-            await asyncio.sleep(job.delay_s)
-            await self._act(socket)
-            if job.engine == "nng" and job.body is not None:
-                await asyncio.sleep(NNG_DRAIN_S)
+            watching = asyncio.create_task(self._watch(socket))
+            try:
+                await self._open(socket)
+                await asyncio.sleep(job.delay_s)
+                await self._act(socket)
+                if job.engine == "nng" and job.body is not None:
+                    await asyncio.sleep(NNG_DRAIN_S)
+            finally:
+                watching.cancel()
         return ExitCode.OK
 
     async def _open(self, socket: Any) -> None:
         job = self._job
         for url in job.listen:
             listener = await socket.listen(url)
+            if job.engine != "nng":
+                listener.on_refused = lambda address, why: self._say(f"refused {address or 'a peer'}: {why}")
             self._say(f"listening at {listener.url}")
         dialers = [await socket.dial(url) for url in job.dial]
         if not job.background:
@@ -411,6 +417,17 @@ class Cat:
                 self._say(f"connected to {dialer.url}")
         await socket.wait_for_peers(job.peers)
         self._say("ready")
+
+    async def _watch(self, socket: Any) -> None:
+        """Say who comes and goes; NNG's sockets do not tell."""
+        if not self._job.verbose or self._job.engine == "nng":
+            return
+        async for event in socket.events():
+            peer = event.pipe.remote_address or "a peer"
+            if event.kind == "attached":
+                self._say(f"{peer} is here")
+            elif event.kind == "detached":
+                self._say(f"{peer} is gone: {event.reason}")
 
     def _say(self, sentence: str) -> None:
         if self._job.verbose:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -294,7 +295,22 @@ def test_each_body_is_flushed_and_a_reader_that_goes_away_is_no_fault() -> None:
     assert process.wait(10) == 141
     assert process.stderr is not None
     with process.stderr:
-        assert process.stderr.read() == b""
+        said = process.stderr.read().splitlines()
+    assert all(b" is here" in line or b" is gone" in line for line in said), "peers, and no traceback"
+
+
+@pytest.mark.process
+def test_verbose_says_who_comes_who_goes_and_who_is_refused_why() -> None:
+    process = start("--pull", "-L0", "-v", "--count", "1", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    url = wait_until_ready(process)
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as stranger:
+        stranger.sendall(b"garbage!")
+        stranger.recv(100)
+    assert application.main(["cat", "--push", "--dial", url, "-D", "one"]) == 0
+    out, said = process.communicate(timeout=10)
+    assert out == b"one\n" and process.returncode == 0
+    assert b"mesh cat: refused tcp://127.0.0.1:" in said and b"are not a Scalability Protocols header" in said
+    assert b" is here\n" in said
 
 
 @pytest.mark.process
