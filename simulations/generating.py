@@ -144,6 +144,7 @@ LEFT_OUT: Final = {
     "start": "ends what took a process down, which the fault itself does",
     "resume": "ends a pause, which the pause itself does",
     "heal": "ends cuts, which the cuts themselves do",
+    "starve": "is a hog of many short stalls",
     "one_edge": "is a partition of a pair, with a pair that the fault chooses",
 }
 """Kinds that the generator does not draw."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator
 from functools import partial
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 HOG_S: Final = 0.8
 HOG_EVERY_S: Final = 2.0
+STARVED: Final = 10.0
+SLICE_S: Final = 0.01
 
 
 def _crash(world: World, fault: Fault) -> None:
@@ -135,6 +138,16 @@ def _hog(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
         at_s += max(fault.number("every_s", HOG_EVERY_S), fault.value)
 
 
+def _starve(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
+    """Each of them in a rhythm of its own."""
+    slice_s = fault.number("slice_s", SLICE_S)
+    round_s = slice_s * fault.value
+    begun = sorted((world.now_s + rng.uniform(0, round_s), name) for name in fault.a)
+    for number in count():
+        for at_s, name in begun:
+            yield Fault(at_s + number * round_s, "stall", (name,), value=round_s - slice_s)
+
+
 KINDS: Final = (
     Kind(
         "crash",
@@ -205,5 +218,15 @@ KINDS: Final = (
             Parameter("every_s", "from one to the next", HOG_EVERY_S, 0.001, 3600),
         ),
         unfold=_hog,
+    ),
+    Kind(
+        "starve",
+        "processes get the processor for one of so many slices of time, as beside too many others",
+        "processes",
+        parameters=(
+            Parameter("value", "of how many slices they have one", STARVED, 1.01, 10_000),
+            Parameter("slice_s", "seconds of a slice", SLICE_S, 0.0001, 10),
+        ),
+        unfold=_starve,
     ),
 )

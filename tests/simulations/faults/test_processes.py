@@ -172,13 +172,15 @@ def test_slowness_multiplies_and_ends_with_each_fault() -> None:
         assert loop.slowness == 1
 
 
-def test_slow_code_takes_its_time() -> None:
-    async def counting(process: Process) -> None:
-        process.exposed = [0]
-        while not process.stopping.is_set():
-            process.exposed[0] += 1
-            await asyncio.sleep(0)
+async def counting(process: Process) -> None:
+    """Computes without a pause; exposes how far it came."""
+    process.exposed = [0]
+    while not process.stopping.is_set():
+        process.exposed[0] += 1
+        await asyncio.sleep(0)
 
+
+def test_slow_code_takes_its_time() -> None:
     with World(1) as world:
         node = world.add_node("alpha", counting)
         node.start()
@@ -233,3 +235,27 @@ def test_a_hogged_broker_is_not_declared_dead() -> None:
             world.run_for(1)
             assert "dead" not in {**states(world, "broker-1"), **states(world, "broker-3")}.values()
         assert peering(world, "broker-2").statistics().void_rounds["late"] > 0
+
+
+def test_a_starved_process_comes_as_far_as_its_share_of_the_processor() -> None:
+    with World(1) as world:
+        for name in ("alpha", "beta"):
+            world.add_node(name, counting).start()
+        world.inject("starve", ["alpha"], value=20, for_s=2)
+        world.run_for(2)
+        starved, usual = (node.exposed[0] for node in world.nodes.values())
+        assert starved * 20 == pytest.approx(usual, rel=0.2)
+        world.run_for(0.5)
+        assert world.node("alpha").exposed[0] - starved == pytest.approx(usual / 4, rel=0.1)
+
+
+def test_starved_brokers_are_suspected_at_most_and_accuse_nobody() -> None:
+    with mesh(5) as world:
+        world.inject("starve", ["broker-2", "broker-3"], value=50)
+        for _ in range(20):
+            world.run_for(1)
+            for name in world.nodes:
+                assert "dead" not in states(world, name).values()
+        world.heal()
+        world.run_for(5)
+        assert all_alive(world)
