@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -371,3 +372,52 @@ def test_a_main_that_raises_or_leaves_tasks_is_a_failure_of_the_run() -> None:
     assert "main is broken" in failures[0]
     assert "left a task behind: idle" in failures[1]
     assert ended == ["cancelled"]
+
+
+def test_letting_time_pass_inside_a_running_loop_leaves_that_loop_running() -> None:
+    """A world may be run by a test that is a coroutine itself."""
+    seen: list[object] = []
+
+    async def outer() -> None:
+        async def main(process: Process) -> None:
+            seen.append(asyncio.get_running_loop())
+            await asyncio.sleep(1)
+
+        here, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
+        world = run(main)
+        assert asyncio.get_running_loop() is here and sys.get_asyncgen_hooks() == hooks
+        assert not world.failures
+
+    asyncio.run(outer())
+    assert seen and seen[0] is not None
+
+
+def test_a_clock_whose_drift_changes_goes_on_from_where_it_stands() -> None:
+    async def main(process: Process) -> None:
+        loop = process.loop
+        await asyncio.sleep(100)
+        before = loop.time()
+        loop.set_drift(100_000_000)  # a tenth fast
+        assert loop.time() == pytest.approx(before, abs=2e-9)
+        began_s = process.world.now_s
+        await asyncio.sleep(11)
+        assert process.world.now_s - began_s == pytest.approx(10, abs=0.001)
+
+    assert not run(main).failures
+
+
+def test_a_timer_that_is_waited_for_is_moved_when_the_drift_changes() -> None:
+    woken: list[float] = []
+
+    async def main(process: Process) -> None:
+        loop = process.loop
+        loop.set_drift(0)
+        loop.call_later(10, lambda: woken.append(process.world.now_s))
+        began_s = process.world.now_s
+        process.world.scheduler.after(
+            5_000_000_000, loop.set_drift, 1_000_000_000
+        )  # twice as fast from 5 s on
+        await asyncio.sleep(20)
+        assert woken[0] - began_s == pytest.approx(7.5, abs=0.001)
+
+    assert not run(main).failures
