@@ -223,6 +223,6 @@ def test_the_reference_page_lists_every_field_with_its_default() -> None:
         for each in fields(record):  # type: ignore[arg-type]
             if each.name in plain and each.name != "name":
                 default = getattr(made, each.name)
-                shown = "" if default in (None, "") else scenario_file._spelt(default).strip('"')
+                shown = "" if default in (None, "") else scenario_file.spelt(default).strip('"')
                 assert rows.get(each.name, "?").strip("` ") == shown, each.name
     assert set(scenario_file.FAULT_FIELDS) <= set(rows)
