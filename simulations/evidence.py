@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from simulations.world import Process, World
 
 SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
+POWER_LOSSES: Final = ("power_off", "move")
 STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
 FLUSH_S: Final = 2.0
 """What was written last reaches the file within about a second."""
@@ -175,6 +176,15 @@ class Evidence:
             if life.id is not None:
                 found.setdefault(life.name, []).append(life)
         return found
+
+    @cached_property
+    def shared_ids(self) -> dict[int, None]:
+        """Ids that two brokers of different names had, as a copied state folder brings about."""
+        names: dict[int, dict[str, None]] = {}
+        for life in self.lives:
+            if life.id is not None:
+                names.setdefault(life.id, {})[life.name] = None
+        return {id: None for id, holders in names.items() if len(holders) > 1}
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -409,7 +419,7 @@ class Recorder:
             how = "" if ended_s is None else "left" if left else self._how_killed(process)
             id, boot = identity or (None, None)
             life = Life(process.name, process.life, process.host.name, started_s, ended_s, how, id, boot)
-            found.append(replace(life, log_lost=how == "power_off" or self._spoilt(life)))
+            found.append(replace(life, log_lost=self._spoilt(life)))
         return found
 
     def _how_killed(self, process: Process) -> str:
@@ -420,12 +430,12 @@ class Recorder:
         return "killed"
 
     def _spoilt(self, life: Life) -> bool:
-        """Its log was struck on the disk, or the disk did not work when it was killed."""
+        """Its log was struck on the disk, if only later, or the disk did not work when it was killed."""
         for span in self._world.ongoing.spans:
             if life.host not in span.fault.a:
                 continue
             struck = span.fault.kind in SPOIL_FILES and span.fault.text("files", "state") == "log"
-            if struck and span.start_s >= life.started_s:
+            if (struck or span.fault.kind in POWER_LOSSES) and span.start_s >= life.started_s:
                 return True
             if span.fault.kind in STOP_DISKS and life.how == "killed" and life.ended_s is not None:
                 if span.start_s <= life.ended_s <= (span.end_s or self._world.now_s) + FLUSH_S:

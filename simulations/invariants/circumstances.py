@@ -117,6 +117,8 @@ class Circumstances:
     def _deaths(self) -> Iterator[Outage]:
         for lives in self.evidence.brokers.values():
             for life, following in zip(lives, [*lives[1:], None], strict=True):
+                if life.id in self.evidence.shared_ids:
+                    continue  # the id lives on in the other
                 if life.ended_s is not None and life.how != "left":
                     back_s = math.inf if following is None else following.started_s
                     yield Outage(life.name, life.ended_s, back_s, life.how)

@@ -97,13 +97,10 @@ def differences(evidence: Evidence, sample: Sample, *, strict: bool = True) -> l
 
 
 def _expected(evidence: Evidence, sample: Sample) -> Iterator[str]:
-    """Who was started before; of several with one id only one can stay."""
-    taken: dict[int, str] = {}
-    for name, view in sample.views.items():
-        taken.setdefault(view.id, name)
-    yield from (name for name in evidence.scenario.broker_names if name not in evidence.brokers)
-    for name, lives in evidence.brokers.items():
-        if lives[0].started_s < sample.at_s and taken.get(lives[-1].id or 0, name) == name:
+    """The scenario's brokers, and those of its spares that were started; a twin need not stay."""
+    yield from evidence.scenario.broker_names
+    for name in evidence.scenario.spare_names:
+        if name in evidence.brokers and evidence.brokers[name][0].started_s < sample.at_s:
             yield name
 
 
@@ -221,7 +218,9 @@ def only_owners_raise(evidence: Evidence) -> Verdict:
             for record in view.table[1:]:
                 looked += 1
                 # The last word of one that then died may be in no log: it can have raised by one.
-                most = own.get(record.id, said.get(record.id, record.incarnation) + 1)
+                most = said.get(record.id, record.incarnation) + 1
+                if record.id not in evidence.shared_ids:
+                    most = own.get(record.id, most)
                 if record.incarnation > most:
                     wrong.append(
                         f"{view.name} holds incarnation {record.incarnation} of "
@@ -304,6 +303,7 @@ def _unanswered(
             accused, accused_before = sample.views.get(name), before.views.get(name)
             if (
                 accused is None
+                or accused.id != record.id
                 or accused_before is None
                 or record not in earlier.table
                 or any(observer.id not in each.links for each in (accused, accused_before))
@@ -657,8 +657,8 @@ def restarts_are_one_member(evidence: Evidence) -> Verdict:
     looked = 0
     last = evidence.last
     for lives in evidence.brokers.values():
-        for before, life in zip(lives[-2:], lives[-1:], strict=False):
-            if before is life or before.id != life.id or life.id is None:
+        for before, life in list(pairwise(lives))[-1:]:
+            if before.id != life.id or life.id is None or life.id in evidence.shared_ids:
                 continue
             name, old = life.name, _issued(evidence, before)
             for view in last.values():
@@ -741,9 +741,7 @@ def degree(evidence: Evidence, least: float = 0, most: float = 0) -> Verdict:
     looked = 0
     for sample, view in _held(evidence):
         looked += 1
-        bound = most or len(view.in_view) - 1 + sum(
-            record.id in view.links for record in view.table if not record.in_view
-        )
+        bound = most or sum(record.in_view or record.id in view.links for record in view.table[1:])
         if len(view.links) > bound:
             wrong.append(
                 f"{view.name} has {len(view.links)} links at {sample.at_s:.1f} s, more than {bound:g}"
