@@ -54,10 +54,12 @@ def _lie(world: World, fault: Fault) -> None:
 
 
 def _be_honest(world: World, fault: Fault) -> None:
-    """What was in the cache goes to the medium."""
+    """What was in the cache goes to the medium, once no such fault is left."""
+    lie_still = {name for other in world.ongoing.faults() if other.kind == fault.kind for name in other.a}
     for name in fault.a:
-        world.disk(name).lying = False
-        world.disk(name).flush()
+        if name not in lie_still:
+            world.disk(name).lying = False
+            world.disk(name).flush()
 
 
 def _struck_files(world: World, fault: Fault) -> Iterator[tuple[Disk, str]]:

@@ -119,8 +119,12 @@ def _skew(world: World, fault: Fault) -> None:
 
 
 def _even_out(world: World, fault: Fault) -> None:
+    """Back to the usual, or to what another such fault still asks for."""
     for name in fault.a:
-        world.node(name).settings.times = 1.0
+        others = [
+            other.value for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
+        ]
+        world.node(name).settings.times = others[-1] if others else 1.0
         _restart_for_settings(world, name)
 
 

@@ -109,6 +109,17 @@ def test_of_a_lying_disk_a_power_loss_takes_what_was_synced_and_brings_old_files
         assert file >= done - 7 and log >= done - 7  # what was cached when it became honest is safe
 
 
+def test_a_disk_lies_until_the_last_such_fault_is_over() -> None:
+    with one_writer() as world:
+        world.inject("lying_disk", ["alpha"], for_s=1)
+        world.inject("lying_disk", ["alpha"], for_s=3)
+        world.run_for(2)
+        file = world.disk("alpha").files["/log/a"]
+        assert file.durable < len(file.content) - 100
+        world.run_for(2)
+        assert file.durable >= len(file.content) - len(b"line\n")
+
+
 @pytest.mark.parametrize("kind", ["torn_file", "flipped_bits", "lost_files"])
 def test_damage_strikes_the_files_it_names_on_the_host_it_names(kind: str) -> None:
     with mesh() as world:

@@ -143,6 +143,18 @@ def test_brokers_with_other_settings_live_together() -> None:
         assert peering(world, "broker-2").statistics().rounds - rounds["broker-2"] == 10
 
 
+def test_settings_go_back_to_what_another_such_fault_asks_for() -> None:
+    with mesh() as world:
+        settings = world.node("broker-2").settings
+        world.inject("config_skew", ["broker-2"], value=2)
+        world.inject("config_skew", ["broker-2"], value=4, for_s=5)
+        assert settings.times == 4
+        world.run_for(6)
+        assert settings.times == 2
+        world.heal()
+        assert settings.times == 1
+
+
 def test_a_twin_has_the_id_of_its_original_and_is_gone_after_its_time() -> None:
     with mesh() as world:
         world.inject("duplicate_id", ["broker-2"], for_s=10)
