@@ -175,3 +175,44 @@ def test_new_files_are_used_for_the_next_connection(served: Served, tmp_path: Pa
     authority().write(tmp_path)
     now[0] += 1.0
     way.connect(5.0).close()
+
+
+@pytest.mark.parametrize(
+    ("url", "family"),
+    [
+        ("tcp://broker.example:7", socket.AF_UNSPEC),
+        ("tcp4://broker.example:7", socket.AF_INET),
+        ("tls+tcp6://broker.example:7", socket.AF_INET6),
+        ("ws6://broker.example:7/mesh", socket.AF_INET6),
+        ("wss4://broker.example:7/mesh", socket.AF_INET),
+    ],
+)
+def test_a_url_for_one_family_is_looked_up_in_that_family(
+    url: str, family: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def look_up(*question: object) -> list[object]:
+        asked.append(question)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(OSError, match=r"broker.example has no address"):
+        Dialling(url, None, time.monotonic).connect(1.0)
+    assert asked == [("broker.example", 7, family, socket.SOCK_STREAM)]
+
+
+def test_the_next_address_of_a_name_is_tried_where_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dead:
+        refusing = dead.getsockname()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
+            for address in (refusing, server.getsockname())
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *question: found)
+        with pytest.raises(OSError, match="timed out"):
+            Dialling("tcp://broker.example:7", None, time.monotonic).connect(0.05)
+        heard, _ = server.accept()
+        with heard:
+            assert heard.recv(8).startswith(b"\0SP\0")

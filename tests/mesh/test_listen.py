@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mesh import Broker, Client, ConfigError, Listen, MeshError
-from protocols import Bus0, Pub0, Req0, SocketOptions, SPError, Sub0, TlsConfig
+from protocols import Bus0, Pub0, Req0, Respondent0, SocketOptions, SPError, Sub0, Surveyor0, TlsConfig
 from tests.mesh.cluster import LOCAL, Cluster, eventually, whole
 from tests.support import certificates
 
@@ -39,6 +39,10 @@ def refused(broker: Broker) -> dict[str, int]:
         (lambda: Listen(LOCAL, serves=("friends",)), "the roles are peers and clients"),  # type: ignore
         (lambda: Listen(LOCAL, require_certificate=("peers",)), "has no TLS"),
         (lambda: Listen(LOCAL, tls=TlsConfig()), "has no TLS"),
+        (
+            lambda: Listen(SECURE, serves=("clients",), require_certificate=("peers",)),
+            "does not serve peers, so it cannot ask them",
+        ),
         (lambda: Broker(listen=SECURE), "needs a certificate"),
         (
             lambda: Broker(
@@ -80,6 +84,16 @@ async def test_a_broker_at_the_clients_address_is_told_so(caplog: pytest.LogCapt
             lambda: sum(sentence in record.getMessage() for record in caplog.records) >= 2,
             "the guest says why",
         )
+
+
+async def test_heartbeat_connections_are_for_the_peers_address_too() -> None:
+    async with Cluster() as cluster, Surveyor0(raw=True) as asks, Respondent0(raw=True) as answers:
+        host = await cluster.broker("host", listen=[Listen(LOCAL, ("peers",)), Listen(LOCAL, ("clients",))])
+        clients_url = host.statistics()["client_url"]
+        for count, socket in enumerate((asks, answers), 1):
+            pipe = await socket.dial_once(clients_url, timeout=5)
+            await eventually(lambda: pipe.closed, "hung up on")  # noqa: B023
+            assert refused(host) == {"role": count}
 
 
 async def test_a_client_at_the_peers_address_is_told_so() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mesh import linking
 from mesh.link import CHALLENGE_SIZE, Hello, LinkKind, encode
 from mesh.membership import MemberForgotten, NodeState
 from mesh.overlay import Dial
@@ -286,6 +287,22 @@ async def test_a_bad_greeting_costs_the_connection_and_is_counted(frame: bytes, 
         await stranger.send(frame)
         await until(lambda: a.peering.statistics().refused.get(reason), f"counted as {reason}")
         assert is_whole([a, b])
+
+
+async def test_a_stranger_cannot_choose_how_much_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said has the stranger's mesh in it, which may be another each time."""
+    monkeypatch.setattr(linking, "SAID_MAX", 5)
+    async with Peers() as peers, Bus0() as stranger:
+        a = await peers.peer("a")
+        for number in range(12):
+            pipe = await stranger.dial_once(a.url)
+            pipe.send(greeting(mesh=f"mesh {number}").encode())
+            await until(lambda: pipe.closed, "refused")  # noqa: B023
+        assert a.peering.statistics().refused == {"mesh": 12}
+    said = [record for record in caplog.records if "was refused" in record.getMessage()]
+    assert len(said) == 5
 
 
 async def test_an_admitted_peer_that_breaks_a_rule_loses_its_link() -> None:

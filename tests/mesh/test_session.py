@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -222,3 +226,33 @@ def test_a_frame_that_cannot_be_packed_leaves_nothing_behind() -> None:
     with pytest.raises((TypeError, OverflowError)):
         encode(5, b"y", 1 << 70)
     assert encode(5, b"x", 3) == before
+
+
+PACKERS = """
+import sys, threading, msgpack
+from mesh import link, session
+sys.setswitchinterval(1e-6)
+wrong = []
+def pack(encode, name):
+    for number in range(10_000):
+        try:
+            if msgpack.unpackb(encode(7, name, number, b"x" * 20)) != [7, name, number, b"x" * 20]:
+                raise ValueError("mixed with another thread's")
+        except Exception as error:
+            wrong.append(repr(error))
+threads = [threading.Thread(target=pack, args=(encode, str(n)))
+           for n in range(3) for encode in (link.encode, session.encode)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(wrong), wrong[:1])
+"""
+
+
+@pytest.mark.process
+def test_threads_do_not_share_what_packs_their_frames() -> None:
+    """Blocking clients of several threads do; msgpack in pure Python, where there is no wheel, shows it."""
+    environment = {**os.environ, "MSGPACK_PUREPYTHON": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", PACKERS], env=environment, capture_output=True, text=True, timeout=40
+    )
+    assert (done.stdout.strip(), done.stderr) == ("0 []", "")

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from mesh import Client, Disconnected
+from mesh.dialling import dial_options
 from mesh.errors import ConfigError
 from mesh.tls import tls_config
-from protocols import TlsConfig
-from tests.mesh.cluster import Cluster
+from protocols import SocketOptions, TlsConfig
+from tests.mesh.cluster import Cluster, whole
 from tests.support.certificates import LOCAL, alice, authority, config, local, stranger
 
 ANYWHERE = "tls+tcp://127.0.0.1:0"
@@ -74,3 +75,30 @@ async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(tmp_
         broker = await cluster.broker("one", listen=ANYWHERE)
         async with Client(broker.url, tls=files) as client:
             assert (await client.status())["name"] == "one"
+
+
+@pytest.mark.parametrize("tls", [None, TlsConfig()])
+@pytest.mark.parametrize("url", ["tls+tcp://broker.example:7770", "wss://broker.example/mesh"])
+def test_the_certificate_must_have_the_name_that_was_dialled_first(url: str, tls: TlsConfig | None) -> None:
+    """The heartbeat connections go to the address that stands for it; without a configuration too."""
+    options = dial_options(SocketOptions(tls=tls), url)
+    assert options.tls is not None and options.tls.server_name == "broker.example"
+
+
+def test_a_name_that_was_given_stands_and_plain_addresses_have_none() -> None:
+    named = SocketOptions(tls=TlsConfig(server_name="mesh.example"))
+    assert dial_options(named, "tls+tcp://broker.example:7770") == named
+    assert dial_options(SocketOptions(), "tcp://broker.example:7770") == SocketOptions()
+
+
+async def test_brokers_meet_by_name_with_the_systems_authorities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", authority().write(tmp_path))
+    signed = authority().sign("localhost")  # the address itself is not in it
+    only_a_name = TlsConfig(cert=signed.cert, key=signed.key)
+    async with Cluster() as cluster:
+        host = await cluster.broker("host", listen=ANYWHERE, tls=only_a_name)
+        port = host.url.rpartition(":")[2]
+        guest = await cluster.broker("guest", [f"tls+tcp://localhost:{port}"])
+        await whole([host, guest])

@@ -518,3 +518,69 @@ async def test_a_thousand_connections_come_and_go(scheme: str, tmp_path: Path) -
     assert listener.statistics().connected == 1000
     assert listener.statistics().headerless == 0
     await listener.aclose()
+
+
+# --- given up half-way
+
+
+@pytest.mark.parametrize("kind", ["tcp", "wildcard", "ws", "ipc", "abstract", "inproc"])
+@pytest.mark.parametrize("how", ["cancelled", "closed"])
+async def test_a_listener_given_up_while_it_begins_leaves_its_address_free(
+    kind: str, how: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    url = {
+        "tcp": f"tcp://127.0.0.1:{port}",
+        "wildcard": f"tcp://*:{port}",
+        "ws": f"ws://127.0.0.1:{port}/path",
+        "ipc": f"ipc://{tmp_path / 'here.sock'}",
+        "abstract": f"abstract://mangrove-test-{port}",
+        "inproc": "inproc://here",
+    }[kind]
+    for turns in range(1, 9):
+        listener = SharedListener(url)
+        starting = asyncio.create_task(listener.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if how == "cancelled":
+            starting.cancel()
+            await asyncio.wait([starting])
+        await listener.aclose()
+        await asyncio.wait([starting])
+        again = SharedListener(url)
+        await again.start()  # raises AddressInUse if somebody is there
+        await again.aclose()
+        if not starting.cancelled():
+            assert starting.exception() is None or isinstance(starting.exception(), Closed)
+
+
+class Stream:
+    """All that a listener knows of a connection that has sent nothing."""
+
+    remote_address = "somewhere"
+    descriptor = -1
+
+    def __init__(self) -> None:
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_connections_that_come_after_the_judgement_are_not_judged() -> None:
+    """Some of those that were counted turn out to be another listener's, as at a shared WebSocket port."""
+    listener = SharedListener("ws://127.0.0.1:0/path", headerless_max=3)
+    streams = [Stream() for _ in range(8)]
+    for stream in streams[:4]:
+        listener.connection_opened(stream)  # type: ignore[arg-type]
+    for stream in streams[1:4]:
+        listener.connection_moved(stream)  # type: ignore[arg-type]
+    for stream in streams[4:]:
+        listener.connection_opened(stream)  # type: ignore[arg-type]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [stream.aborted for stream in streams] == [True] + [False] * 7
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [stream.aborted for stream in streams] == [True] + [False] * 3 + [True] + [False] * 3
+    assert listener.statistics().accepted == 5

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from protocols import Pub0, Pull0, Push0, Req0, SocketOptions, Sub0, WouldBlock
+from protocols import Pub0, Pull0, Push0, Req0, SharedListener, SocketOptions, Sub0, WouldBlock
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.interop.peers import Nng, free_port
 from tests.protocols.transports.support import RawPeer, listen_url, raw_peer
@@ -53,6 +53,26 @@ async def test_a_reader_that_begins_late_still_gets_everything(scheme: str, tmp_
             pull.recv_nowait()  # it reads on when it is asked for more, and so sees our end
         await closing
         assert got == BODIES
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+async def test_how_long_closing_waits_is_the_sockets_and_not_its_listeners(
+    scheme: str, tmp_path: Path
+) -> None:
+    push = Push0(options=SocketOptions(linger_s=30.0))
+    listener = SharedListener(listen_url(scheme, tmp_path), options=SocketOptions(linger_s=0.0))
+    await push.listen(listener)
+    await listener.start()
+    async with Pull0(options=SocketOptions(recv_queue=1)) as pull:
+        await pull.dial_once(listener.url)
+        await push.wait_for_peers()
+        await push.send_many(BODIES)
+        closing = asyncio.create_task(push.aclose())
+        assert [await pull.recv(timeout=10) for _ in BODIES] == BODIES
+        with pytest.raises(WouldBlock):
+            pull.recv_nowait()
+        await closing
+    await listener.aclose()
 
 
 @pytest.mark.interop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,4 +119,23 @@ async def test_peers_that_come_and_go_at_once_do_not_wear_a_listener_out(scheme:
         await until(lambda: not listener.statistics().headerless and not pull.pipes)
         counted = listener.statistics()
         assert counted.connected + sum(counted.refused.values()) == 3000
+        assert await honest(pull, listener.url) < 2.0
+
+
+async def test_peers_with_a_good_header_are_bounded_too(scheme: str, tmp_path: Path) -> None:
+    """4 000 connections that all say they are pushers, and stay: a hundred are let in, and one more as soon
+    as there is room."""
+    options = replace(QUICK, peers_max=100)
+    async with Pull0(listen=listen_url(scheme, tmp_path), options=options) as pull:
+        listener = pull.listeners[0]
+        with crowd(listener.url) as flood:
+            await flood.join(4000, PUSH)
+            await until(
+                lambda: listener.statistics().accepted == 4000 and not listener.statistics().headerless
+            )
+            assert len(pull.pipes) == listener.statistics().connected == 100
+            refused = listener.statistics().refused
+            assert refused.pop("too many peers") + sum(refused.values()) == 3900
+            assert "100 peers are all there may be" in listener.last_refused
+        await until(lambda: not pull.pipes)
         assert await honest(pull, listener.url) < 2.0

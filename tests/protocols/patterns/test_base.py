@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.errors import PipeRefused
 from protocols.options import SocketOptions
-from protocols.patterns.base import HEAVY_BYTES_MAX, LIGHT_MAX, Intake, LossyInbox, Rotation, WeighedPipe
+from protocols.patterns.base import (
+    HEAVY_BYTES_MAX,
+    LIGHT_MAX,
+    ORPHANS_MAX,
+    Intake,
+    LossyInbox,
+    Rotation,
+    WeighedPipe,
+)
 from protocols.patterns.pipeline import Puller, Pusher
 from tests.support.link import Plug
 
@@ -152,6 +161,38 @@ def test_large_frames_fill_an_intake_by_their_bytes() -> None:
         intake.inbox.clear()
         intake.resume()
         assert not plug.connection.paused
+
+
+@pytest.mark.parametrize("large", [0, 1])
+def test_nobody_is_starved_at_an_inbox_that_is_never_found_empty(large: int) -> None:
+    """One pusher filled it, another sends a message for each that is read."""
+    filler, steady = plugs(2)
+    intake: Intake[bytes] = Intake(100)
+    intake.add(filler.pipe, [b"a"] * 100, 1)
+    assert filler.connection.paused
+    if large:
+        intake.add(steady.pipe, [b"stands for a megabyte"], 1 << 20)
+    for _ in range(50):
+        intake.take()
+    intake.add(steady.pipe, [b"b"], 1)
+    assert not filler.connection.paused and not steady.connection.paused
+    assert len(intake.inbox) == 51 + large
+
+
+def test_peers_that_filled_an_inbox_and_left_are_forgotten_once_it_has_room() -> None:
+    """Else a busy inbox, which is never found empty, would one day admit nobody."""
+    (steady,) = plugs(1)
+    intake: Intake[bytes] = Intake(100)
+    for number in range(ORPHANS_MAX):
+        filler = Plug(Puller(SocketOptions(), random.Random(1)), number + 2)
+        intake.add(filler.pipe, [b"a"] * 100, 1)
+        intake.discard(filler.pipe)
+    with pytest.raises(PipeRefused, match="filled the inbox and left"):
+        intake.admit()
+    while len(intake.inbox) > 1:
+        intake.take()
+    intake.add(steady.pipe, [b"b"], 1)
+    intake.admit()
 
 
 def test_a_pattern_without_contexts_says_so() -> None:

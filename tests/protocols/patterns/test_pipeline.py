@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from protocols import NotSupported, PartlySent, Pull0, Push0, SocketOptions, Timeout, WouldBlock
+from protocols import (
+    Closed,
+    NoPeers,
+    NotSupported,
+    PartlySent,
+    Pull0,
+    Push0,
+    SocketOptions,
+    Timeout,
+    WouldBlock,
+)
 from tests.support.link import Link, Peer
 from tests.support.waiting import turns, until
 
@@ -93,6 +104,25 @@ async def test_a_batch_that_found_room_in_part_says_how_much() -> None:
         with pytest.raises(PartlySent, match="only 4 of 10") as caught:
             await push.send_many([b"x"] * 10, timeout=0.01)
         assert caught.value.sent == 4
+
+
+async def test_a_batch_that_ended_early_says_how_much_went_out() -> None:
+    async with Push0(options=replace(SMALL, fail_without_peers=True)) as push:
+        stuck = Peer(push, reads=False)
+        sending = asyncio.create_task(push.send_many([b"x"] * 10))
+        await until(lambda: stuck.pipe.full)
+        stuck.hang_up()
+        with pytest.raises(NoPeers) as alone:
+            await sending
+        assert alone.value.sent == 4
+        Peer(push, reads=False)
+        sending = asyncio.create_task(push.send_many([b"x"] * 3))
+        await sending
+        sending = asyncio.create_task(push.send_many([b"x"] * 10))
+        await turns()
+    with pytest.raises(Closed) as closed:
+        await sending
+    assert closed.value.sent == 1
 
 
 async def test_send_goes_to_another_when_the_full_puller_leaves() -> None:

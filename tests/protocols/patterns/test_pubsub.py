@@ -145,6 +145,10 @@ async def test_contexts_have_topics_of_their_own_and_get_their_own_copy() -> Non
                 two.recv_nowait()
         with pytest.raises(Closed, match="the context is closed"):
             await one.recv()
+        with pytest.raises(Closed, match="the context is closed"):
+            one.subscribe("c")
+        with pytest.raises(Closed, match="the context is closed"):
+            one.unsubscribe("a")
         peer.say(b"a2")
         assert await sub.recv(1.0) == b"a2"
 

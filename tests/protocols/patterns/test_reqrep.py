@@ -268,6 +268,17 @@ async def test_it_is_asked_again_when_no_answer_comes() -> None:
         assert req.statistics().drops == {"stale": 1}
 
 
+async def test_a_question_that_found_room_late_is_asked_again_all_the_same() -> None:
+    """While it had nowhere to go there was nothing to wait for, so no timer ran."""
+    async with Req0(options=SocketOptions(resend_s=0.02, send_queue=1)) as req:
+        peer = Peer(req, reads=False)
+        await req.send(b"q")
+        await until(lambda: peer.pipe.refused)
+        peer.connection.release()
+        await until(lambda: len(peer.heard) >= 5, timeout_s=5)
+        assert len(set(peer.heard)) == 1
+
+
 @pytest.mark.parametrize("resend_s", [None, 0])
 async def test_without_resending_a_lost_peer_fails_the_recv(resend_s: float | None) -> None:
     async with Req0(options=SocketOptions(resend_s=resend_s)) as req:

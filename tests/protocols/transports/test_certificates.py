@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
@@ -207,3 +208,51 @@ def test_reload_reads_at_once_and_says_what_is_wrong(files: Files) -> None:
     with pytest.raises(TlsConfigError, match="holds no private key"):
         files.certificates.reload()
     assert files.certificates.statistics().refused == 1
+
+
+def test_what_could_not_be_read_once_is_taken_as_soon_as_it_can(
+    files: Files, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Wrong rights, or no descriptor left: mended without a word being written to the file."""
+    before = files.context()
+    files.put(authority().sign(*LOCAL))
+
+    def out_of_files(config: TlsConfig) -> ssl.SSLContext:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, logger="protocols"):
+        patched.setattr(files.certificates, "_build", out_of_files)
+        assert files.context() is before
+        assert files.context() is before
+        with pytest.raises(TlsConfigError, match="cannot be read now: Too many open files"):
+            files.certificates.reload()
+    assert files.certificates.statistics().refused == len(caplog.records) == 1
+    after = files.context()
+    assert after is not before
+    assert files.certificates.statistics().problem == ""
+    assert files.context() is after
+
+
+def test_a_second_broken_file_is_counted_though_the_sentence_is_the_same(files: Files) -> None:
+    files.context()
+    Path(files.cert_file).write_text("half a certif")
+    files.context()
+    Path(files.cert_file).write_text("half a certificate")
+    files.context()
+    files.context()
+    assert files.certificates.statistics().refused == 2
+
+
+def test_a_file_rewritten_in_place_with_its_old_time_and_size_is_taken(files: Files) -> None:
+    """As ``cp --preserve`` and ``rsync --times --inplace`` do."""
+
+    def rewrite(signed: Signed) -> None:
+        Path(files.cert_file).write_text(signed.cert.ljust(8192, "\n"))
+        Path(files.key_file).write_text(signed.key.ljust(8192, "\n"))
+        for path in (files.cert_file, files.key_file):
+            os.utime(path, ns=(1_700_000_000 * 10**9, 1_700_000_000 * 10**9))
+
+    rewrite(local())
+    before = files.context()
+    rewrite(authority().sign(*LOCAL))
+    assert files.context() is not before

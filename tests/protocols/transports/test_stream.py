@@ -14,6 +14,7 @@ import pytest
 
 from protocols.endpoint import Listener, SharedListener, dial_once
 from protocols.options import SocketOptions
+from protocols.pipe import Pipe
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.wire.test_handshake import BROKEN
@@ -385,3 +386,30 @@ def test_uvloop_carries_the_same_connections(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(cross())
+
+
+class Eager(FakeSocket):
+    """Sends, and insists, as soon as it is told that a full pipe has room; ``leaves`` it then, if told so."""
+
+    leaves = False
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        super().pipe_writable(pipe)
+        assert pipe.send(b"newer")
+        pipe.flush()
+        if self.leaves:
+            pipe.close("all is said", flush=True)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_what_is_sent_when_told_of_room_follows_what_was_queued(
+    scheme: str, tmp_path: Path, leaves: bool
+) -> None:
+    async with listening(scheme, tmp_path) as (owner, listener):
+        eager = Eager(options=replace(OPTIONS, send_queue=2))
+        eager.leaves = leaves
+        pipe = await dial_once(eager, listener.url, 5.0)
+        assert [pipe.send(b"first"), pipe.send(b"second"), pipe.send(b"refused")] == [True, True, False]
+        await until(lambda: len(owner.received) >= 3)
+        assert owner.received == [b"first", b"second", b"newer"]
+        await eager.aclose()

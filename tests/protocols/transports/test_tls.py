@@ -18,6 +18,7 @@ from protocols import (
     AddressInUse,
     ConnectionRefused,
     HandshakeError,
+    NotSupported,
     Pair0,
     Pull0,
     Push0,
@@ -504,3 +505,62 @@ async def test_new_certificates_are_taken_without_a_restart_and_old_connections_
         pipe.send(b"still here")
         await until(lambda: b"still here" in owner.received)
         await old.aclose()
+
+
+async def test_a_listener_reads_its_files_when_it_is_told_to(tmp_path: Path) -> None:
+    cert_file, key_file = local().write(tmp_path, "server")
+    options = replace(BASE, tls=TlsConfig(cert_file=cert_file, key_file=key_file))
+    async with listening(options) as (owner, listener):
+        await assert_gets_through(owner, listener.url)
+        stranger().sign(*LOCAL).write(tmp_path, "server")
+        listener.reload_certificates()
+        trusting = replace(BASE, tls=config(trust=stranger()))
+        await assert_gets_through(owner, listener.url, trusting)
+        Path(key_file).write_text("no key")
+        with pytest.raises(TlsConfigError, match="holds no private key"):
+            listener.reload_certificates()
+        await assert_gets_through(owner, listener.url, trusting)
+        assert listener.certificates is not None
+        assert listener.certificates.statistics().refused == 1
+
+
+async def test_a_listener_without_tls_has_nothing_to_read() -> None:
+    async with Pull0(listen="tcp://127.0.0.1:0") as pull:
+        with pytest.raises(NotSupported, match="has no certificates to load"):
+            pull.listeners[0].reload_certificates()
+        assert pull.listeners[0].certificates is None
+
+
+@pytest.mark.parametrize("questions", [1, 2])
+async def test_a_question_with_a_broken_record_behind_it_raises_nothing_in_the_replier(
+    questions: int,
+) -> None:
+    """One answer is written at once, several at the end of the delivery."""
+    broken = b"\x17\x03\x03\x00\x40" + bytes(64)
+    frame = b"\x80\x00\x00\x01hello"
+    async with Rep0(listen=ANYWHERE, options=SERVER) as rep, raw_peer(rep.listeners[0].url) as peer:
+
+        async def serve() -> None:
+            for _ in range(questions):
+                await rep.send(b"answer to " + await rep.recv())
+
+        serving = asyncio.create_task(serve())
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = certificates.client_context(config()).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                peer.writer.write(outgoing.read())
+                incoming.write(await peer.reader.read(65536))
+        tls.write(encode_header(ProtocolNumber.REQ0))
+        peer.writer.write(outgoing.read())
+        await rep.wait_for_peers()
+        for _ in range(questions):
+            tls.write(len(frame).to_bytes(8, "big") + frame)
+        peer.writer.write(outgoing.read() + broken)
+        await peer.read_all()
+        await serving
+        await until(lambda: not rep.pipes)
+        assert rep.statistics().closed == {"tls: broken record": 1}

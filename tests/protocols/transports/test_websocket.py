@@ -539,6 +539,9 @@ async def test_a_peer_that_pings_and_never_reads_is_read_no_further_until_it_doe
         pings += 1
         assert pings < 1000
     assert len(transport.written) == 127 * pings < 65536 + 128
+    owner.pipes[0].pause_reading()
+    owner.pipes[0].resume_reading()  # the application reads, which is no reason to hear more pings
+    assert not transport.reading
     assert transport.drain() == frame(PONG, bytes(125), masked=False) * pings
     assert transport.reading
     feed(frame(BINARY, b"at last"))

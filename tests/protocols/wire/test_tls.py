@@ -22,7 +22,7 @@ from protocols.transports.certificates import client_context, server_context
 from protocols.wire.framing import TCP_LEAD
 from protocols.wire.handshake import Greeting, ProtocolNumber
 from protocols.wire.sp import SpCodec
-from protocols.wire.tls import RECORD_SIZE, WRITE_SIZE, TlsCodec, identity_of, rfc4514
+from protocols.wire.tls import HELD_MAX, RECORD_SIZE, WRITE_SIZE, TlsCodec, identity_of, rfc4514
 from tests.support.certificates import LOCAL, Signed, alice, authority, config, local, stranger
 
 PUSH, PULL = ProtocolNumber.PUSH0, ProtocolNumber.PULL0
@@ -155,10 +155,11 @@ def test_a_large_frame_is_encrypted_in_pieces_as_they_are_asked_for() -> None:
 class Talker:
     """An inner codec that says its frames as one buffer, and answers whatever it hears."""
 
-    def __init__(self, answer: bytes) -> None:
+    def __init__(self, answer: bytes, last: bytes = b"") -> None:
         self.peer = 1
         self.reply = b""
         self.failure = None
+        self._last = last
         self.ended = False
         self.identity = None
         self.inside_frame = False
@@ -177,20 +178,26 @@ class Talker:
         return frames
 
     def end(self) -> bytes:
-        return b""
+        return self._last
 
     def progress(self) -> str:
         return "talking"
 
 
-def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
-    """A WebSocket pong that is owed while a large frame is half written belongs behind that frame."""
-    here, there = Talker(b"pong"), Talker(b"")
+def joined(here: Talker, there: Talker) -> tuple[TlsCodec, TlsCodec]:
+    """A client and a server round these, hands shaken."""
     client = TlsCodec(here, client_context(config()), server_side=False, server_name="localhost")
     server = TlsCodec(there, server_context(config(local())), server_side=True)
     server.receive(client.begin())
     client.receive(take_reply(server))
     server.receive(take_reply(client))
+    return client, server
+
+
+def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
+    """A WebSocket pong that is owed while a large frame is half written belongs behind that frame."""
+    here, there = Talker(b"pong"), Talker(b"")
+    client, server = joined(here, there)
     frames = [b"a" * (3 * WRITE_SIZE), b"b" * (2 * WRITE_SIZE)]
     saying = iter(client.encode(frames))
     server.receive(next(saying))
@@ -202,6 +209,50 @@ def test_an_answer_never_falls_into_the_middle_of_what_is_being_said() -> None:
     client.receive(encoded(server, b"ping"))
     server.receive(take_reply(client))
     assert there.heard.endswith(b"bpong")
+
+
+def test_a_peer_that_reads_nothing_cannot_let_answers_pile_up() -> None:
+    """They wait for the end of a frame that is half written, which never comes."""
+    client, server = joined(Talker(bytes(1000)), Talker(b""))
+    saying = iter(client.encode([bytes(3 * WRITE_SIZE)]))
+    next(saying)
+    asked = 0
+    while client.failure is None:
+        client.receive(encoded(server, b"ping"))
+        asked += 1
+        assert asked < 1000, "the answers are kept without bound"
+    assert client.failure.reason == "not reading"
+    assert asked * 1000 <= HELD_MAX + 1000
+    assert client.receive(encoded(server, b"ping")) == []
+    assert list(saying) == [], "what is broken says nothing more"
+
+
+BROKEN_RECORD = b"\x17\x03\x03\x00\x40" + bytes(64)
+
+
+def test_behind_a_broken_record_nothing_is_said_and_nothing_raised() -> None:
+    """Whoever got the frame before it answers before the connection has heard of the failure."""
+    ends = Ends().shaken()
+    question = encoded(ends.client, b"question")
+    half_said = iter(ends.server.encode([bytes(3 * WRITE_SIZE)]))
+    next(half_said)
+    assert ends.server.receive(question + BROKEN_RECORD) == [b"question"]
+    assert encoded(ends.server, b"answer") == b""
+    assert list(half_said) == []
+    assert ends.server.end() == b""
+    assert ends.server.failure is not None and ends.server.failure.reason == "tls: broken record"
+
+
+def test_behind_the_peers_goodbye_nothing_is_said_and_nothing_raised() -> None:
+    here, there = Talker(b"pong", last=b"goodbye"), Talker(b"")
+    client, server = joined(here, there)
+    half_said = iter(client.encode([bytes(3 * WRITE_SIZE)]))
+    next(half_said)
+    client.receive(encoded(server, b"ping") + server.end())
+    assert client.ended
+    assert list(half_said) == []
+    assert encoded(client, b"more") == b""
+    assert client.end() == b""
 
 
 # --- who the peer is
