@@ -186,6 +186,14 @@ class Evidence:
                 names.setdefault(life.id, {})[life.name] = None
         return {id: None for id, holders in names.items() if len(holders) > 1}
 
+    def holders(self, id: int, at_s: float) -> list[str]:
+        """Who is up under that id at that time."""
+        return [
+            life.name
+            for life in self.lives
+            if life.id == id and life.started_s <= at_s and (life.ended_s is None or life.ended_s > at_s)
+        ]
+
     @cached_property
     def names(self) -> dict[int, str]:
         """Of brokers by id."""

@@ -215,6 +215,13 @@ class Circumstances:
                 found.append(life)
         return found
 
+    def present(self, from_s: float, until_s: float) -> int:
+        """How many brokers were up and spoke all that time."""
+        return sum(
+            self.evidence.up(name, from_s, until_s) is not None and not self.away(name, from_s, until_s)
+            for name in self.evidence.brokers
+        )
+
     # --- what was believed
 
     @cached_property

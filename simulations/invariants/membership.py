@@ -426,8 +426,11 @@ def _losses(
                     yield name, each.from_s, observers
         return
     for outage in circumstances.outages:
-        if outage.until_s < outage.from_s + within_s or (whom and outage.broker not in whom):
+        end_s = outage.from_s + within_s
+        if outage.until_s < end_s or (whom and outage.broker not in whom):
             continue
+        if not whom and 2 * circumstances.present(outage.from_s, end_s) < len(evidence.brokers):
+            continue  # so few are left that they must take themselves for cut off
         yield (
             outage.broker,
             outage.from_s,
@@ -453,9 +456,11 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     wrong: list[str] = []
     for row in _raised_deaths(evidence):
         writer, subject, at_s = evidence.writer(row), row["subject_name"], row["at_s"]
-        named = [name for name, lives in evidence.brokers.items() if lives[-1].id == int(row["subject"], 16)]
+        holders = evidence.holders(int(row["subject"], 16), at_s)
+        if not holders:
+            continue  # it is dead, if only in this shape: who loses its state comes back as another
         if any(
-            circumstances.struck(name, at_s - before_s, at_s) for name in dict.fromkeys((subject, *named))
+            circumstances.struck(name, at_s - before_s, at_s) for name in dict.fromkeys((subject, *holders))
         ):
             continue
         if circumstances.parted(writer, subject, at_s - before_s, at_s):

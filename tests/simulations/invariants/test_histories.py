@@ -487,6 +487,23 @@ def test_what_is_mild_excuses_no_death(mild: Span) -> None:
     assert not judged(evidence, "no_false_deaths").ok
 
 
+def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:
+    """A broker that lost its state came back under another id, and the old one is called dead late."""
+    evidence = right_history(_false_death)
+    evidence.lives = [replace(life, id=22) if life.name == TWO else life for life in evidence.lives]
+    assert judged(evidence, "no_false_deaths").ok
+
+
+def test_who_is_left_alone_need_not_call_the_others_dead() -> None:
+    evidence = right_history()
+    for name in (ONE, TWO):
+        without(evidence, node=format_id(1 if name == ONE else 2), to_state="dead")
+    assert len(judged(evidence, "detected").violations) == 2
+    evidence.lives.append(Life("broker-4", 1, "broker-4", 0.1, 3.0, "killed", 4, 14))
+    evidence.lives.append(Life("broker-5", 1, "broker-5", 0.1, 3.0, "killed", 5, 15))
+    assert judged(evidence, "detected").empty
+
+
 def test_who_was_harmed_itself_may_err_where_only_the_healthy_are_asked() -> None:
     evidence = right_history(_false_death)
     evidence.faults.append(Span(Fault(20, "partition", (ONE,), (THREE,)), 20.0, 21.0))
@@ -497,7 +514,7 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
     evidence = right_history()
     _not_noticed(evidence)
     evidence.faults.append(Span(Fault(3, "pause", (ONE,)), 3.0, 7.0))
-    assert judged(evidence, "detected").ok
+    assert judged(evidence, "detected", whom=(THREE,)).ok
     evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (THREE,)), 3.0, 7.0)
     assert judged(evidence, "detected").ok
 
