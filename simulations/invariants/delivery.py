@@ -316,8 +316,10 @@ def answers_count_once(evidence: Evidence) -> Verdict:
             wrong.append(f"{what} was counted twice, again at {row['at_s']:.3f} s")
         seen[key] = None
         if row["rtt_us"] > bound_us:
-            writer = evidence.writer(row)
-            if not circumstances.struck(writer, row["at_s"] - grace_s(evidence), row["at_s"]):
+            writer, since_s = evidence.writer(row), row["at_s"] - grace_s(evidence)
+            # In a round for which its broker was late every answer counts, and nobody is judged.
+            late = circumstances.struck(writer, since_s, row["at_s"])
+            if not late and not circumstances.away(writer, since_s, row["at_s"]):
                 wrong.append(f"{what} was counted after {row['rtt_us'] / 1e6:.3f} s")
     for question in evidence.ledger.questions:
         responders: dict[str, None] = {}

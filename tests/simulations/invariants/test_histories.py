@@ -495,10 +495,14 @@ def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:
 
 
 def test_who_is_left_alone_need_not_call_the_others_dead() -> None:
-    evidence = right_history()
-    for name in (ONE, TWO):
-        without(evidence, node=format_id(1 if name == ONE else 2), to_state="dead")
-    assert len(judged(evidence, "detected").violations) == 2
+    def unnoticed() -> Evidence:
+        evidence = right_history()
+        without(evidence, node=format_id(1), to_state="dead")
+        without(evidence, node=format_id(2), to_state="dead")
+        return evidence
+
+    assert len(judged(unnoticed(), "detected").violations) == 2
+    evidence = unnoticed()
     evidence.lives.append(Life("broker-4", 1, "broker-4", 0.1, 3.0, "killed", 4, 14))
     evidence.lives.append(Life("broker-5", 1, "broker-5", 0.1, 3.0, "killed", 5, 15))
     assert judged(evidence, "detected").empty
