@@ -202,10 +202,9 @@ class SimLoop(asyncio.BaseEventLoop):
         """Take no turn for so long, as if a callback computed all that time."""
         self._busy_until_ns = max(self._busy_until_ns, self.scheduler.now_ns) + ns
 
-    def _due_ns(self) -> int | None:
+    def _next_timer_ns(self) -> int | None:
+        """When the first timer can be run, in the world's time; None if there is none."""
         busy_until_ns = self._busy_until_ns
-        if self._ready:
-            return busy_until_ns
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
             self._timer_cancelled_count -= 1
@@ -222,9 +221,20 @@ class SimLoop(asyncio.BaseEventLoop):
     def _ask_for_turn(self) -> None:
         if self.dead or self._paused:
             return
-        due_ns = self._due_ns()
-        if due_ns is None:
+        scheduled = self._scheduled
+        if self._ready:
+            due_ns = self._busy_until_ns
+        elif not scheduled:
             return
+        elif (timer := scheduled[0]) is self._first_timer and not timer._cancelled:
+            due_ns = self._first_timer_ns
+            if due_ns < self._busy_until_ns:
+                due_ns = self._busy_until_ns
+        else:
+            found_ns = self._next_timer_ns()
+            if found_ns is None:
+                return
+            due_ns = found_ns
         now_ns = self.scheduler.now_ns
         if due_ns < now_ns:
             due_ns = now_ns
@@ -237,7 +247,10 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.dead or self._paused:
             return
         if self._busy_until_ns <= self.scheduler.now_ns:
-            if self._scheduled:
+            scheduled = self._scheduled
+            if scheduled and (
+                scheduled[0] is not self._first_timer or self._first_timer_ns <= self.scheduler.now_ns
+            ):
                 self._release_timers()
             if self._ready:
                 self._turn()
@@ -250,8 +263,6 @@ class SimLoop(asyncio.BaseEventLoop):
         ):
             self._sweep_timers()
         scheduled, ready = self._scheduled, self._ready
-        if scheduled and scheduled[0] is self._first_timer and self._first_timer_ns > self.scheduler.now_ns:
-            return
         end = self.time() + self._clock_resolution
         while scheduled and scheduled[0]._when < end:
             handle = heapq.heappop(scheduled)

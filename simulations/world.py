@@ -330,9 +330,11 @@ class World:
         if gc.isenabled():
             gc.collect()
             gc.disable()
-            gc.freeze()  # what is there already need not be looked through again at each collection
+            if not gc.get_freeze_count():
+                # Once in a process: modules and their like need not be looked through again by each world,
+                # which takes 30 ms each time. Whatever worlds make is collected as ever.
+                gc.freeze()
             self._exit.callback(gc.enable)
-            self._exit.callback(gc.unfreeze)
         return self
 
     def __exit__(
