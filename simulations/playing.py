@@ -194,10 +194,11 @@ class Play:
         scenario, world = self.scenario, self.world
         for index, name in enumerate((*scenario.broker_names, *scenario.spare_names)):
             known = scenario.broker_names[max(0, index - 2) : index] or scenario.broker_names[:index]
-            contact = random.Random(f"{self.seed}:join:{name}").choice(known) if known else None
+            draw = random.Random(f"{self.seed}:join:{name}")
+            contacts = draw.sample(known, min(scenario.contacts, len(known)))
             main = programs.broker(
                 self.name,
-                [world.network.hosts[contact].address] if contact else [],
+                [world.network.hosts[contact].address for contact in contacts],
                 period_s=scenario.period_s,
                 deadline_s=scenario.deadline_s,
             )

@@ -100,6 +100,8 @@ class Scenario:
     """Of the answers to them."""
     start_gap_s: float = 0.2
     """From the start of one broker to the next one's."""
+    contacts: int = 1
+    """By how many of those that were started before it a broker joins."""
     warm_s: float = 3.0
     """From the start of the clients to the safety phase."""
     safety_s: float | None = None
@@ -127,6 +129,7 @@ class Scenario:
             )
         _at_least(1, "brokers", self.brokers)
         _at_least(0, "spares", self.spares)
+        _at_least(1, "contacts", self.contacts)
         for name in ("start_gap_s", "warm_s", "quiet_s"):
             _at_least(0, name, getattr(self, name))
         for name in ("period_s", "deadline_s", "bound_s"):

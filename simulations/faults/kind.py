@@ -60,6 +60,8 @@ class Kind:
     next is asked for when the last has been done, so there may be no end of them."""
     names_least: int = 1
     """How many processes or hosts it must name."""
+    among: bool = False
+    """A kind of links that may have the same hosts as both sides: it strikes all links among them."""
 
     @property
     def lasting(self) -> bool:
@@ -96,7 +98,7 @@ class Kind:
         if self.of == "links":
             named = len(fault.a) + len(fault.b)
             both = [name for name in fault.a if name in fault.b]
-            if both:
+            if both and not (self.among and fault.a == fault.b):
                 raise ValueError(f"{self.name} has {', '.join(both)} on both sides")
         else:
             named = len(fault.a)

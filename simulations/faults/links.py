@@ -1,7 +1,7 @@
 """What links between hosts are like: slow, lossy, narrow. All of it adds to what they are like already.
 
-Of two sides ``a`` and ``b`` one may be left out: it is all other hosts then. ``ways = "there"`` strikes only
-what goes from a to b.
+Of two sides ``a`` and ``b`` one may be left out: it is all other hosts then. If both are the same hosts, it
+is all links among them. ``ways = "there"`` strikes only what goes from a to b.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def struck_links(world: World, fault: Fault) -> Iterator[Link]:
     """Those from a to b, and those back unless only the one way is struck."""
     here, there = sides(world, fault)
     yield from world.network.directions(here, there)
-    if fault.text("ways", "both") == "both":
+    if fault.text("ways", "both") == "both" and here != there:
         yield from world.network.directions(there, here)
 
 
@@ -69,7 +69,7 @@ def _kind(name: str, sentence: str, quality: Callable[[Fault], LinkQuality], *pa
         for link in struck_links(world, fault):
             link.repair(quality(fault))
 
-    return Kind(name, sentence, "links", begin, end, (*parameters, WAYS))
+    return Kind(name, sentence, "links", begin, end, (*parameters, WAYS), among=True)
 
 
 KINDS: Final = (

@@ -20,7 +20,8 @@ it under their names. `World.inject(kind, a, b, value, for_s=..., ...)` does one
 
 * Kinds of **processes** and **hosts** strike whom `a` names.
 * Kinds of **links** happen between the hosts of `a` and those of `b`. One of the two may be left out: it is
-  all other hosts then. A host always reaches itself.
+  all other hosts then. What only makes links slow, lossy or narrow may name the same hosts in both: it
+  strikes all links among them. A host always reaches itself.
 * What **lasts** ends after `for_s`, by a `heal` of links, or by the heal of the whole world (`World.heal`),
   and takes back exactly what it did: faults of one kind add up.
 * **Compound** kinds unfold into simple ones, each of which stands in the history; what the seed chooses comes

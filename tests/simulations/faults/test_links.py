@@ -292,3 +292,25 @@ def test_links_between_hosts_leave_connections_within_a_host_alone() -> None:
         for kind in ("slow_link", "lossy_link", "narrow_link", "partition", "isolate"):
             world.inject(kind, ["one"])
         assert round_trip_s(world, world.node("client").exposed) < 0.001
+
+
+def test_the_same_hosts_on_both_sides_are_all_links_among_them_each_struck_once() -> None:
+    with World(1) as world:
+        for name in ("one", "two", "three", "away"):
+            world.network.add_host(name)
+        hosts = world.network.hosts
+
+        def extra_s(source: str, target: str) -> float:
+            return world.network.link(hosts[source], hosts[target]).delay_ns() / SECOND
+
+        all_three = ["one", "two", "three"]
+        world.inject("slow_link", all_three, all_three, 0.1, for_s=5)
+        for source in all_three:
+            for target in all_three:
+                if source != target:
+                    assert extra_s(source, target) == pytest.approx(0.1, abs=0.002)
+        assert extra_s("one", "away") < 0.002 and extra_s("away", "one") < 0.002
+        world.run_for(6)
+        assert extra_s("one", "two") < 0.002
+        with pytest.raises(ValueError, match="slow_link has one on both sides"):
+            world.inject("slow_link", ["one", "two"], ["one", "three"], 0.1)
