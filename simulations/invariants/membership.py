@@ -599,19 +599,24 @@ def left_by_own_word(evidence: Evidence) -> Verdict:
 
 
 def _redialled(evidence: Evidence) -> Iterator[str]:
+    """Who was started again meanwhile may be found, by its address, before it is heard to be back."""
     for rows in evidence.by_writer.values():
-        left: dict[str, None] = {}
+        left_s: dict[str, float] = {}
         for row in rows:
             if row["kind"] == "mem":
+                left_s.pop(row["subject"], None)
                 if row["to_state"] == "left":
-                    left[row["subject"]] = None
-                else:
-                    left.pop(row["subject"], None)
+                    left_s[row["subject"]] = row["at_s"]
             elif (
-                row["kind"] == "link" and row["state"] == "up" and row["dir"] == "out" and row["peer"] in left
+                row["kind"] == "link"
+                and row["state"] == "up"
+                and row["dir"] == "out"
+                and row["peer"] in left_s
             ):
-                name = evidence.name_of(int(row["peer"], 16))
-                yield f"{evidence.writer(row)} dialled {name} at {row['at_s']:.3f} s, which had left"
+                id, since_s = int(row["peer"], 16), left_s[row["peer"]]
+                if not any(life.id == id and life.started_s > since_s for life in evidence.lives):
+                    name = evidence.name_of(id)
+                    yield f"{evidence.writer(row)} dialled {name} at {row['at_s']:.3f} s, which had left"
 
 
 def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:

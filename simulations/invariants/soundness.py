@@ -107,6 +107,10 @@ def _disturbed(evidence: Evidence, span: Span) -> bool:
     """What happens now may be the doing of something else."""
     circumstances = Circumstances(evidence)
     from_s, until_s = span.start_s - BEFORE_S, _after(span)
+    for lives in evidence.brokers.values():
+        for life in lives:
+            if from_s < life.started_s < until_s or from_s < (life.ended_s or 0.0) < until_s:
+                return True
     return any(each.overlaps(from_s, until_s) for each in circumstances.outages) or any(
         each.from_s < until_s and each.until_s > from_s for each in circumstances.impairments
     )

@@ -17,9 +17,9 @@ def foreign(
     spoil: Callable[[Log], None] | None = None, *, count: bool = True, kind: str = "garbage"
 ) -> Evidence:
     evidence = right_history(spoil)
-    evidence.faults = [Span(Fault(24.5, kind, (TWO,)), 24.5)]
+    evidence.faults = [Span(Fault(21.5, kind, (TWO,)), 21.5)]
     if count:
-        for at_s in range(25, 28):
+        for at_s in range(22, 26):
             with_view(evidence, float(at_s), TWO, counters={"control_out": 4 * at_s, "refused": 1})
     return evidence
 
@@ -36,8 +36,8 @@ def test_foreign_bytes_that_are_not_counted_are_found() -> None:
 
 def test_foreign_bytes_that_cost_a_link_or_change_a_table_are_found() -> None:
     def spoil(log: Log) -> None:
-        log.link(TWO, 24.7, THREE, "down")
-        log.member(TWO, 24.8, THREE, "alive>dead", sub_inc=3, sub_boot=SECOND_BOOT, via=THREE)
+        log.link(TWO, 21.7, THREE, "down")
+        log.member(TWO, 21.8, THREE, "alive>dead", sub_inc=3, sub_boot=SECOND_BOOT, via=THREE)
 
     violations = judged(foreign(spoil), "foreign_input_is_harmless").violations
     assert "the link to broker-3 went down" in violations[0]
@@ -47,6 +47,6 @@ def test_foreign_bytes_that_cost_a_link_or_change_a_table_are_found() -> None:
 def test_a_lie_about_a_broker_must_be_refuted() -> None:
     assert judged(foreign(kind="forged_dead"), "foreign_input_is_harmless").ok
     evidence = foreign(kind="forged_dead")
-    with_view(evidence, 27.0, THREE, table=(record(THREE, incarnation=3), record(TWO, State.DEAD)))
+    with_view(evidence, 24.0, THREE, table=(record(THREE, incarnation=3), record(TWO, State.DEAD)))
     violations = judged(evidence, "foreign_input_is_harmless").violations
-    assert violations == ("forged_dead about broker-2 at 24.500 s: broker-3 holds it dead later",)
+    assert violations == ("forged_dead about broker-2 at 21.500 s: broker-3 holds it dead later",)
