@@ -329,3 +329,11 @@ def test_a_frame_that_cannot_be_packed_leaves_nothing_behind() -> None:
     with pytest.raises((TypeError, OverflowError)):
         encode(5, b"y", 1 << 70)
     assert encode(5, b"x", 3) == before
+
+
+@pytest.mark.parametrize("reason", ["role", "certificate", "leaving"])
+def test_why_a_peer_refused_is_counted_by_its_own_word(reason: str) -> None:
+    dialler, _ = pair()
+    with pytest.raises(Refused, match="the sentence") as refused:
+        dialler.received(encode(LinkKind.REFUSED, reason, "the sentence"))
+    assert refused.value.reason == reason
