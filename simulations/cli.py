@@ -1,4 +1,8 @@
-"""``mesh simulate``: runs a scenario from a seed, with progress, verdicts and an exit code."""
+"""``mesh simulate``: plays scenarios from seeds, looks for seeds that fail, and makes failures small.
+
+A run's result is equal for equal scenario, seed and code; with ``--json`` it is one object on standard
+output. Progress is on standard error.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,40 @@ import json as json_format
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import Any, Final
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from simulations import playing, scenario_file
+from mesh.cli.exits import CommandFailed, ExitCode
+from simulations import diffing, listing, playing, replaying, scenario_file, shrinking, swarming
 from simulations.playing import Result
+from simulations.scenario import Scenario
+from simulations.showing import Progress, SwarmProgress, fault_table, scenario_table, summary, swarm_summary
 
-EXIT_OK = 0
-EXIT_VIOLATED = 1
-EXIT_USAGE = 64
-EXIT_UNWRITABLE = 73
-SHOWN_MAX = 10
-"""Violations of one check that a summary shows."""
-CLEAR = "\r\x1b[K"
+app = App(
+    name="simulate",
+    help="Run a mesh in virtual time and break it on purpose.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+EXIT_VIOLATED: Final = ExitCode.FAILED
 
 
+@app.default
 def simulate(
     scenario: str | None = None,
     *,
-    seed: int = 1,
+    seed: int | None = None,
     nodes: int | None = None,
-    full: Annotated[bool, Parameter(negative=())] = False,
+    full: bool = False,
     out: str | None = None,
+    keep: str | None = None,
+    trace: str | None = None,
     json: bool = False,
-    list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
 ) -> int:
     """Run real brokers and clients in virtual time, break them on purpose, and judge how they fared.
 
@@ -41,107 +53,293 @@ def simulate(
     Parameters
     ----------
     scenario
-        What is done to the mesh: a name, of which --list has all, or the path of a scenario file.
+        What is done to the mesh: a name, of which ``mesh simulate list`` has all, or the path of a scenario
+        file, or swarm-SEED for what the swarm plays.
     seed
-        Everything random in the run follows from it.
+        Everything random in the run follows from it; 1 if it is not given.
     nodes
         How many brokers; by default as the scenario says.
     full
         Play it at its full size, which may take long.
     out
         A folder for the brokers' event logs, and for what was really done in truth-*.jsonl.
+    keep
+        If it fails, a file for it, which replay and shrink read.
+    trace
+        A file for the history, a line for each turn, arrival and fault; diff reads it.
     json
         Print the result as one JSON object, which is equal for equal runs.
-    list_
-        Name the scenarios and end.
     """
-    if list_:
-        _list(as_json=json)
-        return EXIT_OK
     if scenario is None:
-        return _refuse(f"name a scenario: {', '.join(scenario_file.shipped())}", EXIT_USAGE)
+        raise CommandFailed(
+            ExitCode.USAGE,
+            f"name a scenario: {', '.join(scenario_file.shipped())}; or one of list, faults, swarm, replay, "
+            f"shrink, diff",
+        )
     progress = Progress(quiet=json and not sys.stderr.isatty())
     began = time.perf_counter()
-    try:
-        found = scenario_file.load(scenario).at_size("full" if full else "ci")
+    size = "full" if full else "ci"
+    with _refusals(out):
+        found, drawn_seed = _found(scenario)
+        found = found.at_size(size)
         found = found if nodes is None else replace(found, brokers=nodes)
-        result = playing.play(found, seed=seed, size="full" if full else "ci", out=out, say=progress)
-    except ValueError as error:
-        return _refuse(str(error), EXIT_USAGE)
-    except OSError as error:
-        return _refuse(f"cannot write logs to {out}: {error.strerror or error}", EXIT_UNWRITABLE)
-    finally:
-        progress.end()
+        chosen = seed if seed is not None else drawn_seed
+        try:
+            run = playing.Play(
+                found, seed=chosen, size=size, out=out, say=progress, keep_history=trace is not None
+            )
+            result = run.run()
+        finally:
+            progress.end()
+    if trace is not None:
+        _write(trace, diffing.trace_text(run, result))
+    if keep is not None and not result.ok:
+        _write(keep, replaying.write(replaying.failure_of(result)))
     if json:
         print(json_format.dumps(result.as_json(), indent=2))
     else:
-        print(summary(result, time.perf_counter() - began, out))
-    return EXIT_OK if result.ok else EXIT_VIOLATED
+        again = None if result.ok else _replay_command(scenario, result, nodes, keep)
+        print(summary(result, time.perf_counter() - began, out, again))
+    return ExitCode.OK if result.ok else EXIT_VIOLATED
 
 
-def summary(result: Result, wall_s: float, out: str | None) -> str:
-    """The result in lines; the first names scenario, seed and verdict."""
-    verdict = "passed" if result.ok else "VIOLATED"
-    counts = result.counts
-    lines = [
-        f"{result.scenario.name} --seed {result.seed}{' --full' if result.size == 'full' else ''}: {verdict}",
-        f"  history {result.history_hash}, {result.virtual_s:.1f} virtual seconds in {wall_s:.1f} real ones"
-        f" ({result.virtual_s / wall_s if wall_s else 0:.0f} : 1)",
-        f"  {counts['published']} published: {counts['accepted']} accepted, {counts['refused']} refused, "
-        f"{counts['unknown']} unknown; {counts['delivered']} delivered",
-        f"  {counts['events']} events, {counts['turns']} loop turns, {counts['connections']} connections, "
-        f"{counts['log_rows']} log rows",
-    ]
-    if result.whole_in_s is not None:
-        lines.append(f"  whole {result.whole_in_s:.2f} s after the heal")
-    lines += [f"  at {fault}" for fault in result.faults]
-    for each in result.verdicts:
-        lines.append(f"  {'ok      ' if each.ok else 'VIOLATED'} {each.check} ({each.looked_at})")
-        lines += [f"           {violation}" for violation in each.violations[:SHOWN_MAX]]
-        if len(each.violations) > SHOWN_MAX:
-            lines.append(f"           and {len(each.violations) - SHOWN_MAX} more; --json has them all")
+@app.command(name="list")
+def list_(*, json: bool = False) -> None:
+    """Show the scenarios that there are, what each expects and how it fares.
+
+    Parameters
+    ----------
+    json
+        Print one JSON list.
+    """
+    with _refusals(None):
+        rows = listing.rows()
+    if json:
+        print(json_format.dumps([row.as_json() for row in rows], indent=2))
+    else:
+        scenario_table(rows)
+
+
+@app.command
+def faults(*, json: bool = False) -> None:
+    """Show what can be done to a mesh, to whom, and by how much.
+
+    Parameters
+    ----------
+    json
+        Print one JSON list.
+    """
+    kinds = listing.kinds()
+    if json:
+        print(json_format.dumps([listing.fault_as_json(kind) for kind in kinds], indent=2))
+    else:
+        fault_table(kinds)
+
+
+@app.command
+def swarm(
+    *,
+    seeds: int = 100,
+    first: int = 1,
+    jobs: int = 1,
+    minutes: float | None = None,
+    out: str | None = None,
+    json: bool = False,
+) -> int:
+    """Play many seeds, each a scenario of its own, and show which failed and what met what.
+
+    The exit code is 1 if any seed failed.
+
+    Parameters
+    ----------
+    seeds
+        How many.
+    first
+        The first of them.
+    jobs
+        How many processes play them.
+    minutes
+        Begin no further seed after this long.
+    out
+        A folder in which every failure becomes a file, which replay and shrink read.
+    json
+        Print one JSON object.
+    """
+    _at_least(1, seeds=seeds, jobs=jobs)
+    _at_least(0, first=first)
     if out is not None:
-        lines.append(f"  logs and truth are in {os.path.abspath(out)}")
-    return "\n".join(lines)
+        with _refusals(out):
+            os.makedirs(out, exist_ok=True)
+    began = time.perf_counter()
+    report = swarming.Report()
+    with SwarmProgress(seeds) as progress:
+        wall_max_s = None if minutes is None else minutes * 60
+        for outcome in swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s):
+            report.add(outcome)
+            report.wall_s = time.perf_counter() - began
+            if out is not None and outcome.result is not None:
+                failure = replaying.failure_of(outcome.result)
+                _write(os.path.join(out, f"swarm-{outcome.seed}.toml"), replaying.write(failure))
+            progress.passed(outcome, len(report.failures))
+    if json:
+        print(json_format.dumps(report.as_json(), indent=2))
+    else:
+        swarm_summary(report, out)
+    return EXIT_VIOLATED if report.failures else ExitCode.OK
 
 
-class Progress:
-    """What happens, on stderr: every fault a line, and on a terminal the virtual time running."""
+@app.command
+def replay(file: str, *, json: bool = False) -> int:
+    """Play a failure again, exactly as it was.
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
-        self._shown_at = 0.0
+    The exit code is 1 while it fails, 0 when it does not any more, and 70 if the same code made another
+    history of it.
 
-    def __call__(self, now_s: float, text: str) -> None:
-        if self._quiet:
-            return
-        if text:
-            self._write(f"{CLEAR if self._terminal else ''}{now_s:8.2f} s  {text}\n")
-        elif self._terminal and time.perf_counter() - self._shown_at > 0.1:
-            self._shown_at = time.perf_counter()
-            self._write(f"{CLEAR}{now_s:8.2f} s")
-
-    def end(self) -> None:
-        if self._terminal and not self._quiet:
-            self._write(CLEAR)
-
-    def _write(self, text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-
-def _list(*, as_json: bool) -> None:
-    found = {name: scenario_file.load(name).summary for name in scenario_file.shipped()}
-    if as_json:
-        rows = [{"scenario": name, "summary": text} for name, text in found.items()]
-        print(json_format.dumps(rows, indent=2))
-        return
-    width = max(map(len, found))
-    for name, text in found.items():
-        print(f"{name:{width}}  {text}")
+    Parameters
+    ----------
+    file
+        What simulate --keep, swarm --out or shrink wrote.
+    json
+        Print the result as one JSON object.
+    """
+    progress = Progress(quiet=json and not sys.stderr.isatty())
+    with _refusals(None):
+        failure = replaying.read(Path(file))
+        if failure.strangers:
+            print(
+                f"mesh simulate replay: {file} was written by {failure.strangers}; the run may be another, "
+                f"and only whether {failure.check} fails is compared",
+                file=sys.stderr,
+            )
+        try:
+            found = replaying.replay(failure, say=progress)
+        finally:
+            progress.end()
+    print(json_format.dumps(found.result.as_json(), indent=2) if json else str(found))
+    if found.broken:
+        return ExitCode.BUG
+    return ExitCode.OK if found.again is None else EXIT_VIOLATED
 
 
-def _refuse(sentence: str, code: int) -> int:
-    print(f"mesh simulate: {sentence}", file=sys.stderr)
-    return code
+@app.command
+def shrink(file: str, *, out: str | None = None, plays: int = shrinking.PLAYS_MAX) -> None:
+    """Make a failure small: fewer faults, brokers, clients and seconds, while the same check still fails.
+
+    Parameters
+    ----------
+    file
+        What simulate --keep or swarm --out wrote.
+    out
+        The file for the smaller one; by default beside FILE, ending with .small.toml.
+    plays
+        How many smaller ones are tried at most.
+    """
+    _at_least(1, plays=plays)
+    progress = Progress(quiet=False)
+    with _refusals(None):
+        failure = replaying.read(Path(file))
+        try:
+            shrunk = shrinking.shrink(failure, plays_max=plays, say=progress.counted)
+        finally:
+            progress.end()
+    target = out or f"{file.removesuffix('.toml')}.small.toml"
+    _write(target, replaying.write(shrunk.after, f"Shrunk in {shrunk}.\n{shrunk.after.violation}"))
+    print(f"{target}: {shrunk}\n  {shrunk.after.check}: {shrunk.after.violation}")
+
+
+@app.command
+def diff(
+    one: str,
+    other: str | None = None,
+    *,
+    twice: bool = False,
+    seed: int | None = None,
+    full: bool = False,
+) -> int:
+    """Find the first event in which two runs differ.
+
+    The exit code is 0 if they do not, and 1 if they do.
+
+    Parameters
+    ----------
+    one
+        What simulate --trace wrote; or a scenario, by name or file, perhaps with a seed, as in calm@7.
+    other
+        The same, of the other run.
+    twice
+        Play ONE in two processes with different hash seeds, one of them with its history kept.
+    seed
+        Of the scenarios that have none.
+    full
+        Play them at their full sizes.
+    """
+    if twice == (other is not None):
+        raise CommandFailed(ExitCode.USAGE, "name two runs, or one and --twice")
+    with _refusals(None):
+        found = diffing.diff(
+            _side(one, seed, full=full, hash_seed=1, keeps=False),
+            _side(other or one, seed, full=full, hash_seed=2 if twice else 1, keeps=twice),
+        )
+    print(found)
+    return EXIT_VIOLATED if found.line is not None else ExitCode.OK
+
+
+# --- what they share
+
+
+def _found(name: str) -> tuple[Scenario, int]:
+    """A scenario, and the seed it is played with unless another is given."""
+    return swarming.drawn(name) or (scenario_file.load(name), 1)
+
+
+def _side(
+    text: str, seed: int | None, *, full: bool, hash_seed: int, keeps: bool
+) -> diffing.TraceFile | diffing.Run:
+    if os.path.isfile(text) and not text.endswith(".toml"):
+        return diffing.TraceFile(Path(text))
+    name, _, given = text.rpartition("@") if "@" in text else (text, "", "")
+    if given and not given.isdigit():
+        raise CommandFailed(ExitCode.USAGE, f"{text}: the seed after the @ must be a number")
+    scenario, usual = _found(name)
+    chosen = int(given) if given else seed if seed is not None else usual
+    return diffing.Run(scenario, chosen, "full" if full else "ci", hash_seed, keeps)
+
+
+def _replay_command(scenario: str, result: Result, nodes: int | None, keep: str | None) -> str:
+    if keep is not None:
+        return f"mesh simulate replay {keep}"
+    parts = [f"mesh simulate {scenario} --seed {result.seed}"]
+    parts += ["--full"] if result.size == "full" else []
+    parts += [f"--nodes {nodes}"] if nodes is not None else []
+    return " ".join(parts)
+
+
+@contextmanager
+def _refusals(out: str | None) -> Iterator[None]:
+    """What a user did wrong becomes a sentence; brokers' warnings are no concern of who plays with them."""
+    swarming.hush()
+    try:
+        yield
+    except diffing.TraceError as error:
+        raise CommandFailed(ExitCode.BAD_DATA, str(error)) from error
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error)) from error
+    except OSError as error:
+        if out is None:
+            raise
+        sentence = f"cannot write logs to {out}: {error.strerror or error}"
+        raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        sentence = f"cannot write {path}: {error.strerror or error}"
+        raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error
+
+
+def _at_least(least: int, **numbers: Any) -> None:
+    for name, number in numbers.items():
+        if number < least:
+            raise CommandFailed(ExitCode.USAGE, f"--{name} is {number}; it must be at least {least}")

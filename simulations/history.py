@@ -28,10 +28,18 @@ class History:
         """Lines by kind."""
         self.checkpoints: list[str] = []
         self._kept: list[str] | None = [] if keep else None
+        self._window = slice(0, None)
+        """Which of all lines are kept, if any are."""
         self._hash = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._hashed = 0
         self._since_checkpoint = 0
         self._waiting: list[str] = []
+
+    def keep_lines(self, first: int, last: int) -> None:
+        """Keep those with these numbers and between, of which the first of all is 1; said before the run."""
+        assert not self.lines, "the run has begun"
+        self._kept = []
+        self._window = slice(first - 1, last)
 
     def record(self, t_ns: int, where: str, kind: str, key: str) -> None:
         """Add a line. ``key`` must not hold addresses, real times or anything else that two equal runs differ
@@ -52,7 +60,7 @@ class History:
 
     @property
     def kept(self) -> list[str] | None:
-        """All of them, if they are kept."""
+        """All of them or those between two, if they are kept."""
         if self._kept is not None:
             self._hash_waiting()
         return self._kept
@@ -66,10 +74,11 @@ class History:
     def _hash_waiting(self) -> None:
         waiting = self._waiting
         self._hash.update("".join(waiting).encode())
+        if self._kept is not None:
+            first, end, _ = self._window.indices(self._hashed + len(waiting))
+            self._kept += waiting[max(0, first - self._hashed) : max(0, end - self._hashed)]
         self._hashed += len(waiting)
         self._since_checkpoint += len(waiting)
-        if self._kept is not None:
-            self._kept += waiting
         waiting.clear()
 
 

@@ -1,26 +1,32 @@
-"""What `mesh simulate` prints and returns, by a scenario that is stood in for."""
+"""What the commands of `mesh simulate` print, write and return; most runs are stood in for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from simulations import cli, playing, scenario_file
+from mesh.cli.app import main
+from simulations import cli, playing, replaying, scenario_file, showing, swarming
+from simulations.faults import KINDS
 from simulations.invariants import Verdict
 from simulations.measuring import measure
 from simulations.playing import Result
 from simulations.scenario import Scenario
+from simulations.swarming import Outcome
+
+Output = pytest.CaptureFixture[str]
 
 
-def result(*verdicts: Verdict) -> Result:
+def result(scenario: Scenario, *verdicts: Verdict) -> Result:
     counts = dict.fromkeys(
         "events turns arrivals connections published accepted refused unknown delivered log_rows".split(), 3
     )
-    faults = ("1.000 crash broker-1",)
     return Result(
-        scenario=Scenario("calm"),
+        scenario=scenario,
         seed=7,
         size="ci",
         history_hash="ab" * 16,
@@ -29,71 +35,164 @@ def result(*verdicts: Verdict) -> Result:
         whole_in_s=1.5,
         verdicts=verdicts,
         counts=counts,
-        faults=faults,
+        faults=("1.000 crash broker-1",),
         coverage={},
         measures=measure((), (), ()),
     )
 
 
-def play(monkeypatch: pytest.MonkeyPatch, *verdicts: Verdict, **options: Any) -> int:
-    def stand_in(scenario: Scenario, **given: Any) -> Result:
-        given["say"](1.0, "crash broker-1")
-        return result(*verdicts)
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """`mesh simulate calm --seed 7` with these verdicts and further arguments."""
 
-    monkeypatch.setattr(playing, "play", stand_in)
-    return cli.simulate("calm", seed=7, **options)
+    def played(*verdicts: Verdict, arguments: tuple[str, ...] = ()) -> int:
+        class StandIn:
+            def __init__(self, scenario: Scenario, **given: Any) -> None:
+                self.scenario = scenario
+                self.say = given["say"]
+
+            def run(self) -> Result:
+                self.say(1.0, "crash broker-1")
+                return result(self.scenario, *verdicts)
+
+        monkeypatch.setattr(playing, "Play", StandIn)
+        return main(["simulate", "calm", "--seed", "7", *arguments])
+
+    return played
+
+
+WRONG = Verdict("sound", "all", ("it broke",))
 
 
 def test_a_passed_run_ends_with_zero_and_names_its_seed_first(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    play: Callable[..., int], capsys: Output
 ) -> None:
-    assert play(monkeypatch, Verdict("converged", "5 live brokers", ())) == 0
+    assert play(Verdict("converged", "5 live brokers", ())) == 0
     shown = capsys.readouterr()
     assert shown.out.splitlines()[0] == "calm --seed 7: passed"
     assert "abababab" in shown.out and "at 1.000 crash broker-1" in shown.out
+    assert "again:" not in shown.out
     assert "1.00 s  crash broker-1" in shown.err
 
 
-def test_a_violation_ends_with_one_and_is_shown_with_a_bound(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_violation_ends_with_one_and_is_shown_with_a_bound_and_how_to_see_it_again(
+    play: Callable[..., int], capsys: Output
 ) -> None:
     verdict = Verdict("at_most_once", "9 deliveries", tuple(f"violation {number}" for number in range(30)))
-    assert play(monkeypatch, verdict) == 1
+    assert play(verdict, arguments=("--nodes", "3")) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "calm --seed 7: VIOLATED"
-    assert sum("violation " in line for line in lines) == cli.SHOWN_MAX
-    assert lines[-1].strip() == "and 20 more; --json has them all"
+    assert sum("violation " in line for line in lines) == showing.SHOWN_MAX
+    assert lines[-2].strip() == "and 20 more; --json has them all"
+    assert lines[-1].strip() == "again: mesh simulate calm --seed 7 --nodes 3"
 
 
-def test_json_holds_everything_and_nothing_else_is_printed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert play(monkeypatch, Verdict("sound", "all", ("it broke",)), json=True) == 1
+def test_json_holds_everything_and_nothing_else_is_printed(play: Callable[..., int], capsys: Output) -> None:
+    assert play(WRONG, arguments=("--json",)) == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["history_hash"] == "ab" * 16
     assert shown["seed"] == 7 and shown["ok"] is False
     assert shown["checks"][0]["violations"] == ["it broke"]
 
 
-def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.simulate(list_=True) == 0
-    assert capsys.readouterr().out.split()[0] == "calm"
-    assert cli.simulate(list_=True, json=True) == 0
-    assert {row["scenario"] for row in json.loads(capsys.readouterr().out)} == set(scenario_file.shipped())
+def test_a_failure_is_kept_for_replay_and_a_success_is_not(
+    play: Callable[..., int], capsys: Output, tmp_path: Path
+) -> None:
+    path = tmp_path / "failure.toml"
+    assert play(Verdict("sound", "all", ()), arguments=("--keep", str(path))) == 0
+    assert not path.exists()
+    assert play(WRONG, arguments=("--keep", str(path))) == 1
+    assert replaying.read(path).check == "sound"
+    assert f"again: mesh simulate replay {path}" in capsys.readouterr().out
+
+
+def test_a_trace_of_one_run_is_the_history_of_another(capsys: Output, tmp_path: Path) -> None:
+    path = tmp_path / "calm.history"
+    scenario = tmp_path / "small.toml"
+    scenario.write_text('name = "small"\nbrokers = 2\nwarm_s = 0\nquiet_s = 1\n')
+    assert main(["simulate", str(scenario), "--seed", "7", "--trace", str(path), "--json"]) == 0
+    capsys.readouterr()
+    assert main(["simulate", "diff", str(path), f"{scenario}@7"]) == 0
+    assert capsys.readouterr().out.startswith(f"the same: {path} and small@7")
+    assert main(["simulate", "diff", str(path), f"{scenario}@8"]) == 1
+    assert capsys.readouterr().out.startswith("they part at line ")
+
+
+def test_scenarios_are_listed(capsys: Output) -> None:
+    assert main(["simulate", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in scenario_file.shipped())
+    assert main(["simulate", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["scenario"] for row in rows} == set(scenario_file.shipped())
+    assert {row["status"] for row in rows} <= {"passes", "known failure", "waits", "dormant"}
+
+
+def test_faults_are_listed(capsys: Output) -> None:
+    assert main(["simulate", "faults"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in KINDS)
+    assert main(["simulate", "faults", "--json"]) == 0
+    assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == set(KINDS)
+
+
+def test_a_swarm_keeps_its_failures_and_names_the_command_for_each(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
+) -> None:
+    def some(first: int, seeds: int, **given: Any) -> list[Outcome]:
+        failed = result(Scenario("swarm-2"), WRONG)
+        return [Outcome(1, 0.1), Outcome(2, 0.1, failed=("sound",), violation="it broke", result=failed)]
+
+    monkeypatch.setattr(swarming, "swarm", some)
+    assert main(["simulate", "swarm", "--seeds", "2", "--out", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    path = tmp_path / "swarm-2.toml"
+    assert replaying.read(path).violation == "it broke"
+    assert f"again: mesh simulate replay {path}" in shown.out
+    assert "seed 2: sound" in shown.err
+    assert main(["simulate", "swarm", "--seeds", "2", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["seeds"] == 2 and [each["seed"] for each in report["failures"]] == [2]
+
+
+def test_a_failure_is_replayed_and_shrunk_by_its_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
+) -> None:
+    path = tmp_path / "failure.toml"
+    failure = replaying.failure_of(result(Scenario("small", brokers=2, quiet_s=1.0), WRONG))
+    path.write_text(replaying.write(failure))
+    assert main(["simulate", "replay", str(path)]) == 70  # its history was made up
+    assert "NOT THE SAME RUN" in capsys.readouterr().out
+    path.write_text(replaying.write(failure).replace(f'code = "{failure.code}"', 'code = "0"'))
+    assert main(["simulate", "replay", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert "sound does not fail any more" in shown.out and "was written by other code" in shown.err
+    assert main(["simulate", "shrink", str(path)]) == 64
+    assert "sound does not fail in it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "sentence"),
+    ("arguments", "code", "sentence"),
     [
-        ({}, 64, "name a scenario: calm"),
-        ({"scenario": "storm"}, 64, "there is no scenario 'storm'"),
-        ({"scenario": "calm", "nodes": 0}, 64, "brokers is 0; it must be at least 1"),
-        ({"scenario": "calm", "out": "/proc/nowhere"}, 73, "cannot write logs to /proc/nowhere"),
+        ((), 64, "name a scenario: "),
+        (("storm",), 64, "there is no scenario 'storm'"),
+        (("calm", "--nodes", "0"), 64, "brokers is 0; it must be at least 1"),
+        (("calm", "--out", "/proc/nowhere"), 73, "cannot write logs to /proc/nowhere"),
+        (("swarm", "--seeds", "0"), 64, "--seeds is 0; it must be at least 1"),
+        (("replay", "nowhere.toml"), 64, "nowhere.toml: there is no such scenario file"),
+        (("diff", "calm"), 64, "name two runs, or one and --twice"),
+        (("diff", "calm@x", "calm"), 64, "calm@x: the seed after the @ must be a number"),
+        (("diff", __file__, __file__), 65, "test_cli.py:1: is no history"),
     ],
 )
 def test_bad_input_is_one_sentence(
-    options: dict[str, Any], code: int, sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], code: int, sentence: str, capsys: Output
 ) -> None:
-    assert cli.simulate(**options) == code
+    assert main(["simulate", *arguments]) == code
     shown = capsys.readouterr()
     assert shown.out == "" and sentence in shown.err and len(shown.err.splitlines()) == 1
+
+
+def test_the_command_that_plays_a_run_again_has_all_that_made_it() -> None:
+    found = result(Scenario("calm"), WRONG)
+    assert cli._replay_command("my.toml", found, None, None) == "mesh simulate my.toml --seed 7"

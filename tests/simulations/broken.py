@@ -1,0 +1,33 @@
+"""A membership that is broken on purpose, which the tools must find, make small and play again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from mesh.membership import Membership
+from simulations import playing, swarming
+from simulations.playing import Result
+from simulations.scenario import Scenario
+from simulations.swarming import Outcome
+
+
+@contextmanager
+def blind() -> Iterator[None]:
+    """Brokers that never judge another one silent."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Membership, "_judge_member", lambda *given: None)
+        yield
+
+
+def play_blind(scenario: Scenario, **given: Any) -> Result:
+    with blind():
+        return playing.play(scenario, **given)
+
+
+def play_seed_blind(seed: int) -> Outcome:
+    with blind():
+        return swarming.play_seed(seed)

@@ -1,0 +1,93 @@
+"""The swarm plays the same seeds however many processes do, finds what is broken, and says so."""
+
+from __future__ import annotations
+
+import io
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from simulations import swarming
+from simulations.generating import generate
+from simulations.showing import swarm_summary
+from simulations.swarming import Outcome, Report, play_seed, swarm
+from tests.simulations.broken import play_seed_blind
+
+GATED: tuple[int, ...] = tuple(range(1, 21))
+"""Seeds that must pass. One that a change lets fail has found something, in the change or in a check."""
+
+
+def quick(seed: int) -> Outcome:
+    failed = ("detected",) if seed % 3 == 0 else ()
+    return Outcome(seed, 0.1, 10.0, "ab", failed, coverage={"crash": {"idle": 1}})
+
+
+def test_every_seed_is_played_once_and_told() -> None:
+    assert [each.seed for each in swarm(5, 4, played=quick)] == [5, 6, 7, 8]
+    assert sorted(each.seed for each in swarm(5, 4, jobs=2, played=quick)) == [5, 6, 7, 8]
+
+
+def test_no_seed_is_begun_after_the_time_allowed() -> None:
+    assert list(swarm(1, 1000, wall_max_s=0.0, played=quick)) == []
+    assert list(swarm(1, 1000, jobs=2, wall_max_s=0.0, played=quick)) == []
+
+
+def test_other_processes_play_a_seed_as_this_one_does() -> None:
+    here = [play_seed(seed).history_hash for seed in (1, 2)]
+    there = sorted(swarm(1, 2, jobs=2), key=lambda each: each.seed)
+    assert [each.history_hash for each in there] == here
+
+
+def test_a_seed_that_never_ends_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def play_for_ever(*given: object, **more: object) -> None:
+        while True:
+            time.perf_counter()
+
+    monkeypatch.setattr(swarming, "play", play_for_ever)
+    monkeypatch.setattr(swarming, "SEED_MAX_S", 0.05)
+    outcome = play_seed(1)
+    assert not outcome.ok and outcome.broke == "it was not done after 0.05 s"
+
+
+def test_a_simulator_that_breaks_is_a_finding_and_no_end_of_the_swarm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def play_badly(*given: object, **more: object) -> None:
+        raise IndexError("nothing there")
+
+    monkeypatch.setattr(swarming, "play", play_badly)
+    assert [each.broke for each in swarm(1, 2)] == ["IndexError: nothing there"] * 2
+
+
+def test_a_broken_membership_is_found() -> None:
+    found = next(each for each in swarm(1, 20, played=play_seed_blind) if "detected" in each.failed)
+    assert found.result is not None and found.violation
+    assert found.result.scenario.name == f"swarm-{found.seed}"
+
+
+def test_the_report_counts_and_names_the_command_for_each_failure() -> None:
+    report = Report()
+    for outcome in swarm(1, 6, played=quick):
+        report.add(outcome)
+    report.add(replace(quick(7), broke="it broke"))
+    console = Console(file=io.StringIO(), width=100, _environ={})
+    swarm_summary(report, None, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "again: mesh simulate swarm-3 --seed 3" in shown and "seed 7: it broke" in shown
+    assert "7 seeds, 3 failed; 70 virtual seconds" in shown
+    assert report.by_check == {"detected": 2, "(broke)": 1}
+    assert report.as_json()["coverage"] == {"crash": {"idle": 7}}
+    assert [each["seed"] for each in report.as_json()["failures"]] == [3, 6, 7]
+
+
+def test_a_seed_can_be_played_by_the_name_of_its_scenario() -> None:
+    assert swarming.drawn("swarm-12") == (generate(12), 12)
+    assert swarming.drawn("calm") is None
+
+
+@pytest.mark.parametrize("seed", GATED)
+def test_a_seed_of_the_gate_passes(seed: int) -> None:
+    outcome = play_seed(seed)
+    assert outcome.ok, f"{outcome.broke or outcome.failed}: {outcome.violation}; {outcome.replay_command}"
