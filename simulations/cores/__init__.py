@@ -3,6 +3,7 @@
 from simulations.cores.field import KINDS, Change, Field, Options, Place, Wire
 from simulations.cores.gossip import Gossip
 from simulations.cores.meshed import Meshed
+from simulations.cores.playing import play, told
 from simulations.cores.running import CORES, Outcome, build, run
 
 __all__ = [
@@ -17,5 +18,7 @@ __all__ = [
     "Place",
     "Wire",
     "build",
+    "play",
     "run",
+    "told",
 ]

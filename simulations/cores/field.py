@@ -27,7 +27,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from simulations import faults
 from simulations.faults import Fault
@@ -88,6 +88,12 @@ class Core(Protocol):
         """A message came by this wire; what is returned goes back at once."""
 
     def tick(self, now_ns: int) -> None: ...
+
+    sparse: ClassVar[bool]
+    """Whether `view` leaves out those who are alive."""
+
+    def view(self) -> dict[str, str]:
+        """Whom it holds for what, by name."""
 
     def lost(self, wire: Wire, now_ns: int) -> None:
         """The process at the other end of this wire died, and its kernel said so."""
@@ -435,6 +441,11 @@ class Field:
             self.rearm(place)
 
     # --- faults
+
+    def check(self, plan: Iterable[Fault]) -> None:
+        """Raises `ValueError` for a fault that has no meaning here, or names somebody who is not here."""
+        for fault in plan:
+            self._checked(fault)
 
     def schedule(self, plan: Iterable[Fault]) -> None:
         """Let them come at their times, which count from the beginning of the run."""

@@ -15,7 +15,7 @@ rounds running cause both tables to be sent.
 from __future__ import annotations
 
 import random
-from typing import Final
+from typing import ClassVar, Final
 
 from simulations.cores.field import Field, Message, Place, Wire
 from simulations.scheduler import nanoseconds
@@ -71,6 +71,11 @@ class Gossip:
             wire.back.mark = 0  # of an earlier life
         period_ns = nanoseconds(field.options.period_s)
         self.next_round_ns = self.due_ns = field.now_ns + int(period_ns * rng.random())
+
+    sparse: ClassVar[bool] = True
+
+    def view(self) -> dict[str, str]:
+        return {f"broker-{number}": NAMES[rank] for number, (_, rank) in self.table.items()}
 
     # --- time
 

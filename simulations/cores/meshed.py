@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from enum import IntEnum
-from typing import Final
+from typing import ClassVar, Final
 
 from mesh.membership import (
     DropLink,
@@ -350,6 +350,8 @@ class Meshed:
         if due_ns != self.due_ns:
             self.due_ns = due_ns
             self._field.rearm(self._place)
+
+    sparse: ClassVar[bool] = False
 
     def view(self) -> dict[str, str]:
         """The table: name of a member to its state, this broker included."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +36,12 @@ class Outcome:
     history_hash: str
     messages: int
     changes: tuple[Change, ...]
+    wrong: tuple[str, ...]
+    """Who does not hold whom for alive at the end, or is down."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.wrong
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -45,11 +51,13 @@ class Outcome:
             "nodes": self.nodes,
             "virtual_s": round(self.virtual_s, 6),
             "history_hash": self.history_hash,
+            "ok": self.ok,
             "messages": self.messages,
             "changes": [
                 [round(c.at_s, 6), c.observer, c.subject, c.from_state, c.to_state, c.reason]
                 for c in self.changes
             ],
+            "wrong": list(self.wrong),
         }
 
 
@@ -157,7 +165,34 @@ def run(
     field.run_for(warm_s)
     field.schedule(_later(fault, field.now_s) for fault in faults)
     field.run_for(seconds)
-    return Outcome(core, seed, nodes, field.now_s, field.history.digest, field.messages, tuple(field.changes))
+    return finish(field, core)
+
+
+def finish(field: Field, core: str) -> Outcome:
+    """What there is to be said now."""
+    return Outcome(
+        core,
+        field.seed,
+        len(field.places),
+        field.now_s,
+        field.history.digest,
+        field.messages,
+        tuple(field.changes),
+        tuple(_wrong(field)),
+    )
+
+
+def _wrong(field: Field) -> Iterator[str]:
+    for place in field.places.values():
+        if place.core is None:
+            yield f"{place.name} is down"
+            continue
+        view = place.core.view()
+        assumed = "alive" if place.core.sparse else "unknown"
+        for name in field.places:
+            state = view.get(name, assumed)
+            if state != "alive":
+                yield f"{place.name} holds {name} for {state}"
 
 
 def _later(fault: Fault, by_s: float) -> Fault:

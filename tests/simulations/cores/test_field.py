@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 
@@ -19,6 +20,8 @@ from simulations.scheduler import SECOND
 class Echo:
     """Writes down what comes, answers questions, and counts ticks, one a second."""
 
+    sparse: ClassVar[bool] = True
+
     def __init__(self, field: Field) -> None:
         self.heard: list[tuple[float, str, Message]] = []
         self.lost_at: list[tuple[float, str]] = []
@@ -29,6 +32,9 @@ class Echo:
     def receive(self, wire: Wire, message: Message, now_ns: int) -> Message | None:
         self.heard.append((now_ns / SECOND, wire.source.name, message))
         return ("answer", message[1]) if message[0] == "question" else None
+
+    def view(self) -> dict[str, str]:
+        return {}
 
     def tick(self, now_ns: int) -> None:
         self.ticks.append(now_ns / SECOND)

@@ -1,0 +1,63 @@
+"""A scenario by the cores alone: its brokers and its faults, without clients, disks and checks.
+
+Phases are those of full fidelity as far as they mean something: all start, ``warm_s``, the safety phase with
+its faults, the heal, and ``bound_s``. What is judged is the end: everybody must hold everybody for alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulations.cores.field import Options
+from simulations.cores.running import Outcome, build, finish, start_all
+from simulations.faults import Fault
+from simulations.scenario import Scenario
+from simulations.selecting import resolve
+
+SETTLE_S = 5.0
+"""After the start, until all have met."""
+WRONG_SHOWN = 10
+
+
+def play(scenario: Scenario, *, seed: int, core: str = "membership") -> Outcome:
+    """Play it from a seed, at the size it has.
+
+    Raises:
+        ValueError: it has a fault, or a number of brokers, that the cores alone do not know.
+    """
+    found = resolve(scenario, seed)
+    if found.spares:
+        raise ValueError(f"{found.name} has spare brokers, which the cores alone do not know")
+    network = found.network
+    options = Options(network.latency_s, network.jitter_s, found.period_s, found.deadline_s)
+    field = build(core, nodes=found.brokers, seed=seed, options=options)
+    field.check(found.faults)
+    start_all(field, core)
+    field.run_for(SETTLE_S + found.warm_s)
+    field.schedule(_from(fault, field.now_s) for fault in found.faults)
+    field.run_for(found.safety_length_s)
+    field.heal()
+    field.run_for(found.bound_s)
+    return finish(field, core)
+
+
+def _from(fault: Fault, began_s: float) -> Fault:
+    return replace(fault, at_s=fault.at_s + began_s)
+
+
+def told(outcome: Outcome, wall_s: float) -> str:
+    """The outcome in lines, as a summary of full fidelity begins."""
+    deaths = [change for change in outcome.changes if change.to_state == "dead"]
+    subjects = list(dict.fromkeys(change.subject for change in deaths))
+    lines = [
+        f"cores alone ({outcome.core}, {outcome.nodes} brokers) --seed {outcome.seed}: "
+        f"{'whole at the end' if outcome.ok else 'NOT WHOLE'}",
+        f"  history {outcome.history_hash}, {outcome.virtual_s:.1f} virtual seconds in {wall_s:.1f} real ones"
+        f" ({outcome.virtual_s / wall_s if wall_s else 0:.0f} : 1)",
+        f"  {outcome.messages} messages, {len(outcome.changes)} changes seen, {len(deaths)} of them deaths,"
+        f" of {len(subjects)} brokers",
+    ]
+    lines += [f"  {sentence}" for sentence in outcome.wrong[:WRONG_SHOWN]]
+    if len(outcome.wrong) > WRONG_SHOWN:
+        lines.append(f"  and {len(outcome.wrong) - WRONG_SHOWN} more")
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""Scenarios by the cores alone: phases, what is refused, what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulations import cores, scenario_file
+from simulations.faults import Fault
+from simulations.scenario import Scenario
+
+SPLIT = Scenario(
+    name="split",
+    brokers=6,
+    faults=(
+        Fault(1.0, "partition", ("2 of brokers",), for_s=8.0),
+        Fault(12.0, "crash", ("broker-4",)),
+    ),
+)
+
+
+@pytest.mark.parametrize("core", cores.CORES)
+def test_a_scenario_is_resolved_played_healed_and_whole_at_its_end(core: str) -> None:
+    outcome = cores.play(SPLIT, seed=3, core=core)
+    assert outcome.ok, outcome.wrong
+    assert outcome.nodes == 6 and outcome.virtual_s > 17 + 30
+    assert "broker-4" in {change.subject for change in outcome.changes if change.to_state == "dead"}
+    assert cores.play(SPLIT, seed=3, core=core) == outcome
+
+
+def test_who_is_not_whole_at_the_end_is_said() -> None:
+    outcome = cores.play(Scenario(name="late", brokers=3, bound_s=0.0005, faults=(
+        Fault(1.0, "power_off", ("broker-2",)),
+    )), seed=1)  # fmt: skip
+    assert not outcome.ok
+    text = cores.told(outcome, 0.5)
+    assert text.startswith("cores alone (membership, 3 brokers) --seed 1: NOT WHOLE")
+    assert "broker-2" in text.splitlines()[-1]
+    assert outcome.as_json()["ok"] is False and outcome.as_json()["wrong"] == list(outcome.wrong)
+
+
+def test_a_shipped_scenario_can_be_played() -> None:
+    outcome = cores.play(scenario_file.load("split-and-heal").at_size("ci"), seed=1)
+    assert outcome.ok, outcome.wrong
+    assert "whole at the end" in cores.told(outcome, 0.1)
+
+
+def test_what_needs_more_than_cores_is_refused_before_anything_is_run() -> None:
+    with pytest.raises(ValueError, match="know no disk_fault"):
+        cores.play(Scenario(name="disk", faults=(Fault(1.0, "disk_fault", ("broker-1",)),)), seed=1)
+    with pytest.raises(ValueError, match="spare brokers"):
+        cores.play(Scenario(name="spare", spares=1), seed=1)
