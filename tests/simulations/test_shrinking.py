@@ -1,0 +1,105 @@
+"""Shrinking keeps the failure and leaves out everything else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulations.faults import Fault
+from simulations.invariants import Verdict
+from simulations.measuring import measure
+from simulations.playing import Result
+from simulations.replaying import failure_of, replay
+from simulations.scenario import Scenario, Workload
+from simulations.shrinking import ddmin, shrink, size_of
+from tests.simulations.broken import play_blind
+
+
+@pytest.mark.parametrize("wanted", [(), (3,), (0, 19), (4, 5, 6), tuple(range(20))])
+def test_ddmin_finds_exactly_what_is_needed(wanted: tuple[int, ...]) -> None:
+    assert ddmin(range(20), lambda part: set(wanted) <= set(part)) == list(wanted)
+
+
+def result(scenario: Scenario, *verdicts: Verdict) -> Result:
+    return Result(scenario, 7, "ci", "ab", 1.0, (), None, verdicts, {}, (), {}, measure((), (), ()))
+
+
+def stand_in(scenario: Scenario, **given: Any) -> Result:
+    """Fails if broker-4 is paused, and otherwise if nothing is left to look at."""
+    paused = any(fault.kind == "pause" and "broker-4" in fault.a for fault in scenario.faults)
+    violations = ("it was missed",) if paused else ()
+    verdicts = [
+        Verdict("detected", "1", violations),
+        Verdict("complete", "0", ("there is no delivery to look at",), 0),
+    ]
+    return result(scenario, *verdicts)
+
+
+LARGE = Scenario(
+    "large",
+    brokers=7,
+    safety_s=60.0,
+    faults=(
+        Fault(1.0, "crash", ("broker-1",), for_s=3.0),
+        Fault(10.0, "pause", ("broker-2", "broker-4"), for_s=8.0),
+        Fault(12.0, "partition", ("broker-1", "broker-2"), ("broker-5",), for_s=4.0),
+        Fault(40.0, "slow_link", ("broker-6",), value=0.2, for_s=4.0, more=(("jitter_s", 0.05),)),
+    ),
+)
+
+
+CRASHED = Scenario(
+    "crashed",
+    brokers=3,
+    warm_s=0.0,
+    quiet_s=1.0,
+    workload=Workload(publishers=1, subscribers=1, pause_s=0.5),
+    faults=(
+        Fault(0.5, "slow_link", ("broker-1",), value=0.02, for_s=1.0),
+        Fault(1.0, "reset", ("broker-1",), ("broker-3",)),
+        Fault(10.0, "power_off", ("broker-2",), for_s=12.0),
+        Fault(26.0, "pause", ("broker-3",), for_s=0.5),
+    ),
+)
+
+
+def test_everything_that_is_not_needed_goes() -> None:
+    failure = failure_of(stand_in(LARGE))
+    told: list[str] = []
+    shrunk = shrink(failure, play=stand_in, say=lambda plays, text: told.append(text))
+    scenario = shrunk.after.scenario
+    assert shrunk.finished and shrunk.after.check == "detected"
+    assert [fault.kind for fault in scenario.faults] == ["pause"]
+    assert scenario.faults[0].a == ("broker-4",) and scenario.faults[0].at_s == 0
+    assert scenario.brokers == 4 and scenario.workload.publishers == scenario.workload.subscribers == 0
+    assert size_of(scenario) in told
+    assert f"from {size_of(LARGE)} to {size_of(scenario)}" in str(shrunk)
+
+
+def test_another_check_that_fails_is_another_failure() -> None:
+    failure = replace(failure_of(stand_in(LARGE)), check="complete")
+    with pytest.raises(ValueError, match="complete does not fail in it"):
+        shrink(failure, play=stand_in)
+
+
+def test_it_ends_when_the_plays_are_used_up_with_what_it_has() -> None:
+    plays = []
+
+    def counting(scenario: Scenario, **given: Any) -> Result:
+        plays.append(scenario)
+        return stand_in(scenario)
+
+    shrunk = shrink(failure_of(stand_in(LARGE)), plays_max=4, play=counting)
+    assert len(plays) == shrunk.plays == 4 and not shrunk.finished
+    assert len(shrunk.after.scenario.faults) < len(LARGE.faults)
+
+
+def test_a_real_failure_becomes_small_enough_to_read_and_comes_again() -> None:
+    failure = failure_of(play_blind(CRASHED, seed=3))
+    shrunk = shrink(failure, plays_max=40, play=play_blind)
+    assert [fault.kind for fault in shrunk.after.scenario.faults] == ["power_off"]
+    again = replay(shrunk.after, play=play_blind)
+    assert again.exact and again.again is not None and again.again.check == failure.check == "detected"
+    assert replay(shrunk.after).again is None  # it is the membership that was broken, and not the check
