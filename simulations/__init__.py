@@ -1,3 +1,33 @@
 """Brokers and clients in virtual time, over a network and disks that fail on purpose. See
 docs/guides/simulating.md.
+
+Names are loaded when they are first used: pytest loads this package wherever it is installed.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulations.faults import Fault
+    from simulations.meshes import Mesh, Violated
+    from simulations.network import LinkQuality
+    from simulations.world import ConditionNotMet, Deadlock, Process, World
+
+__all__ = ["ConditionNotMet", "Deadlock", "Fault", "LinkQuality", "Mesh", "Process", "Violated", "World"]
+
+_HOMES = {
+    "ConditionNotMet": "simulations.world",
+    "Deadlock": "simulations.world",
+    "Fault": "simulations.faults",
+    "LinkQuality": "simulations.network",
+    "Mesh": "simulations.meshes",
+    "Process": "simulations.world",
+    "Violated": "simulations.meshes",
+    "World": "simulations.world",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'simulations' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

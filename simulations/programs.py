@@ -53,7 +53,7 @@ def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s:
     return main
 
 
-async def _opened(process: Process) -> Client:
+async def opened(process: Process) -> Client:
     """A client of the broker on the same host, which may not be up yet."""
     while True:
         client = Client(url_of(process.address), name=process.name, environment=environment_of(process))
@@ -71,7 +71,7 @@ def publisher(ledger: Ledger, topics: Sequence[str], pause_s: float, *, size_max
     async def main(process: Process) -> None:
         rng = process.stream("workload")
         number = 0
-        async with contextlib.aclosing(await _opened(process)) as mesh:
+        async with contextlib.aclosing(await opened(process)) as mesh:
             process.exposed = mesh
             while not process.stopping.is_set():
                 filler = "x" * rng.randrange(size_max)
@@ -96,7 +96,7 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
 
     async def main(process: Process) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            mesh = await stack.enter_async_context(contextlib.aclosing(await _opened(process)))
+            mesh = await stack.enter_async_context(contextlib.aclosing(await opened(process)))
             subscription = await _subscribed(mesh, patterns, stack)
             now_s = process.world.now_s
             entry = Subscribed(

@@ -1,0 +1,227 @@
+"""A mesh of real brokers in a world, for tests of programs that use one.
+
+::
+
+    with World(seed=7) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.client("counter", counter, at="broker-2")
+        world.inject("crash", ["broker-1"], for_s=5)
+        world.run_for(20)
+        mesh.finish()
+
+A program is a coroutine function that is given a `Client`, and runs unmodified on the host of a broker, as a
+process of its own. `Mesh.finish` asks of the brokers what is asked of them in every run of a scenario.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from mesh.broker import Broker
+from mesh.client import Client
+from simulations import programs
+from simulations.evidence import Recorder
+from simulations.invariants import Verdict, judge
+from simulations.ledger import Ledger
+from simulations.scenario import Scenario, Workload
+from simulations.world import ConditionNotMet, Main, Node, Process, World
+
+START_S: Final = 30.0
+LEAVE_S: Final = 30.0
+REST_S: Final = 5.0
+"""How long a mesh that is whole again is looked at before everybody leaves."""
+POLL_S: Final = 0.05
+DEATH_ROUNDS: Final = 3
+SHOWN_MAX: Final = 5
+"""Violations of one check that a failure shows."""
+
+Handler = Callable[[Client], Awaitable[None]]
+
+
+class Violated(AssertionError):
+    """Something that must hold of every mesh did not. ``verdicts`` has all that was judged."""
+
+    def __init__(self, verdicts: Sequence[Verdict], seed: int) -> None:
+        self.verdicts = tuple(verdicts)
+        lines = [
+            f"{verdict.check}: {violation}"
+            for verdict in verdicts
+            for violation in verdict.violations[:SHOWN_MAX]
+        ]
+        super().__init__("\n  ".join([f"with seed {seed}:", *lines]))
+
+
+class Mesh:
+    """Brokers ``broker-1`` to ``broker-N``, each on a host of its own name; it returns when they have found
+    each other.
+
+    Raises:
+        ConditionNotMet: they have not within 30 s.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        brokers: int = 3,
+        *,
+        name: str = "test",
+        period_s: float = 1.0,
+        deadline_s: float = 0.5,
+    ) -> None:
+        self.world = world
+        self.scenario = Scenario(
+            name,
+            brokers=brokers,
+            period_s=period_s,
+            deadline_s=deadline_s,
+            workload=Workload(publishers=0, subscribers=0),
+        )
+        self.clients: list[Node] = []
+        self._phases: dict[str, float] = {}
+        self._recorder = Recorder(world, self.scenario, Ledger())
+        world.on_second = lambda now_s: self._recorder.sample()
+        self._start()
+
+    def _start(self) -> None:
+        world = self.world
+        for index, name in enumerate(self.brokers):
+            first = [world.network.hosts["broker-1"].address] if index else []
+            main = programs.broker(
+                self.scenario.name,
+                first,
+                period_s=self.scenario.period_s,
+                deadline_s=self.scenario.deadline_s,
+            )
+            world.add_node(name, main)
+            world.inject("start", [name])
+            world.run_for(self.scenario.start_gap_s)
+        if len(self.brokers) > 1:
+            # Who founds a mesh knows nobody; should its state be lost, it needs somebody to come back to.
+            world.node("broker-1").settings.join = (world.network.hosts["broker-2"].address,)
+        self.wait_whole(timeout_s=START_S)
+        self._enter("safety_s")
+
+    @property
+    def brokers(self) -> list[str]:
+        return self.scenario.broker_names
+
+    def broker(self, name: str) -> Broker:
+        """The running broker of that name, as a program would see it.
+
+        Raises:
+            ValueError: it is not up.
+        """
+        found = self.world.node(name).exposed
+        if not isinstance(found, Broker):
+            raise ValueError(f"{name} is no broker that is up at {self.world.now_s:.3f} s")
+        return found
+
+    def client(self, name: str, handler: Handler, *, at: str = "broker-1") -> Node:
+        """Run a program as a process of that name on the host of a broker, with a `Client` of that broker.
+
+        When it returns, its process stays until the end; when it raises, that is a failure of the world. A
+        process that was killed begins anew when it is started again. At the end it is cancelled.
+        """
+        node = self.world.add_node(name, _handled(handler), host=self.world.node(at).host.name)
+        self.clients.append(node)
+        node.start()
+        return node
+
+    @property
+    def whole(self) -> bool:
+        """Whether every broker is up and sees exactly all of them alive."""
+        nodes = [self.world.node(name) for name in self.brokers]
+        up = [node.exposed for node in nodes if node.running and node.exposed is not None]
+        ids = sorted(broker.id for broker in up)
+        return len(up) == len(nodes) and all(
+            sorted(row["id"] for row in broker.members() if row["state"] == "alive") == ids for broker in up
+        )
+
+    def wait_whole(self, *, timeout_s: float = 30.0) -> float:
+        """Let time pass until the mesh is whole; returns how many seconds that took.
+
+        Raises:
+            ConditionNotMet: it did not come about in time.
+        """
+        return self.world.run_until(
+            lambda: self.whole, timeout_s=timeout_s, what="a whole mesh", poll_s=POLL_S
+        )
+
+    def finish(self) -> list[Verdict]:
+        """Heal everything, wait for the mesh to be whole, let everybody leave, and judge the run.
+
+        What is judged is on the page docs/reference/invariants.md, "of every run", but for what is about the
+        clients of a scenario: what your programs should see is yours to check.
+
+        Raises:
+            Violated: something did not hold.
+        """
+        world = self.world
+        self._enter("healed_s")
+        world.heal()
+        with contextlib.suppress(ConditionNotMet):  # which is what `converged` then says, and of whom
+            whole_s = world.now_s + self.wait_whole(timeout_s=self.scenario.bound_s)
+            world.run_for(DEATH_ROUNDS * self.scenario.period_s + self.scenario.deadline_s)
+            self._phases["whole_s"] = whole_s
+            self._enter("held_s")
+        self._enter("quiet_from_s")
+        world.run_for(REST_S)
+        self._enter("quiet_until_s")
+        self._enter("drained_s")
+        stuck = [*self._stop([node.name for node in self.clients]), *self._stop(self.brokers)]
+        self._enter("end_s")
+        gc.collect()  # a task that failed unseen is reported by its finaliser
+        verdicts = judge(self._recorder.finish(dict(self._phases)))
+        if stuck:
+            verdicts.append(Verdict("ends_when_asked", "everybody", (f"{', '.join(stuck)} did not end",)))
+        if not all(verdict.ok for verdict in verdicts):
+            raise Violated(verdicts, world.seed)
+        return verdicts
+
+    def _enter(self, phase: str) -> None:
+        self._phases[phase] = self.world.now_s
+        self._recorder.sample(deep=True)
+
+    def _stop(self, names: Sequence[str]) -> list[str]:
+        """Ask them to end, one after the other; returns who did not."""
+        nodes = [self.world.node(name) for name in names]
+        for node in nodes:
+            if node.alive:
+                self.world.inject("stop", [node.name])
+                self.world.run_for(self.scenario.start_gap_s)
+        with contextlib.suppress(ConditionNotMet):
+            self.world.run_until(
+                lambda: not any(node.alive for node in nodes),
+                timeout_s=LEAVE_S,
+                what="the end of all",
+                poll_s=POLL_S,
+            )
+        return [node.name for node in nodes if node.alive]
+
+
+def _handled(handler: Handler) -> Main:
+    async def main(process: Process) -> None:
+        async with contextlib.aclosing(await programs.opened(process)) as client:
+            process.exposed = client
+            running = asyncio.ensure_future(handler(client))
+            ending = asyncio.create_task(_cancel_at(process.stopping, running))
+            try:
+                await running
+                await process.stopping.wait()
+            except asyncio.CancelledError:
+                if not process.stopping.is_set():
+                    raise
+            finally:
+                ending.cancel()
+                await asyncio.gather(ending, return_exceptions=True)
+
+    return main
+
+
+async def _cancel_at(stopping: asyncio.Event, running: asyncio.Future[None]) -> None:
+    await stopping.wait()
+    running.cancel()
