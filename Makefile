@@ -11,9 +11,12 @@ PYTEST_ARGS ?=
 SECONDS ?= 60
 TARGETS ?=
 EXAMPLES ?= 2000
+# How many seeds `make swarm` plays, and from which on; by default others every day.
+SEEDS ?= 200
+FIRST ?= $(shell date +%Y%m%d000)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format lint types architecture docs-check fuzz machines bench build clean distclean
+.PHONY: help install demo test check format lint types architecture docs-check fuzz machines swarm bench build clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -65,6 +68,10 @@ fuzz: $(VENV)/.all-installed ## look for bytes that break a decoder: SECONDS eac
 machines: $(VENV)/.all-installed ## patterns and pipes against their models, EXAMPLES of each
 	MANGROVE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/protocols/machines --timeout 0 $(PYTEST_ARGS)
 
+# A report and no gate: what fresh seeds find is mended, shrunk and kept, and stops nobody else meanwhile.
+swarm: $(VENV)/.all-installed ## SEEDS fresh seeds of the simulator; failures go to swarm-out/
+	-$(BIN)/mesh simulate swarm --seeds $(SEEDS) --first $(FIRST) --jobs $(WORKERS) --out swarm-out
+
 bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the same run
 	$(BIN)/mesh bench sockets
 	$(BIN)/mesh bench broker
@@ -73,7 +80,7 @@ build: $(VENV)/.all-installed ## the wheel, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## caches and build output
-	rm -rf build dist demo-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist demo-out swarm-out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find protocols mesh simulations tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## and the virtual environment

@@ -69,10 +69,12 @@ def rows() -> list[Row]:
 
 
 def _row(scenario: Scenario) -> Row:
+    waits = f"the full size waits for {scenario.waiting_for}" if scenario.waiting_for else ""
     if scenario.known_failure:
-        return Row(scenario, Status.KNOWN_FAILURE, scenario.known_failure)
-    if scenario.waiting_for:
-        return Row(scenario, Status.WAITS, f"the full size waits for {scenario.waiting_for}")
+        because = "; ".join(filter(None, (scenario.known_failure, waits)))
+        return Row(scenario, Status.KNOWN_FAILURE, because)
+    if waits:
+        return Row(scenario, Status.WAITS, waits)
     asleep = [
         f"{check.name} waits for {check.dormant}"
         for check in (CHECKS[each.check] for each in scenario.expect)

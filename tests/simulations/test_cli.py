@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -196,3 +197,16 @@ def test_bad_input_is_one_sentence(
 def test_the_command_that_plays_a_run_again_has_all_that_made_it() -> None:
     found = result(Scenario("calm"), WRONG)
     assert cli._replay_command("my.toml", found, None, None) == "mesh simulate my.toml --seed 7"
+
+
+@pytest.mark.parametrize(
+    "command", [cli.simulate, cli.list_, cli.faults, cli.swarm, cli.replay, cli.shrink, cli.diff]
+)
+def test_every_command_and_flag_is_on_the_reference_page(command: Callable[..., Any]) -> None:
+    page = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text()
+    section = page.partition("## mesh simulate\n")[2].partition("\n## ")[0]
+    if command is not cli.simulate:
+        assert f"`mesh simulate {command.__name__.rstrip('_')}" in section
+    for parameter in inspect.signature(command).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            assert f"`--{parameter.name}`" in section
