@@ -240,9 +240,9 @@ def heartbeats_pass(evidence: Evidence, within_s: float = 0.0, share: float = 1.
         if (trip - min(times)) / 2 > within_s
     ]
     late = _late_answers(evidence)
-    slow += [f"{count} answers came to {name} after the deadline" for name, count in late.items() if count]
     count = sum(map(len, trips.values())) + sum(late.values())
     in_time = (count - len(slow) - sum(late.values())) / count if count else 0.0
+    slow += [f"{times} answers came to {name} after the deadline" for name, times in late.items() if times]
     detail = f"{in_time:.2%} of them in time"
     return verdict("heartbeats_pass", count, "heartbeat(s)", slow if in_time < share else [], detail=detail)
 
@@ -255,7 +255,7 @@ def _late_answers(evidence: Evidence) -> dict[str, int]:
             earlier = before.views.get(name)
             if earlier is not None and earlier.boot == view.boot:
                 risen = view.counters.get("late_answers", 0) - earlier.counters.get("late_answers", 0)
-                late[name] = late.get(name, 0) + risen
+                late[name] = late.get(name, 0) + max(0, risen)
     return late
 
 

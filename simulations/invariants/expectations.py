@@ -333,14 +333,15 @@ def members_within(evidence: Evidence, number: float = 0, within_s: float = 15.0
 def view_sizes_at_most(evidence: Evidence, most: float = 10) -> Verdict:
     """How many different numbers of members were seen, in the safety phase."""
     since_s, until_s = _safety(evidence)
-    sizes: dict[int, None] = {}
     counts: dict[tuple[str, str], int] = {}
+    after: dict[tuple[tuple[str, str], float], int] = {}
     for row in evidence.member_rows:
         key = (row["node"], row["boot"])
         came, went = row["to_state"] in VIEW_STATES, row["from_state"] in VIEW_STATES
         counts[key] = counts.get(key, 1) + came - went
-        if since_s <= row["at_s"] <= until_s:
-            sizes[counts[key]] = None
+        # Changes of one instant are one step.
+        after[key, row["at_s"]] = counts[key]
+    sizes = {size: None for (_, at_s), size in after.items() if since_s <= at_s <= until_s}
     for sample in evidence.samples_between(since_s, until_s):
         for view in sample.views.values():
             sizes[len(view.in_view)] = None
