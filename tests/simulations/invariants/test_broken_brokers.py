@@ -357,7 +357,7 @@ def test_heartbeats_that_wait_behind_data_are_found() -> None:
 
 def asker(ledger: Ledger) -> Main:
     async def main(process: Process) -> None:
-        client = await programs._opened(process)
+        client = await programs.opened(process)
         try:
             for number in range(3):
                 question = Question(
@@ -381,7 +381,7 @@ def asker(ledger: Ledger) -> Main:
 
 def responder(*, silent: bool = False) -> Main:
     async def main(process: Process) -> None:
-        client = await programs._opened(process)
+        client = await programs.opened(process)
         try:
             async with client.subscribe("who", answers=True) as subscription:
                 async for delivery in subscription:
