@@ -154,12 +154,15 @@ class Play:
         self._recorder = Recorder(self.world, self.scenario, self.ledger)
         self._homes = homes(self.scenario, seed)
         self._whole_in_s: float | None = None
+        self._logs: truth.LogWriter | None = None
         self._tell = say or (lambda now_s, text: None)
 
     # --- a run
 
     def run(self) -> Result:
         """Raises `OSError` if the logs cannot be written."""
+        if self.out is not None:
+            self._logs = truth.LogWriter(self.world, self.out, run=self.name, scenario=self.scenario.name)
         with self.world as world:
             world.on_second = self._second_passed
             try:
@@ -173,8 +176,8 @@ class Play:
         verdicts = judge(evidence, self.scenario.expect)
         # What a run never came to says nothing beside what kept it from that.
         self.verdicts += [verdict for verdict in verdicts if not (broken and verdict.empty)]
-        if self.out is not None:
-            truth.write_logs(world, self.out, run=self.name, scenario=self.scenario.name)
+        if self._logs is not None:
+            self._logs.finish()
         return self._result(evidence)
 
     def _phases(self) -> None:
@@ -303,6 +306,8 @@ class Play:
 
     def _second_passed(self, now_s: float) -> None:
         self._recorder.sample()
+        if self._logs is not None:
+            self._logs.write()
         self._tell(now_s, "")
 
     def _say(self, text: str) -> None:
