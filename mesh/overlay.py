@@ -98,6 +98,7 @@ class Overlay:
         self._living: dict[int, _Target] = {}
         self._dead: dict[int, _Target] = {}
         self._records: dict[int, MemberRecord] = {}
+        self._any_dead: bool | None = False  # None: to be counted again
         self._links: dict[int, float] = {}
         self._dead_due = now + self.options.dead_pause_s
         self._dials = 0
@@ -107,6 +108,7 @@ class Overlay:
     def member_changed(self, record: MemberRecord, now: float) -> None:
         """What is known of another member has changed."""
         self._records[record.id] = record
+        self._any_dead = None
         if not record.in_view:
             self._forget(self._living, record.id)
             return
@@ -141,6 +143,7 @@ class Overlay:
     def forget(self, id: int) -> None:
         """A member is remembered no longer."""
         self._records.pop(id, None)
+        self._any_dead = None
         self._forget(self._living, id)
         self._forget(self._dead, id)
 
@@ -200,10 +203,9 @@ class Overlay:
         for id, target in self._living.items():
             if id not in self._links:
                 yield target
-        living = {record.peer_url for record in self._records.values() if record.in_view}
         for target in self._join.values():
             record = self._records.get(target.member)
-            found = record.in_view if record is not None else target.url in living
+            found = record.in_view if record is not None else self._lives_at(target.url)
             if not found and target.member not in self._links:
                 yield target
         if not self._links:
@@ -252,8 +254,13 @@ class Overlay:
         target.failures += 1
         return pause_s * (0.75 + 0.5 * self._rng.random())
 
+    def _lives_at(self, url: str) -> bool:
+        return any(record.peer_url == url and record.in_view for record in self._records.values())
+
     def _has_dead(self) -> bool:
-        return any(record.state is State.DEAD for record in self._records.values())
+        if self._any_dead is None:
+            self._any_dead = any(record.state is State.DEAD for record in self._records.values())
+        return self._any_dead
 
     def _choose_dead(self, now: float) -> None:
         if now < self._dead_due:
