@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cyclopts import App, Parameter
 
@@ -43,6 +43,8 @@ def simulate(
     out: str | None = None,
     keep: str | None = None,
     trace: str | None = None,
+    fidelity: Literal["full", "cores"] = "full",
+    core: Literal["membership", "gossip"] = "membership",
     json: bool = False,
 ) -> int:
     """Run real brokers and clients in virtual time, break them on purpose, and judge how they fared.
@@ -67,6 +69,10 @@ def simulate(
         If it fails, a file for it, which replay and shrink read.
     trace
         A file for the history, a line for each turn, arrival and fault; diff reads it.
+    fidelity
+        With cores no brokers run but the cores that decide for them, thousands if need be, without clients.
+    core
+        Which one: today's membership, or a gossip of bounded degree.
     json
         Print the result as one JSON object, which is equal for equal runs.
     """
@@ -84,6 +90,9 @@ def simulate(
         found = found.at_size(size)
         found = found if nodes is None else replace(found, brokers=nodes)
         chosen = seed if seed is not None else drawn_seed
+        if fidelity == "cores":
+            _refuse_with_cores(out=out, keep=keep, trace=trace)
+            return _play_cores(found, chosen, core, as_json=json)
         try:
             run = playing.Play(
                 found, seed=chosen, size=size, out=out, say=progress, keep_history=trace is not None
@@ -285,6 +294,27 @@ def diff(
 
 
 # --- what they share
+
+
+def _play_cores(
+    scenario: Scenario, seed: int, core: Literal["membership", "gossip"], *, as_json: bool
+) -> int:
+    from simulations import cores  # only here: the other commands need none of it
+
+    began = time.perf_counter()
+    outcome = cores.play(scenario, seed=seed, core=core)
+    if as_json:
+        print(json_format.dumps(outcome.as_json(), indent=2))
+    else:
+        print(cores.told(outcome, time.perf_counter() - began))
+    return ExitCode.OK if outcome.ok else EXIT_VIOLATED
+
+
+def _refuse_with_cores(**files: str | None) -> None:
+    for name, path in files.items():
+        if path is not None:
+            sentence = f"--{name} is of runs at full fidelity; cores write no logs and no history"
+            raise CommandFailed(ExitCode.USAGE, sentence)
 
 
 def _found(name: str) -> tuple[Scenario, int]:

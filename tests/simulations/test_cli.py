@@ -172,9 +172,21 @@ def test_a_failure_is_replayed_and_shrunk_by_its_file(
     assert "sound does not fail in it" in capsys.readouterr().err
 
 
+def test_cores_are_played_without_brokers(capsys: Output) -> None:
+    arguments = ["simulate", "calm", "--seed", "2", "--nodes", "6", "--fidelity", "cores"]
+    assert main(arguments) == 0
+    assert "6 brokers) --seed 2: whole at the end" in capsys.readouterr().out
+    shown = []
+    for _ in range(2):
+        assert main([*arguments, "--json"]) == 0
+        shown.append(json.loads(capsys.readouterr().out))
+    assert shown[0] == shown[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
+        (("calm", "--fidelity", "cores", "--out", "x"), 64, "--out is of runs at full fidelity"),
         ((), 64, "name a scenario: "),
         (("storm",), 64, "there is no scenario 'storm'"),
         (("calm", "--nodes", "0"), 64, "brokers is 0; it must be at least 1"),
