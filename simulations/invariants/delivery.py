@@ -14,7 +14,7 @@ from mesh.topics import matches
 from simulations.evidence import Evidence, Row, Sample, View
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, quantile
-from simulations.invariants.membership import grace_s
+from simulations.invariants.membership import grace_s, was_whole
 from simulations.invariants.verdict import Verdict, verdict
 from simulations.ledger import Outcome, Publication, Receipt, Subscribed
 
@@ -449,6 +449,10 @@ def _has_several(evidence: Evidence) -> bool:
     return len(evidence.brokers) > 1
 
 
+def _had_several_at_rest(evidence: Evidence) -> bool:
+    return _has_several(evidence) and was_whole(evidence)
+
+
 _PHASES: Final = ("quiet", "safety")
 
 
@@ -510,7 +514,7 @@ CHECKS: Final[Sequence[Check]] = (
         "At rest every broker holds exactly what each other one wants.",
         interest_known,
         default=True,
-        needs=_has_several,
+        needs=_had_several_at_rest,
     ),
     Check(
         "D7",

@@ -39,6 +39,11 @@ def grace_s(evidence: Evidence) -> float:
     return GRACE_PERIODS * evidence.period_s
 
 
+def was_whole(evidence: Evidence) -> bool:
+    """Otherwise `converged` says so, and there was no time of rest to be judged."""
+    return bool(evidence.rest)
+
+
 def _held(evidence: Evidence) -> Iterator[tuple[Sample, View]]:
     for sample in evidence.samples:
         for view in sample.views.values():
@@ -310,6 +315,8 @@ def _unanswered(
                 or any(accused.id not in each.links for each in (observer, earlier))
                 or any(
                     circumstances.touched(each, from_s - grace_s(evidence), until_s)
+                    # A silence too short to excuse a death is long enough to leave something unanswered.
+                    or circumstances.away(each, from_s - grace_s(evidence), until_s)
                     for each in (name, observer.name)
                 )
             ):
@@ -926,6 +933,7 @@ CHECKS: Final[Sequence[Check]] = (
         "eventually",
         "After that all brokers' digests of their tables are equal.",
         one_digest,
+        needs=was_whole,
         default=True,
     ),
     Check(
@@ -1075,6 +1083,7 @@ CHECKS: Final[Sequence[Check]] = (
         "eventually",
         "At rest the links connect all live brokers.",
         connected,
+        needs=was_whole,
         default=True,
     ),
     Check(
@@ -1107,6 +1116,7 @@ CHECKS: Final[Sequence[Check]] = (
             ),
             Parameter("after_s", "number", 10.0, "seconds from the heal on that are not looked at"),
         ),
+        needs=was_whole,
         default=True,
     ),
     Check(

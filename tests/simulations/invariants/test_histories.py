@@ -83,6 +83,12 @@ def test_a_mesh_with_clients_must_have_delivered_something() -> None:
     assert all(verdict.ok for verdict in judge(evidence))
 
 
+def test_a_mesh_that_was_never_whole_is_told_once() -> None:
+    evidence = right_history()
+    del evidence.phases["held_s"]
+    assert [verdict.check for verdict in judge(evidence) if not verdict.ok] == ["converged"]
+
+
 def test_an_expectation_takes_the_place_of_the_check_that_is_asked_of_every_run() -> None:
     verdicts = judge(right_history(), [expectation("M7", within_s=1.0)])
     assert [verdict.check for verdict in verdicts].count("detected") == 1
