@@ -144,10 +144,10 @@ def swarm(
     first: int, seeds: int, *, jobs: int = 1, wall_max_s: float | None = None, played: Played = play_seed
 ) -> Iterator[Outcome]:
     """The outcomes of the seeds ``first`` and following, as they come; after ``wall_max_s`` no further seed
-    is begun.
+    is begun, and none after a process was killed, which is an outcome of the seeds it was given.
     """
     began = time.perf_counter()
-    wanted = iter(range(first, first + seeds))
+    wanted: Iterator[int] = iter(range(first, first + seeds))
 
     def in_time() -> bool:
         return wall_max_s is None or time.perf_counter() - began < wall_max_s
@@ -163,7 +163,10 @@ def swarm(
         running: dict[Future[Outcome], int] = {}
         while True:
             for seed in itertools.islice(wanted if in_time() else (), jobs * AHEAD - len(running)):
-                running[pool.submit(played, seed)] = seed
+                try:
+                    running[pool.submit(played, seed)] = seed
+                except BrokenProcessPool:  # the seeds that it took with it say so; it plays no more
+                    wanted = iter(())
             if not running:
                 return
             for done in wait(running, return_when=FIRST_COMPLETED).done:

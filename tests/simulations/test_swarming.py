@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
 import time
 from dataclasses import replace
 
@@ -22,6 +24,18 @@ GATED: tuple[int, ...] = tuple(range(1, 21))
 def quick(seed: int) -> Outcome:
     failed = ("detected",) if seed % 3 == 0 else ()
     return Outcome(seed, 0.1, 10.0, "ab", failed, coverage={"crash": {"idle": 1}})
+
+
+def killed_by_the_third(seed: int) -> Outcome:
+    if seed == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return quick(seed)
+
+
+def test_a_process_that_is_killed_ends_the_swarm_and_is_told() -> None:
+    outcomes = list(swarm(1, 1000, jobs=2, played=killed_by_the_third))
+    assert len(outcomes) < 1000
+    assert "was killed" in next(each for each in outcomes if each.seed == 3).broke
 
 
 def test_every_seed_is_played_once_and_told() -> None:
