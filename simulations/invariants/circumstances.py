@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from mesh.identity import format_id
 from simulations.evidence import Evidence, Life, Row
 from simulations.faults import KINDS, Fault
 from simulations.faults.ongoing import Span
@@ -207,11 +208,11 @@ class Circumstances:
     # --- who could see it
 
     def up_through(self, from_s: float, until_s: float) -> list[Life]:
-        """Lives of brokers that lasted and spoke all that time, and whose logs were not lost later."""
+        """Lives of brokers that lasted and spoke all that time."""
         found = []
         for name in self.evidence.brokers:
             life = self.evidence.up(name, from_s, until_s)
-            if life is not None and not life.log_lost and not self.away(name, from_s, until_s):
+            if life is not None and not self.away(name, from_s, until_s):
                 found.append(life)
         return found
 
@@ -233,8 +234,31 @@ class Circumstances:
             about.setdefault(int(row["subject"], 16), []).append(belief)
         return found
 
+    @cached_property
+    def _seen_beliefs(self) -> dict[tuple[str, int | None], dict[int, list[Belief]]]:
+        """The same by looks; a change dates from the look before, since it may have come right after that."""
+        spoilt = {(life.name, life.number): life for life in self.evidence.lives if life.log_lost}
+        found: dict[tuple[str, int | None], dict[int, list[Belief]]] = {}
+        before_s = 0.0
+        for sample in self.evidence.samples:
+            for view in sample.views.values():
+                if (view.name, view.life) not in spoilt:
+                    continue
+                about = found.setdefault((view.name, view.boot), {})
+                for record in view.table[1:]:
+                    held = about.setdefault(record.id, [])
+                    now = Belief(before_s, str(record.state), record.incarnation, format_id(record.boot))
+                    if not held or replace(held[-1], at_s=before_s) != now:
+                        held.append(now)
+            before_s = sample.at_s
+        return found
+
     def beliefs(self, observer: Life, subject: int) -> list[Belief]:
-        """All that one life of a broker came to hold of a member, in order."""
+        """All that one life of a broker came to hold of a member, in order; where its log is not whole, as
+        far as it was seen.
+        """
+        if observer.log_lost:
+            return self._seen_beliefs.get((observer.name, observer.boot), {}).get(subject, [])
         return self._beliefs.get((observer.name, observer.boot), {}).get(subject, [])
 
     def belief(self, observer: Life, subject: int, at_s: float) -> Belief | None:

@@ -555,7 +555,7 @@ CHECKS: Final[Sequence[Check]] = (
         "always",
         "Who is cut off knows itself isolated in time, and calls nobody dead.",
         isolated,
-        (_WHOM, _within(0.0, "seconds from the cut; 0 is five periods and two deadlines")),
+        (_WHOM, _within(0.0, "seconds from the cut; 0 is four periods and a deadline")),
     ),
     Check(
         "S11",
@@ -617,7 +617,7 @@ CHECKS: Final[Sequence[Check]] = (
         "eventually",
         "A link between them that brings nothing is closed in time.",
         link_given_up,
-        (_WHOM, _within(0.0, "seconds from the fault; 0 is five periods and two deadlines")),
+        (_WHOM, _within(0.0, "seconds from the fault; 0 is four periods and a deadline")),
     ),
     Check(
         "S17",

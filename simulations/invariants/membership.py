@@ -19,8 +19,8 @@ from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, Outage, quantile, raised
 from simulations.invariants.verdict import Verdict, verdict
 
-DETECTION_PERIODS: Final = 5
-"""Three rounds missed in a row make a death: two to three periods after the last answer, and a deadline."""
+DETECTION_PERIODS: Final = 4
+"""Three rounds missed in a row make a death: within three periods and a deadline, and one for delays."""
 GRACE_PERIODS: Final = 10
 """So long after a fault its consequences may be felt: links are dialled again after up to so many."""
 STRANGERS_MAX: Final = 128
@@ -32,7 +32,7 @@ VIEW_STATES: Final = ("alive", "suspect")
 
 def detection_s(evidence: Evidence) -> float:
     """Within this whoever is gone is called dead."""
-    return DETECTION_PERIODS * evidence.period_s + 2 * evidence.deadline_s
+    return DETECTION_PERIODS * evidence.period_s + evidence.deadline_s
 
 
 def grace_s(evidence: Evidence) -> float:
@@ -441,19 +441,37 @@ def _losses(
         yield (
             outage.broker,
             outage.from_s,
-            list(_witnesses(circumstances, outage, within_s, asked=bool(whom))),
+            list(_witnesses(evidence, circumstances, outage, within_s, asked=bool(whom))),
         )
 
 
 def _witnesses(
-    circumstances: Circumstances, outage: Outage, within_s: float, *, asked: bool
+    evidence: Evidence, circumstances: Circumstances, outage: Outage, within_s: float, *, asked: bool
 ) -> Iterator[Life]:
+    """Who was well, had had a link to the lost one, and could reach a majority of those who were left."""
     from_s, until_s = outage.from_s, outage.from_s + within_s
-    for life in circumstances.up_through(from_s, until_s):
+    present = circumstances.up_through(from_s, until_s)
+    for life in present:
         if life.name == outage.broker:
             continue
-        if asked or not circumstances.touched(life.name, from_s - within_s, until_s):
+        clear = [
+            other
+            for other in present
+            if other is life or not circumstances.parted(life.name, other.name, from_s - within_s, until_s)
+        ]
+        well = not circumstances.struck(life.name, from_s - within_s, until_s)
+        if asked or (well and 2 * len(clear) > len(present) and _was_linked(evidence, life, outage)):
             yield life
+
+
+def _was_linked(evidence: Evidence, life: Life, outage: Outage) -> bool:
+    ids = [each.id for each in evidence.brokers[outage.broker]]
+    return any(
+        id in view.links
+        for sample in evidence.samples_between(life.started_s, outage.from_s)
+        if (view := sample.views.get(life.name)) is not None
+        for id in ids
+    )
 
 
 def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
@@ -978,7 +996,7 @@ CHECKS: Final[Sequence[Check]] = (
         (
             _WHOM,
             _BY,
-            _within("seconds from the loss to the last death; 0 is five periods and two deadlines"),
+            _within("seconds from the loss to the last death; 0 is four periods and a deadline"),
             Parameter("p50_s", "number", 0.0, "bound of the median; 0 is none"),
             Parameter("p99_s", "number", 0.0, "bound of the 99th percentile; 0 is none"),
             Parameter("mean_s", "number", 0.0, "bound of the mean; 0 is none"),

@@ -243,7 +243,7 @@ BUGS: list[tuple[str, str, Callable[[pytest.MonkeyPatch], None], tuple[Fault, ..
     ("merge_is_order_free", "by the order in which", _FIRST_COME, (CRASH,)),
     ("answers_accusations", "broker-3 left it unanswered", _DEAF, (PAUSE,)),
     ("answers_accusations", "broker-3 holds itself suspect", _BELIEVES_ALL, (PAUSE,)),
-    ("detected", "did not call broker-3 dead within 6 s", _BLIND, (CRASH,)),
+    ("detected", "did not call broker-3 dead within 4.5 s", _BLIND, (CRASH,)),
     ("no_false_deaths", "called broker-2 dead", about("broker-2", _kill), ()),
     ("void_rounds_accuse_nobody", "in a round that was void", _accuse_in_void_rounds, (LONG_PAUSE,)),
     ("left_by_own_word", "which never said so", about("broker-2", _bid_farewell), ()),

@@ -356,7 +356,7 @@ EVIDENCE_SPOILT: list[tuple[str, Callable[[Evidence], None], str]] = [
     ("only_owners_raise", _foreign_incarnation, "broker-1 holds incarnation 2 of broker-2 at 12.0 s"),
     ("answers_accusations", _dead_to_itself, "broker-1 holds itself dead at 12.0 s"),
     ("answers_accusations", _suspects_without_answer, "broker-3 left it unanswered that broker-2"),
-    ("detected", _not_noticed, "broker-1 did not call broker-3 dead within 6 s"),
+    ("detected", _not_noticed, "broker-1 did not call broker-3 dead within 4.5 s"),
     ("detected", _noticed_late, "but only after 6.50 s"),
     (
         "void_rounds_accuse_nobody",
@@ -526,14 +526,27 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
     evidence.faults.append(Span(Fault(3, "pause", (ONE,)), 3.0, 7.0))
     assert judged(evidence, "detected", whom=(THREE,)).ok
     evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (THREE,)), 3.0, 7.0)
+    assert not judged(evidence, "detected").ok  # it reaches all who are left
+    evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (TWO,)), 3.0, 7.0)
+    assert judged(evidence, "detected").empty
+
+
+def test_who_never_had_a_link_to_the_lost_one_need_not_notice() -> None:
+    evidence = right_history()
+    _not_noticed(evidence)
+    for at_s in (1.0, 2.0, 3.0, 4.0):
+        with_view(evidence, at_s, ONE, links=(2,))
     assert judged(evidence, "detected").ok
 
 
-def test_a_broker_whose_log_was_lost_cannot_be_asked_what_it_noticed() -> None:
+def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
     evidence = right_history()
     _not_noticed(evidence)
     evidence.lives = [replace(life, log_lost=True) if life.name == ONE else life for life in evidence.lives]
     assert judged(evidence, "detected").ok
+    for sample in evidence.samples_between(5.0, 11.0):
+        with_view(evidence, sample.at_s, ONE, table=(record(ONE), record(TWO), record(THREE)))
+    assert "broker-1 did not call broker-3 dead within 4.5 s" in judged(evidence, "detected").violations[0]
 
 
 def test_an_outage_that_is_too_short_is_none_to_look_at() -> None:
