@@ -16,7 +16,7 @@ from mesh.identity import format_id
 from mesh.membership import RANKS, MemberRecord, State, merge
 from simulations.evidence import Evidence, Life, Row, Sample, View
 from simulations.invariants.check import Check, Parameter
-from simulations.invariants.circumstances import Circumstances, Outage, quantile, raised
+from simulations.invariants.circumstances import LIES, Circumstances, Outage, quantile, raised
 from simulations.invariants.verdict import Verdict, verdict
 
 DETECTION_PERIODS: Final = 4
@@ -206,16 +206,26 @@ def _told(pair: tuple[int, int]) -> str:
 
 
 def only_owners_raise(evidence: Evidence) -> Verdict:
-    """Whoever is up says at that instant what it calls itself; of who is not, all it ever said counts."""
+    """Whoever is up says at that instant what it calls itself; of who is not, all it ever said counts. What
+    somebody lied about is left out.
+    """
     said: dict[int, int] = {}
     for _, view in _held(evidence):
         said[view.id] = max(said.get(view.id, 0), view.me.incarnation)
     for row in evidence.rows:
         id = int(row["node"], 16)
         said[id] = max(said.get(id, 0), row["inc"])
+    lies = [
+        (span.start_s, life.id)
+        for span in evidence.faults
+        if span.fault.kind in LIES
+        for name in span.fault.a
+        for life in evidence.brokers.get(name, ())
+    ]
     wrong: list[str] = []
     looked = 0
     for sample in evidence.samples:
+        lied_about = {id: None for since_s, id in lies if since_s <= sample.at_s}
         own: dict[int, int] = {}
         for view in sample.views.values():
             own[view.id] = max(own.get(view.id, 0), view.me.incarnation)
@@ -226,7 +236,7 @@ def only_owners_raise(evidence: Evidence) -> Verdict:
                 most = said.get(record.id, record.incarnation) + 1
                 if record.id not in evidence.shared_ids:
                     most = own.get(record.id, most)
-                if record.incarnation > most:
+                if record.incarnation > most and record.id not in lied_about:
                     wrong.append(
                         f"{view.name} holds incarnation {record.incarnation} of "
                         f"{evidence.name_of(record.id)} at "

@@ -514,6 +514,15 @@ def test_who_is_left_alone_need_not_call_the_others_dead() -> None:
     assert judged(evidence, "detected").empty
 
 
+def test_an_incarnation_that_somebody_lied_about_is_no_raise() -> None:
+    evidence = right_history()
+    _foreign_incarnation(evidence)
+    evidence.faults.append(Span(Fault(11.5, "huge_incarnation", (TWO,)), 11.5))
+    assert judged(evidence, "only_owners_raise").ok
+    evidence.faults[-1] = Span(Fault(11.5, "huge_incarnation", (THREE,)), 11.5)
+    assert not judged(evidence, "only_owners_raise").ok
+
+
 def test_who_was_harmed_itself_may_err_where_only_the_healthy_are_asked() -> None:
     evidence = right_history(_false_death)
     evidence.faults.append(Span(Fault(20, "partition", (ONE,), (THREE,)), 20.0, 21.0))
