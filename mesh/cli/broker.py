@@ -20,6 +20,7 @@ from mesh import Broker
 from mesh import config as configuration
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.signals import leave_on_signal
+from mesh.errors import ConfigError
 from mesh.listen import ROLES, Listen, Role, is_secure
 from mesh.own_address import has_host, host_of
 from mesh.storage import disk_advice
@@ -163,18 +164,34 @@ def broker_options(config: configuration.BrokerConfig) -> dict[str, Any]:
 
 
 def listens(config: configuration.BrokerConfig) -> list[Listen]:
-    """Every address with whom it serves; `Broker` has its own where there is none."""
-    required = tuple(role for role in ROLES if role in config.tls_require) if config.tls_require else None
+    """Every address with whom it serves; `Broker` has its own where there is none.
+
+    A role that must show a certificate must do so at each TLS address that serves it. Raises `ConfigError`
+    where none does.
+    """
     by_roles: tuple[tuple[tuple[str, ...], tuple[Role, ...]], ...] = (
         (config.listen, ROLES),
         (config.listen_peers, ("peers",)),
         (config.listen_clients, ("clients",)),
     )
+    secured = {role for urls, serves in by_roles for role in serves if any(map(is_secure, urls))}
+    for role in ROLES:
+        if role in config.tls_require and role not in secured:
+            raise ConfigError(
+                f"tls_require names {role}, whom no TLS address serves; "
+                f"add --listen-{role} tls+tcp://... or leave {role} out"
+            )
     return [
-        Listen(url, serves, require_certificate=required if is_secure(url) else None)
+        Listen(url, serves, require_certificate=_required(config, serves) if is_secure(url) else None)
         for urls, serves in by_roles
         for url in urls
     ]
+
+
+def _required(config: configuration.BrokerConfig, serves: tuple[Role, ...]) -> tuple[Role, ...] | None:
+    if not config.tls_require:
+        return None
+    return tuple(role for role in serves if role in config.tls_require)
 
 
 async def _serve(options: dict[str, Any], ports_file: str | None) -> None:

@@ -117,8 +117,10 @@ def ours_push_batches(url: str, body: bytes, count: int, report: Report, gate: A
             await push.dial(url)
             await push.wait_for_peers(1)
             bodies = [body] * BATCH
-            for _ in range(0, count + stamped(count) + BATCH, BATCH):
-                await push.send_many(bodies)
+            unsent = count + stamped(count)  # not one more, or the puller takes the rest for its burst
+            while unsent:
+                unsent -= len(batch := bodies[:unsent])
+                await push.send_many(batch)
             report("sent")
             await asyncio.to_thread(gate.wait)
             allocation = Allocation()
