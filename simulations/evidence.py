@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +37,11 @@ FLUSH_S: Final = 2.0
 """What was written last reaches the file within about a second."""
 DEEP_EVERY_S: Final = 10.0
 """How often what takes long to count is counted: tasks and timers."""
+
+VIEW_STATES: Final = ("alive", "suspect")
+"""Of members that count as living."""
+PHASES: Final = {"safety": ("safety_s", "healed_s"), "quiet": ("quiet_from_s", "quiet_until_s")}
+"""Beginning and end of those that checks ask for by name."""
 
 Row = Mapping[str, Any]
 Patterns = tuple[tuple[str, int], ...]
@@ -177,6 +182,9 @@ class Evidence:
                 found.setdefault(life.name, []).append(life)
         return found
 
+    def had_several(self) -> bool:
+        return len(self.brokers) > 1
+
     @cached_property
     def shared_ids(self) -> dict[int, None]:
         """Ids that two brokers of different names had, as a copied state folder brings about."""
@@ -245,8 +253,19 @@ class Evidence:
 
     # --- time
 
+    def phase(self, name: str) -> tuple[float, float]:
+        """One of `PHASES`; one that never came or never ended is as wide as the run."""
+        since, until = PHASES[name]
+        return self.phases.get(since, 0.0), self.phases.get(until, self.end_s)
+
     def samples_between(self, from_s: float, until_s: float) -> list[Sample]:
         return [sample for sample in self.samples if from_s <= sample.at_s <= until_s]
+
+    def looks(self) -> Iterator[tuple[Sample, View]]:
+        """At each broker at each moment."""
+        for sample in self.samples:
+            for view in sample.views.values():
+                yield sample, view
 
     @property
     def rest(self) -> list[Sample]:
@@ -255,6 +274,10 @@ class Evidence:
         if held_s is None:
             return []
         return self.samples_between(held_s, self.phases.get("drained_s", self.phases.get("end_s", held_s)))
+
+    def was_whole(self) -> bool:
+        """Otherwise `converged` says so, and there was no time of rest to be judged."""
+        return bool(self.rest)
 
     @property
     def last(self) -> Mapping[str, View]:

@@ -6,18 +6,57 @@ from collections.abc import Iterable
 from typing import Final
 
 from simulations.evidence import Evidence
-from simulations.invariants import delivery, expectations, membership, soundness
+from simulations.invariants import (
+    accusation,
+    agreement,
+    broadcast_tree,
+    deaths,
+    delivery,
+    detection,
+    identity,
+    interest,
+    isolation,
+    leaving,
+    links,
+    load,
+    queueing,
+    records,
+    refutation,
+    soundness,
+    surveys,
+)
 from simulations.invariants.check import Check
 from simulations.invariants.verdict import Verdict
 from simulations.scenario import Expectation
 
-ALL: Final[tuple[Check, ...]] = (
-    *membership.CHECKS,
-    *delivery.CHECKS,
-    *soundness.CHECKS,
-    *expectations.CHECKS,
+SUBJECTS: Final = (
+    *(
+        agreement,
+        records,
+        refutation,
+        detection,
+        deaths,
+        accusation,
+        leaving,
+        identity,
+        isolation,
+        links,
+        load,
+    ),
+    *(delivery, broadcast_tree, interest, queueing, surveys, soundness),
 )
-"""Each once."""
+GROUPS: Final = "MDXS"
+"""Of membership, of delivery, of soundness, of what scenarios expect."""
+
+
+def _place(check: Check) -> tuple[int, int]:
+    return GROUPS.index(check.id[0]), int(check.id[1:])
+
+
+ALL: Final[tuple[Check, ...]] = tuple(
+    sorted((check for subject in SUBJECTS for check in subject.CHECKS), key=_place)
+)
+"""Each once, in the order of their ids."""
 CHECKS: Final[dict[str, Check]] = {
     key: check for key_of in ("id", "name") for check in ALL for key in [getattr(check, key_of)]
 }

@@ -714,9 +714,9 @@ def test_a_tree_is_connected_without_rings_and_sends_little_twice() -> None:
 
 
 def test_merging_by_the_order_of_arrival_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from simulations.invariants import membership
+    from simulations.invariants import records
 
-    monkeypatch.setattr(membership, "merge", lambda left, right: right)
+    monkeypatch.setattr(records, "merge", lambda left, right: right)
     assert "by the order in which" in judged(right_history(), "merge_is_order_free").violations[0]
 
 

@@ -1,0 +1,177 @@
+"""Who may accuse, and how often: with a witness, in no void round, in good health.
+
+`M9` and `M18` judge what is not there yet. What they read, its coming must provide: in the event log
+``witnesses`` and ``round`` of a suspicion and rows of kind ``help``; in a `View` its ``health``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mesh.identity import format_id
+from simulations.evidence import Evidence
+from simulations.invariants.check import Check, Parameter
+from simulations.invariants.circumstances import raised
+from simulations.invariants.subjects import WHOM, at_most, named, pairs_watched
+from simulations.invariants.verdict import Verdict, verdict
+
+
+def suspicions_have_witnesses(evidence: Evidence) -> Verdict:
+    names = dict.fromkeys(evidence.writer(row) for row in evidence.rows)
+    nacks = {
+        (row["node"], row["asker"], row["subject"], row["round"]): None
+        for row in evidence.rows
+        if row["kind"] == "help" and row["verdict"] == "nack"
+    }
+    wrong: list[str] = []
+    looked = 0
+    for row in evidence.member_rows:
+        if row["to_state"] != "suspect" or not raised(row) or "witnesses" not in row or len(names) <= 2:
+            continue
+        looked += 1
+        who = f"{evidence.writer(row)} suspected {row['subject_name']} at {row['at_s']:.3f} s"
+        others = [each for each in row["witnesses"] if each != row["node"]]
+        if not others:
+            wrong.append(f"{who} without a witness")
+        wrong += [
+            f"{who} by the word of {evidence.name_of(int(each, 16))}, which never said so in round "
+            f"{row['round']}"
+            for each in others
+            if (each, row["node"], row["subject"], row["round"]) not in nacks
+        ]
+    return verdict("suspicions_have_witnesses", looked, "suspicion(s) with witnesses", wrong)
+
+
+def void_rounds_accuse_nobody(evidence: Evidence) -> Verdict:
+    """An accusation and the judgement of a round happen at the same instant of the same clock."""
+    voids: dict[tuple[str, str], dict[int, None]] = {}
+    for _, view in evidence.looks():
+        if view.void_at is not None:
+            key = (format_id(view.id), format_id(view.boot))
+            voids.setdefault(key, {})[round(view.void_at * 1e6)] = None
+    wrong = [
+        f"{evidence.writer(row)} called {row['subject_name']} {row['to_state']} at {row['at_s']:.3f} s, in "
+        "a round that was void"
+        for row in evidence.member_rows
+        if row["to_state"] in ("suspect", "dead")
+        and raised(row)
+        and any(
+            round(row["mono_ns"] / 1e3) + near in voids.get((row["node"], row["boot"]), ())
+            for near in (-1, 0, 1)
+        )
+    ]
+    return verdict("void_rounds_accuse_nobody", sum(map(len, voids.values())), "void round(s)", wrong)
+
+
+def local_health(evidence: Evidence, most: float = 4) -> Verdict:
+    wrong: list[str] = []
+    looked = 0
+    for sample, view in evidence.looks():
+        if view.health is not None:
+            looked += 1
+            if not 0 <= view.health <= most:
+                wrong.append(f"the local health of {view.name} is {view.health} at {sample.at_s:.1f} s")
+    last = evidence.rest[-1].views if evidence.rest else {}
+    wrong += [
+        f"the local health of {view.name} is still {view.health} after all is well"
+        for view in last.values()
+        if view.health
+    ]
+    return verdict("local_health", looked, "health of a broker at (a moment|moments)", wrong)
+
+
+def suspicions_at_most(
+    evidence: Evidence, most: float = 0, per: str = "run", whom: tuple[str, ...] = ()
+) -> Verdict:
+    """Those raised, not those heard of from others; in the safety phase."""
+    names = named(evidence, whom)
+    since_s, until_s = evidence.phase("safety")
+    counts: dict[str, int] = {}
+    for row in evidence.member_rows:
+        if row["to_state"] == "suspect" and raised(row) and row["subject_name"] in names:
+            if since_s <= row["at_s"] <= until_s:
+                key = {"run": "the run", "observer": evidence.writer(row), "member": row["subject_name"]}[per]
+                counts[key] = counts.get(key, 0) + 1
+    relation = {"run": "in", "observer": "by", "member": "of"}[per]
+    wrong = [
+        f"there were {count} suspicions {relation} {key}, more than {most:g}"
+        for key, count in counts.items()
+        if count > most
+    ]
+    detail = f"{sum(counts.values())} suspicions"
+    return verdict(
+        "suspicions_at_most",
+        pairs_watched(evidence, names),
+        "member(s) seen by another",
+        wrong,
+        detail=detail,
+    )
+
+
+def accuses_nobody(evidence: Evidence, whom: tuple[str, ...] = (), of: str = "dead") -> Verdict:
+    names = named(evidence, whom)
+    since_s, until_s = evidence.phase("safety")
+    rows = [row for row in evidence.rows if evidence.writer(row) in names and since_s <= row["at_s"]]
+    bad = ("dead",) if of == "dead" else ("suspect", "dead")
+    wrong = [
+        f"{evidence.writer(row)} called {row['subject_name']} {row['to_state']} at {row['at_s']:.3f} s "
+        f"({row['reason']})"
+        for row in rows
+        if row["kind"] == "mem"
+        and row["to_state"] in bad
+        and raised(row)
+        and row["node"] != row["subject"]
+        and row["at_s"] <= until_s
+    ]
+    return verdict("accuses_nobody", len(rows), "row(s) of their logs", wrong)
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M9",
+        "suspicions_have_witnesses",
+        "always",
+        "Every suspicion names a witness other than its raiser, which really said so in that round.",
+        suspicions_have_witnesses,
+        dormant="a witness of every suspicion (rule R5)",
+    ),
+    Check(
+        "M10",
+        "void_rounds_accuse_nobody",
+        "always",
+        "A broker accuses nobody in a round that it voids.",
+        void_rounds_accuse_nobody,
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "M18",
+        "local_health",
+        "always",
+        "Local health stays within its bounds, and is perfect once all is well.",
+        local_health,
+        (Parameter("most", "whole number", 4, "the worst there is"),),
+        dormant="local health (rule R10)",
+    ),
+    Check(
+        "S5",
+        "suspicions_at_most",
+        "always",
+        "No more suspicions than that are raised in the safety phase.",
+        suspicions_at_most,
+        (
+            at_most("suspicions", 0),
+            Parameter("per", "text", "run", "what they are counted for", ("run", "observer", "member")),
+            WHOM,
+        ),
+    ),
+    Check(
+        "S6",
+        "accuses_nobody",
+        "always",
+        "In the safety phase they call nobody dead by themselves.",
+        accuses_nobody,
+        (WHOM, Parameter("of", "text", "dead", "suspect: nor do they suspect anybody", ("dead", "suspect"))),
+    ),
+)

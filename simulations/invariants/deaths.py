@@ -1,0 +1,172 @@
+"""Who is called dead: never without an excuse, and not too often.
+
+`M19` judges what is not there yet, a hold-down: its coming must provide rows of kind ``hold`` in the event
+log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from simulations.evidence import VIEW_STATES, Evidence, Row
+from simulations.invariants.bounds import (
+    grace_s,
+)
+from simulations.invariants.check import Check, Parameter
+from simulations.invariants.circumstances import Circumstances, raised
+from simulations.invariants.subjects import BY, WHOM, at_most, named, pairs_watched
+from simulations.invariants.verdict import Verdict, verdict
+
+
+def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
+    """``observers``: ``healthy`` looks only at deaths called by those to whom nothing was done either."""
+    circumstances = Circumstances(evidence)
+    before_s = grace_s(evidence)
+    wrong: list[str] = []
+    for row in _raised_deaths(evidence):
+        writer, subject, at_s = evidence.writer(row), row["subject_name"], row["at_s"]
+        holders = evidence.holders(int(row["subject"], 16), at_s)
+        if not holders:
+            continue  # it is dead, if only in this shape: who loses its state comes back as another
+        if any(
+            circumstances.struck(name, at_s - before_s, at_s) for name in dict.fromkeys((subject, *holders))
+        ):
+            continue
+        if circumstances.parted(writer, subject, at_s - before_s, at_s):
+            continue
+        if observers == "healthy" and circumstances.touched(writer, at_s - before_s, at_s):
+            continue
+        wrong.append(
+            f"{writer} called {subject} dead at {at_s:.3f} s ({row['reason']}), to which nothing was done"
+        )
+    detail = f"{len(evidence.deaths)} of them deaths"
+    return verdict(
+        "no_false_deaths", len(evidence.member_rows), "change(s) of a member", wrong, detail=detail
+    )
+
+
+def _raised_deaths(evidence: Evidence) -> list[Row]:
+    """By whoever called them first; where no log has that any more, by those who heard it."""
+    deaths: dict[tuple[str, int], list[Row]] = {}
+    for row in evidence.deaths:
+        deaths.setdefault((row["subject"], row["subject_inc"]), []).append(row)
+    return [row for rows in deaths.values() for row in ([each for each in rows if raised(each)] or rows)]
+
+
+def flaps_bounded(evidence: Evidence, most: float = 3) -> Verdict:
+    """More often only after a hold-down: rows of kind ``hold`` with ``subject`` and ``until_s``."""
+    counts: dict[tuple[str, str], list[Row]] = {}
+    for row in evidence.deaths:
+        counts.setdefault((evidence.writer(row), row["subject_name"]), []).append(row)
+    wrong: list[str] = []
+    for (observer, subject), rows in counts.items():
+        holds = [
+            row
+            for row in evidence.rows
+            if row["kind"] == "hold" and evidence.writer(row) == observer and row["subject_name"] == subject
+        ]
+        over = sum(row["until_s"] <= rows[-1]["at_s"] for row in holds)
+        if len(rows) > most + over:
+            wrong.append(
+                f"{observer} called {subject} dead {len(rows)} times, with {over} hold periods run out; "
+                f"{most:g} and one for each of them are allowed"
+            )
+    return verdict("flaps_bounded", sum(map(len, counts.values())), "death(s)", wrong)
+
+
+def nobody_dead(evidence: Evidence, whom: tuple[str, ...] = (), by: tuple[str, ...] = ()) -> Verdict:
+    names = named(evidence, whom)
+    wrong = [
+        f"{evidence.writer(row)} called {row['subject_name']} dead at {row['at_s']:.3f} s ({row['reason']})"
+        for row in evidence.deaths
+        if row["subject_name"] in names and (not by or evidence.writer(row) in by)
+    ]
+    return verdict("nobody_dead", pairs_watched(evidence, names), "member(s) seen by another", wrong)
+
+
+def deaths_at_most(
+    evidence: Evidence, most: float = 1, whom: tuple[str, ...] = (), by: tuple[str, ...] = ()
+) -> Verdict:
+    """Of each member at each observer."""
+    names = named(evidence, whom)
+    counts: dict[tuple[str, str], int] = {}
+    for row in evidence.deaths:
+        key = (evidence.writer(row), row["subject_name"])
+        if row["subject_name"] in names and (not by or key[0] in by):
+            counts[key] = counts.get(key, 0) + 1
+    wrong = [
+        f"{observer} called {subject} dead {count} times, more than {most:g}"
+        for (observer, subject), count in counts.items()
+        if count > most
+    ]
+    worst = max(counts.values(), default=0)
+    detail = f"{sum(counts.values())} deaths, at most {worst} of one member at one observer"
+    return verdict(
+        "deaths_at_most", pairs_watched(evidence, names), "member(s) seen by another", wrong, detail=detail
+    )
+
+
+def alive_through(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
+    """In every table at every moment of the safety phase, suspects included."""
+    names = named(evidence, whom)
+    ids = {life.id: name for name in names for life in evidence.brokers[name]}
+    since_s, until_s = evidence.phase("safety")
+    wrong = list(nobody_dead(evidence, tuple(names)).violations)
+    looked = 0
+    for sample in evidence.samples_between(since_s, until_s):
+        for view in sample.views.values():
+            states = view.states
+            for id, name in ids.items():
+                if id is not None and id != view.id and id in states:
+                    looked += 1
+                    if states[id] not in VIEW_STATES:
+                        wrong.append(f"{view.name} holds {name} {states[id]} at {sample.at_s:.1f} s")
+    return verdict("alive_through", looked, "member(s) seen at a moment", wrong)
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M8",
+        "no_false_deaths",
+        "always",
+        "Nobody calls a broker dead to which nothing was done that excuses it.",
+        no_false_deaths,
+        (
+            Parameter(
+                "observers",
+                "text",
+                "all",
+                "healthy: only deaths called by a broker to which nothing was done either",
+                ("all", "healthy"),
+            ),
+        ),
+        default=True,
+    ),
+    Check(
+        "M19",
+        "flaps_bounded",
+        "always",
+        "Nobody calls one member dead more often than three times and once for each hold period run out.",
+        flaps_bounded,
+        (Parameter("most", "whole number", 3, "deaths of one member at one observer without a hold"),),
+        dormant="a hold-down of who flaps (rule R13)",
+    ),
+    Check("S3", "nobody_dead", "always", "None of them is ever called dead.", nobody_dead, (WHOM, BY)),
+    Check(
+        "S4",
+        "deaths_at_most",
+        "always",
+        "No observer calls one of them dead more often than that.",
+        deaths_at_most,
+        (at_most("deaths of one member at one observer", 1), WHOM, BY),
+    ),
+    Check(
+        "S8",
+        "alive_through",
+        "always",
+        "Every table holds them alive or suspect throughout the safety phase.",
+        alive_through,
+        (WHOM,),
+    ),
+)

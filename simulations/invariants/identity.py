@@ -1,0 +1,154 @@
+"""One id is one member: through restarts, and where two brokers have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from mesh.identity import format_id
+from mesh.membership import State
+from simulations.evidence import Evidence, Life, View
+from simulations.invariants.check import Check
+from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.records import shown
+from simulations.invariants.subjects import WHOM, named, within
+from simulations.invariants.verdict import Verdict, verdict
+
+
+def restarts_are_one_member(evidence: Evidence) -> Verdict:
+    """Who comes back with the id it had is one alive member with a greater incarnation, and was welcomed
+    once."""
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    last = evidence.last
+    for lives in evidence.brokers.values():
+        for before, life in list(pairwise(lives))[-1:]:
+            if before.id != life.id or life.id is None or life.id in evidence.shared_ids:
+                continue
+            name, old = life.name, _issued(evidence, before)
+            for view in last.values():
+                if view.name == name:
+                    continue
+                looked += 1
+                records = [each for each in view.table if each.name == name and each.in_view]
+                if [each.id for each in records] != [life.id] or records[0].state is not State.ALIVE:
+                    held = ", ".join(map(shown, records)) or "nothing"
+                    wrong.append(f"{view.name} holds {held} of {name}, which was started again")
+                elif records[0].incarnation <= old:
+                    wrong.append(
+                        f"{view.name} holds incarnation {records[0].incarnation} of {name}, which had {old} "
+                        "before it was started again"
+                    )
+                wrong += _welcomed_twice(evidence, circumstances, view, life)
+    return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
+
+
+def _issued(evidence: Evidence, life: Life) -> int:
+    """The greatest incarnation a life is known to have called itself."""
+    views = [
+        view.me.incarnation
+        for sample in evidence.samples
+        for view in sample.views.values()
+        if (view.name, view.life) == (life.name, life.number)
+    ]
+    rows = evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), ())
+    return max([0, *views, *(int(row["inc"]) for row in rows)])
+
+
+def _welcomed_twice(
+    evidence: Evidence, circumstances: Circumstances, view: View, life: Life
+) -> Iterator[str]:
+    observer = next((each for each in evidence.brokers[view.name] if each.number == view.life), None)
+    if observer is None or life.boot is None:
+        return
+    joins = 0
+    boot_before = ""
+    for belief in circumstances.beliefs(observer, life.id or 0):
+        if belief.boot != boot_before and belief.boot == format_id(life.boot):
+            joins += 1
+        boot_before = belief.boot
+    if joins > 1:
+        yield f"{view.name} welcomed {life.name} {joins} times in one run of it"
+
+
+def one_of_each_id(evidence: Evidence, within_s: float = 0.0) -> Verdict:
+    """Two brokers with one id: after so long only one goes on."""
+    within_s = within_s or evidence.scenario.bound_s
+    together: dict[int, float] = {}
+    wrong: list[str] = []
+    looked = 0
+    for sample in evidence.samples:
+        holders: dict[int, list[str]] = {}
+        for view in sample.views.values():
+            if view.state in ("ready", "isolated"):
+                holders.setdefault(view.id, []).append(view.name)
+        for id, names in holders.items():
+            if len(names) < 2:
+                together.pop(id, None)
+                continue
+            looked += 1
+            since_s = together.setdefault(id, sample.at_s)
+            if sample.at_s - since_s >= within_s:
+                wrong.append(
+                    f"{' and '.join(names)} are both {format_id(id)} for more than {within_s:g} s since "
+                    f"{since_s:.1f} s"
+                )
+    return verdict("one_of_each_id", looked, "moment(s) of two with one id", wrong)
+
+
+def greater_incarnation(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 5.0) -> Verdict:
+    """Of each that was started again with its id: what the others held of it before, whatever its clock and
+    disk say."""
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for name in named(evidence, whom):
+        for before, life in zip(evidence.brokers[name], evidence.brokers[name][1:], strict=False):
+            if before.id != life.id or life.id is None:
+                continue
+            from_s = life.started_s
+            for observer in circumstances.up_through(from_s, from_s + within_s):
+                known = circumstances.belief(observer, life.id, from_s)
+                now = circumstances.belief(observer, life.id, from_s + within_s)
+                if observer.name == name or known is None or now is None:
+                    continue
+                looked += 1
+                if now.state != "alive" or now.incarnation <= known.incarnation:
+                    wrong.append(
+                        f"{observer.name} holds {name} {now.state} in incarnation {now.incarnation} "
+                        f"{within_s:g} s after its start at {from_s:.3f} s, and held incarnation "
+                        f"{known.incarnation} before"
+                    )
+    return verdict("greater_incarnation", looked, "restart(s) seen by another", wrong)
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M13",
+        "restarts_are_one_member",
+        "eventually",
+        "Who is started again with its id is one alive member with a greater incarnation everywhere, "
+        "welcomed once.",
+        restarts_are_one_member,
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "M14",
+        "one_of_each_id",
+        "eventually",
+        "Of two brokers with one id at most one goes on.",
+        one_of_each_id,
+        (within("seconds for which two may; 0 is the scenario's bound"),),
+    ),
+    Check(
+        "S18",
+        "greater_incarnation",
+        "eventually",
+        "Who is started again with its id is alive everywhere in time, in a greater incarnation than before.",
+        greater_incarnation,
+        (WHOM, within("seconds from its start", 5.0)),
+    ),
+)

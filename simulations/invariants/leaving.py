@@ -1,0 +1,189 @@
+"""Who leaves says so itself, is heard by all and not dialled again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mesh.identity import format_id
+from simulations.evidence import VIEW_STATES, Evidence, Life
+from simulations.invariants.bounds import (
+    grace_s,
+)
+from simulations.invariants.check import Check, Parameter
+from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
+from simulations.invariants.verdict import Verdict, verdict
+
+
+def left_by_own_word(evidence: Evidence) -> Verdict:
+    """And who left is not dialled again, before it comes back."""
+    own: dict[str, list[float]] = {}
+    lost = {format_id(life.id) for life in evidence.lives if life.id is not None and life.log_lost}
+    for row in evidence.rows:
+        if row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
+            own.setdefault(row["node"], []).append(row["at_s"])
+    wrong: list[str] = []
+    looked = 0
+    for row in evidence.member_rows:
+        if row["to_state"] == "left":
+            looked += 1
+            said = [at_s for at_s in own.get(row["subject"], ()) if at_s <= row["at_s"] + 1e-3]
+            if not said and row["subject"] not in lost:
+                wrong.append(
+                    f"{evidence.writer(row)} holds that {row['subject_name']} left at {row['at_s']:.3f} s, "
+                    "which never said so"
+                )
+    wrong += _redialled(evidence)
+    return verdict("left_by_own_word", looked, "leave(s) heard of", wrong)
+
+
+def _redialled(evidence: Evidence) -> Iterator[str]:
+    """Who was started again meanwhile may be found, by its address, before it is heard to be back."""
+    for rows in evidence.by_writer.values():
+        left_s: dict[str, float] = {}
+        for row in rows:
+            if row["kind"] == "mem":
+                left_s.pop(row["subject"], None)
+                if row["to_state"] == "left":
+                    left_s[row["subject"]] = row["at_s"]
+            elif (
+                row["kind"] == "link"
+                and row["state"] == "up"
+                and row["dir"] == "out"
+                and row["peer"] in left_s
+            ):
+                id, since_s = int(row["peer"], 16), left_s[row["peer"]]
+                if not any(life.id == id and life.started_s > since_s for life in evidence.lives):
+                    name = evidence.name_of(id)
+                    yield f"{evidence.writer(row)} dialled {name} at {row['at_s']:.3f} s, which had left"
+
+
+def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for life in evidence.lives:
+        if life.how != "left" or life.id is None or life.ended_s is None:
+            continue
+        left_s = _said_goodbye_s(evidence, life)
+        if circumstances.touched(life.name, left_s - grace_s(evidence), left_s + within_s):
+            continue
+        for observer in circumstances.up_through(left_s, left_s + within_s):
+            known = circumstances.belief(observer, life.id, left_s)
+            if observer.id == life.id or known is None or known.state not in VIEW_STATES:
+                continue
+            if circumstances.touched(observer.name, left_s - grace_s(evidence), left_s + within_s):
+                continue
+            looked += 1
+            later = [
+                each
+                for each in circumstances.beliefs(observer, life.id)
+                if each.at_s > left_s and each.boot == known.boot
+            ]
+            held = circumstances.belief(observer, life.id, left_s + within_s)
+            if held is not None and held.state != "left" and held.boot == known.boot:
+                wrong.append(
+                    f"{observer.name} holds {life.name} {held.state} {within_s:g} s after it left at "
+                    f"{left_s:.3f} s"
+                )
+            if any(each.state == "dead" for each in later):
+                wrong.append(f"{observer.name} called {life.name} dead, which left at {left_s:.3f} s")
+    return verdict("leaves_are_seen", looked, "leave(s) seen by another", wrong)
+
+
+def _said_goodbye_s(evidence: Evidence, life: Life) -> float:
+    for row in evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), ()):
+        if row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
+            return float(row["at_s"])
+    return life.ended_s or 0.0
+
+
+def never_left(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
+    """Until the scenario is over and everybody leaves."""
+    names = named(evidence, whom)
+    drained_s = evidence.phases.get("drained_s", evidence.end_s)
+    wrong = [
+        f"{evidence.writer(row)} holds that {row['subject_name']} left at {row['at_s']:.3f} s"
+        for row in evidence.member_rows
+        if row["to_state"] == "left" and row["subject_name"] in names and row["at_s"] < drained_s
+    ]
+    return verdict("never_left", pairs_watched(evidence, names), "member(s) seen by another", wrong)
+
+
+def left_seen(
+    evidence: Evidence,
+    whom: tuple[str, ...] = (),
+    by: tuple[str, ...] = (),
+    within_s: float = 2.0,
+    after: str = "leave",
+) -> Verdict:
+    """``after``: ``heal`` counts from the heal, for those who could not hear of it before."""
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for name in named(evidence, whom):
+        for life in evidence.brokers[name]:
+            if life.how != "left" or life.ended_s is None:
+                continue
+            from_s = evidence.phases.get("healed_s", life.ended_s) if after == "heal" else life.ended_s
+            if life.ended_s > from_s or from_s >= evidence.phases.get("drained_s", evidence.end_s):
+                continue
+            for observer in circumstances.up_through(from_s, from_s + within_s):
+                if observer.name == name or (by and observer.name not in by):
+                    continue
+                looked += 1
+                heard = any(
+                    belief.state == "left" and belief.at_s <= from_s + within_s
+                    for belief in circumstances.beliefs(observer, life.id or 0)
+                )
+                if not heard:
+                    wrong.append(
+                        f"{observer.name} did not hear within {within_s:g} s of {from_s:.3f} s that {name} "
+                        "left"
+                    )
+    return verdict("left_seen", looked, "leave(s) seen by another", wrong)
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M11",
+        "left_by_own_word",
+        "always",
+        "Only a member's own word makes it left, and who left is not dialled.",
+        left_by_own_word,
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "M12",
+        "leaves_are_seen",
+        "eventually",
+        "Who leaves is held as left by all who are well within two seconds, and by none as dead.",
+        leaves_are_seen,
+        (within("seconds from the goodbye", 2.0),),
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "S7",
+        "never_left",
+        "always",
+        "None of them is ever held to have left by its own will, before the end.",
+        never_left,
+        (WHOM,),
+    ),
+    Check(
+        "S12",
+        "left_seen",
+        "eventually",
+        "Others hear in time that they left.",
+        left_seen,
+        (
+            WHOM,
+            BY,
+            within("seconds", 2.0),
+            Parameter("after", "text", "leave", "what the seconds are counted from", ("leave", "heal")),
+        ),
+    ),
+)

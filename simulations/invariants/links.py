@@ -1,0 +1,189 @@
+"""Who has a link to whom: none too many or too few, back after a fault, given up when dead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from simulations.evidence import Evidence, Row, Sample
+from simulations.invariants.bounds import (
+    detection_s,
+)
+from simulations.invariants.check import Check, Parameter
+from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.subjects import WHOM, named, within
+from simulations.invariants.verdict import Verdict, verdict
+
+
+def degree(evidence: Evidence, least: float = 0, most: float = 0) -> Verdict:
+    """``least`` and ``most`` of 0: today everybody has a link to everybody."""
+    wrong: list[str] = []
+    looked = 0
+    for sample, view in evidence.looks():
+        looked += 1
+        bound = most or sum(record.in_view or record.id in view.links for record in view.table[1:])
+        if len(view.links) > bound:
+            wrong.append(
+                f"{view.name} has {len(view.links)} links at {sample.at_s:.1f} s, more than {bound:g}"
+            )
+    before: dict[str, None] = {}
+    for number, sample in enumerate(evidence.rest):
+        final = number == len(evidence.rest) - 1
+        odd = dict.fromkeys(_missing_links(sample, least))
+        wrong += [f"{each} at {sample.at_s:.1f} s" for each in odd if each in before or final]
+        before = odd
+    return verdict("degree", looked, "broker(s) at a moment", wrong)
+
+
+def _missing_links(sample: Sample, least: float) -> Iterator[str]:
+    views = {view.id: view for view in sample.views.values()}
+    wanted = min(least, len(views) - 1) if least else len(views) - 1
+    for view in views.values():
+        if len(view.links) < wanted:
+            yield f"{view.name} has {len(view.links)} links, fewer than {wanted:g}"
+        for id in view.links:
+            if id in views and view.id not in views[id].links:
+                yield f"{view.name} has a link to {views[id].name}, which has none to it"
+
+
+def connected(evidence: Evidence) -> Verdict:
+    """One may be lost and dialled again; two moments in a row, or the last, are too many."""
+    wrong: list[str] = []
+    before = False
+    for number, sample in enumerate(evidence.rest):
+        unreached = _unreached(sample)
+        if unreached and (before or number == len(evidence.rest) - 1):
+            wrong.append(
+                f"no way of links leads from {next(iter(sample.views))} to {', '.join(unreached)} at "
+                f"{sample.at_s:.1f} s"
+            )
+        before = bool(unreached)
+    return verdict("connected", len(evidence.rest), "moment(s) of rest", wrong)
+
+
+def _unreached(sample: Sample) -> list[str]:
+    views = {view.id: view for view in sample.views.values()}
+    ways: dict[int, list[int]] = {id: [] for id in views}
+    for view in views.values():
+        for id in view.links:
+            if id in views:
+                ways[view.id].append(id)
+                ways[id].append(view.id)
+    todo = list(views)[:1]
+    reached = dict.fromkeys(todo)
+    while todo:
+        for id in ways[todo.pop()]:
+            if id not in reached:
+                reached[id] = None
+                todo.append(id)
+    return [view.name for id, view in views.items() if id not in reached]
+
+
+def links_back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 5.0) -> Verdict:
+    """From the end of each impairment of the network that touches them, to a link with every live broker."""
+    names = named(evidence, whom)
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for each in circumstances.impairments:
+        end_s = each.until_s + within_s
+        later = [sample for sample in evidence.samples if sample.at_s >= end_s]
+        if not later:
+            continue
+        for name in names:
+            if not each.touches(evidence.host_of(name)) or name not in later[0].views:
+                continue
+            if any(
+                other is not each and other.from_s <= end_s <= other.until_s
+                for other in circumstances.impairments
+            ):
+                continue
+            looked += 1
+            wrong += [
+                f"{missing} {within_s:g} s after the {each.kind} ended"
+                for missing in _unlinked(later[0], name)
+            ]
+    return verdict("links_back_within", looked, "broker(s) joined again", wrong)
+
+
+def _unlinked(sample: Sample, name: str) -> Iterator[str]:
+    view = sample.views[name]
+    for other in sample.views.values():
+        if other is not view and other.id not in view.links:
+            yield f"{name} has no link to {other.name}"
+
+
+def link_given_up(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
+    """Each link between the named that the network impairs for so long is closed at one end at least."""
+    within_s = within_s or detection_s(evidence)
+    circumstances = Circumstances(evidence)
+    names = named(evidence, whom)
+    wrong: list[str] = []
+    looked = 0
+    for each in circumstances.impairments:
+        if each.until_s < each.from_s + within_s:
+            continue
+        for index, one in enumerate(names):
+            for other in names[index + 1 :]:
+                if each.parts(evidence.host_of(one), evidence.host_of(other)):
+                    looked += 1
+                    down = [row for row in _link_downs(evidence, one, other) if row["at_s"] >= each.from_s]
+                    if not down or down[0]["at_s"] > each.from_s + within_s:
+                        wrong.append(
+                            f"the link of {one} and {other} was not given up within {within_s:g} s of "
+                            f"{each.from_s:.3f} s"
+                        )
+    return verdict("link_given_up", looked, "link(s) impaired", wrong)
+
+
+def _link_downs(evidence: Evidence, one: str, other: str) -> list[Row]:
+    ids = {life.id: name for name in (one, other) for life in evidence.brokers[name]}
+    return [
+        row
+        for row in evidence.rows
+        if row["kind"] == "link"
+        and row["state"] == "down"
+        and evidence.writer(row) in (one, other)
+        and ids.get(int(row["peer"], 16)) not in (None, evidence.writer(row))
+    ]
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M16",
+        "degree",
+        "always",
+        "No broker has more links than it should, at rest none has fewer, and links have two ends.",
+        degree,
+        (
+            Parameter("least", "whole number", 0, "links at rest; 0 is one to every live broker"),
+            Parameter("most", "whole number", 0, "links ever; 0 is one to every known broker"),
+        ),
+        default=True,
+    ),
+    Check(
+        "M17",
+        "connected",
+        "eventually",
+        "At rest the links connect all live brokers.",
+        connected,
+        needs=Evidence.was_whole,
+        default=True,
+    ),
+    Check(
+        "S15",
+        "links_back_within",
+        "eventually",
+        "Once the network lets them, they have links to all again in time.",
+        links_back_within,
+        (WHOM, within("seconds from the end of the fault", 5.0)),
+    ),
+    Check(
+        "S16",
+        "link_given_up",
+        "eventually",
+        "A link between them that brings nothing is closed in time.",
+        link_given_up,
+        (WHOM, within("seconds from the fault; 0 is four periods and a deadline")),
+    ),
+)

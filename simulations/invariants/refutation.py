@@ -1,0 +1,122 @@
+"""Whoever is accused and lives says so, and is heard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mesh.membership import State
+from simulations.evidence import Evidence, Sample
+from simulations.invariants.bounds import (
+    grace_s,
+)
+from simulations.invariants.check import Check
+from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.subjects import WHOM, named, within
+from simulations.invariants.verdict import Verdict, verdict
+
+
+def answers_accusations(evidence: Evidence) -> Verdict:
+    """A broker is never anything but alive to itself, or gone; and who accuses it hears so, if it can."""
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    before: Sample | None = None
+    for sample in evidence.samples:
+        for view in sample.views.values():
+            looked += 1
+            state = view.me.state
+            if state not in (State.ALIVE, State.LEFT) or (state is State.LEFT and view.state != "leaving"):
+                wrong.append(f"{view.name} holds itself {state} at {sample.at_s:.1f} s")
+        if before is not None:
+            wrong += _unanswered(evidence, circumstances, before, sample)
+        before = sample
+    return verdict("answers_accusations", looked, "broker(s) at a moment", wrong)
+
+
+def _unanswered(
+    evidence: Evidence, circumstances: Circumstances, before: Sample, sample: Sample
+) -> Iterator[str]:
+    """Accusations that stood at two moments some time apart, between two that were linked and well."""
+    from_s, until_s = before.at_s, sample.at_s
+    if until_s - from_s < evidence.period_s / 2:
+        return
+    for observer in sample.views.values():
+        earlier = before.views.get(observer.name)
+        for record in observer.table[1:]:
+            if (
+                earlier is None
+                or record.state not in (State.SUSPECT, State.DEAD)
+                or earlier.boot != observer.boot
+            ):
+                continue
+            name = evidence.name_of(record.id)
+            accused, accused_before = sample.views.get(name), before.views.get(name)
+            if (
+                accused is None
+                or accused.id != record.id
+                or accused_before is None
+                or record not in earlier.table
+                or any(observer.id not in each.links for each in (accused, accused_before))
+                or any(accused.id not in each.links for each in (observer, earlier))
+                or any(
+                    circumstances.touched(each, from_s - grace_s(evidence), until_s)
+                    # A silence too short to excuse a death is long enough to leave something unanswered.
+                    or circumstances.away(each, from_s - grace_s(evidence), until_s)
+                    for each in (name, observer.name)
+                )
+            ):
+                continue
+            yield (
+                f"{name} left it unanswered that {observer.name}, to which it is linked, holds it "
+                f"{record.state} since {from_s:.1f} s"
+            )
+
+
+def refuted(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
+    """Every accusation of a broker that is up, at every observer."""
+    within_s = within_s or 2 * evidence.period_s
+    circumstances = Circumstances(evidence)
+    names = named(evidence, whom)
+    wrong: list[str] = []
+    looked = 0
+    for name in names:
+        for life in evidence.brokers[name]:
+            for observer in (each for lives in evidence.brokers.values() for each in lives):
+                for belief in circumstances.beliefs(observer, life.id or 0):
+                    end_s = belief.at_s + within_s
+                    if (
+                        belief.state not in ("suspect", "dead")
+                        or evidence.up(name, belief.at_s, end_s) is None
+                    ):
+                        continue
+                    if observer.ended_s is not None and observer.ended_s < end_s:
+                        continue
+                    looked += 1
+                    later = circumstances.belief(observer, life.id or 0, end_s)
+                    if later is None or later.state != "alive" or later.incarnation <= belief.incarnation:
+                        wrong.append(
+                            f"{observer.name} held {name} {belief.state} at {belief.at_s:.3f} s and heard "
+                            f"no other within {within_s:g} s"
+                        )
+    return verdict("refuted", looked, "accusation(s)", wrong)
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M6",
+        "answers_accusations",
+        "always",
+        "No broker holds itself suspect or dead, and none leaves it unanswered that a linked one does.",
+        answers_accusations,
+        default=True,
+    ),
+    Check(
+        "S9",
+        "refuted",
+        "eventually",
+        "Whoever is accused and up is alive again everywhere soon.",
+        refuted,
+        (WHOM, within("seconds from the accusation; 0 is two periods")),
+    ),
+)
