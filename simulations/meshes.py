@@ -28,14 +28,12 @@ from simulations.evidence import Recorder
 from simulations.invariants import Verdict, judge
 from simulations.ledger import Ledger
 from simulations.scenario import Scenario, Workload
+from simulations.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
 from simulations.world import ConditionNotMet, Main, Node, Process, World
 
-START_S: Final = 30.0
 LEAVE_S: Final = 30.0
 REST_S: Final = 5.0
 """How long a mesh that is whole again is looked at before everybody leaves."""
-POLL_S: Final = 0.05
-DEATH_ROUNDS: Final = 3
 SHOWN_MAX: Final = 5
 """Violations of one check that a failure shows."""
 
@@ -134,12 +132,7 @@ class Mesh:
     @property
     def whole(self) -> bool:
         """Whether every broker is up and sees exactly all of them alive."""
-        nodes = [self.world.node(name) for name in self.brokers]
-        up = [node.exposed for node in nodes if node.running and node.exposed is not None]
-        ids = sorted(broker.id for broker in up)
-        return len(up) == len(nodes) and all(
-            sorted(row["id"] for row in broker.members() if row["state"] == "alive") == ids for broker in up
-        )
+        return is_whole(self.world, self.brokers)
 
     def wait_whole(self, *, timeout_s: float = 30.0) -> float:
         """Let time pass until the mesh is whole; returns how many seconds that took.
@@ -163,9 +156,8 @@ class Mesh:
         world = self.world
         self._enter("healed_s")
         world.heal()
-        with contextlib.suppress(ConditionNotMet):  # which is what `converged` then says, and of whom
-            whole_s = world.now_s + self.wait_whole(timeout_s=self.scenario.bound_s)
-            world.run_for(DEATH_ROUNDS * self.scenario.period_s + self.scenario.deadline_s)
+        whole_s = wait_whole_for_good(world, self.brokers, self.scenario)
+        if whole_s is not None:  # what it lacks otherwise is said by `converged`
             self._phases["whole_s"] = whole_s
             self._enter("held_s")
         self._enter("quiet_from_s")

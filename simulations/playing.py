@@ -8,7 +8,6 @@ the run.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import tempfile
@@ -16,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mesh.broker import Broker
 from simulations import faults, programs, truth
 from simulations.evidence import Evidence, Recorder
 from simulations.faults import KINDS, Fault
@@ -26,6 +24,7 @@ from simulations.measuring import Measures, measure
 from simulations.scenario import Scenario
 from simulations.scheduler import nanoseconds
 from simulations.selecting import homes, resolve
+from simulations.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
 from simulations.world import Deadlock, World
 
 BROKERS_MAX: Final = 128
@@ -35,10 +34,6 @@ SETTLE_S: Final = 5.0
 DRAIN_S: Final = 5.0
 """In which the last publications arrive."""
 LEAVE_S: Final = 15.0
-START_S: Final = 30.0
-POLL_S: Final = 0.05
-DEATH_ROUNDS: Final = 3
-"""So many rounds missed make a death."""
 JOINS: Final = ("start", "mass_join")
 """Kinds that strike who is down."""
 HEALING_S: Final = 5.0
@@ -147,6 +142,7 @@ class Play:
         """The mesh's, which is the run's in its logs: two runs below one folder must not look like one."""
         self.world = World(seed, quality=self.scenario.network, keep_history=keep_history)
         self.ledger = Ledger()
+        self._brokers = (*self.scenario.broker_names, *self.scenario.spare_names)
         self.phases: dict[str, float] = {}
         self.verdicts: list[Verdict] = []
         self.coverage = Coverage(self)
@@ -195,7 +191,7 @@ class Play:
 
     def _start_brokers(self) -> None:
         scenario, world = self.scenario, self.world
-        for index, name in enumerate((*scenario.broker_names, *scenario.spare_names)):
+        for index, name in enumerate(self._brokers):
             known = scenario.broker_names[max(0, index - 2) : index] or scenario.broker_names[:index]
             draw = random.Random(f"{self.seed}:join:{name}")
             contacts = draw.sample(known, min(scenario.contacts, len(known)))
@@ -287,12 +283,11 @@ class Play:
     def _leave(self) -> None:
         """Everybody is asked to end, and must."""
         self._stop(self.scenario.subscriber_names)
-        brokers = (*self.scenario.broker_names, *self.scenario.spare_names)
-        for name in brokers:
+        for name in self._brokers:
             if self.world.node(name).running:
                 self._do("stop", [name])
                 self.world.run_for(self.scenario.start_gap_s)
-        self._wait_down(brokers)
+        self._wait_down(self._brokers)
 
     # --- parts of it
 
@@ -322,40 +317,16 @@ class Play:
             self._say(f"start: whole in {seconds:.2f} s")
 
     def _wait_whole_for_good(self) -> float | None:
-        """Since when the mesh is whole, and stays so for as long as a death takes that was on its way at the
-        heal; None if that does not begin within the bound.
-        """
-        scenario, world = self.scenario, self.world
-        healed_s = world.now_s
-        hold_s = DEATH_ROUNDS * scenario.period_s + scenario.deadline_s
-        since_s: float | None = None
-
-        def has_held() -> bool:
-            nonlocal since_s
-            if not self._is_whole():
-                since_s = None
-            elif since_s is None:
-                since_s = world.now_s
-            return since_s is not None and world.now_s - since_s >= hold_s
-
-        with contextlib.suppress(TimeoutError):
-            world.run_until(has_held, timeout_s=scenario.bound_s + hold_s, what="heal", poll_s=POLL_S)
-            assert since_s is not None, "it has held"
-            if since_s - healed_s <= scenario.bound_s:
-                self._say(f"heal: whole in {since_s - healed_s:.2f} s")
-                return since_s
-        self._say(f"heal: not whole within {scenario.bound_s:g} s")
-        return None
+        healed_s = self.world.now_s
+        whole_s = wait_whole_for_good(self.world, self._brokers, self.scenario)
+        if whole_s is None:
+            self._say(f"heal: not whole within {self.scenario.bound_s:g} s")
+        else:
+            self._say(f"heal: whole in {whole_s - healed_s:.2f} s")
+        return whole_s
 
     def _is_whole(self) -> bool:
-        """Every broker that was ever started is up and sees exactly the others alive."""
-        nodes = [self.world.node(name) for name in (*self.scenario.broker_names, *self.scenario.spare_names)]
-        brokers: list[Broker | None] = [
-            node.exposed if node.running else None for node in nodes if node.lives
-        ]
-        up = [broker for broker in brokers if broker is not None]
-        ids = sorted(broker.id for broker in up)
-        return len(up) == len(brokers) and all(_alive(broker) == ids for broker in up)
+        return is_whole(self.world, self._brokers)
 
     def _end_subscriptions(self) -> None:
         """A subscriber that was killed could not note the end of its subscription."""
@@ -389,7 +360,6 @@ class Play:
 
     def _result(self, evidence: Evidence) -> Result:
         world, ledger = self.world, self.ledger
-        brokers = (*self.scenario.broker_names, *self.scenario.spare_names)
         return Result(
             scenario=self.scenario,
             seed=self.seed,
@@ -413,7 +383,7 @@ class Play:
             },
             faults=tuple(f"{at_s:.3f} {fault}" for at_s, fault in world.faults),
             coverage=self.coverage.counts,
-            measures=measure(evidence.rows, world.ongoing.spans, brokers),
+            measures=measure(evidence.rows, world.ongoing.spans, self._brokers),
         )
 
 
@@ -452,10 +422,6 @@ class Coverage:
                 yield "leaving"
             elif node.exposed is None or node.exposed.statistics()["state"] == "joining":
                 yield "joining"
-
-
-def _alive(broker: Broker) -> list[str]:
-    return sorted(row["id"] for row in broker.members() if row["state"] == "alive")
 
 
 def _told(fault: Fault) -> str:

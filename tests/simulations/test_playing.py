@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from simulations import wholeness
 from simulations.faults import Fault
 from simulations.network import LinkQuality
 from simulations.playing import BROKERS_MAX, DRAIN_S, SETTLE_S, Play, play
 from simulations.scenario import AFTERMATH_S, Expectation, Scenario, Workload
 from simulations.scenario_file import parse, write
-from simulations.world import NodeState
+from simulations.world import NodeState, World
 
 SMALL = Scenario(
     "small", brokers=3, warm_s=1.0, quiet_s=2.0, workload=Workload(publishers=1, subscribers=2, pause_s=0.2)
@@ -105,11 +107,13 @@ def test_a_mesh_that_is_not_whole_in_time_fails_and_the_run_goes_on() -> None:
 def test_a_mesh_that_is_whole_for_a_moment_only_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a heal everybody may see everybody alive while a death is on its way."""
 
-    def is_whole(run: Play) -> bool:
-        since_s = run.world.now_s - run.phases.get("healed_s", run.world.now_s)
+    healed_s: dict[World, float] = {}
+
+    def whole(world: World, brokers: Iterable[str]) -> bool:
+        since_s = world.now_s - healed_s.setdefault(world, world.now_s)
         return not 0.2 < since_s < 1.5
 
-    monkeypatch.setattr(Play, "_is_whole", is_whole)
+    monkeypatch.setattr(wholeness, "is_whole", whole)
     result = play(with_faults(Fault(0.0, "crash", ("broker-2",))), seed=1)
     assert result.whole_in_s == pytest.approx(1.5, abs=0.06)
     late = play(with_faults(Fault(0.0, "crash", ("broker-2",)), bound_s=1.0), seed=1)

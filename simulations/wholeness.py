@@ -1,0 +1,60 @@
+"""When a mesh is whole: every broker that was ever started is up and sees exactly the others alive.
+
+At a heal everybody may see everybody alive while a death is on its way: of three missed rounds two may have
+been. So a mesh is *whole for good* from a moment on if it stays so for as long as a death takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+from mesh.broker import Broker
+from simulations.scenario import Scenario
+from simulations.world import ConditionNotMet, World
+
+START_S: Final = 30.0
+"""In which brokers find each other at the beginning."""
+POLL_S: Final = 0.05
+DEATH_ROUNDS: Final = 3
+"""So many rounds missed make a death."""
+
+
+def is_whole(world: World, brokers: Iterable[str]) -> bool:
+    """Of the named ones, those that were never started do not count."""
+    started = [node for node in map(world.node, brokers) if node.lives]
+    up: list[Broker] = [node.exposed for node in started if node.running and node.exposed is not None]
+    ids = sorted(broker.id for broker in up)
+    return len(up) == len(started) and all(_alive(broker) == ids for broker in up)
+
+
+def _alive(broker: Broker) -> list[str]:
+    return sorted(row["id"] for row in broker.members() if row["state"] == "alive")
+
+
+def wait_whole_for_good(world: World, brokers: Iterable[str], scenario: Scenario) -> float | None:
+    """Let time pass until the mesh is whole for good; returns since when it is, or None if that does not
+    begin within the scenario's bound.
+    """
+    names = list(brokers)
+    healed_s = world.now_s
+    hold_s = DEATH_ROUNDS * scenario.period_s + scenario.deadline_s
+    since_s: float | None = None
+
+    def has_held() -> bool:
+        nonlocal since_s
+        if not is_whole(world, names):
+            since_s = None
+        elif since_s is None:
+            since_s = world.now_s
+        return since_s is not None and world.now_s - since_s >= hold_s
+
+    with contextlib.suppress(ConditionNotMet):
+        world.run_until(
+            has_held, timeout_s=scenario.bound_s + hold_s, what="a mesh whole for good", poll_s=POLL_S
+        )
+        assert since_s is not None, "it has held"
+        if since_s - healed_s <= scenario.bound_s:
+            return since_s
+    return None
