@@ -5,7 +5,8 @@ a few things a lot, since faults mask each other. So each class of faults is the
 with an intensity of its own, and all faults are listed up front, with their times and names, which is what
 makes a failure shrinkable.
 
-What is not here, and why, is in `LEFT_OUT`.
+What a mesh of today cannot come back from is not asked of it: nobody loses the last address that holds
+(`_within_reach`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from simulations.scenario import Scenario, Workload
 SAFETY_S: Final = 30.0
 BROKERS: Final = (3, 7)
 SPARES: Final = (0, 0, 2)
+PUBLISHERS: Final = (0, 1, 1, 2, 2, 3, 3)
 GAP_S: Final = (3.0, 15.0)
 """Between two faults of a class: the mean of a run is drawn from here."""
 CLASS_CHANCE: Final = 0.5
@@ -28,9 +30,9 @@ GAP_LEAST_S: Final = 0.1
 DONE_BY: Final = 0.9
 """The part of the safety phase in which faults begin."""
 
-Whom = Literal["nobody", "one", "some", "pair", "sides", "spares"]
-"""Nobody by name, which is all; one broker; up to half of them; one and another; both sides of a split; those
-who are not up yet.
+Whom = Literal["nobody", "everybody", "one", "some", "pair", "sides", "spares"]
+"""Nobody by name, which is all hosts; every broker that is in a state for it; one broker; up to half of them;
+one and another; both sides of a split; those who are not up yet.
 """
 
 
@@ -60,6 +62,7 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("partition", "pair", (2, 15)),
         Recipe("cut_one_way", "sides", (2, 15)),
         Recipe("isolate", "one", (1, 15)),
+        Recipe("one_edge", "nobody", (2, 15)),
         Recipe("bridge", "one", (3, 15)),
         Recipe("majorities_ring", "nobody", (3, 15)),
         Recipe("rolling_partition", "nobody", (6, 20), (2, 8), (("gap_s", 0, 4),)),
@@ -98,6 +101,7 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("block_io", "one", (0.5, 10), alone_s=0),
         Recipe("stall", "one", value=(0.1, 2)),
         Recipe("hog", "one", (4, 15), (0.05, 0.6), (("every_s", 1, 3),)),
+        Recipe("starve", "one", (2, 8), (2, 20), (("slice_s", 0.005, 0.05),)),
         Recipe("slow_process", "one", (3, 15), (2, 50)),
     ),
     "hosts": (
@@ -137,17 +141,17 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("config_skew", "one", (5, 15), (0.5, 2), alone_s=3),
         Recipe("duplicate_id", "one", (3, 10), alone_s=3),
     ),
+    # What ends other faults before their time, whose own ends must then find nothing left to do.
+    "endings": (
+        Recipe("heal", "nobody"),
+        Recipe("start", "everybody"),
+        Recipe("resume", "everybody"),
+    ),
 }
-"""What is drawn from, by class."""
+"""What is drawn from, by class; every kind there is."""
 
-LEFT_OUT: Final = {
-    "start": "ends what took a process down, which the fault itself does",
-    "resume": "ends a pause, which the pause itself does",
-    "heal": "ends cuts, which the cuts themselves do",
-    "starve": "is a hog of many short stalls",
-    "one_edge": "is a partition of a pair, with a pair that the fault chooses",
-}
-"""Kinds that the generator does not draw."""
+FORGETTING: Final = ("lost_files", "torn_file", "flipped_bits", "lying_disk")
+"""Kinds that may cost a broker its state file, and with it all addresses but those of its settings."""
 
 
 def generate(seed: int) -> Scenario:
@@ -162,7 +166,7 @@ def generate(seed: int) -> Scenario:
         safety_s=SAFETY_S,
         quiet_s=8.0,
         workload=Workload(
-            publishers=rng.randint(1, 3),
+            publishers=rng.choice(PUBLISHERS),
             subscribers=rng.randint(2, 4),
             pause_s=round(rng.uniform(0.1, 0.4), 3),
         ),
@@ -171,7 +175,8 @@ def generate(seed: int) -> Scenario:
     for name, recipes in CLASSES.items():
         if rng.random() < CLASS_CHANCE:
             draw.faults_of(recipes, random.Random(f"{seed}:swarm:{name}"))
-    return replace(plain, faults=tuple(sorted(draw.faults, key=lambda fault: fault.at_s)))
+    faults = sorted(draw.faults, key=lambda fault: fault.at_s)
+    return replace(plain, faults=_within_reach(plain, faults))
 
 
 class _Draw:
@@ -198,6 +203,8 @@ class _Draw:
         brokers = self._brokers
         if whom in ("nobody", "spares"):
             return tuple(self._spares) if whom == "spares" else (), ()
+        if whom == "everybody":
+            return tuple(brokers), ()
         if whom == "pair":
             one, other = rng.sample(brokers, 2)
             return (one,), (other,)
@@ -233,3 +240,35 @@ def _fault(
     more |= {name: rng.choice(words) for name, words in recipe.words}
     value = 0.0 if recipe.value is None else round(rng.uniform(*recipe.value), 3)
     return Fault(at_s, recipe.kind, a, b, for_s, value, tuple(sorted(more.items())))
+
+
+def _within_reach(scenario: Scenario, faults: list[Fault]) -> tuple[Fault, ...]:
+    """Without the moves after which somebody would know no address that holds.
+
+    One broker stays where it is, to be found by all who remember it. Who may forget, or comes later, knows
+    only whom it joins by: these stay.
+    """
+    names = scenario.broker_names
+    forgetful = [*scenario.spare_names, *(name for fault in faults if _forgets(fault) for name in fault.a)]
+    staying = {contact for name in forgetful for contact in may_join_by(scenario, name)}
+    moving: set[str] = set()
+    kept = []
+    for fault in faults:
+        if fault.kind == "move":
+            after = moving.union(fault.a)
+            if len(after) == len(names) or not staying.isdisjoint(fault.a):
+                continue
+            moving = after
+        kept.append(fault)
+    return tuple(kept)
+
+
+def may_join_by(scenario: Scenario, name: str) -> list[str]:
+    """Of these a broker has its contacts when it is started: one or two of those before it."""
+    names = scenario.broker_names
+    index = [*names, *scenario.spare_names].index(name)
+    return names[1:2] if index == 0 else names[max(0, index - 2) : index] or names
+
+
+def _forgets(fault: Fault) -> bool:
+    return fault.kind in FORGETTING or (fault.kind == "restart" and fault.text("state", "kept") != "kept")

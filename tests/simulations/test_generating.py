@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
+from simulations import programs
 from simulations.faults import KINDS
-from simulations.generating import BROKERS, CLASSES, LEFT_OUT, SAFETY_S, generate
+from simulations.generating import BROKERS, CLASSES, SAFETY_S, generate, may_join_by
+from simulations.playing import Play
 from simulations.selecting import resolve
+from simulations.world import Main
 
 SEEDS = range(400)
 
@@ -18,10 +23,8 @@ def test_a_seed_has_one_scenario_and_another_seed_another() -> None:
     assert len({generate(seed).faults for seed in range(50)}) > 40
 
 
-def test_every_kind_of_fault_is_drawn_or_left_out_for_a_reason() -> None:
-    drawn = {recipe.kind for recipes in CLASSES.values() for recipe in recipes}
-    assert drawn.isdisjoint(LEFT_OUT)
-    assert drawn | set(LEFT_OUT) == set(KINDS)
+def test_every_kind_of_fault_is_drawn() -> None:
+    assert {recipe.kind for recipes in CLASSES.values() for recipe in recipes} == set(KINDS)
 
 
 @pytest.mark.parametrize("kind", [recipe.kind for recipes in CLASSES.values() for recipe in recipes])
@@ -55,3 +58,35 @@ def test_nobody_is_struck_while_another_fault_needs_him_alone() -> None:
             for name in fault.a:
                 assert fault.at_s >= taken_until.get(name, 0.0)
                 taken_until[name] = fault.at_s + (fault.for_s or 0.0)
+
+
+def test_somebody_always_stays_where_all_find_him() -> None:
+    moves = 0
+    for seed in SEEDS:
+        scenario = generate(seed)
+        moved = {name for fault in scenario.faults if fault.kind == "move" for name in fault.a}
+        lost = {name for fault in scenario.faults if fault.kind == "lost_files" for name in fault.a}
+        moves += len(moved)
+        assert len(moved) < scenario.brokers
+        for name in (*scenario.spare_names, *sorted(lost)):
+            assert moved.isdisjoint(may_join_by(scenario, name))
+    assert moves > 50
+
+
+def test_brokers_join_by_those_that_they_are_said_to_join_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[list[str]] = []
+
+    def broker(mesh: str, join: Sequence[str], **given: float) -> Main:
+        joined.append(list(join))
+        return started(mesh, join, **given)
+
+    started = programs.broker
+    monkeypatch.setattr(programs, "broker", broker)
+    scenario = replace(generate(9), brokers=4, spares=2, faults=(), warm_s=0.0, quiet_s=1.0)
+    for seed in range(4):
+        play = Play(scenario, seed=seed)
+        play.run()
+        names = {host.address: host.name for host in play.world.network.hosts.values()}
+        for name, join in zip((*scenario.broker_names, *scenario.spare_names), joined, strict=True):
+            assert {names[address] for address in join} <= set(may_join_by(scenario, name))
+        joined.clear()
