@@ -41,7 +41,7 @@ TAIL: Final = """
 ## Breaking them
 
 Each check has tests in which its subject is broken on purpose: in a right history written by hand
-(`tests/simulations/invariants/test_histories.py`, `test_expectations.py`), and, where the brokers have the
+(`SPOILT` in the tests of its subject, in `tests/simulations/invariants/`), and, where the brokers have the
 subject, by running brokers with a bug put in (`test_broken_brokers.py`).
 """
 

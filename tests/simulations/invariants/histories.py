@@ -7,7 +7,7 @@ who complains.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mesh.identity import format_id
@@ -19,8 +19,9 @@ from simulations.invariants import CHECKS, Verdict
 from simulations.ledger import Answered, Ledger, Outcome, Question, Receipt, Subscribed
 from simulations.scenario import Expectation, Scenario, Workload
 
-IDS = {"broker-1": 1, "broker-2": 2, "broker-3": 3}
-BOOTS = {"broker-1": 11, "broker-2": 12, "broker-3": 13}
+ONE, TWO, THREE = "broker-1", "broker-2", "broker-3"
+IDS = {ONE: 1, TWO: 2, THREE: 3}
+BOOTS = {ONE: 11, TWO: 12, THREE: 13}
 SECOND_BOOT = 23
 KILLED_S, BACK_S = 4.0, 11.0
 CUT_S, MENDED_S = 13.0, 13.4
@@ -61,6 +62,13 @@ class Log:
             "seq": seq,
         }
         self.rows.append({**head, **fields})
+
+    def number(self) -> None:
+        """Anew, by the rows' times, as a broker writes them."""
+        self._seqs.clear()
+        for row in sorted(self.rows, key=lambda row: float(row["at_s"])):
+            key = (row["node"], int(row["boot"], 16))
+            row["seq"] = self._seqs[key] = self._seqs.get(key, 0) + 1
 
     def start(self, name: str, at_s: float, **more: Any) -> None:
         self.write(name, at_s, "meta", op="start", name=name, host=name, pid=int(at_s * 10), **more)
@@ -257,6 +265,16 @@ def right_history(spoil: Callable[[Log], None] | None = None) -> Evidence:
     )
 
 
+def history(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
+    """Right but for what ``spoil`` does to the log, which is written in the order of its times."""
+
+    def spoilt(log: Log) -> None:
+        spoil(log)
+        log.number()
+
+    return right_history(spoilt)
+
+
 def judged(evidence: Evidence, check: str, **parameters: Any) -> Verdict:
     return CHECKS[check].judge(evidence, **parameters)
 
@@ -281,3 +299,91 @@ def with_views(evidence: Evidence, names: tuple[str, ...], **changes: Any) -> No
 
 def expectation(check: str, **parameters: Any) -> Expectation:
     return Expectation(check, tuple(sorted(parameters.items())))
+
+
+def row_of(evidence: Evidence, **fields: Any) -> dict[str, Any]:
+    """The first row with these fields."""
+    for row in evidence.rows:
+        if all(row.get(name) == value for name, value in fields.items()):
+            return dict(row)
+    raise AssertionError(f"no row has {fields}")
+
+
+def without(evidence: Evidence, **fields: Any) -> None:
+    """Take a row out."""
+    evidence.rows.remove(row_of(evidence, **fields))
+
+
+def cut(
+    evidence: Evidence, from_s: float, until_s: float, *, a: str = ONE, b: tuple[str, ...] = (TWO,)
+) -> None:
+    evidence.faults.append(Span(Fault(from_s, "partition", (a,), b), from_s, until_s))
+
+
+def slower(evidence: Evidence, subscriber: str, seconds: float) -> None:
+    """Deliveries to it, from the safety phase on."""
+    evidence.ledger.receipts = [
+        replace(each, at_s=each.at_s + seconds) if each.subscriber == subscriber and each.at_s > 3 else each
+        for each in evidence.ledger.receipts
+    ]
+
+
+def false_death(log: Log) -> None:
+    log.member(ONE, 22.0, TWO, "alive>dead")
+
+
+def refused(verdict: Verdict, sentence: str) -> None:
+    assert any(sentence in violation for violation in verdict.violations), verdict.violations
+
+
+# --- what every check must find
+
+
+@dataclass(frozen=True)
+class Spoilt:
+    """A right history and one that is spoilt, which a check must pass and refuse."""
+
+    check: str
+    right: Callable[[], Evidence]
+    wrong: Callable[[], Evidence]
+    sentence: str
+    """Of the violation."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.check}-{self.sentence}"
+
+    def must_be_found(self) -> None:
+        verdict = judged(self.right(), self.check, **self.parameters)
+        assert verdict.ok, verdict.violations
+        refused(judged(self.wrong(), self.check, **self.parameters), self.sentence)
+
+
+def spoilt(
+    check: str,
+    spoil: Callable[[Evidence], None],
+    sentence: str,
+    *,
+    right: Callable[[], Evidence] = history,
+    **parameters: Any,
+) -> Spoilt:
+    """``spoil`` alters the evidence."""
+
+    def wrong() -> Evidence:
+        evidence = right()
+        spoil(evidence)
+        return evidence
+
+    return Spoilt(check, right, wrong, sentence, parameters)
+
+
+def log_spoilt(
+    check: str,
+    spoil: Callable[[Log], None],
+    sentence: str,
+    *,
+    right: Callable[[Callable[[Log], None]], Evidence] = history,
+    **parameters: Any,
+) -> Spoilt:
+    """``spoil`` alters the event log, and with it what the brokers held."""
+    return Spoilt(check, lambda: right(lambda log: None), lambda: right(spoil), sentence, parameters)

@@ -485,8 +485,8 @@ def streamed() -> tuple[str, ...]:
 
 def test_a_network_that_loses_a_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streamed() == ()
-    arrive = Half._incoming
-    monkeypatch.setattr(Half, "_incoming", lambda self, kind, data: arrive(self, kind, data[:-1]))
+    arrive = Half._deliver
+    monkeypatch.setattr(Half, "_deliver", lambda self, kind, data: arrive(self, kind, data[:-1]))
     assert "1 of 1000 bytes vanished, though it did not break" in streamed()[0]
 
 

@@ -1,0 +1,107 @@
+"""Accusations without a witness, in void rounds, or too many of them are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mesh.identity import format_id
+from simulations.evidence import Evidence
+from tests.simulations.invariants.histories import (
+    ONE,
+    SECOND_BOOT,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    history,
+    judged,
+    log_spoilt,
+    refused,
+    spoilt,
+    with_view,
+    with_views,
+)
+
+
+def _void_instant(evidence: Evidence) -> None:
+    with_view(evidence, 12.0, ONE, void_at=5.1)
+
+
+def _void_accusation(log: Log) -> None:
+    log.member(ONE, 9.5, TWO, "alive>suspect")
+
+
+def _witnessed(**changes: Any) -> Callable[[], Evidence]:
+    def spoil(log: Log) -> None:
+        log.write(TWO, 5.0, "help", asker=format_id(1), subject=format_id(3), round=5, verdict="nack")
+        suspicion = {"witnesses": [format_id(2)], "round": 5, **changes}
+        log.member(ONE, 12.0, THREE, "alive>suspect", sub_inc=3, sub_boot=SECOND_BOOT, **suspicion)
+
+    return lambda: history(spoil)
+
+
+def _without_witness(sentence: str, **changes: Any) -> Spoilt:
+    return Spoilt("suspicions_have_witnesses", _witnessed(), _witnessed(**changes), sentence)
+
+
+def _healthy() -> Evidence:
+    evidence = history()
+    with_views(evidence, (ONE, TWO, THREE), health=0)
+    with_view(evidence, 12.0, ONE, health=4)
+    return evidence
+
+
+def _suspect_again(log: Log) -> None:
+    log.member(THREE, 12.0, ONE, "alive>suspect", boot=SECOND_BOOT, inc=3)
+
+
+SPOILT: list[Spoilt] = [
+    spoilt(
+        "void_rounds_accuse_nobody",
+        _void_instant,
+        "broker-1 called broker-3 suspect at 5.100 s, in a round that was void",
+    ),
+    log_spoilt("void_rounds_accuse_nobody", _void_accusation, "broker-1 called broker-2 suspect at 9.500 s"),
+    _without_witness("broker-1 suspected broker-3 at 12.000 s without a witness", witnesses=[]),
+    _without_witness("without a witness", witnesses=[format_id(1)]),
+    _without_witness("by the word of broker-3, which never said so in round 5", witnesses=[format_id(3)]),
+    _without_witness("which never said so in round 6", round=6),
+    spoilt(
+        "local_health",
+        lambda evidence: with_view(evidence, 13.0, ONE, health=5),
+        "the local health of broker-1 is 5 at 13.0 s",
+        right=_healthy,
+    ),
+    spoilt(
+        "local_health",
+        lambda evidence: with_view(evidence, 22.0, TWO, health=1),
+        "the local health of broker-2 is still 1 after all is well",
+        right=_healthy,
+    ),
+    log_spoilt(
+        "suspicions_at_most", _suspect_again, "there were 3 suspicions in the run, more than 2", most=2
+    ),
+    log_spoilt(
+        "accuses_nobody", _suspect_again, "broker-3 called broker-1 suspect", whom=(THREE,), of="suspect"
+    ),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+def test_suspicions_are_counted_by_observer_and_member_too() -> None:
+    assert judged(history(), "suspicions_at_most", most=1, per="observer").ok
+    refused(judged(history(), "suspicions_at_most", most=1, per="member"), "2 suspicions of broker-3")
+    assert judged(history(), "suspicions_at_most", most=0, whom=(ONE,)).ok
+
+
+def test_who_accuses_nobody_may_suspect_unless_that_is_asked_too() -> None:
+    assert judged(history(), "accuses_nobody", whom=(THREE,)).ok
+    refused(judged(history(), "accuses_nobody", whom=(ONE,)), "broker-1 called broker-3 dead at 7.100 s")
+    assert judged(history(_suspect_again), "accuses_nobody", whom=(THREE,)).ok

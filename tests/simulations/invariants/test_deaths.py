@@ -1,0 +1,141 @@
+"""A death without an excuse is found, an excused one is not, and too many are counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mesh.identity import format_id
+from mesh.membership import State
+from simulations.evidence import Evidence
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from tests.simulations.invariants.histories import (
+    ONE,
+    SECOND_BOOT,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    false_death,
+    history,
+    judged,
+    log_spoilt,
+    record,
+    refused,
+    right_history,
+    spoilt,
+    with_view,
+)
+
+
+def _false_death_heard(log: Log) -> None:
+    log.member(ONE, 22.0, TWO, "alive>dead", via=THREE)
+
+
+def _left_in_a_table(evidence: Evidence) -> None:
+    with_view(evidence, 12.0, ONE, table=(record(ONE), record(TWO, State.LEFT)))
+
+
+def _flapping(times: int, held_until_s: float | None = None) -> Evidence:
+    def spoil(log: Log) -> None:
+        for number in range(times - 1):
+            at_s = 12 + 2 * number
+            if held_until_s is not None and number == 2:
+                log.write(
+                    ONE, at_s - 1, "hold", subject=format_id(3), subject_name=THREE, until_s=held_until_s
+                )
+            log.member(ONE, at_s, THREE, "alive>dead", sub_inc=3 + number, sub_boot=SECOND_BOOT)
+            log.member(ONE, at_s + 1, THREE, "dead>alive", sub_inc=4 + number, sub_boot=SECOND_BOOT)
+
+    return right_history(spoil)
+
+
+SPOILT: list[Spoilt] = [
+    log_spoilt(
+        "no_false_deaths",
+        false_death,
+        "broker-1 called broker-2 dead at 22.000 s (by hand), to which nothing was done",
+    ),
+    log_spoilt("no_false_deaths", _false_death_heard, "broker-1 called broker-2 dead at 22.000 s"),
+    log_spoilt(
+        "nobody_dead", false_death, "broker-1 called broker-2 dead at 22.000 s (by hand)", whom=(ONE, TWO)
+    ),
+    log_spoilt(
+        "deaths_at_most",
+        false_death,
+        "broker-1 called broker-2 dead 1 times, more than 0",
+        most=0,
+        whom=(TWO,),
+    ),
+    log_spoilt("alive_through", false_death, "broker-1 called broker-2 dead", whom=(ONE, TWO)),
+    spoilt("alive_through", _left_in_a_table, "broker-1 holds broker-2 left at 12.0 s", whom=(TWO,)),
+    Spoilt(
+        "flaps_bounded", lambda: _flapping(3), lambda: _flapping(4), "broker-1 called broker-3 dead 4 times"
+    ),
+    Spoilt(
+        "flaps_bounded",
+        lambda: _flapping(4, held_until_s=16.0),
+        lambda: _flapping(4, held_until_s=99.0),
+        "with 0 hold periods run out",
+    ),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+def test_a_death_is_excused_by_what_was_done_to_the_dead_or_between_the_two() -> None:
+    evidence = right_history(false_death)
+    evidence.faults.append(Span(Fault(20, "partition", (ONE,), (TWO,)), 20.0, 21.0))
+    assert judged(evidence, "no_false_deaths").ok
+    evidence.faults[-1] = Span(Fault(20, "partition", (ONE,), (THREE,)), 20.0, 21.0)
+    assert not judged(evidence, "no_false_deaths").ok
+    evidence.faults[-1] = Span(Fault(20, "pause", (TWO,)), 20.0, 25.0)
+    assert judged(evidence, "no_false_deaths").ok
+
+
+@pytest.mark.parametrize(
+    "mild",
+    [
+        Span(Fault(20, "pause", (TWO,)), 20.0, 22.0),
+        Span(Fault(20, "lossy_link", (ONE,), (TWO,), value=0.1), 20.0, 22.0),
+        Span(Fault(20, "slow_link", (ONE,), (TWO,), value=0.05), 20.0, 22.0),
+    ],
+)
+def test_what_is_mild_excuses_no_death(mild: Span) -> None:
+    evidence = right_history(false_death)
+    evidence.faults.append(mild)
+    assert not judged(evidence, "no_false_deaths").ok
+
+
+def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:
+    """A broker that lost its state came back under another id, and the old one is called dead late."""
+    evidence = right_history(false_death)
+    evidence.lives = [replace(life, id=22) if life.name == TWO else life for life in evidence.lives]
+    assert judged(evidence, "no_false_deaths").ok
+
+
+def test_who_was_harmed_itself_may_err_where_only_the_healthy_are_asked() -> None:
+    evidence = right_history(false_death)
+    evidence.faults.append(Span(Fault(20, "partition", (ONE,), (THREE,)), 20.0, 21.0))
+    assert judged(evidence, "no_false_deaths", observers="healthy").ok
+
+
+def test_nobody_is_dead_but_the_one_who_was_killed() -> None:
+    refused(judged(history(), "nobody_dead"), "broker-1 called broker-3 dead at 7.100 s")
+    assert judged(history(), "nobody_dead", by=(THREE,)).ok
+
+
+def test_a_member_dies_so_often_at_one_observer_and_no_more() -> None:
+    assert judged(history(), "deaths_at_most", most=1).ok
+    refused(judged(history(), "deaths_at_most", most=0), "called broker-3 dead 1 times, more than 0")
+    assert judged(history(), "deaths_at_most", most=0, whom=(ONE,)).ok
+
+
+@pytest.mark.parametrize("whom", [("sub-2",), (TWO,)])
+def test_a_client_stands_for_its_broker(whom: tuple[str, ...]) -> None:
+    assert judged(history(), "nobody_dead", whom=whom).ok

@@ -1,0 +1,118 @@
+"""Who was gone and not noticed in time is found; who could not notice is not blamed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mesh.identity import format_id
+from simulations.evidence import Evidence, Life
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from tests.simulations.invariants.histories import (
+    ONE,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    cut,
+    history,
+    judged,
+    record,
+    refused,
+    right_history,
+    spoilt,
+    with_view,
+    without,
+)
+
+
+def _not_noticed(evidence: Evidence) -> None:
+    without(evidence, node=format_id(1), to_state="dead")
+
+
+def _noticed_late(evidence: Evidence) -> None:
+    for index, row in enumerate(evidence.rows):
+        if row.get("to_state") == "dead" and row["node"] == format_id(1):
+            evidence.rows[index] = {**row, "at_s": 10.5}
+
+
+SPOILT: list[Spoilt] = [
+    spoilt("detected", _not_noticed, "broker-1 did not call broker-3 dead within 4.5 s"),
+    spoilt("detected", _noticed_late, "but only after 6.50 s"),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+def test_who_is_left_alone_need_not_call_the_others_dead() -> None:
+    def unnoticed() -> Evidence:
+        evidence = right_history()
+        without(evidence, node=format_id(1), to_state="dead")
+        without(evidence, node=format_id(2), to_state="dead")
+        return evidence
+
+    assert len(judged(unnoticed(), "detected").violations) == 2
+    evidence = unnoticed()
+    evidence.lives.append(Life("broker-4", 1, "broker-4", 0.1, 3.0, "killed", 4, 14))
+    evidence.lives.append(Life("broker-5", 1, "broker-5", 0.1, 3.0, "killed", 5, 15))
+    assert judged(evidence, "detected").empty
+
+
+def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
+    evidence = right_history()
+    _not_noticed(evidence)
+    evidence.faults.append(Span(Fault(3, "pause", (ONE,)), 3.0, 7.0))
+    assert judged(evidence, "detected", whom=(THREE,)).ok
+    evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (THREE,)), 3.0, 7.0)
+    assert not judged(evidence, "detected").ok  # it reaches all who are left
+    evidence.faults[-1] = Span(Fault(3, "partition", (ONE,), (TWO,)), 3.0, 7.0)
+    assert judged(evidence, "detected").empty
+
+
+def test_who_never_had_a_link_to_the_lost_one_need_not_notice() -> None:
+    evidence = right_history()
+    _not_noticed(evidence)
+    for at_s in (1.0, 2.0, 3.0, 4.0):
+        with_view(evidence, at_s, ONE, links=(2,))
+    assert judged(evidence, "detected").ok
+
+
+def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
+    evidence = right_history()
+    _not_noticed(evidence)
+    evidence.lives = [replace(life, log_lost=True) if life.name == ONE else life for life in evidence.lives]
+    assert judged(evidence, "detected").ok
+    for sample in evidence.samples_between(5.0, 11.0):
+        with_view(evidence, sample.at_s, ONE, table=(record(ONE), record(TWO), record(THREE)))
+    assert "broker-1 did not call broker-3 dead within 4.5 s" in judged(evidence, "detected").violations[0]
+
+
+def test_an_outage_that_is_too_short_is_none_to_look_at() -> None:
+    evidence = right_history()
+    assert "no death noticed to look at" in judged(evidence, "detected", within_s=8.0).violations[0]
+
+
+def test_losses_are_timed_by_median_and_percentile() -> None:
+    verdict = judged(history(), "detected", whom=(THREE,), p50_s=3.2, p99_s=3.2, mean_s=3.2)
+    assert verdict.ok and "median 3.10 s" in verdict.looked_at
+    for bound, word in (("p50_s", "median"), ("p99_s", "99th percentile"), ("mean_s", "mean")):
+        refused(judged(history(), "detected", **{bound: 3.0}), f"the {word} of 2 times to notice is 3.10 s")
+
+
+def test_who_is_cut_off_must_be_called_dead_by_those_it_is_cut_off_from() -> None:
+    def notice(log: Log) -> None:
+        log.member(ONE, 16.5, TWO, "alive>dead")
+
+    evidence = history(notice)
+    cut(evidence, 13.0, 20.0)
+    assert judged(evidence, "detected", whom=(TWO,), by=(ONE,)).ok
+    silent = history()
+    cut(silent, 13.0, 20.0)
+    refused(
+        judged(silent, "detected", whom=(TWO,), by=(ONE,)), "broker-1 did not call broker-2 dead within 4.5 s"
+    )

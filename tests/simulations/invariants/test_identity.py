@@ -1,0 +1,97 @@
+"""One id that is two members, or a member that comes back as another, is found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mesh.membership import State
+from simulations.evidence import Evidence, Life
+from tests.simulations.invariants.histories import (
+    ONE,
+    SECOND_BOOT,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    history,
+    log_spoilt,
+    record,
+    spoilt,
+    with_view,
+)
+
+
+def _returned_without_incarnation(evidence: Evidence) -> None:
+    for sample in list(evidence.rest):
+        table = (record(ONE), record(TWO), record(THREE, boot=SECOND_BOOT))
+        with_view(evidence, sample.at_s, ONE, table=table)
+
+
+def _returned_as_two(evidence: Evidence) -> None:
+    for sample in list(evidence.rest):
+        table = (
+            record(ONE),
+            record(TWO),
+            record(THREE, State.ALIVE, 3, SECOND_BOOT),
+            replace(record(THREE), id=9),
+        )
+        with_view(evidence, sample.at_s, ONE, table=table)
+
+
+def _welcomed_twice(log: Log) -> None:
+    log.member(ONE, 11.4, THREE, "alive>alive", sub_inc=3, sub_boot=13)
+    log.member(ONE, 11.6, THREE, "alive>alive", sub_inc=4, sub_boot=SECOND_BOOT)
+
+
+def _twins(*, until_s: float = 99.0) -> Evidence:
+    """Of broker-2, from 5 s on."""
+    evidence = history()
+    evidence.lives.append(Life("twin", 1, "twin", 5.0, None, "", 2, 99))
+    for index, sample in enumerate(evidence.samples):
+        if TWO in sample.views and 5 <= sample.at_s <= until_s:
+            twin = replace(sample.views[TWO], name="twin", boot=99)
+            evidence.samples[index] = replace(sample, views={**sample.views, "twin": twin})
+    return evidence
+
+
+def _returned_the_same(log: Log) -> None:
+    for row in log.rows:
+        if row["kind"] == "mem" and row["from_state"] == "dead":
+            row["subject_inc"] = 1
+
+
+SPOILT: list[Spoilt] = [
+    spoilt(
+        "restarts_are_one_member",
+        _returned_without_incarnation,
+        "broker-1 holds incarnation 1 of broker-3, which had 1",
+    ),
+    spoilt(
+        "restarts_are_one_member",
+        _returned_as_two,
+        "broker-1 holds alive of incarnation 3, alive of incarnation 1 of",
+    ),
+    log_spoilt(
+        "restarts_are_one_member", _welcomed_twice, "broker-1 welcomed broker-3 2 times in one run of it"
+    ),
+    Spoilt(
+        "one_of_each_id",
+        lambda: _twins(until_s=14.0),
+        _twins,
+        "broker-2 and twin are both 0000000000000002 for more than 10 s since 5.0 s",
+        {"within_s": 10.0},
+    ),
+    log_spoilt(
+        "greater_incarnation",
+        _returned_the_same,
+        "holds broker-3 alive in incarnation 1 5 s after its start",
+        whom=(THREE,),
+    ),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()

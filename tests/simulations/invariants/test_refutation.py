@@ -1,0 +1,62 @@
+"""An accusation that is left unanswered is found."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.membership import State
+from simulations.evidence import Evidence
+from tests.simulations.invariants.histories import (
+    ONE,
+    SECOND_BOOT,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    history,
+    judged,
+    record,
+    spoilt,
+    with_view,
+)
+
+
+def _dead_to_itself(evidence: Evidence) -> None:
+    with_view(evidence, 12.0, ONE, table=(record(ONE, State.DEAD),))
+
+
+def _suspects_without_answer(evidence: Evidence) -> None:
+    accused = record(THREE, State.SUSPECT, 3, SECOND_BOOT)
+    for at_s in (25.0, 26.0):
+        with_view(evidence, at_s, TWO, table=(record(TWO), accused))
+
+
+def _accuse(log: Log, *, answer_s: float = 13.0) -> None:
+    log.member(ONE, 12.0, TWO, "alive>suspect")
+    log.member(ONE, answer_s, TWO, "suspect>alive", sub_inc=2, via=TWO)
+
+
+def _answered_late() -> Evidence:
+    return history(lambda log: _accuse(log, answer_s=17.0))
+
+
+SPOILT: list[Spoilt] = [
+    spoilt("answers_accusations", _dead_to_itself, "broker-1 holds itself dead at 12.0 s"),
+    spoilt("answers_accusations", _suspects_without_answer, "broker-3 left it unanswered that broker-2"),
+    Spoilt(
+        "refuted",
+        lambda: history(_accuse),
+        _answered_late,
+        "broker-1 held broker-2 suspect at 12.000 s and heard no other within 2 s",
+        {"whom": (TWO,)},
+    ),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+def test_a_scenario_may_leave_more_time_for_an_answer() -> None:
+    assert judged(_answered_late(), "refuted", whom=(TWO,), within_s=6.0).ok

@@ -1,0 +1,112 @@
+"""Failures, leaks, lost bytes and marks that strangers leave are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mesh.membership import State
+from simulations.evidence import Evidence, Stream
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from tests.simulations.invariants.histories import (
+    ONE,
+    SECOND_BOOT,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    history,
+    judged,
+    log_spoilt,
+    record,
+    right_history,
+    spoilt,
+    with_view,
+)
+
+
+def _failed(evidence: Evidence) -> None:
+    evidence.failures.append("at 1.000000 s broker-1: main ended by an exception: ValueError: no")
+
+
+def _escaped(evidence: Evidence) -> None:
+    evidence.escapes += ["time.time was called"] * 2
+
+
+def _leak(what: str) -> Callable[[Evidence], None]:
+    def spoil(evidence: Evidence) -> None:
+        sizes = {"sockets": 6, "tasks": 5, "timers": 9}
+        with_view(evidence, 22.0, ONE, sizes={**sizes, what: 30})
+
+    return spoil
+
+
+def _stream(sent: int, received: int) -> Callable[[Evidence], None]:
+    return lambda evidence: evidence.streams.append(Stream("2> from broker-1 to broker-3", sent, received))
+
+
+def _foreign(spoil: Callable[[Log], None] = lambda log: None, kind: str = "garbage") -> Evidence:
+    """Bytes from a stranger, or a lie about it, came to broker-2 and were counted."""
+    evidence = history(spoil)
+    evidence.faults = [Span(Fault(21.5, kind, (TWO,)), 21.5)]
+    for at_s in range(22, 26):
+        with_view(evidence, float(at_s), TWO, counters={"control_out": 4 * at_s, "refused": 1})
+    return evidence
+
+
+def _uncounted() -> Evidence:
+    evidence = history()
+    evidence.faults = _foreign().faults
+    return evidence
+
+
+def _lost_a_link(log: Log) -> None:
+    log.link(TWO, 21.7, THREE, "down")
+
+
+def _changed_a_table(log: Log) -> None:
+    log.member(TWO, 21.8, THREE, "alive>dead", sub_inc=3, sub_boot=SECOND_BOOT, via=THREE)
+
+
+def _believed(evidence: Evidence) -> None:
+    with_view(evidence, 24.0, THREE, table=(record(THREE, incarnation=3), record(TWO, State.DEAD)))
+
+
+SPOILT: list[Spoilt] = [
+    spoilt("sound", _failed, "main ended by an exception: ValueError: no"),
+    spoilt("sound", _escaped, "time.time was called"),
+    spoilt("no_leaks", _leak("sockets"), "broker-1 has 30 sockets at rest, and had 6"),
+    spoilt("no_leaks", _leak("tasks"), "30 tasks"),
+    spoilt("no_leaks", _leak("timers"), "30 timers"),
+    spoilt(
+        "repeatable", lambda evidence: evidence.hashes.append(("a third", "abd")), "a third has history abd"
+    ),
+    spoilt("bytes_conserved", _stream(10, 12), "12 bytes came of 10 that were sent"),
+    spoilt("bytes_conserved", _stream(10, 8), "2 of 10 bytes vanished, though it did not break"),
+    Spoilt("foreign_input_is_harmless", _foreign, _uncounted, "was not counted"),
+    log_spoilt("foreign_input_is_harmless", _lost_a_link, "the link to broker-3 went down", right=_foreign),
+    log_spoilt("foreign_input_is_harmless", _changed_a_table, "broker-3 became dead", right=_foreign),
+    spoilt(
+        "foreign_input_is_harmless",
+        _believed,
+        "forged_dead about broker-2 at 21.500 s: broker-3 holds it dead later",
+        right=lambda: _foreign(kind="forged_dead"),
+    ),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+def test_what_a_broken_connection_lost_and_what_is_on_its_way_has_not_vanished() -> None:
+    evidence = right_history()
+    evidence.streams += [Stream("2>", 10, 8, cut_short=True), Stream("3>", 10, 8, waiting=1)]
+    assert judged(evidence, "bytes_conserved").ok
+
+
+def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
+    assert judged(_uncounted(), "foreign_input_is_harmless", counted=0).ok

@@ -1,0 +1,62 @@
+"""Answers that count twice and surveys that never end are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from simulations.evidence import Evidence
+from simulations.ledger import Answered
+from tests.simulations.invariants.histories import (
+    ONE,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    log_spoilt,
+    spoilt,
+)
+
+
+def _survey(**changes: Any) -> Callable[[Evidence], None]:
+    def spoil(evidence: Evidence) -> None:
+        for name, value in changes.items():
+            setattr(evidence.ledger.questions[0], name, value)
+
+    return spoil
+
+
+def _answer_twice(log: Log) -> None:
+    log.answer(ONE, 10.7, TWO, 10)
+
+
+def _answer_late(log: Log) -> None:
+    log.answer(ONE, 2.9, THREE, 2, rtt_us=900_000)
+
+
+SPOILT: list[Spoilt] = [
+    spoilt("answers_count_once", _survey(answers=[Answered("x", "question 1", 5.1)] * 2), "question 1 twice"),
+    spoilt(
+        "answers_count_once",
+        _survey(answers=[Answered("x", "question 0", 5.1)]),
+        "which was one to question 0",
+    ),
+    spoilt(
+        "answers_count_once", _survey(answers=[Answered("x", "question 1", 6.1)]), "after the survey was over"
+    ),
+    spoilt("surveys_return", _survey(ended_s=6.2), "returned after 1.200 s; it had 1 s"),
+    spoilt("surveys_return", _survey(ended_s=None), "returned never"),
+    log_spoilt(
+        "answers_count_once",
+        _answer_twice,
+        "the answer of broker-2 to round 10 of broker-1 was counted twice",
+    ),
+    log_spoilt("answers_count_once", _answer_late, "was counted after 0.900 s"),
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
