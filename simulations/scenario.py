@@ -13,7 +13,6 @@ asked. Then everything is healed, and within ``bound_s`` the mesh must be whole 
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -29,6 +28,13 @@ AFTERMATH_S: Final = 5.0
 SPAN: Final = ":most"
 """A number ``x`` of a fault with a further parameter ``x:most`` is drawn from between the two."""
 REPEATS_MAX: Final = 10_000
+HORIZON_S: Final = 10_000_000.0
+"""No time is longer, which is 115 days: what is longer was not meant."""
+BROKERS_MOST: Final = 100_000
+"""More than the cores can be given; how many are played at full fidelity is up to who plays them."""
+CLIENTS_MOST: Final = 10_000
+BODY_MOST: Final = 10_000_000
+PAUSE_LEAST_S: Final = 0.000_001
 
 Value = float | str | tuple[str, ...]
 
@@ -41,9 +47,17 @@ class ScenarioError(ValueError):
         self.where = where
 
 
-def _at_least(least: float, name: str, value: float, *where: str) -> None:
-    if not least <= value < math.inf:
+def _within(least: float, most: float, name: str, value: float, *where: str) -> None:
+    if not value >= least:
         raise ScenarioError(f"{name} is {value:g}; it must be at least {least:g}", *where, name)
+    if value > most:
+        raise ScenarioError(f"{name} is {value:.15g}; it must be at most {most:.15g}", *where, name)
+
+
+def _above_0(most: float, name: str, value: float, *where: str) -> None:
+    if not value > 0:
+        raise ScenarioError(f"{name} is {value:g}; it must be above 0", *where, name)
+    _within(0, most, name, value, *where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +73,9 @@ class Workload:
 
     def __post_init__(self) -> None:
         for name in ("publishers", "subscribers"):
-            _at_least(0, name, getattr(self, name), "workload")
-        if not 0 < self.pause_s < math.inf:
-            raise ScenarioError(f"pause_s is {self.pause_s:g}; it must be above 0", "workload", "pause_s")
-        _at_least(1, "size_max", self.size_max, "workload")
+            _within(0, CLIENTS_MOST, name, getattr(self, name), "workload")
+        _within(PAUSE_LEAST_S, HORIZON_S, "pause_s", self.pause_s, "workload")
+        _within(1, BODY_MOST, "size_max", self.size_max, "workload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +140,13 @@ class Scenario:
                 f"name {self.name!r} must be 1 to 48 of the characters a-z 0-9 -, and not begin with -",
                 "name",
             )
-        _at_least(1, "brokers", self.brokers)
-        _at_least(0, "spares", self.spares)
-        _at_least(1, "contacts", self.contacts)
+        _within(1, BROKERS_MOST, "brokers", self.brokers)
+        _within(0, BROKERS_MOST, "spares", self.spares)
+        _within(1, BROKERS_MOST, "contacts", self.contacts)
         for name in ("start_gap_s", "warm_s", "quiet_s"):
-            _at_least(0, name, getattr(self, name))
+            _within(0, HORIZON_S, name, getattr(self, name))
         for name in ("period_s", "deadline_s", "bound_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ScenarioError(f"{name} is {getattr(self, name):g}; it must be above 0", name)
+            _above_0(HORIZON_S, name, getattr(self, name))
         if self.deadline_s > self.period_s:
             raise ScenarioError(
                 f"deadline_s is {self.deadline_s:g}; it must be at most period_s, which is {self.period_s:g}",
@@ -144,9 +156,15 @@ class Scenario:
         self.at_size("full")
 
     def _check_times(self) -> None:
+        for index, fault in enumerate(self.faults):
+            until_s = last_end_s(fault)
+            if not until_s <= HORIZON_S:
+                blamed = "at_s" if last_begin_s(fault) > HORIZON_S else "for_s"
+                sentence = f"{fault.kind} may last until {until_s:g} s; it must be over by {HORIZON_S:.15g} s"
+                raise ScenarioError(sentence, "fault", index, blamed)
         if self.safety_s is None:
             return
-        _at_least(0, "safety_s", self.safety_s)
+        _within(0, HORIZON_S + AFTERMATH_S, "safety_s", self.safety_s)
         for index, fault in enumerate(self.faults):
             begins_s = last_begin_s(fault)
             if begins_s > self.safety_s:

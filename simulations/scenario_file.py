@@ -8,7 +8,9 @@ that no time and no number is out of range.
 from __future__ import annotations
 
 import difflib
+import math
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, fields
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_origin, get_type_hints
 
 from simulations import faults
-from simulations.faults import Fault
+from simulations.faults import Fault, FaultError
 from simulations.invariants import CHECKS, Parameter
 from simulations.scenario import SPAN, TABLES, Expectation, Scenario, ScenarioError, Value
 from simulations.selecting import resolve
@@ -25,6 +27,7 @@ FOLDER: Final = Path(__file__).parent / "scenarios"
 """Those that are shipped."""
 PLURAL: Final = {"pick": "picks", "fault": "faults"}
 """Keys of the file that are called otherwise in `Scenario`."""
+ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 FAULT_FIELDS: Final = ("at_s", "kind", "a", "b", "for_s", "value", "repeat", "repeat_s")
 
 
@@ -63,12 +66,16 @@ def load(name_or_path: str) -> Scenario:
 def read(path: Path) -> Scenario:
     """Raises `ScenarioFileError`: the file cannot be read or used."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ScenarioFileError(f"{path}: there is no such scenario file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ScenarioFileError(f"{path}: cannot be read: {reason}") from None
+    except OSError as error:
+        raise ScenarioFileError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = 1 + error.object[: error.start].count(b"\n")
+        raise ScenarioFileError(f"{path}:{line}: it is not UTF-8") from None
+    except ValueError:
+        raise ScenarioFileError(f"{str(path)!r} is no path of a file") from None
     return parse(text, str(path))
 
 
@@ -81,8 +88,9 @@ def parse(text: str, source: str = "<text>") -> Scenario:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        sentence = str(error)
-        raise ScenarioFileError(f"{source}: {sentence[:1].lower()}{sentence[1:]}") from None
+        raise ScenarioFileError(_of_toml(text, source, str(error))) from None
+    except RecursionError:
+        raise ScenarioFileError(f"{source}:1: its values are nested too deeply") from None
     try:
         scenario = scenario_of(document)
         for size in ("ci", "full"):
@@ -91,6 +99,15 @@ def parse(text: str, source: str = "<text>") -> Scenario:
         return scenario
     except ScenarioError as error:
         raise ScenarioFileError(f"{source}:{line_of(text, error.where)}: {error}") from None
+
+
+def _of_toml(text: str, source: str, complaint: str) -> str:
+    """What ``tomllib`` says, which ends with where it was, as a sentence that begins with the line."""
+    sentence, _, where = complaint.partition(" (at ")
+    at = re.match(r"line (\d+), column (\d+)", where)
+    line = at[1] if at else str(max(1, len(text.splitlines())))
+    column = f", at column {at[2]}" if at else ", at the end"
+    return f"{source}:{line}: {sentence[:1].lower()}{sentence[1:]}{column}"
 
 
 def line_of(text: str, where: tuple[str | int, ...]) -> int:
@@ -148,7 +165,9 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
             given["expect"] = tuple(_expectation(each, n) for n, each in enumerate(_tables(value, key)))
         elif key == "full":
             given["full"] = _full(value)
-        elif key != FAILURE:
+        elif key == FAILURE:
+            _table(value, key)
+        else:
             raise ScenarioError(f"there is no field {key!r} in a scenario{_nearest(key, known)}", key)
     if "name" not in given:
         raise ScenarioError("a scenario needs a name")
@@ -170,14 +189,20 @@ def _typed(type_: str, value: Any, *where: str | int) -> Any:
         return value
     if type_ == "whole number" and isinstance(value, int) and not isinstance(value, bool):
         return value
-    if type_ == "number" and isinstance(value, int | float) and not isinstance(value, bool):
+    if type_ == "number" and _is_number(value):
         return float(value)
     raise ScenarioError(f"{where[-1]} must be a {type_}, and is {spelt(value)}", *where)
 
 
+def _is_number(value: Any) -> bool:
+    """TOML also knows infinities and what is no number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _table(value: Any, *where: str | int) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ScenarioError(f"{where[0]} must be a table, and is {spelt(value)}", *where)
+        name = [part for part in where if isinstance(part, str)][-1]
+        raise ScenarioError(f"{name} must be a table, and is {spelt(value)}", *where)
     return value
 
 
@@ -199,7 +224,18 @@ def _record(record: Any, value: Any, key: str) -> Any:
     except ScenarioError:
         raise
     except ValueError as error:
-        raise ScenarioError(str(error), key) from None
+        raise _blamed(record, given, key) or ScenarioError(str(error), key) from None
+
+
+def _blamed(record: Any, given: Mapping[str, Any], key: str) -> ScenarioError | None:
+    """By the field that cannot be as it is, whatever the others are."""
+    for name, value in given.items():
+        try:
+            record(**{name: value})
+        except ValueError as error:
+            sentence = str(error).partition(", got ")[0]
+            return ScenarioError(f"{name} is {spelt(value)}; {sentence}", key, name)
+    return None
 
 
 def _picks(value: Any) -> tuple[tuple[str, str], ...]:
@@ -242,7 +278,8 @@ def _fault(value: Any, index: int) -> Fault:
             if isinstance(each, list):
                 each, more[f"{name}{SPAN}"] = _span(each, *where)
             target = given if name in ("at_s", "for_s", "value") else more
-            target[name] = each if isinstance(each, str) else _typed("number", each, *where)
+            words = name in parameters and kind.parameters[parameters.index(name)].choices
+            target[name] = _typed("text" if words else "number", each, *where)
         elif name in ("repeat", "repeat_s"):
             more[name] = _typed("number" if name == "repeat_s" else "whole number", each, *where)
         elif name != "kind":
@@ -250,9 +287,8 @@ def _fault(value: Any, index: int) -> Fault:
             raise ScenarioError(f"there is no field {name!r} in a {kind_name}{hint}", *where)
     try:
         return Fault(**given, more=tuple(sorted(more.items())))
-    except ValueError as error:
-        blamed = "for_s" if "last" in str(error) else "at_s"
-        raise ScenarioError(str(error), "fault", index, blamed) from None
+    except FaultError as error:
+        raise ScenarioError(str(error), "fault", index, error.field) from None
 
 
 def _selectors(value: Any, *where: str | int) -> tuple[str, ...]:
@@ -263,7 +299,7 @@ def _selectors(value: Any, *where: str | int) -> tuple[str, ...]:
 
 
 def _span(value: list[Any], *where: str | int) -> tuple[float, float]:
-    numbers = [each for each in value if isinstance(each, int | float) and not isinstance(each, bool)]
+    numbers = [each for each in value if _is_number(each)]
     if len(value) != 2 or len(numbers) != 2 or numbers[0] > numbers[1]:
         raise ScenarioError(f"{where[-1]} must be a number or [least, most], and is {spelt(value)}", *where)
     return float(numbers[0]), float(numbers[1])
@@ -299,6 +335,8 @@ def _parameter(parameter: Parameter, value: Any, *where: str | int) -> Value:
         raise ScenarioError(
             f"{where[-1]} is {spelt(value)}; it must be {' or '.join(parameter.choices)}", *where
         )
+    if isinstance(typed, float) and typed < 0:
+        raise ScenarioError(f"{where[-1]} is {spelt(value)}; it must be at least 0", *where)
     return typed
 
 
@@ -350,10 +388,20 @@ def spelt(value: Any) -> str:
         return f"[{', '.join(map(spelt, value))}]"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, int | float):
         return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
-    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+    return f'"{"".join(map(_escaped, str(value)))}"'
+
+
+def _escaped(character: str) -> str:
+    """TOML takes no control character as it is, and no half of a pair in any way."""
+    if character in ESCAPES:
+        return ESCAPES[character]
+    if "\ud800" <= character <= "\udfff":
+        return "\ufffd"
+    return f"\\u{ord(character):04x}" if character < " " or character == "\x7f" else character
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from simulations import faults
-from simulations.faults import Fault
+from simulations.faults import Fault, FaultError
 from simulations.scenario import REPEATS_MAX, SPAN, Expectation, Scenario, ScenarioError, Value
 
 _COUNTED: Final = re.compile(
@@ -221,12 +221,12 @@ def _fault(fault: Fault, index: int, after_s: float, selection: Selection, rng: 
     plain = {name: value for name, value in more.items() if not name.endswith(SPAN)}
     a = _names(fault.a, "a", index, selection, rng, ())
     b = _names(fault.b, "b", index, selection, rng, a)
-    found = Fault(at_s, fault.kind, a, b, for_s, value, tuple(sorted({**plain, **numbers}.items())))
+    hosts = [*selection.scenario.broker_names, *selection.scenario.spare_names]
     try:
-        hosts = [*selection.scenario.broker_names, *selection.scenario.spare_names]
+        found = Fault(at_s, fault.kind, a, b, for_s, value, tuple(sorted({**plain, **numbers}.items())))
         faults.check(found, processes=list(selection.homes), hosts=hosts)
-    except ValueError as error:
-        raise ScenarioError(str(error), "fault", index) from None
+    except FaultError as error:
+        raise ScenarioError(str(error), "fault", index, error.field) from None
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from simulations.faults import clocks, connections, data, disks, links, operations, partitions, processes
 from simulations.faults.kind import Kind
-from simulations.faults.record import Fault
+from simulations.faults.record import Fault, FaultError
 
 KINDS: Final[dict[str, Kind]] = {
     kind.name: kind
@@ -27,14 +27,16 @@ KINDS: Final[dict[str, Kind]] = {
 def check(fault: Fault, *, processes: Collection[str], hosts: Collection[str]) -> Kind:
     """The fault's kind, if the fault can be.
 
-    Raises `ValueError`: there is no such kind, process or host, or the kind has no such number.
+    Raises `FaultError`: there is no such kind, process or host, or the kind has no such number.
     """
     kind = KINDS.get(fault.kind)
     if kind is None:
-        raise ValueError(f"there is no fault kind {fault.kind!r}; there are {', '.join(KINDS)}")
+        raise FaultError(f"there is no fault kind {fault.kind!r}; there are {', '.join(KINDS)}", "kind")
     kind.check(fault)
     known, what = (processes, "process") if kind.of == "processes" else (hosts, "host")
-    for name in (*fault.a, *fault.b):
-        if name not in known:
-            raise ValueError(f"there is no {what} {name!r} in this world; there are {', '.join(known)}")
+    for side, names in (("a", fault.a), ("b", fault.b)):
+        for name in names:
+            if name not in known:
+                sentence = f"there is no {what} {name!r} in this world; there are {', '.join(known)}"
+                raise FaultError(sentence, side)
     return kind

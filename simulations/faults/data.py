@@ -135,6 +135,7 @@ KINDS: Final = (
         "another broker (b) tells all others that the brokers are dead",
         "processes",
         _forge_death,
+        doers=True,
     ),
     Kind(
         "huge_incarnation",
@@ -143,6 +144,7 @@ KINDS: Final = (
         _claim_incarnation,
         None,
         (Parameter("value", "its bits, all ones; no record may have more than 62", BITS, 32, 64),),
+        doers=True,
     ),
     Kind(
         "replayed_news",
@@ -151,5 +153,6 @@ KINDS: Final = (
         _replay_news,
         None,
         (Parameter("value", "seconds in between", REPLAY_S, 0.001, 3600),),
+        doers=True,
     ),
 )

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from simulations.faults.record import Fault
+from simulations.faults.record import Fault, FaultError
 
 if TYPE_CHECKING:
     from simulations.world import World
@@ -34,13 +34,15 @@ class Parameter:
     """What it may be, if it is a word and no number."""
 
     def check(self, kind: str, value: float | str) -> None:
-        """Raises `ValueError` if it cannot be that."""
+        """Raises `FaultError` if it cannot be that."""
+        shown = value if isinstance(value, str) else f"{value:g}"
         if self.choices:
             if value not in self.choices:
-                raise ValueError(f"{kind}: {self.name} is {value}; it must be {' or '.join(self.choices)}")
+                span = " or ".join(self.choices)
+                raise FaultError(f"{kind}: {self.name} is {shown}; it must be {span}", self.name)
         elif isinstance(value, str) or not self.least <= value <= self.most:
             span = f"from {self.least:g} to {self.most:g}"
-            raise ValueError(f"{kind}: {self.name} is {value}; it must be {span}")
+            raise FaultError(f"{kind}: {self.name} is {shown}; it must be {span}", self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ class Kind:
     """How many processes or hosts it must name."""
     among: bool = False
     """A kind of links that may have the same hosts as both sides: it strikes all links among them."""
+    doers: bool = False
+    """A kind of processes or hosts whose ``b`` may name who does it."""
 
     @property
     def lasting(self) -> bool:
@@ -77,11 +81,11 @@ class Kind:
         return fault
 
     def check(self, fault: Fault) -> None:
-        """Raises `ValueError` if the fault names too few, or has numbers that this kind has not or that are
-        out of range.
+        """Raises `FaultError` if the fault names too few or somebody of no use, or has numbers that this kind
+        has not or that are out of range.
         """
         if fault.for_s is not None and not self.lasting:
-            raise ValueError(f"{self.name} is over at once; it has no for_s")
+            raise FaultError(f"{self.name} is over at once; it has no for_s", "for_s")
         self._check_names(fault)
         known = {parameter.name: parameter for parameter in self.parameters}
         given: dict[str, float | str] = dict(fault.more)
@@ -91,7 +95,7 @@ class Kind:
             parameter = known.get(name)
             if parameter is None:
                 has = f"it has {', '.join(known)}" if known else "it has none"
-                raise ValueError(f"{self.name} has no parameter {name}; {has}")
+                raise FaultError(f"{self.name} has no parameter {name}; {has}", name)
             parameter.check(self.name, value)
 
     def _check_names(self, fault: Fault) -> None:
@@ -99,11 +103,13 @@ class Kind:
             named = len(fault.a) + len(fault.b)
             both = [name for name in fault.a if name in fault.b]
             if both and not (self.among and fault.a == fault.b):
-                raise ValueError(f"{self.name} has {', '.join(both)} on both sides")
+                raise FaultError(f"{self.name} has {', '.join(both)} on both sides", "b")
         else:
             named = len(fault.a)
+            if fault.b and not self.doers:
+                raise FaultError(f"{self.name} strikes {self.of}, which a names; it has no b", "b")
         if named < self.names_least:
             where = "a or b" if self.of == "links" else "a"
             what = "hosts" if self.of == "links" else self.of
             number = "some" if self.names_least == 1 else f"{self.names_least} or more"
-            raise ValueError(f"{self.name} strikes {what}; name {number} in {where}")
+            raise FaultError(f"{self.name} strikes {what}; name {number} in {where}", "a")

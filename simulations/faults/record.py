@@ -18,11 +18,19 @@ _FIELDS: Final = {
 }
 
 
+class FaultError(ValueError):
+    """A fault that cannot be, in a sentence; ``field`` is what of it cannot."""
+
+    def __init__(self, sentence: str, field: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What kinds there are, and what each does with its names and numbers: `simulations.faults.KINDS`.
 
-    Raises `ValueError` for a time that cannot be.
+    Raises `FaultError` for a time that cannot be.
     """
 
     at_s: float
@@ -41,9 +49,11 @@ class Fault:
 
     def __post_init__(self) -> None:
         if not 0 <= self.at_s < math.inf:
-            raise ValueError(f"a fault cannot begin at {self.at_s:g} s; times count from 0")
+            raise FaultError(f"a fault cannot begin at {self.at_s:g} s; times count from 0", "at_s")
         if self.for_s is not None and not 0 < self.for_s < math.inf:
-            raise ValueError(f"a fault cannot last {self.for_s:g} s; leave for_s out if it is to stay")
+            raise FaultError(
+                f"a fault cannot last {self.for_s:g} s; leave for_s out if it is to stay", "for_s"
+            )
 
     def number(self, name: str, default: float) -> float:
         """One of the further parameters."""

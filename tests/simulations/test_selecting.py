@@ -162,9 +162,17 @@ def test_one_more_fault_changes_nothing_about_the_others() -> None:
     ("fault", "where", "sentence"),
     [
         (Fault(0.0, "crash", ("broker-9",)), ("fault", 0, "a"), "there is no 'broker-9'"),
-        (Fault(0.0, "earthquake", ("broker-1",)), ("fault", 0), "there is no fault kind 'earthquake'"),
-        (Fault(0.0, "power_off", ("sub-1",)), ("fault", 0), "there is no host 'sub-1'"),
-        (Fault(0.0, "crash", ("broker-1",), value=3.0), ("fault", 0), "crash has no parameter value"),
+        (
+            Fault(0.0, "earthquake", ("broker-1",)),
+            ("fault", 0, "kind"),
+            "there is no fault kind 'earthquake'",
+        ),
+        (Fault(0.0, "power_off", ("sub-1",)), ("fault", 0, "a"), "there is no host 'sub-1'"),
+        (
+            Fault(0.0, "crash", ("broker-1",), value=3.0),
+            ("fault", 0, "value"),
+            "crash has no parameter value",
+        ),
         (
             Fault(0.0, "crash", ("broker-1",), more=(("repeat", 3),)),
             ("fault", 0, "repeat_s"),

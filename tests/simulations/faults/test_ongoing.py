@@ -135,7 +135,7 @@ def test_a_compound_fault_without_end_of_its_own_is_over_with_its_last_part(
         (Fault(0, "partition"), "partition strikes hosts; name some in a or b"),
         (Fault(0, "pair", ("one",)), "pair strikes hosts; name 2 or more in a or b"),
         (Fault(0, "pair", ("one", "two"), more=(("how", "badly"),)), "how is badly; it must be well or ill"),
-        (Fault(0, "pair", ("one", "two"), more=(("how", 1.0),)), "how is 1.0; it must be well or ill"),
+        (Fault(0, "pair", ("one", "two"), more=(("how", 1.0),)), "how is 1; it must be well or ill"),
         (Fault(0, "pair", ("one", "two"), value=9), "value is 9; it must be from 1 to 5"),
         (Fault(0, "pair", ("one", "two"), for_s=9), "pair is over at once; it has no for_s"),
     ],
