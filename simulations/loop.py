@@ -49,8 +49,8 @@ CANCELLED_TIMERS_MAX: Final = 100
 
 @contextmanager
 def outside_of_loops() -> Iterator[None]:
-    """To be entered while loops are turned: each makes itself the running one, and what was before is put
-    back here, once for all their turns.
+    """To be entered while loops are turned: each makes itself the running one and stays it after its turn;
+    what was before is put back here, once for all their turns.
     """
     previous_loop = events._get_running_loop()
     previous_hooks = sys.get_asyncgen_hooks()
@@ -129,7 +129,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.scheduler = scheduler
         self.machine = machine
         self._fence = machine.fence
-        self._history = machine.history
+        self._note = machine.history.note
         self._name = machine.name
         self.slowness = 1.0
         self.dead = False
@@ -139,6 +139,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._drift_ppb = drift_ppb
         self._busy_until_ns = 0
         self._wakes: set[int] = set()  # looked up only, never iterated
+        self._asked: Any = None  # the timer for which a turn was asked last, and when that is
+        self._asked_ns = 0
         self._first_timer: Any = None
         self._first_timer_ns = 0
         self._time_ns = -1
@@ -167,7 +169,8 @@ class SimLoop(asyncio.BaseEventLoop):
         local_ns = self._local_ns(self.scheduler.now_ns)
         self._drift_ppb = ppb
         self._clock_offset_ns += local_ns - self._local_ns(self.scheduler.now_ns)
-        self._first_timer = None
+        self._time_ns = -1
+        self._first_timer = self._asked = None
         self._ask_for_turn()
 
     def _local_ns(self, world_ns: int) -> int:
@@ -219,41 +222,48 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer_ns if timer_ns > busy_until_ns else busy_until_ns
 
     def _ask_for_turn(self) -> None:
-        if self.dead or self._paused:
-            return
         scheduled = self._scheduled
         if self._ready:
             due_ns = self._busy_until_ns
-        elif not scheduled:
+        elif not scheduled or scheduled[0] is self._asked:
             return
-        elif (timer := scheduled[0]) is self._first_timer and not timer._cancelled:
-            due_ns = self._first_timer_ns
-            if due_ns < self._busy_until_ns:
-                due_ns = self._busy_until_ns
         else:
             found_ns = self._next_timer_ns()
             if found_ns is None:
                 return
             due_ns = found_ns
+        if self.dead or self._paused:
+            return
         now_ns = self.scheduler.now_ns
         if due_ns < now_ns:
             due_ns = now_ns
+        if not self._ready:
+            self._asked = scheduled[0]
+            self._asked_ns = due_ns
         if due_ns not in self._wakes:
             self._wakes.add(due_ns)
             self.scheduler.at(due_ns, self._woken, due_ns)
 
     def _woken(self, due_ns: int) -> None:
         self._wakes.discard(due_ns)
+        if due_ns == self._asked_ns:
+            self._asked = None
         if self.dead or self._paused:
             return
         if self._busy_until_ns <= self.scheduler.now_ns:
-            scheduled = self._scheduled
-            if scheduled and (
-                scheduled[0] is not self._first_timer or self._first_timer_ns <= self.scheduler.now_ns
-            ):
-                self._release_timers()
-            if self._ready:
-                self._turn()
+            self._iterate()
+        else:
+            self._ask_for_turn()
+
+    def _iterate(self) -> None:
+        """``_run_once``: a turn if there is anything to do, and the wish for the next one."""
+        scheduled = self._scheduled
+        if scheduled and (
+            scheduled[0] is not self._first_timer or self._first_timer_ns <= self.scheduler.now_ns
+        ):
+            self._release_timers()
+        if self._ready:
+            self._turn()
         self._ask_for_turn()
 
     def _release_timers(self) -> None:
@@ -294,13 +304,12 @@ class SimLoop(asyncio.BaseEventLoop):
                         self._report(handle, error)
             handle = None  # a traceback may hold this frame, which would hold the task that raised
         finally:
-            events._set_running_loop(None)
             self._thread_id = None
             self._turning = False
             fence.closed = False
             now_ns = self.scheduler.now_ns
             self._busy_until_ns = now_ns + int((TURN_NS + CALLBACK_NS * callbacks) * self.slowness)
-        self._history.record(now_ns, self._name, "turn", str(callbacks))
+        self._note((now_ns, self._name, "turn", callbacks))
 
     def _report(self, handle: events.Handle, error: BaseException) -> None:
         what = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
@@ -344,6 +353,21 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self._ready.append(handle)
         if not self._turning:
+            self._ask_for_turn()
+
+    def run_now(self, handle: events.Handle) -> None:
+        """As `run_soon`, for what happens to a process from outside: if it is idle and nothing else happens
+        at this instant, it has its turn in this call, which saves the way through the scheduler.
+
+        Only for actions of the scheduler, and as the last thing they do."""
+        if self.dead:
+            self._parked.append(handle)
+            return
+        self._ready.append(handle)
+        scheduler = self.scheduler
+        if self._busy_until_ns <= scheduler.now_ns and not self._paused and scheduler.alone:
+            self._iterate()
+        else:
             self._ask_for_turn()
 
     def call_at(  # type: ignore[override]
@@ -454,7 +478,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close_quietly(task.get_coro())
             self._parked.clear()
-            self._first_timer = None
+            self._first_timer = self._asked = None
         finally:
             sys.set_asyncgen_hooks(*previous_hooks)
             events._set_running_loop(previous_loop)

@@ -54,6 +54,12 @@ class Scheduler:
         """When the next action is due; None when nothing will ever happen again by itself."""
         return self._heap[0][0] if self._heap else None
 
+    @property
+    def alone(self) -> bool:
+        """Nothing else is due at this instant."""
+        heap = self._heap
+        return not heap or heap[0][0] > self.now_ns
+
     def run_next(self) -> None:
         """Advance to the next action and run it."""
         when_ns, _, action, arguments = heapq.heappop(self._heap)
@@ -67,10 +73,14 @@ class Scheduler:
         The clock stays at the last action that ran; see `advance_to`.
         """
         heap, pop = self._heap, heapq.heappop
-        while heap and heap[0][0] <= end_ns and self.events < events_max:
-            self.now_ns, _, action, arguments = pop(heap)
-            self.events += 1
-            action(*arguments)
+        allowed = left = max(0, events_max - self.events)
+        try:
+            while left and heap and heap[0][0] <= end_ns:
+                self.now_ns, _, action, arguments = pop(heap)
+                left -= 1
+                action(*arguments)
+        finally:
+            self.events += allowed - left
 
     def advance_to(self, when_ns: int) -> None:
         """Let time pass in which nothing happens."""

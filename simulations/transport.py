@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 from simulations.loop import SimLoop
-from simulations.network import Address, Half, Listener
+from simulations.network import READ_MAX, Address, Half, Listener
 
 Buffer = bytes | bytearray | memoryview
 BUFFERS: Final = (bytes, bytearray, memoryview)
@@ -146,6 +146,13 @@ class SimTransport(transports._FlowControlMixin):
 
     # --- what the kernel half tells
 
+    def arrived(self) -> None:
+        if self._read_scheduled or self._closing or self._paused:
+            return
+        if self._half.pace is None or self._half.has_news:
+            self._read_scheduled = True
+            self._loop.run_now(self._reading)
+
     def readable(self) -> None:
         reading = self._started and not self._closing and not self._paused
         if reading and not self._read_scheduled and self._half.has_news:
@@ -175,21 +182,19 @@ class SimTransport(transports._FlowControlMixin):
             return
         if half.error is not None:
             self._fatal_error(half.error)
-        elif half.pending:
+        elif half.received_bytes > half.consumed:
             self._read_data(half)
-            if half.has_news or half.error is not None:
+            if half.received_bytes > half.consumed or half.eof or half.error is not None:
                 self.readable()
         elif half.eof and not self._eof_read:
             self._read_eof()
 
     def _read_data(self, half: Half) -> None:
-        size = half.portion
-        if self._chunk_rng is not None:
-            size = self._chunk_rng.randint(1, size)
+        size = READ_MAX if self._chunk_rng is None else self._chunk_rng.randint(1, half.portion)
         protocol = self._protocol
         try:
             if self._fills_buffer:
-                buffer = memoryview(protocol.get_buffer(-1))
+                buffer = protocol.get_buffer(-1)
                 room = len(buffer)
                 if not room:
                     raise RuntimeError("get_buffer() returned an empty buffer")

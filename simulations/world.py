@@ -438,19 +438,20 @@ class World:
 
     def _run_to(self, end_ns: int) -> None:
         scheduler = self.scheduler
-        with outside_of_loops():
-            while True:
-                stop_ns = min(end_ns, self._next_second_ns)
+        while True:
+            stop_ns = min(end_ns, self._next_second_ns)
+            with outside_of_loops():
                 scheduler.run_to(stop_ns, self._next_collection)
-                if scheduler.events >= self._next_collection:
-                    self._next_collection += COLLECT_EVERY
-                    gc.collect(1)
-                    continue
-                scheduler.advance_to(stop_ns)
-                if stop_ns == self._next_second_ns:
-                    self._second_passed()
-                if stop_ns == end_ns:
-                    return
+            self.history.settle()
+            if scheduler.events >= self._next_collection:
+                self._next_collection += COLLECT_EVERY
+                gc.collect(1)
+                continue
+            scheduler.advance_to(stop_ns)
+            if stop_ns == self._next_second_ns:
+                self._second_passed()
+            if stop_ns == end_ns:
+                return
 
     def _second_passed(self) -> None:
         self._next_second_ns += SECOND

@@ -8,11 +8,12 @@ from simulations.network.handshake import Attempt, Dialling
 from simulations.network.hosts import LOOPBACK, WILDCARD, Address, Host, Listener, Owner
 from simulations.network.links import LAN, WITHIN_HOST, Bursts, Link, LinkQuality
 from simulations.network.network import Network
-from simulations.network.tcp import WINDOW_BYTES, Half, SocketUser
+from simulations.network.tcp import READ_MAX, WINDOW_BYTES, Half, SocketUser
 
 __all__ = [
     "LAN",
     "LOOPBACK",
+    "READ_MAX",
     "WILDCARD",
     "WINDOW_BYTES",
     "WITHIN_HOST",

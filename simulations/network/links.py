@@ -96,23 +96,24 @@ class Link:
         "_bytes_s",
         "_cuts",
         "_free_ns",
-        "_jitter_ns",
-        "_latency_ns",
         "_loss",
         "_lumps_ns",
         "_plain",
         "_queue_ns",
         "_quick",
-        "_random",
         "_spread",
         "_tails",
         "clogs",
         "dialling",
         "held",
+        "jitter_ns",
+        "latency_ns",
         "lossy",
         "portions",
+        "random",
         "rng",
         "scheduler",
+        "smooth",
         "source",
         "target",
         "unheard",
@@ -128,6 +129,9 @@ class Link:
         self.rng = rng
         self.up = True
         """A packet sent now is not lost to a cut or to a host without power."""
+        self.smooth = False
+        """Nothing is done to it: a packet sent now arrives after ``latency_ns``, a share of ``jitter_ns``
+        drawn by ``random`` added, and that is all."""
         self.clogs: list[object] = []
         """Who wants all to wait."""
         self.held: list[Callable[[], object]] = []
@@ -141,9 +145,11 @@ class Link:
         self._cuts: list[object] = []
         self._base = self._part(quality)
         self._added: list[_Part] = []
-        self._random = rng.random
+        self.random = rng.random
         self._free_ns = 0
         self._lumps_ns: list[int] = []
+        self.lossy = False
+        self._quick = False
         self._compile()
         source.links.append(self)
         if target is not source:
@@ -154,6 +160,10 @@ class Link:
 
     def ends_changed(self) -> None:
         self.up = not self._cuts and self.source.powered and self.target.powered
+        self._see_whether_smooth()
+
+    def _see_whether_smooth(self) -> None:
+        self.smooth = self.up and self._quick and not self.lossy and not self.clogs
 
     @property
     def is_cut(self) -> bool:
@@ -162,7 +172,7 @@ class Link:
     def cut(self, by: object = None) -> None:
         """Lose everything; cuts add up."""
         self._cuts.append(by)
-        self.up = False
+        self.ends_changed()
 
     def mend(self, by: object = None) -> None:
         """Take one cut by the same back, if there is one."""
@@ -177,12 +187,14 @@ class Link:
     def clog(self, by: object = None) -> None:
         """Let everything wait; clogs add up."""
         self.clogs.append(by)
+        self._see_whether_smooth()
 
     def unclog(self, by: object = None) -> None:
         """Take one clog by the same back; after the last, what waited goes on in its order."""
         if by not in self.clogs:
             return
         self.clogs.remove(by)
+        self._see_whether_smooth()
         if not self.clogs:
             held, self.held = self.held, []
             for go_on in held:
@@ -229,8 +241,8 @@ class Link:
         qualities = [part.quality for part in parts]
         base = qualities[0]
         even = base.shape == "uniform"
-        self._latency_ns = sum(nanoseconds(each.latency_s) for each in qualities)
-        self._jitter_ns = nanoseconds(base.jitter_s) if even else 0
+        self.latency_ns = sum(nanoseconds(each.latency_s) for each in qualities)
+        self.jitter_ns = nanoseconds(base.jitter_s) if even else 0
         self._spread = [each for each in qualities[1 if even else 0 :] if each.jitter_s]
         self._tails = [each for each in qualities if each.tail]
         self._loss = 1 - math.prod(1 - each.loss for each in qualities)
@@ -244,6 +256,7 @@ class Link:
             self._bytes_s, narrowest = min(lines, key=lambda line: line[0])
             self._queue_ns = nanoseconds(narrowest.queue_bytes / self._bytes_s)
         self._quick = self._plain and self._bytes_s is None and not self._lumps_ns
+        self._see_whether_smooth()
 
     def reset_unheard(self) -> None:
         """End the connections that were answered and are not served."""
@@ -256,7 +269,7 @@ class Link:
 
     def delay_ns(self) -> int:
         """How long a small packet sent now takes."""
-        delay_ns = self._latency_ns + int(self._jitter_ns * self._random())
+        delay_ns = self.latency_ns + int(self.jitter_ns * self.random())
         return delay_ns if self._plain else delay_ns + self._extra_ns()
 
     def arrival_ns(self, size: int) -> int | None:
@@ -264,8 +277,6 @@ class Link:
 
         None: they found its queue full.
         """
-        if self._quick:
-            return self.scheduler.now_ns + self._latency_ns + int(self._jitter_ns * self._random())
         now_ns = leaves_ns = self.scheduler.now_ns
         if self._bytes_s is not None:
             leaves_ns = max(leaves_ns, self._free_ns)
@@ -282,7 +293,7 @@ class Link:
     def loses(self) -> bool:
         """A packet sent now is lost, though there is no cut. Only a `lossy` link need be asked."""
         now_ns = self.scheduler.now_ns
-        if self._loss and self._random() < self._loss:
+        if self._loss and self.random() < self._loss:
             return True
         return any(weather.loses(now_ns) for weather in self._bursts)
 
@@ -299,7 +310,7 @@ class Link:
         for each in self._spread:
             extra_ns += nanoseconds(each.jitter_s * _drawn(self.rng, each.shape))
         for each in self._tails:
-            if self._random() < each.tail:
+            if self.random() < each.tail:
                 extra_ns += nanoseconds(each.tail_s)
         return extra_ns
 

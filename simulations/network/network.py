@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from simulations.history import History
+from simulations.history import History, Line
 from simulations.network.handshake import Attempt
 from simulations.network.hosts import LOOPBACK, Address, Host, Listener, Owner
 from simulations.network.links import LAN, WITHIN_HOST, Link, LinkQuality
@@ -32,6 +32,8 @@ class Network:
     ) -> None:
         self.scheduler = scheduler
         self.history = history
+        self.note: Callable[[Line], object] = _forget if history is None else history.note
+        """Where arrivals are written down."""
         self.hosts: dict[str, Host] = {}
         self.give_up_ns = nanoseconds(GIVE_UP_S)
         self.connections = 0
@@ -227,8 +229,7 @@ class Network:
 
     def _reset_arrived(self, source: Half, target: Half) -> None:
         if source.link.up and not target.vanished and target.error is None:
-            if self.history is not None:
-                self.history.record(self.scheduler.now_ns, target.host.name, "rst", source.number)
+            self.note((self.scheduler.now_ns, target.host.name, "rst", source.number))
             target.fail(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
 
     # --- programs that do not keep up
@@ -317,3 +318,7 @@ class Network:
 
     def _forget_ended(self) -> None:
         self._halves = {half: None for half in self._halves if not (half.ended and half.peer.ended)}
+
+
+def _forget(line: Line) -> None:
+    """Of a network without a history."""

@@ -22,11 +22,11 @@ between the hosts), may have its next bytes cut short by FIN, and its program ma
 from __future__ import annotations
 
 import errno
-import zlib
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
+from zlib import crc32
 
 from simulations.network.hosts import Address, Host, Owner
 from simulations.network.links import RTO_FIRST_NS, RTO_MAX_NS, Link
@@ -46,6 +46,9 @@ SLOW_READ_S: Final = 0.05
 
 class SocketUser(Protocol):
     """A transport, told by its kernel half that something may be done."""
+
+    def arrived(self) -> None:
+        """Bytes came in, just now."""
 
     def readable(self) -> None:
         """Bytes, the end of the stream or an error wait to be read."""
@@ -73,7 +76,6 @@ class Half:
         "_acknowledged",
         "_arrived",
         "_blocked",
-        "_consumed",
         "_cut_off",
         "_deaf",
         "_delivered",
@@ -87,6 +89,7 @@ class Half:
         "_stalled_since_ns",
         "address",
         "closed",
+        "consumed",
         "cut_short",
         "eof",
         "error",
@@ -127,10 +130,11 @@ class Half:
         self.cut_short = False
         """Half of the next bytes are sent, then the stream ends."""
         self.received_bytes = 0
+        self.consumed = 0
+        """How many of them our program has read."""
         self.sent_bytes = 0
         self._network = network
         self._received: deque[bytes] = deque()
-        self._consumed = 0  # of what the peer sent, by our program
         self._sent = 0
         self._acknowledged = 0  # of what we sent, read by the peer's program as far as we have heard
         self._blocked = False
@@ -149,7 +153,7 @@ class Half:
     @property
     def pending(self) -> int:
         """Bytes that have arrived and were not read."""
-        return self.received_bytes - self._consumed
+        return self.received_bytes - self.consumed
 
     @property
     def ended(self) -> bool:
@@ -163,12 +167,12 @@ class Half:
             return self.error is not None and not self.pace.stopped
         if self.error is not None:
             return True
-        return self.received_bytes > self._consumed or self.eof
+        return self.received_bytes > self.consumed or self.eof
 
     @property
     def portion(self) -> int:
         """How many bytes one read returns at most."""
-        size = self.received_bytes - self._consumed
+        size = self.received_bytes - self.consumed
         if size > READ_MAX:
             size = READ_MAX
         if portions := self.peer.link.portions:
@@ -188,8 +192,8 @@ class Half:
             return len(data)
         if self.cut_short and len(data) > 1:
             return self._send_cut_short(data)
-        room = WINDOW_BYTES - self._sent + self._acknowledged
         taken = len(data)
+        room = WINDOW_BYTES - self._sent + self._acknowledged
         if taken > room:
             taken = max(room, 0)
             self._blocked = True
@@ -202,13 +206,16 @@ class Half:
         return taken
 
     def read(self, size: int) -> bytes:
-        """Up to so many of the bytes that have arrived."""
+        """Up to so many of the bytes that have arrived, as far as one read goes (`portion`)."""
         received = self._received
-        if received and len(received[0]) <= size and (len(received) == 1 or len(received[0]) == size):
-            data = received.popleft()
-        else:
-            data = self._gather(size)
-        self._consumed += len(data)
+        if len(received) == 1 and self.pace is None and len(received[0]) <= size and self.link.smooth:
+            if not self.peer.link.portions and not self.peer._blocked:  # the usual case, without a call
+                data = received.popleft()
+                self.consumed += len(data)
+                self.peer._acknowledged = self.consumed
+                return data
+        data = self._gather(min(size, self.portion))
+        self.consumed += len(data)
         if self.pace is not None and self.pace.bytes_s:
             wait_ns = nanoseconds(len(data) / self.pace.bytes_s)
             self.pace.next_read_ns = self._network.scheduler.now_ns + wait_ns
@@ -264,7 +271,7 @@ class Half:
             return
         self.error = error
         self._lost.clear()
-        self._consumed = self.received_bytes
+        self.consumed = self.received_bytes
         self._received.clear()
         self._stalled_since_ns = None
         if self.user is not None:
@@ -326,8 +333,18 @@ class Half:
 
     def _transmit(self, kind: str, data: bytes) -> None:
         """A new packet, numbered, so that the peer takes it in its turn whatever became of the others."""
-        self._next_number += 1
-        self._launch(self._next_number, kind, data)
+        number = self._next_number = self._next_number + 1
+        link = self.link
+        if not link.smooth:
+            self._launch(number, kind, data)
+            return
+        scheduler = link.scheduler
+        arrival_ns = scheduler.now_ns + link.latency_ns + int(link.jitter_ns * link.random())
+        if arrival_ns < self._last_arrival_ns:
+            arrival_ns = self._last_arrival_ns
+        else:
+            self._last_arrival_ns = arrival_ns
+        scheduler.at(arrival_ns, self._arrive, number, kind, data)
 
     def _launch(self, number: int, kind: str, data: bytes, resends: int = 0) -> None:
         link = self.link
@@ -361,40 +378,40 @@ class Half:
         if not self.link.up:
             self._lose(number, kind, data)
             return
-        if number == self._delivered + 1:
-            self._deliver(kind, data)
-            while self._arrived and self._delivered + 1 in self._arrived:
-                self._deliver(*self._arrived.pop(self._delivered + 1))
-        else:
-            self._arrived[number] = (kind, data)
         if not self.peer.link.up:
             self._stall()
+        if number != self._delivered + 1:
+            self._arrived[number] = (kind, data)
+            return
+        self._deliver(kind, data)
+        while self._arrived and self._delivered + 1 in self._arrived:
+            self._deliver(*self._arrived.pop(self._delivered + 1))
 
     def _deliver(self, kind: str, data: bytes) -> None:
-        """The packet's turn has come."""
+        """The packet's turn has come. Last of all its reader is told, who may run at once."""
         self._delivered += 1
         network, peer = self._network, self.peer
-        if network.history is not None:
-            key = f"{self.number}|{len(data)}|{zlib.crc32(data):08x}"
-            network.history.record(network.scheduler.now_ns, peer.host.name, kind, key)
-        peer._incoming(kind, data)
+        network.note((network.scheduler.now_ns, peer.host.name, kind, self.number, len(data), crc32(data)))
+        if kind == "data" and not peer.closed and not peer.vanished:
+            peer._received.append(data)
+            peer.received_bytes += len(data)
+            if peer.user is not None:
+                peer.user.arrived()
+        else:
+            peer._incoming(kind)
 
-    def _incoming(self, kind: str, data: bytes) -> None:
+    def _incoming(self, kind: str) -> None:
+        """Anything but data that somebody may read."""
         if self.vanished or (self.closed and kind == "data"):
             self._network.send_reset(self, self.peer)
-            return
-        if self.closed:
-            return
-        if kind == "data":
-            self._received.append(data)
-            self.received_bytes += len(data)
-        elif kind == "fin":
-            self.eof = True
+        elif self.closed:
+            pass
         elif kind == "open":
             self._network.accepted(self)
-            return
-        if self.user is not None:
-            self.user.readable()
+        elif kind == "fin":
+            self.eof = True
+            if self.user is not None:
+                self.user.readable()
 
     def _tell_window(self) -> None:
         """The peer hears how far we have read, unless the way there is cut."""
@@ -406,7 +423,7 @@ class Half:
         elif not link.up:
             peer._stall()
         else:
-            peer._acknowledged = self._consumed
+            peer._acknowledged = self.consumed
             if not peer._blocked:
                 return
             if link.lossy and link.loses():
@@ -440,7 +457,7 @@ class Half:
         there, back = self.link.up, self.peer.link.up
         if there and back:
             self._stalled_since_ns = None
-            self._acknowledged = self.peer._consumed
+            self._acknowledged = self.peer.consumed
             self._window_opened()
         elif network.scheduler.now_ns - stalled_since_ns >= network.give_up_ns:
             self.fail(TimeoutError(errno.ETIMEDOUT, "the peer acknowledged nothing for too long"))

@@ -19,7 +19,7 @@ def filled(lines: int, *, keep: bool = False, asked_every: int = 0, other_from: 
 
 def test_the_digest_is_the_hash_of_all_lines() -> None:
     history = filled(2500)
-    text = "".join(f"{number}|broker-1|turn|y\n" for number in range(2500))
+    text = "".join(f'[{number},"broker-1","turn","y"],' for number in range(2500))
     assert history.digest == hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     assert history.lines == 2500 and history.counts == {"turn": 2500}
 
@@ -37,6 +37,17 @@ def test_kept_lines_are_all_of_them_at_any_time() -> None:
     history.record(5000, "world", "fault", "crash broker-1")
     assert history.kept[-1] == "5000|world|fault|crash broker-1\n"
     assert filled(3).kept is None
+
+
+def test_a_line_that_is_noted_is_one_that_is_recorded() -> None:
+    recorded, noted = History(keep=True), History(keep=True)
+    for number in range(CHECKPOINT_LINES + 5):
+        recorded.record(number, "broker-1", "data", "7>", 90)
+        noted.note((number, "broker-1", "data", "7>", 90))
+    assert noted.lines == recorded.lines == CHECKPOINT_LINES + 5
+    assert noted.digest == recorded.digest and noted.checkpoints == recorded.checkpoints
+    assert noted.kept == recorded.kept and recorded.kept is not None
+    assert recorded.kept[1] == "1|broker-1|data|7>|90\n"
 
 
 def test_two_runs_part_where_they_differ() -> None:
