@@ -5,20 +5,32 @@ has the traffic that the overlay to come is meant to have: every broker surveys 
 period, they answer at once, questions and answers carry a digest of the table, and what changes is flooded.
 So what it says is how fast the runner is, and how it holds up at ten thousand brokers.
 
-Rules: a neighbour that misses one round is suspected, one that misses three in a row is dead; a round that
-nobody answers accuses nobody. A record is (broker, incarnation, rank); the greater (incarnation, rank) wins.
-Who hears ill of itself answers with a greater incarnation. A table holds only what differs from "alive, as in
-the beginning", since ten thousand tables of ten thousand rows would not fit. Digests that differ in two
-rounds running cause both tables to be sent.
+**Rules.** A neighbour that misses one round is suspected, one that misses three in a row is dead; a round
+that nobody answers accuses nobody. A record is (place, version, bits): a version is the incarnation times
+four, and the rank, so the greater one wins; the bits go into the digest. Who hears ill of itself answers with
+a greater incarnation. Digests that differ in two messages running by the same bits cause the table to be
+sent.
+
+**What keeps a split of thousands finite.** One half then finds all of the other dead, and all are alive again
+at its end. News is gathered for a moment (`NEWS_PAUSE_NS`) and goes as one message, and none of it goes to
+those who are held for dead: a link that is cut would hold it all for after the cut, when a table says the
+same at once.
+
+**Memory.** What every message needs is in lists over all brokers. A table holds only what differs from
+"alive, as in the beginning", since ten thousand tables of ten thousand rows would not fit; records are
+shared.
 """
 
 from __future__ import annotations
 
 import random
+from array import array
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from simulations.cores.field import Field, Message, Place, Wire
-from simulations.scheduler import nanoseconds
+from simulations.cores.core import Message
+from simulations.cores.field import Field, PlaceState
+from simulations.scheduler import MILLISECOND, nanoseconds
 
 SURVEY: Final = 0
 ANSWER: Final = 1
@@ -30,161 +42,208 @@ SUSPECT: Final = 1
 DEAD: Final = 2
 NAMES: Final = ("alive", "suspect", "dead")
 MISSES_MAX: Final = 3
+NEWS_PAUSE_NS: Final = 30 * MILLISECOND
 
 Record = tuple[int, int, int]
-"""Broker, incarnation, rank."""
-_AT_FIRST: Final = (0, ALIVE)
+"""Place, version, bits."""
+_NO_ROUND: Final = 0
 
 
 class Gossip:
-    """One broker's life; see the module. Messages are (kind, round, digest, records)."""
-
-    __slots__ = (
-        "_field",
-        "_peers",
-        "_place",
-        "answers",
-        "differs",
-        "digest",
-        "due_ns",
-        "incarnation",
-        "misses",
-        "next_round_ns",
-        "round",
-        "table",
-        "waiting",
-    )
-
-    def __init__(self, field: Field, place: Place, peers: list[Wire], rng: random.Random) -> None:
-        self._field = field
-        self._place = place
-        self._peers = peers
-        self.incarnation = 0
-        self.round = 0
-        self.digest = 0
-        self.table: dict[int, tuple[int, int]] = {}
-        self.misses: dict[int, int] = {}
-        self.differs: dict[int, int] = {}
-        self.waiting = False
-        self.answers = 0
-        for wire in peers:
-            wire.back.mark = 0  # of an earlier life
-        period_ns = nanoseconds(field.options.period_s)
-        self.next_round_ns = self.due_ns = field.now_ns + int(period_ns * rng.random())
+    """All brokers; see the module. Messages are (kind, round, digest, records)."""
 
     sparse: ClassVar[bool] = True
 
-    def view(self) -> dict[str, str]:
-        return {f"broker-{number}": NAMES[rank] for number, (_, rank) in self.table.items()}
+    def __init__(self, field: Field) -> None:
+        self._field = field
+        self._targets = field.wires.targets
+        self._random = random.Random(f"{field.seed}:phases").random
+        self._period_ns = nanoseconds(field.options.period_s)
+        self._deadline_ns = nanoseconds(field.options.deadline_s)
+        places = len(field.names)
+        self._wires = [array("i", wires.values()) for wires in field.wires.of]
+        """To the neighbours, by place. So is all that follows, but where it says otherwise."""
+        self._round = array("i", [0]) * places
+        self._asking = array("i", [_NO_ROUND]) * places
+        """The round whose answers are waited for."""
+        self._answered: list[list[int]] = [[] for _ in range(places)]
+        """The wires by which they came."""
+        self._judging = bytearray(places)
+        """Whether it is called next to judge a round, and not to begin one."""
+        self._next_round_ns = array("q", [0]) * places
+        self._digests = [0] * places
+        self._tables: list[dict[int, Record]] = [{} for _ in range(places)]
+        self._news: list[dict[int, Record]] = [{} for _ in range(places)]
+        """To be told, by whom it is about."""
+        self._misses: dict[int, int] = {}
+        """Rounds running without an answer, by the wire it would come by."""
+        self._differs: dict[int, int] = {}
+        """How digests differed at the last message that came by a wire."""
 
-    # --- time
+    def begin(self, place: int, now_ns: int) -> None:
+        self._round[place], self._asking[place], self._judging[place] = 0, _NO_ROUND, False
+        self._answered[place] = []
+        self._digests[place] = 0
+        self._tables[place], self._news[place] = {}, {}
+        for wire in self._wires[place]:
+            self._misses.pop(wire ^ 1, None)
+            self._differs.pop(wire ^ 1, None)
+        self._next_round_ns[place] = now_ns + int(self._period_ns * self._random())
+        self._field.wake(place, self._next_round_ns[place])
 
-    def tick(self, now_ns: int) -> None:
-        if self.waiting:
-            self._judge()
-            self.due_ns = self.next_round_ns
+    def view(self, place: int) -> dict[str, str]:
+        names = self._field.names
+        return {names[record[0]]: NAMES[_rank(record[1])] for record in self._tables[place].values()}
+
+    # --- rounds
+
+    def tick(self, place: int, now_ns: int) -> None:
+        if self._judging[place]:
+            self._judging[place] = False
+            self._field.wake(place, self._next_round_ns[place])
+            self._judge(place)
         else:
-            self._begin_round(now_ns)
+            self._judging[place] = True
+            judge_ns = now_ns + self._deadline_ns
+            self._field.wake(place, judge_ns)
+            self._next_round_ns[place] = max(self._next_round_ns[place] + self._period_ns, judge_ns)
+            self._begin_round(place)
 
-    def _begin_round(self, now_ns: int) -> None:
-        options = self._field.options
-        self.round += 1
-        self.waiting = True
-        self.answers = 0
-        self.due_ns = now_ns + nanoseconds(options.deadline_s)
-        self.next_round_ns = max(self.next_round_ns + nanoseconds(options.period_s), self.due_ns)
-        survey = (SURVEY, self.round, self.digest, ())
+    def _begin_round(self, place: int) -> None:
+        round = self._round[place] + 1
+        self._round[place] = self._asking[place] = round
+        self._answered[place] = []
+        survey = (SURVEY, round, self._digests[place], ())
         send = self._field.send
-        for wire in self._peers:
+        for wire in self._wires[place]:
             send(wire, survey)
 
-    def _judge(self) -> None:
-        self.waiting = False
-        if self.answers == len(self._peers) or (not self.answers and len(self._peers) > 1):
+    def _judge(self, place: int) -> None:
+        self._asking[place] = _NO_ROUND
+        answered, wires = self._answered[place], self._wires[place]
+        if len(answered) == len(wires) or (not answered and len(wires) > 1):
             return
-        missing = [wire.target.number for wire in self._peers if wire.back.mark != self.round]
-        for number in missing:
-            misses = self.misses[number] = self.misses.get(number, 0) + 1
-            incarnation, rank = self.table.get(number, _AT_FIRST)
-            accused = DEAD if misses >= MISSES_MAX else SUSPECT
-            if rank < accused:
-                self._learn((number, incarnation, accused), None, f"missed {misses} in a row")
+        for wire in wires:
+            if wire ^ 1 not in answered:
+                self._missed(place, wire)
+
+    def _missed(self, place: int, wire: int) -> None:
+        misses = self._misses[wire ^ 1] = self._misses.get(wire ^ 1, 0) + 1
+        neighbour = self._targets[wire]
+        known = self._version(place, neighbour)
+        accused = DEAD if misses >= MISSES_MAX else SUSPECT
+        if _rank(known) < accused:
+            self._learn(place, _record(neighbour, _incarnation(known), accused), f"missed {misses} in a row")
 
     # --- messages
 
-    def receive(self, wire: Wire, message: Message, now_ns: int) -> Message | None:
+    def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
         kind, round, digest, records = message
-        for record in records:
-            self._hear(record, wire)
+        place = self._targets[wire]
+        if records:
+            self._hear(place, records)
+            return None
+        if digest != self._digests[place]:
+            self._compare(wire, place, digest)
         if kind == SURVEY:
-            if digest != self.digest:
-                self._compare(wire, digest)
-            return (ANSWER, round, self.digest, ())
-        if kind == ANSWER:
-            if round == self.round and self.waiting:
-                wire.mark = round
-                self.answers += 1
-                if self.misses:
-                    self.misses.pop(wire.source.number, None)
-            if digest != self.digest:
-                self._compare(wire, digest)
+            return (ANSWER, round, self._digests[place], ())
+        if round == self._asking[place]:
+            self._answered[place].append(wire)
+            if self._misses:
+                self._misses.pop(wire, None)
         return None
 
-    def lost(self, wire: Wire, now_ns: int) -> None:
+    def lost(self, wire: int, now_ns: int) -> None:
         """A reset says nothing here: only rounds do."""
 
-    def _compare(self, wire: Wire, digest: int) -> None:
-        """News may be on its way; a difference that stays is worth an exchange."""
-        peer = wire.source.number
-        both = digest ^ self.digest
-        if self.differs.get(peer) != both:
-            self.differs[peer] = both
+    def _compare(self, wire: int, place: int, digest: int) -> None:
+        """News may be on its way; a difference that stays is worth a table."""
+        both = digest ^ self._digests[place]
+        if self._differs.get(wire) != both:
+            self._differs[wire] = both
             return
-        del self.differs[peer]
-        me = (self._place.number, self.incarnation, ALIVE)
-        records = (me, *((number, *known) for number, known in self.table.items()))
-        self._field.send(wire.back, (TABLE, 0, self.digest, records))
+        del self._differs[wire]
+        records = {place: _record(place, 0, ALIVE), **self._tables[place]}
+        self._field.send(wire ^ 1, (TABLE, 0, 0, tuple(records.values())))
 
-    def _hear(self, record: Record, wire: Wire) -> None:
-        number, incarnation, rank = record
-        if number != self._place.number:
-            self._learn(record, wire, "reported")
-        elif rank != ALIVE and incarnation >= self.incarnation:
-            self.incarnation = incarnation + 1
-            self._tell((number, self.incarnation, ALIVE), None)
-            self._keep(number, (0, ALIVE), (self.incarnation, ALIVE))
+    # --- the table
 
-    def _learn(self, record: Record, wire: Wire | None, reason: str) -> None:
-        number, incarnation, rank = record
-        known = self.table.get(number, _AT_FIRST)
-        if (incarnation, rank) <= known:
+    def _version(self, place: int, other: int) -> int:
+        known = self._tables[place].get(other)
+        return 0 if known is None else known[1]
+
+    def _hear(self, place: int, records: Iterable[Record]) -> None:
+        known = self._tables[place].get
+        for record in records:
+            held = known(record[0])
+            if record[1] > (held[1] if held else 0):
+                if record[0] == place:
+                    self._hear_of_itself(place, record)
+                else:
+                    self._learn(place, record, "reported")
+
+    def _hear_of_itself(self, place: int, record: Record) -> None:
+        """What others hold is right if it is of an earlier life, and answered if it is ill."""
+        if _rank(record[1]) != ALIVE:
+            record = _record(place, _incarnation(record[1]) + 1, ALIVE)
+            self._tell(place, record)
+        self._keep(place, record)
+
+    def _learn(self, place: int, record: Record, reason: str) -> None:
+        other, version, _ = record
+        before, after = _rank(self._version(place, other)), _rank(version)
+        self._keep(place, record)
+        if after == ALIVE and self._misses and (wire := self._field.wires.of[place].get(other)) is not None:
+            self._misses.pop(wire ^ 1, None)
+        if after != before:
+            name = self._field.names[other]
+            self._field.changed(place, name, NAMES[before], NAMES[after], reason)
+        self._tell(place, record)
+
+    def _keep(self, place: int, record: Record) -> None:
+        table = self._tables[place]
+        before = table.get(record[0])
+        self._digests[place] ^= record[2] if before is None else record[2] ^ before[2]
+        table[record[0]] = record
+
+    # --- news
+
+    def _tell(self, place: int, record: Record) -> None:
+        news = self._news[place]
+        if not news:
+            self._field.after(NEWS_PAUSE_NS, self._send_news, (place, news))
+        news[record[0]] = record
+
+    def _send_news(self, what: tuple[int, dict[int, Record]]) -> None:
+        place, news = what
+        state = self._field.states[place]
+        if self._news[place] is not news or state is PlaceState.DOWN:
+            return  # of an earlier life
+        if state is PlaceState.PAUSED:
+            self._field.after(NEWS_PAUSE_NS, self._send_news, what)
             return
-        self._keep(number, known, (incarnation, rank))
-        if rank == ALIVE:
-            self.misses.pop(number, None)
-        if rank != known[1]:
-            name = f"broker-{number}"
-            self._field.changed(self._place.name, name, NAMES[known[1]], NAMES[rank], reason)
-        self._tell(record, wire)
-
-    def _keep(self, number: int, before: tuple[int, int], after: tuple[int, int]) -> None:
-        if number in self.table:
-            self.digest ^= _mixed(number, self.table[number])
-        self.table[number] = after
-        self.digest ^= _mixed(number, after)
-
-    def _tell(self, record: Record, wire: Wire | None) -> None:
-        source = None if wire is None else wire.source
-        news = (NEWS, 0, self.digest, (record,))
-        for peer in self._peers:
-            if peer.target is not source:
-                self._field.send(peer, news)
+        self._news[place] = {}
+        message = (NEWS, 0, 0, tuple(news.values()))
+        for wire in self._wires[place]:
+            if _rank(self._version(place, self._targets[wire])) != DEAD:
+                self._field.send(wire, message)
 
 
-def _mixed(number: int, known: tuple[int, int]) -> int:
-    """Well-mixed bits of a record (splitmix64), the same in every process."""
-    bits = number * 0x9E3779B97F4A7C15 + known[0] * 0xD1B54A32D192ED03 + known[1] * 0x8CB92BA72F3D8DD7
-    bits &= 0xFFFFFFFFFFFFFFFF
+def _rank(version: int) -> int:
+    return version & 3
+
+
+def _incarnation(version: int) -> int:
+    return version >> 2
+
+
+def _record(place: int, incarnation: int, rank: int) -> Record:
+    """With well-mixed bits (splitmix64), the same in every process; none for what all hold in the beginning,
+    so that an empty table and one that says so have the same digest."""
+    version = incarnation << 2 | rank
+    if not version:
+        return (place, 0, 0)
+    bits = place * 0x9E3779B97F4A7C15 + version * 0xD1B54A32D192ED03 & 0xFFFFFFFFFFFFFFFF
     bits = (bits ^ bits >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     bits = (bits ^ bits >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
-    return bits ^ bits >> 31
+    return (place, version, bits ^ bits >> 31)

@@ -34,8 +34,9 @@ from mesh.membership import (
     TellAll,
 )
 from mesh.overlay import Dial, Overlay, OverlayOptions
-from simulations.cores.field import Field, Message, Place, Wire
-from simulations.scheduler import SECOND, nanoseconds
+from simulations.cores.core import Message
+from simulations.cores.field import NEVER_NS, Field, PlaceState
+from simulations.scheduler import MILLISECOND, SECOND, nanoseconds
 
 
 class MessageKind(IntEnum):
@@ -56,6 +57,8 @@ HELLO, WELCOME, READY, REFUSED, CLOSE, SURVEY, ANSWER, MEMBERS = MessageKind
 NEWS_PAUSE_S: Final = 0.03
 JOIN_S: Final = 2.0
 NEVER: Final = float("inf")
+PAUSED_NS: Final = 10 * MILLISECOND
+"""So often it is looked whether who is paused runs again, to do then what it missed."""
 
 
 class Identity:
@@ -71,7 +74,7 @@ class Link:
 
     __slots__ = ("member", "news", "number", "wire")
 
-    def __init__(self, wire: Wire, number: int, member: int) -> None:
+    def __init__(self, wire: int, number: int, member: int) -> None:
         self.wire = wire
         self.number = number
         self.member = member
@@ -79,12 +82,53 @@ class Link:
 
 
 class Meshed:
-    """One life of a broker, by the real machines."""
+    """The brokers of a field, by the real machines: who lives where, and who lived there before."""
+
+    sparse: ClassVar[bool] = False
+
+    def __init__(self, field: Field) -> None:
+        self._field = field
+        joins = random.Random(f"{field.seed}:joins")
+        self._known = [
+            (field.names[joins.randrange(max(0, place - 2), place)],) if place else ()
+            for place in range(len(field.names))
+        ]
+        """Whom each knows when it starts: one of the two before it."""
+        self._identities = [
+            Identity(number, random.Random(f"{field.seed}:id:{name}"))
+            for number, name in enumerate(field.names, 1)
+        ]
+        self._lives: dict[int, Life] = {}
+
+    def begin(self, place: int, now_ns: int) -> None:
+        if place in self._lives:
+            self._lives[place].ended = True
+        field = self._field
+        rng = random.Random(f"{field.seed}:node:{field.names[place]}:{field.lives[place]}")
+        life = Life(field, place, self._identities[place], join=self._known[place], rng=rng)
+        self._lives[place] = life
+        field.wake(place, now_ns)
+
+    def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
+        return self._lives[self._field.wires.targets[wire]].receive(wire, message)
+
+    def tick(self, place: int, now_ns: int) -> None:
+        self._lives[place].tick()
+
+    def lost(self, wire: int, now_ns: int) -> None:
+        self._lives[self._field.wires.source(wire)].lost(wire)
+
+    def view(self, place: int) -> dict[str, str]:
+        return self._lives[place].view()
+
+
+class Life:
+    """One of a broker."""
 
     def __init__(
         self,
         field: Field,
-        place: Place,
+        place: int,
         identity: Identity,
         *,
         join: tuple[str, ...],
@@ -92,6 +136,10 @@ class Meshed:
     ) -> None:
         self._field = field
         self._place = place
+        self.ended = False
+        """Another one has begun here."""
+        self._name = field.names[place]
+        self._wires = field.wires
         self._identity = identity
         options = field.options
         self._dial_s = max(1.0, options.period_s)
@@ -102,10 +150,7 @@ class Meshed:
             identity.incarnation,
             State.ALIVE,
             rng.getrandbits(63),
-            place.name,
-            place.name,
-            place.name,
-            place.name,
+            *[field.names[place]] * 4,
         )
         self.membership = Membership(
             me,
@@ -127,14 +172,13 @@ class Meshed:
         self._news_due = NEVER
         self._news_last = -1.0
         self._table_heard = False
-        self.due_ns = field.now_ns
 
     def _now(self) -> float:
         return self._field.now_ns / SECOND
 
     # --- the runner's side
 
-    def tick(self, now_ns: int) -> None:
+    def tick(self) -> None:
         now = self._now()
         if now >= self._news_due:
             self._send_news(now)
@@ -143,9 +187,9 @@ class Meshed:
             self._act(self.membership.joined())
         self._pump()
 
-    def receive(self, wire: Wire, message: Message, now_ns: int) -> Message | None:
+    def receive(self, wire: int, message: Message) -> Message | None:
         kind, number = message[0], message[1]
-        there = wire.source.number
+        there = self._wires.source(wire)
         link = self._by_wire.get(there)
         if kind >= SURVEY:
             if link is None or link.number != number:
@@ -157,7 +201,7 @@ class Meshed:
             case MessageKind.WELCOME:
                 return self._welcomed(wire, number, message[2])
             case MessageKind.READY:
-                self._link_up(wire.back, number, message[2], None)
+                self._link_up(wire ^ 1, number, message[2], None)
             case MessageKind.REFUSED:
                 self._dial_failed(there, number, message[2])
             case MessageKind.CLOSE if link is not None and link.number == number:
@@ -165,9 +209,9 @@ class Meshed:
         self._pump()
         return None
 
-    def lost(self, wire: Wire, now_ns: int) -> None:
+    def lost(self, wire: int) -> None:
         """The process there died: its kernel reset the link, or refused a dial."""
-        there = wire.target.number
+        there = self._wires.targets[wire]
         link = self._by_wire.get(there)
         if link is not None:
             self._gone(link)
@@ -178,21 +222,26 @@ class Meshed:
     # --- links
 
     def _begin_dial(self, dial: Dial) -> None:
-        target = self._field.places[dial.url]
-        wire = self._place.wires.get(target.number)
+        target = self._field.numbers[dial.url]
+        wire = self._wires.of[self._place].get(target)
         if wire is None:
             self.overlay.is_self(dial.url)
             return
         number = self._field.next_serial()
-        self._dials[target.number] = (dial, number)
+        self._dials[target] = (dial, number)
         self._field.renew(wire)
         self._field.send(wire, (HELLO, number, self.membership.me))
-        self._field.after(nanoseconds(self._dial_s), self._dial_timed_out, target.number, number)
+        self._field.after(nanoseconds(self._dial_s), self._dial_timed_out, (target, number))
 
-    def _dial_timed_out(self, there: int, number: int) -> None:
-        if self._place.core is self and self._place.running:
-            self._dial_failed(there, number, 0)
-            self._pump()
+    def _dial_timed_out(self, what: tuple[int, int]) -> None:
+        state = self._field.states[self._place]
+        if self.ended or state is PlaceState.DOWN:
+            return
+        if state is PlaceState.PAUSED:
+            self._field.after(PAUSED_NS, self._dial_timed_out, what)
+            return
+        self._dial_failed(*what, 0)
+        self._pump()
 
     def _dial_failed(self, there: int, number: int, met: int) -> None:
         """``met``: who is there, though there is no link by this dial."""
@@ -204,9 +253,9 @@ class Meshed:
             self.overlay.met(dial.url, met)
         self.overlay.dial_failed(dial.url, dial.member, self._now())
 
-    def _greeted(self, wire: Wire, number: int, hello: MemberRecord) -> Message:
+    def _greeted(self, wire: int, number: int, hello: MemberRecord) -> Message:
         """Somebody dials; of two that dial each other the lower id's dial stays."""
-        there = wire.source.number
+        there = self._wires.source(wire)
         link = self._by_wire.get(there)
         crossed = there in self._dials and self._identity.id < hello.id
         known = self.membership.record(hello.id)
@@ -214,26 +263,27 @@ class Meshed:
             return (REFUSED, number, self._identity.id)
         if link is not None:
             self._gone(link)  # of an earlier run
-        self._field.renew(wire.back)
+        self._field.renew(wire ^ 1)
         return (WELCOME, number, self.membership.me)
 
-    def _welcomed(self, wire: Wire, number: int, hello: MemberRecord) -> Message | None:
-        there = wire.source.number
+    def _welcomed(self, wire: int, number: int, hello: MemberRecord) -> Message | None:
+        there = self._wires.source(wire)
         dial, current = self._dials.get(there, (None, 0))
         if dial is None or current != number:
             return (CLOSE, number)
         del self._dials[there]
-        self._field.send(wire.back, (READY, number, self.membership.me))
-        self._link_up(wire.back, number, hello, dial)
+        self._field.send(wire ^ 1, (READY, number, self.membership.me))
+        self._link_up(wire ^ 1, number, hello, dial)
         self._pump()
         return None
 
-    def _link_up(self, wire: Wire, number: int, hello: MemberRecord, dial: Dial | None) -> None:
+    def _link_up(self, wire: int, number: int, hello: MemberRecord, dial: Dial | None) -> None:
         now = self._now()
-        before = self._by_wire.get(wire.target.number)
+        there = self._wires.targets[wire]
+        before = self._by_wire.get(there)
         if before is not None:
             self._forget(before)
-        self.links[hello.id] = self._by_wire[wire.target.number] = Link(wire, number, hello.id)
+        self.links[hello.id] = self._by_wire[there] = Link(wire, number, hello.id)
         if not self._linked_once:
             self._linked_once = True
             self._join_due = now + JOIN_S
@@ -243,8 +293,9 @@ class Meshed:
     def _forget(self, link: Link) -> None:
         if self.links.get(link.member) is link:
             del self.links[link.member]
-        if self._by_wire.get(link.wire.target.number) is link:
-            del self._by_wire[link.wire.target.number]
+        there = self._wires.targets[link.wire]
+        if self._by_wire.get(there) is link:
+            del self._by_wire[there]
 
     def _gone(self, link: Link) -> None:
         self._forget(link)
@@ -310,9 +361,7 @@ class Meshed:
                         self._tell_all(link, reply)
                 case MemberChanged(record, from_state, reason, _):
                     self.overlay.member_changed(record, now)
-                    self._field.changed(
-                        self._place.name, record.name, str(from_state), str(record.state), reason
-                    )
+                    self._field.changed(self._place, record.name, str(from_state), str(record.state), reason)
                 case MemberMoved(record):
                     self.overlay.member_changed(record, now)
                 case MemberForgotten(record):
@@ -327,9 +376,7 @@ class Meshed:
                     self.overlay.redial(now)
                 case NodeChanged(_, state):
                     if state is NodeState.ISOLATED:
-                        self._field.changed(
-                            self._place.name, self._place.name, "ready", "isolated", "silence"
-                        )
+                        self._field.changed(self._place, self._name, "ready", "isolated", "silence")
         self._pump()
 
     def _ask(self, round: int, members: tuple[int, ...]) -> None:
@@ -346,12 +393,7 @@ class Meshed:
         due = min(self.membership.next_deadline(), self.overlay.next_deadline(), self._news_due)
         if self.membership.node_state is NodeState.JOINING:
             due = min(due, self._join_due)
-        due_ns = nanoseconds(due) + 1 if due < NEVER else 1 << 62
-        if due_ns != self.due_ns:
-            self.due_ns = due_ns
-            self._field.rearm(self._place)
-
-    sparse: ClassVar[bool] = False
+        self._field.wake(self._place, nanoseconds(due) + 1 if due < NEVER else NEVER_NS)
 
     def view(self) -> dict[str, str]:
         """The table: name of a member to its state, this broker included."""

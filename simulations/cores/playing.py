@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from simulations.cores.field import Options
 from simulations.cores.running import Outcome, build, finish, start_all
+from simulations.cores.striking import Striking
 from simulations.faults import Fault
 from simulations.scenario import Scenario
 from simulations.selecting import resolve
@@ -31,12 +32,13 @@ def play(scenario: Scenario, *, seed: int, core: str = "membership") -> Outcome:
     network = found.network
     options = Options(network.latency_s, network.jitter_s, found.period_s, found.deadline_s)
     field = build(core, nodes=found.brokers, seed=seed, options=options)
-    field.check(found.faults)
+    striking = Striking(field)
+    striking.check(found.faults)
     start_all(field, core)
     field.run_for(SETTLE_S + found.warm_s)
-    field.schedule(_from(fault, field.now_s) for fault in found.faults)
+    striking.schedule(_from(fault, field.now_s) for fault in found.faults)
     field.run_for(found.safety_length_s)
-    field.heal()
+    striking.heal()
     field.run_for(found.bound_s)
     return finish(field, core)
 

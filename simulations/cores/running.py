@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from simulations.cores.field import Change, Field, Options, Place
+from simulations.cores.core import Change
+from simulations.cores.field import Field, Options, PlaceState
 from simulations.cores.gossip import Gossip
-from simulations.cores.meshed import Identity, Meshed
+from simulations.cores.meshed import Meshed
+from simulations.cores.striking import Striking
 from simulations.faults import Fault
 
 CORES: Final = {
@@ -85,59 +87,44 @@ def build(core: str, *, nodes: int, seed: int, options: Options | None = None, *
             " brokers are run. The core gossip has a bounded degree"
         )
     field = Field(seed, options, **more)
-    (_add_gossip if core == "gossip" else _add_membership)(field, nodes)
+    for number in range(1, nodes + 1):
+        field.add(f"broker-{number}")
+    if core == "gossip":
+        _connect_few(field)
+        field.core = Gossip(field)
+    else:
+        _connect_all(field)
+        field.core = Meshed(field)
     return field
 
 
-def _add_gossip(field: Field, nodes: int) -> None:
-    def make(place: Place) -> Gossip:
-        rng = random.Random(f"{field.seed}:node:{place.name}:{place.lives}")
-        return Gossip(field, place, list(place.wires.values()), rng)
-
-    places = [field.add(f"broker-{number}", make) for number in range(1, nodes + 1)]
-    rng = random.Random(f"{field.seed}:graph")
-    if nodes <= 16:
-        _connect_all(field, places)
+def _connect_few(field: Field) -> None:
+    places = range(len(field.names))
+    degree = degree_of(len(places))
+    if degree == len(places) - 1:
+        _connect_all(field)
         return
-    for _ in range(degree_of(nodes) // 2):  # each ring gives everybody two neighbours, and holds all together
-        ring = rng.sample(places, nodes)
+    rng = random.Random(f"{field.seed}:graph")
+    for _ in range(degree // 2):  # each ring gives everybody two neighbours, and holds all together
+        ring = rng.sample(places, len(places))
         for one, other in zip(ring, [*ring[1:], ring[0]], strict=True):
-            field.connect(one, other)
-    if degree_of(nodes) % 2:
-        pairs = rng.sample(places, nodes)
+            field.wires.connect(one, other)
+    if degree % 2:
+        pairs = rng.sample(places, len(places))
         for one, other in zip(pairs[::2], pairs[1::2], strict=False):
-            field.connect(one, other)
+            field.wires.connect(one, other)
 
 
-def _add_membership(field: Field, nodes: int) -> None:
-    rng = random.Random(f"{field.seed}:joins")
-    names = [f"broker-{number}" for number in range(1, nodes + 1)]
-    known = {
-        name: (rng.choice(names[max(0, index - 2) : index]),) if index else ()
-        for index, name in enumerate(names)
-    }
-    identities = {
-        name: Identity(number, random.Random(f"{field.seed}:id:{name}"))
-        for number, name in enumerate(names, 1)
-    }
-
-    def make(place: Place) -> Meshed:
-        life = random.Random(f"{field.seed}:node:{place.name}:{place.lives}")
-        return Meshed(field, place, identities[place.name], join=known[place.name], rng=life)
-
-    _connect_all(field, [field.add(name, make) for name in names])
-
-
-def _connect_all(field: Field, places: list[Place]) -> None:
-    for index, one in enumerate(places):
-        for other in places[:index]:
-            field.connect(one, other)
+def _connect_all(field: Field) -> None:
+    for one in range(len(field.names)):
+        for other in range(one):
+            field.wires.connect(one, other)
 
 
 def start_all(field: Field, core: str) -> None:
     """One after the other, evenly; those of the gossip all at once, since it knows no joining."""
-    gap_s = 0.0 if core == "gossip" else min(START_GAP_S, START_MAX_S / len(field.places))
-    for place in field.places.values():
+    gap_s = 0.0 if core == "gossip" else min(START_GAP_S, START_MAX_S / len(field.names))
+    for place in range(len(field.names)):
         field.start(place)
         field.run_for(gap_s)
 
@@ -163,7 +150,7 @@ def run(
     field.on_second = on_second
     start_all(field, core)
     field.run_for(warm_s)
-    field.schedule(_later(fault, field.now_s) for fault in faults)
+    Striking(field).schedule(_later(fault, field.now_s) for fault in faults)
     field.run_for(seconds)
     return finish(field, core)
 
@@ -173,7 +160,7 @@ def finish(field: Field, core: str) -> Outcome:
     return Outcome(
         core,
         field.seed,
-        len(field.places),
+        len(field.names),
         field.now_s,
         field.history.digest,
         field.messages,
@@ -183,16 +170,16 @@ def finish(field: Field, core: str) -> Outcome:
 
 
 def _wrong(field: Field) -> Iterator[str]:
-    for place in field.places.values():
-        if place.core is None:
-            yield f"{place.name} is down"
+    for place, name in enumerate(field.names):
+        if field.states[place] is PlaceState.DOWN:
+            yield f"{name} is down"
             continue
-        view = place.core.view()
-        assumed = "alive" if place.core.sparse else "unknown"
-        for name in field.places:
-            state = view.get(name, assumed)
+        view = field.core.view(place)
+        others = view if field.core.sparse else field.names
+        for other in others:
+            state = view.get(other, "unknown")
             if state != "alive":
-                yield f"{place.name} holds {name} for {state}"
+                yield f"{name} holds {other} for {state}"
 
 
 def _later(fault: Fault, by_s: float) -> Fault:

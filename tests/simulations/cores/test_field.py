@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 
 from simulations import faults
-from simulations.cores import KINDS, Change, Field, Options, build, run
-from simulations.cores.field import Message, Place, Wire
+from simulations.cores import KINDS, Change, Field, Options, Striking, build, run
+from simulations.cores.core import Message
 from simulations.cores.running import degree_of
 from simulations.faults import Fault
 from simulations.scheduler import SECOND
@@ -23,142 +23,171 @@ class Echo:
     sparse: ClassVar[bool] = True
 
     def __init__(self, field: Field) -> None:
-        self.heard: list[tuple[float, str, Message]] = []
-        self.lost_at: list[tuple[float, str]] = []
-        self.ticks: list[float] = []
+        self.heard: list[list[tuple[float, Message]]] = [[], []]
+        self.lost_at: list[list[float]] = [[], []]
+        self.ticks: list[list[float]] = [[], []]
         self.field = field
-        self.due_ns = field.now_ns + SECOND
 
-    def receive(self, wire: Wire, message: Message, now_ns: int) -> Message | None:
-        self.heard.append((now_ns / SECOND, wire.source.name, message))
+    def begin(self, place: int, now_ns: int) -> None:
+        self.heard[place], self.lost_at[place], self.ticks[place] = [], [], []
+        self.field.wake(place, now_ns + SECOND)
+
+    def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
+        self.heard[self.field.wires.targets[wire]].append((now_ns / SECOND, message))
         return ("answer", message[1]) if message[0] == "question" else None
 
-    def view(self) -> dict[str, str]:
+    def view(self, place: int) -> dict[str, str]:
         return {}
 
-    def tick(self, now_ns: int) -> None:
-        self.ticks.append(now_ns / SECOND)
-        self.due_ns = now_ns + SECOND
+    def tick(self, place: int, now_ns: int) -> None:
+        self.ticks[place].append(now_ns / SECOND)
+        self.field.wake(place, now_ns + SECOND)
 
-    def lost(self, wire: Wire, now_ns: int) -> None:
-        self.lost_at.append((now_ns / SECOND, wire.target.name))
+    def lost(self, wire: int, now_ns: int) -> None:
+        self.lost_at[self.field.wires.source(wire)].append(now_ns / SECOND)
 
 
-def pair(options: Options | None = None) -> tuple[Field, Place, Place, Wire]:
+ONE, OTHER = 0, 1
+THERE, BACK = 0, 1
+"""The wires between them."""
+
+
+def pair(options: Options | None = None) -> tuple[Field, Echo, Striking]:
     field = Field(7, options)
-    one, other = (field.add(name, lambda _: Echo(field)) for name in ("one", "other"))
-    field.connect(one, other)
-    field.start(one)
-    field.start(other)
-    return field, one, other, one.wires[other.number]
-
-
-def heard(place: Place) -> list[tuple[float, str, Message]]:
-    core = place.core
-    assert isinstance(core, Echo)
-    return core.heard
+    for name in ("one", "other"):
+        field.add(name)
+    field.wires.connect(ONE, OTHER)
+    field.core = echo = Echo(field)
+    field.start(ONE)
+    field.start(OTHER)
+    return field, echo, Striking(field)
 
 
 def test_a_message_takes_the_latency_and_its_answer_comes_back() -> None:
-    field, one, other, wire = pair(Options(latency_s=0.01, jitter_s=0.005))
-    field.send(wire, ("question", 1))
+    field, echo, _ = pair(Options(latency_s=0.01, jitter_s=0.005))
+    field.send(THERE, ("question", 1))
     field.run_for(1)
-    [(there_s, _, _)], [(back_s, _, answer)] = heard(other), heard(one)
+    [[(back_s, answer)], [(there_s, _)]] = echo.heard
     assert 0.01 <= there_s <= 0.015 and there_s + 0.01 <= back_s <= there_s + 0.015
     assert answer == ("answer", 1)
     assert field.messages == 2
 
 
 def test_messages_of_one_wire_keep_their_order_whatever_the_jitter() -> None:
-    field, _, other, wire = pair(Options(latency_s=0.0, jitter_s=0.1))
+    field, echo, _ = pair(Options(latency_s=0.0, jitter_s=0.1))
     for number in range(50):
-        field.send(wire, ("note", number))
+        field.send(THERE, ("note", number))
     field.run_for(1)
-    assert [message[1] for _, _, message in heard(other)] == list(range(50))
+    assert [message[1] for _, message in echo.heard[OTHER]] == list(range(50))
+
+
+def test_time_may_stop_anywhere_and_goes_on_there() -> None:
+    stories = []
+    for steps in (1, 7, 10_000):
+        field, echo, _ = pair(Options(latency_s=0.0, jitter_s=0.001))
+        for number in range(20):
+            field.send(THERE, ("question", number))
+        for _ in range(steps):
+            field.run_for(3.5 / steps)
+        stories.append((echo.heard, echo.ticks, field.messages))
+    assert stories[0] == stories[1] == stories[2]
+    assert stories[0][1][ONE] == [1.0, 2.0, 3.0]
 
 
 def test_a_cut_holds_messages_back_until_a_retransmission_after_it() -> None:
-    field, _, other, wire = pair()
-    field.schedule([Fault(1.0, "cut_one_way", ("one",), ("other",), for_s=1.0)])
+    field, echo, striking = pair()
+    striking.schedule([Fault(1.0, "cut_one_way", ("one",), ("other",), for_s=1.0)])
     field.run_for(1.5)
-    field.send(wire, ("note", 1))
-    field.send(wire, ("note", 2))
+    field.send(THERE, ("note", 1))
+    field.send(THERE, ("note", 2))
     field.run_for(2)
-    times = [at_s for at_s, _, _ in heard(other)]
+    times = [at_s for at_s, _ in echo.heard[OTHER]]
     # Tried at 1.5, 1.7 and 2.1 s: the cut ends at 2.
     assert len(times) == 2 and all(2.1 <= at_s <= 2.11 for at_s in times)
 
 
 def test_a_cut_one_way_lets_the_other_way_pass() -> None:
-    field, one, other, wire = pair()
-    field.do(Fault(0.0, "cut_one_way", ("one",), ("other",)))
-    field.send(wire.back, ("note", 1))
-    field.send(wire, ("note", 2))
+    field, echo, striking = pair()
+    striking.do(Fault(0.0, "cut_one_way", ("one",), ("other",)))
+    field.send(BACK, ("note", 1))
+    field.send(THERE, ("note", 2))
     field.run_for(10)
-    assert len(heard(one)) == 1 and not heard(other)
+    assert len(echo.heard[ONE]) == 1 and not echo.heard[OTHER]
 
 
 @pytest.mark.parametrize("kind", ["partition", "isolate"])
 def test_partition_and_isolate_cut_both_ways_and_end(kind: str) -> None:
-    field, one, other, wire = pair()
-    field.do(Fault(0.0, kind, ("one",), for_s=5.0))
-    for each in (wire, wire.back):
-        field.send(each, ("note", 1))
+    field, echo, striking = pair()
+    striking.do(Fault(0.0, kind, ("one",), for_s=5.0))
+    for wire in (THERE, BACK):
+        field.send(wire, ("note", 1))
     field.run_for(4.9)
-    assert not heard(one) and not heard(other)
+    assert not echo.heard[ONE] and not echo.heard[OTHER]
     field.run_for(10)
-    assert len(heard(one)) == len(heard(other)) == 1
+    assert len(echo.heard[ONE]) == len(echo.heard[OTHER]) == 1
 
 
 def test_the_killed_are_missed_at_once_and_those_without_power_are_not() -> None:
     for kind, told in (("crash", 1), ("power_off", 0)):
-        field, one, other, wire = pair()
-        field.do(Fault(0.0, kind, ("other",)))
+        field, echo, striking = pair()
+        striking.do(Fault(0.0, kind, ("other",)))
         field.run_for(1)
-        assert isinstance(one.core, Echo) and len(one.core.lost_at) == told
-        field.send(wire, ("note", 1))
+        assert len(echo.lost_at[ONE]) == told
+        field.send(THERE, ("note", 1))
         field.run_for(1)
-        assert len(one.core.lost_at) == 2 * told
-        field.heal()
+        assert len(echo.lost_at[ONE]) == 2 * told
+        striking.heal()
         field.run_for(1)
-        assert other.lives == 2 and not heard(other)
+        assert field.lives[OTHER] == 2 and not echo.heard[OTHER]
+
+
+def test_a_killed_place_is_not_called_at_the_time_its_life_before_asked_for() -> None:
+    field, echo, striking = pair()
+    striking.schedule([Fault(0.5, "crash", ("other",), for_s=0.2)])
+    field.run_for(3)
+    assert echo.ticks[OTHER] == pytest.approx([1.7, 2.7])
 
 
 def test_a_paused_place_finds_at_its_end_what_came_and_what_was_due() -> None:
-    field, _, other, wire = pair()
-    core = other.core
-    assert isinstance(core, Echo)
-    field.do(Fault(0.0, "pause", ("other",), for_s=3.5))
-    field.send(wire, ("note", 1))
+    field, echo, striking = pair()
+    striking.do(Fault(0.0, "pause", ("other",), for_s=3.5))
+    field.send(THERE, ("note", 1))
     field.run_for(3.4)
-    assert not core.heard and not core.ticks
+    assert not echo.heard[OTHER] and not echo.ticks[OTHER]
     field.run_for(1.5)
-    assert [at_s for at_s, _, _ in core.heard] == [3.5]
-    assert core.ticks == [3.5, 4.5]
+    assert [at_s for at_s, _ in echo.heard[OTHER]] == [3.5]
+    assert echo.ticks[OTHER] == [3.5, 4.5]
+
+
+def test_a_pause_that_ends_when_a_call_is_due_loses_no_call() -> None:
+    field, echo, striking = pair()
+    striking.do(Fault(0.0, "pause", ("other",), for_s=1.0))
+    field.run_for(3.5)
+    assert echo.ticks[OTHER] == [1.0, 2.0, 3.0]
 
 
 def test_loss_is_delay_and_slowness_adds() -> None:
-    field, _, other, wire = pair()
-    field.do(Fault(0.0, "slow_link", ("one",), value=1.0, for_s=100.0))
-    field.do(Fault(0.0, "lossy_link", ("one",), value=0.5, for_s=100.0))
+    field, echo, striking = pair()
+    striking.do(Fault(0.0, "slow_link", ("one",), value=1.0, for_s=100.0))
+    striking.do(Fault(0.0, "lossy_link", ("one",), value=0.5, for_s=100.0))
     for number in range(100):
-        field.send(wire, ("note", number))
+        field.send(THERE, ("note", number))
         field.run_for(0.5)
     field.run_for(200)
-    assert len(heard(other)) == 100
-    delays = [at_s - 0.5 * message[1] for at_s, _, message in heard(other)]
+    assert len(echo.heard[OTHER]) == 100
+    delays = [at_s - 0.5 * message[1] for at_s, message in echo.heard[OTHER]]
     assert min(delays) >= 1.0 and max(delays) >= 1.4
-    assert not wire.troubled
+    assert not field.wires.special[THERE] and not field.wires.trouble(THERE)
 
 
 def test_what_means_nothing_here_is_refused_by_name() -> None:
-    field, *_ = pair()
+    _, _, striking = pair()
     with pytest.raises(ValueError, match="know no disk_full; they know partition, cut_one_way"):
-        field.schedule([Fault(1.0, "disk_full", ("one",))])
+        striking.schedule([Fault(1.0, "disk_full", ("one",))])
     with pytest.raises(ValueError, match="no broker 'three' among 2"):
-        field.do(Fault(0.0, "crash", ("three",)))
+        striking.do(Fault(0.0, "crash", ("three",)))
     with pytest.raises(ValueError, match="jitter_s means nothing to the cores alone"):
-        field.do(Fault(0.0, "slow_link", ("one",), value=1.0, more=(("jitter_s", 0.1),)))
+        striking.do(Fault(0.0, "slow_link", ("one",), value=1.0, more=(("jitter_s", 0.1),)))
     with pytest.raises(ValueError, match="there is no core 'raft'"):
         build("raft", nodes=3, seed=1)
     with pytest.raises(ValueError, match="at least 2 brokers"):
@@ -175,7 +204,7 @@ def test_its_kinds_are_kinds_of_a_world_and_last_if_they_do_there() -> None:
 def test_degrees_are_those_of_the_overlay_to_come() -> None:
     assert [degree_of(nodes) for nodes in (10, 100, 1000, 10_000)] == [9, 8, 10, 13]
     field = build("gossip", nodes=1000, seed=3)
-    degrees = [len(place.wires) for place in field.places.values()]
+    degrees = [len(wires) for wires in field.wires.of]
     assert max(degrees) == 10 and min(degrees) >= 8
 
 

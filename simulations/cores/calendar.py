@@ -1,0 +1,55 @@
+"""What is due when, for thousands of things at once: sorted by windows of time, and within one when it opens.
+
+A heap of ten thousand timers touches a dozen of them to take one, and the caches hold few. Here what is due
+later is only appended to the list of its window, and a list is sorted once, when its window opens. A window
+is shorter than the latency of a link in one data centre, so that hardly anything is put into one that is
+open; what is, is put at its place. Things that are due at the same time are taken in the order in which they
+were put.
+"""
+
+from __future__ import annotations
+
+from bisect import insort_left
+from collections import defaultdict
+from operator import itemgetter
+from typing import Any, Final
+
+WINDOW_BITS: Final = 18
+"""A window is 2**18 ns, which are 0.26 ms."""
+
+Entry = tuple[int, Any, Any]
+"""When, and what."""
+
+_when: Final = itemgetter(0)
+
+
+def _latest_first(entry: Entry) -> int:
+    return -entry[0]
+
+
+class Calendar:
+    """``open`` holds what is due in this window, the next to come at its end: take it by `list.pop`."""
+
+    __slots__ = ("open", "waiting", "window")
+
+    def __init__(self) -> None:
+        self.open: list[Entry] = []
+        self.window = 0
+        self.waiting: defaultdict[int, list[Entry]] = defaultdict(list)
+        """By windows to come, in the order they were put."""
+
+    def put(self, entry: Entry) -> None:
+        """It must not be due before the present window."""
+        window = entry[0] >> WINDOW_BITS
+        if window > self.window:
+            self.waiting[window].append(entry)
+        else:
+            insort_left(self.open, entry, key=_latest_first)
+
+    def turn(self) -> None:
+        """Open the next window; there is nothing left in the one before."""
+        self.window += 1
+        if self.window in self.waiting:
+            self.open += self.waiting.pop(self.window)
+            self.open.sort(key=_when)  # stable, as `put` promises
+            self.open.reverse()

@@ -1,0 +1,97 @@
+"""The wires of a field, as numbers: who is at their ends, and what they suffer.
+
+A wire is one direction between two places; ``wire ^ 1`` is the other. What every message needs is in three
+arrays over all wires, a dozen bytes each, so that those of ten thousand places stay within reach; what only
+few wires have at a time is in an object of its own.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from simulations.cores.core import Message
+
+
+@dataclass(slots=True)
+class Trouble:
+    """What a wire suffers."""
+
+    cuts: int = 0
+    loss: list[float] = field(default_factory=list)
+    extra_ns: list[int] = field(default_factory=list)
+    held: list[Message] = field(default_factory=list)
+    """Not yet across: a cut came between."""
+    rto_ns: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.cuts or self.loss or self.extra_ns or self.held)
+
+
+_NONE = Trouble()
+
+
+class Wires:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self.targets = array("i")
+        """The place at its end, by wire."""
+        self.last_ns = array("q")
+        """When the last message on it arrives, by wire."""
+        self.special = bytearray()
+        """Whether a message is not simply on its way, by wire: it has trouble, or nobody runs at its end."""
+        self.of: list[dict[int, int]] = []
+        """By place: its wires to the others, by place."""
+        self._troubles: dict[int, Trouble] = {}
+        self._awake = bytearray()
+        """Whether somebody runs there, by place."""
+
+    def add_place(self) -> None:
+        """Nobody runs there yet."""
+        self._awake.append(False)
+        self.of.append({})
+
+    def connect(self, one: int, other: int) -> None:
+        """A wire each way; nothing if there are."""
+        if other in self.of[one]:
+            return
+        wire = len(self.targets)
+        self.of[one][other], self.of[other][one] = wire, wire + 1
+        self.targets.extend((other, one))
+        self.last_ns.extend((0, 0))
+        self.special.extend((not self._awake[other], not self._awake[one]))
+
+    def source(self, wire: int) -> int:
+        return self.targets[wire ^ 1]
+
+    def between(self, sources: Iterable[int], targets: Iterable[int]) -> Iterator[int]:
+        """Those from any of the ones to any of the others."""
+        wanted = frozenset(targets)  # looked up only
+        for place in sources:
+            for target, wire in self.of[place].items():
+                if target in wanted:
+                    yield wire
+
+    # --- what they suffer
+
+    def trouble(self, wire: int) -> Trouble:
+        """What it suffers, to be looked at; see `suffer`."""
+        return self._troubles.get(wire, _NONE)
+
+    def suffer(self, wire: int) -> Trouble:
+        """What it suffers, to be changed; then call `judge`."""
+        return self._troubles.setdefault(wire, Trouble())
+
+    def judge(self, wire: int) -> None:
+        """After a change of what it suffers."""
+        if not self._troubles.get(wire, _NONE):
+            self._troubles.pop(wire, None)
+        self.special[wire] = wire in self._troubles or not self._awake[self.targets[wire]]
+
+    def runs(self, place: int, running: bool) -> None:
+        """Somebody runs there from now on, or nobody does."""
+        self._awake[place] = running
+        for wire in self.of[place].values():
+            self.judge(wire ^ 1)
