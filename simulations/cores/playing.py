@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulations.cores.field import Options
-from simulations.cores.running import Outcome, build, finish, start_all
+from simulations.cores.running import Outcome, build, check_size, finish, start_all
 from simulations.cores.striking import Striking
 from simulations.faults import Fault
 from simulations.scenario import Scenario
@@ -26,9 +26,10 @@ def play(scenario: Scenario, *, seed: int, core: str = "membership") -> Outcome:
     Raises:
         ValueError: it has a fault, or a number of brokers, that the cores alone do not know.
     """
+    check_size(core, scenario.brokers)  # first, since even naming a million takes seconds
+    if scenario.spares:
+        raise ValueError(f"{scenario.name} has spare brokers, which the cores alone do not know")
     found = resolve(scenario, seed)
-    if found.spares:
-        raise ValueError(f"{found.name} has spare brokers, which the cores alone do not know")
     network = found.network
     options = Options(network.latency_s, network.jitter_s, found.period_s, found.deadline_s)
     field = build(core, nodes=found.brokers, seed=seed, options=options)

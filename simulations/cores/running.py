@@ -21,6 +21,7 @@ CORES: Final = {
 """Name and what it is."""
 MEMBERSHIP_MAX: Final = 500
 """Links grow with the square of the brokers."""
+GOSSIP_MAX: Final = 100_000
 NODES_MIN: Final = 2
 START_GAP_S: Final = 0.2
 START_MAX_S: Final = 10.0
@@ -71,12 +72,8 @@ def degree_of(nodes: int) -> int:
     return max(8, log + 3)
 
 
-def build(core: str, *, nodes: int, seed: int, options: Options | None = None, **more: Any) -> Field:
-    """A field with so many brokers, called broker-1, broker-2 ..., none of them started.
-
-    Raises:
-        ValueError: there is no such core, or it cannot be run with so many.
-    """
+def check_size(core: str, nodes: int) -> None:
+    """Raises `ValueError` if there is no such core, or it cannot be run with so many."""
     if core not in CORES:
         raise ValueError(f"there is no core {core!r}; there are {', '.join(CORES)}")
     if nodes < NODES_MIN:
@@ -86,6 +83,17 @@ def build(core: str, *, nodes: int, seed: int, options: Options | None = None, *
             f"a full mesh of {nodes} brokers has {nodes * (nodes - 1) // 2} links; at most {MEMBERSHIP_MAX}"
             " brokers are run. The core gossip has a bounded degree"
         )
+    if nodes > GOSSIP_MAX:
+        raise ValueError(f"{nodes} brokers take too much memory; at most {GOSSIP_MAX} are run")
+
+
+def build(core: str, *, nodes: int, seed: int, options: Options | None = None, **more: Any) -> Field:
+    """A field with so many brokers, called broker-1, broker-2 ..., none of them started.
+
+    Raises:
+        ValueError: as `check_size`.
+    """
+    check_size(core, nodes)
     field = Field(seed, options, **more)
     for number in range(1, nodes + 1):
         field.add(f"broker-{number}")

@@ -194,6 +194,8 @@ def test_what_means_nothing_here_is_refused_by_name() -> None:
         build("gossip", nodes=1, seed=1)
     with pytest.raises(ValueError, match="499500 links; at most 500"):
         build("membership", nodes=1000, seed=1)
+    with pytest.raises(ValueError, match="at most 100000 are run"):
+        build("gossip", nodes=10**12, seed=1)
 
 
 def test_its_kinds_are_kinds_of_a_world_and_last_if_they_do_there() -> None:

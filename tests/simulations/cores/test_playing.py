@@ -49,3 +49,9 @@ def test_what_needs_more_than_cores_is_refused_before_anything_is_run() -> None:
         cores.play(Scenario(name="disk", faults=(Fault(1.0, "disk_fault", ("broker-1",)),)), seed=1)
     with pytest.raises(ValueError, match="spare brokers"):
         cores.play(Scenario(name="spare", spares=1), seed=1)
+
+
+def test_too_many_are_refused_before_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("simulations.cores.playing.resolve")
+    with pytest.raises(ValueError, match="4999950000 links; at most 500"):
+        cores.play(Scenario(name="many", brokers=100_000), seed=1)
