@@ -172,6 +172,9 @@ class Life:
         self._news_due = NEVER
         self._news_last = -1.0
         self._table_heard = False
+        self._dial_due = 0.0
+        """When the overlay has something to dial; 0 if it has been told something since it was asked, which
+        costs a look at all members."""
 
     def _now(self) -> float:
         return self._field.now_ns / SECOND
@@ -225,7 +228,7 @@ class Life:
         target = self._field.numbers[dial.url]
         wire = self._wires.of[self._place].get(target)
         if wire is None:
-            self.overlay.is_self(dial.url)
+            self._stirred().is_self(dial.url)
             return
         number = self._field.next_serial()
         self._dials[target] = (dial, number)
@@ -250,8 +253,8 @@ class Life:
             return
         del self._dials[there]
         if met:
-            self.overlay.met(dial.url, met)
-        self.overlay.dial_failed(dial.url, dial.member, self._now())
+            self._stirred().met(dial.url, met)
+        self._stirred().dial_failed(dial.url, dial.member, self._now())
 
     def _greeted(self, wire: int, number: int, hello: MemberRecord) -> Message:
         """Somebody dials; of two that dial each other the lower id's dial stays."""
@@ -287,7 +290,7 @@ class Life:
         if not self._linked_once:
             self._linked_once = True
             self._join_due = now + JOIN_S
-        self.overlay.link_up(hello.id, dial, now)
+        self._stirred().link_up(hello.id, dial, now)
         self._act(self.membership.link_up(hello, now))
 
     def _forget(self, link: Link) -> None:
@@ -300,30 +303,31 @@ class Life:
     def _gone(self, link: Link) -> None:
         self._forget(link)
         now = self._now()
-        self.overlay.link_down(link.member, now)
+        self._stirred().link_down(link.member, now)
         self._act(self.membership.link_down(link.member, now))
 
     # --- what is said on them
 
     def _said(self, link: Link, message: Message) -> Message | None:
         now = self._now()
-        match message:
-            case (MessageKind.SURVEY, number, round, digest):
-                reply = (ANSWER, number, round, self.membership.digest)
-                self._act(self.membership.heard_digest(link.member, digest, now))
-                return reply
-            case (MessageKind.ANSWER, _, round, digest):
-                if self.membership.is_open(round):
-                    self._act(self.membership.answered(link.member, round, now))
-                self._act(self.membership.heard_digest(link.member, digest, now))
-            case (_, _, reply, records):
-                self._act(self.membership.heard(records, link.member, now))
-                if reply and link.member in self.links:
-                    self._tell_all(link, False)
-                if not self._table_heard:
-                    self._table_heard = True
-                    self._act(self.membership.joined())
-        return None
+        kind = message[0]
+        if kind is MEMBERS:
+            self._told(link, message[2], message[3], now)
+            return None
+        _, number, round, digest = message
+        reply = (ANSWER, number, round, self.membership.digest) if kind is SURVEY else None
+        if kind is ANSWER and self.membership.is_open(round):
+            self._act(self.membership.answered(link.member, round, now))
+        self._act(self.membership.heard_digest(link.member, digest, now))
+        return reply
+
+    def _told(self, link: Link, reply: bool, records: tuple[MemberRecord, ...], now: float) -> None:
+        self._act(self.membership.heard(records, link.member, now))
+        if reply and link.member in self.links:
+            self._tell_all(link, False)
+        if not self._table_heard:
+            self._table_heard = True
+            self._act(self.membership.joined())
 
     def _tell_all(self, link: Link, reply: bool) -> None:
         link.news = {}
@@ -360,12 +364,12 @@ class Life:
                     if (link := self.links.get(member)) is not None:
                         self._tell_all(link, reply)
                 case MemberChanged(record, from_state, reason, _):
-                    self.overlay.member_changed(record, now)
+                    self._stirred().member_changed(record, now)
                     self._field.changed(self._place, record.name, str(from_state), str(record.state), reason)
                 case MemberMoved(record):
-                    self.overlay.member_changed(record, now)
+                    self._stirred().member_changed(record, now)
                 case MemberForgotten(record):
-                    self.overlay.forget(record.id)
+                    self._stirred().forget(record.id)
                 case SelfChanged(record):
                     self._identity.incarnation = record.incarnation
                 case DropLink(member, _):
@@ -373,7 +377,7 @@ class Life:
                         self._field.send(link.wire, (CLOSE, link.number))
                         self._gone(link)
                 case Redial():
-                    self.overlay.redial(now)
+                    self._stirred().redial(now)
                 case NodeChanged(_, state):
                     if state is NodeState.ISOLATED:
                         self._field.changed(self._place, self._name, "ready", "isolated", "silence")
@@ -386,11 +390,19 @@ class Life:
             if link is not None:
                 self._field.send(link.wire, (SURVEY, link.number, round, digest))
 
+    def _stirred(self) -> Overlay:
+        """The overlay, to be told something."""
+        self._dial_due = 0.0
+        return self.overlay
+
     def _pump(self) -> None:
         """Dial what is due and say when to be called."""
-        for dial in self.overlay.tick(self._now()):
-            self._begin_dial(dial)
-        due = min(self.membership.next_deadline(), self.overlay.next_deadline(), self._news_due)
+        now = self._now()
+        if now >= self._dial_due:
+            for dial in self.overlay.tick(now):
+                self._begin_dial(dial)
+            self._dial_due = self.overlay.next_deadline()
+        due = min(self.membership.next_deadline(), self._dial_due, self._news_due)
         if self.membership.node_state is NodeState.JOINING:
             due = min(due, self._join_due)
         self._field.wake(self._place, nanoseconds(due) + 1 if due < NEVER else NEVER_NS)
