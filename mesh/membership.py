@@ -17,14 +17,24 @@ had. A broker that was started again comes back with another boot.
 
 **Rounds.** Every period all linked members are surveyed at once and judged at one instant, the deadline:
 
-* who answered is not judged; who has been linked in this broker's run and did not answer has *missed*;
+* who answered is not judged; who was asked, or has lost its link, and did not answer has *missed*;
 * one miss makes a SUSPECT, three in a row a DEAD. A refutation that comes by way of others clears the count:
   one bad link between two brokers kills neither, the link alone is dropped and dialled again;
+* who is known by **hearsay** (no link, and what is known of it came by way of others) is unjudged for
+  `UNJUDGED_ROUNDS_MAX` rounds from its last word on: time to be linked, or to be vouched for again. Only
+  then does it miss rounds like anybody, and if nobody can pass its refutation on, it is dead. So no record
+  stays whose member nobody can find. A round without an answer says nothing of hearsay, unless this broker
+  has no peers at all;
 * a round is **void** if this broker's own timers were more than half a deadline late (it was paused or
   starved), or if none of its two or more peers answered (it is the one cut off). A void round judges nobody
   and asks to dial again at once; members without a link are then unjudged until they answer once (or for
   `UNJUDGED_ROUNDS_MAX` rounds, so that a member which died just then is found). After three silent rounds in
   a row the broker is ISOLATED: its peers are unreachable, not dead.
+
+**Lies.** What others say of a member is believed up to `INCARNATION_STEP_MAX` above the member's own last
+word to this broker (0 if it never spoke to it), and its own word is believed as it is. A member refutes twice
+as far. So whatever is believed can be refuted by whom it is about, even if its last incarnations were not
+saved, and no chain of lies takes a record out of its member's reach.
 
 **News** goes to all linked members except the one it came from. It can be lost with a link, so surveys and
 answers carry `digest`, a fingerprint of all living members; two digests that differ for half a period cause
@@ -48,7 +58,7 @@ from typing import Final, TypeAlias
 
 INCARNATION_MAX: Final = 1 << 62
 INCARNATION_STEP_MAX: Final = 1 << 32
-"""How far one record may raise a known incarnation: honest brokers raise it by one at a time."""
+"""How far above a member's own word others may speak of it: honest brokers raise it by one at a time."""
 UNJUDGED_ROUNDS_MAX: Final = 10
 EMPTY_DIGEST: Final = bytes(8)
 
@@ -254,6 +264,7 @@ class _Member:
         "link_misses",
         "linked",
         "misses",
+        "own_incarnation",
         "record",
         "seen_linked",
         "since",
@@ -265,7 +276,8 @@ class _Member:
         self.record = record
         self.since = since
         self.linked = False
-        self.seen_linked = False  # in this broker's run: only such members are judged
+        self.seen_linked = False  # in this broker's run
+        self.own_incarnation = 0  # the greatest that it said itself, on its link
         self.judged = False
         self.voided = False  # unjudged by a void round, until it answers
         self.unjudged_rounds = 0
@@ -434,7 +446,8 @@ class Membership:
         """The deadline of a round: void it or judge whoever did not answer."""
         self._waiting = False
         late = self._was_late(now)
-        peers = [m for m in self._members.values() if m.record.in_view and m.seen_linked]
+        present = [m for m in self._members.values() if m.record.in_view]
+        peers = [m for m in present if m.seen_linked]
         silent = not late and not self._answered and len(peers) >= 2
         if late:
             self._late_rounds += 1
@@ -448,7 +461,7 @@ class Membership:
         if late or silent:
             self._void(now, out)
         else:
-            for member in peers:
+            for member in present if self._answered or not peers else peers:
                 self._judge_member(member, now, out)
         if self._silent_in_row >= self.options.misses_max and self.node_state is NodeState.READY:
             self._become(NodeState.ISOLATED, out)
@@ -588,7 +601,7 @@ class Membership:
             return
         if mine.state is State.LEFT and record.key < mine.key:
             return  # said before this broker left, which stands against it everywhere
-        if record.incarnation > min(mine.incarnation + INCARNATION_STEP_MAX, INCARNATION_MAX - 1):
+        if record.incarnation > min(mine.incarnation + 2 * INCARNATION_STEP_MAX, INCARNATION_MAX - 2):
             self._refused_records += 1
             return
         self._set_self(replace(mine, incarnation=record.incarnation + 1), out)
@@ -608,9 +621,11 @@ class Membership:
         if member is None:
             self._take_in(record, via, now, out)
             return
+        if via == record.id:
+            member.own_incarnation = max(member.own_incarnation, record.incarnation)
         if record.key <= member.record.key:
             return
-        if record.incarnation > member.record.incarnation + INCARNATION_STEP_MAX:
+        if record.incarnation > member.own_incarnation + INCARNATION_STEP_MAX:
             self._refused_records += 1
             return
         reason = self._reason(member.record, record)
@@ -627,10 +642,13 @@ class Membership:
         """A member never heard of."""
         if not record.in_view:
             return
-        if record.incarnation >= INCARNATION_MAX or not self._make_room(out):
+        by_itself = via == record.id
+        believed = by_itself or record.incarnation <= INCARNATION_STEP_MAX
+        if not believed or record.incarnation >= INCARNATION_MAX or not self._make_room(out):
             self._refused_records += 1
             return
         member = _Member(record, now)
+        member.own_incarnation = record.incarnation if by_itself else 0
         self._members[record.id] = member
         self._digest = None
         out.append(MemberChanged(record, State.UNKNOWN, "joined", via))
@@ -668,6 +686,8 @@ class Membership:
         self._digest = None
         if record.state is State.ALIVE:
             member.misses = 0  # it lives, though perhaps not for us: see the module on bad links
+            if not member.linked:  # who told us has it by way of a link: see the module on hearsay
+                member.judged, member.unjudged_rounds = False, 0
         if record.state is not before.state or record.boot != before.boot:
             member.since = now
             out.append(MemberChanged(record, before.state, reason, via))

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.membership import (
+    INCARNATION_MAX,
     INCARNATION_STEP_MAX,
     STATES,
+    UNJUDGED_ROUNDS_MAX,
     DropLink,
     Instruction,
     MemberChanged,
@@ -201,12 +203,55 @@ def test_with_one_peer_silence_is_judged() -> None:
     assert driven.state(2) is State.DEAD and driven.machine.node_state is NodeState.READY
 
 
-def test_a_member_is_judged_only_after_its_first_link() -> None:
+def test_who_is_known_by_hearsay_is_judged_after_ten_rounds_without_a_link_or_a_word() -> None:
     driven = Driven(2)
     driven.machine.heard([record(3)], 2, driven.now)
-    for _ in range(20):
+    for _ in range(UNJUDGED_ROUNDS_MAX):
+        assert driven.round(2) == []
+    suspect = replace(record(3), state=State.SUSPECT)
+    assert Tell((suspect,)) in driven.round(2), "so that it may refute by way of others"
+    driven.round(2)
+    driven.round(2)
+    assert driven.state(3) is State.DEAD
+
+
+def test_who_is_known_by_hearsay_lives_as_long_as_it_refutes_by_way_of_others() -> None:
+    """Between these two there may be a wall; each suspicion buys it ten rounds."""
+    driven = Driven(2)
+    driven.machine.heard([record(3)], 2, driven.now)
+    suspicions = 0
+    for _ in range(66):
+        if any(isinstance(i, MemberChanged) for i in driven.round(2)):
+            suspicions += 1
+            driven.machine.heard([record(3, suspicions + 1)], 2, driven.now)
+        assert driven.state(3) is State.ALIVE
+    assert suspicions == 6
+
+
+def test_hearsay_is_not_judged_while_the_only_peer_is_silent() -> None:
+    """Whoever would vouch for the third is heard of through the second."""
+    driven = Driven(2)
+    driven.machine.heard([record(3)], 2, driven.now)
+    for _ in range(UNJUDGED_ROUNDS_MAX):
+        driven.round(2)
+    for _ in range(2):
+        driven.round()
+    assert driven.state(2) is State.SUSPECT and driven.state(3) is State.ALIVE
+
+
+def test_who_returns_by_way_of_others_has_time_to_be_linked() -> None:
+    """It was dead here and says so no more; the next deadline has not asked it anything."""
+    driven = Driven(2, 3)
+    driven.unlink(3)
+    for _ in range(3):
+        driven.round(2)
+    driven.machine.heard([record(3, 2)], 2, driven.now)
+    for _ in range(UNJUDGED_ROUNDS_MAX):
         driven.round(2)
     assert driven.state(3) is State.ALIVE
+    driven.link(3)
+    driven.round(2)
+    assert driven.state(3) is State.SUSPECT, "linked, it is asked like any other"
 
 
 def test_a_member_without_a_link_misses_its_rounds() -> None:
@@ -335,9 +380,42 @@ def test_a_stranger_first_heard_of_as_dead_is_not_recorded() -> None:
 
 def test_incarnations_out_of_reach_are_refused_and_counted() -> None:
     driven = Driven(2, 3)
-    driven.machine.heard([record(3, 2 + INCARNATION_STEP_MAX), record(1, 2 + INCARNATION_STEP_MAX)], 2, 0.0)
-    assert driven.state(3) is State.ALIVE and driven.machine.me.incarnation == 1
+    out_of_reach = [record(3, 2 + INCARNATION_STEP_MAX), record(1, 2 + 2 * INCARNATION_STEP_MAX)]
+    assert driven.machine.heard(out_of_reach, 2, 0.0) == []
+    assert driven.machine.record(3) == record(3) and driven.machine.me.incarnation == 1
     assert driven.machine.statistics().refused_records == 2
+
+
+def test_a_lie_of_an_unknown_member_is_refused_and_its_own_word_is_believed() -> None:
+    """A broker that liars once pushed up must be able to join those who never met it."""
+    driven = Driven(2)
+    driven.machine.heard([record(3, INCARNATION_STEP_MAX + 1)], 2, 0.0)
+    assert driven.state(3) is State.UNKNOWN and driven.machine.statistics().refused_records == 1
+    driven.machine.link_up(record(3, 5 * INCARNATION_STEP_MAX), 0.0)
+    assert driven.machine.record(3) == record(3, 5 * INCARNATION_STEP_MAX)
+    driven.machine.heard([record(3, 7 * INCARNATION_STEP_MAX)], 3, 0.0)
+    assert driven.machine.record(3) == record(3, 7 * INCARNATION_STEP_MAX)
+
+
+@given(
+    st.lists(st.integers(0, INCARNATION_MAX - 1) | st.integers(0, 10 * INCARNATION_STEP_MAX), max_size=12),
+    st.integers(0, 3),
+)
+def test_whatever_is_believed_of_a_member_it_can_refute(lies: list[int], met: int) -> None:
+    """However lies are chained, and though the member comes back without its last ``met`` incarnations."""
+    driven = Driven(2)
+    if met:
+        driven.machine.link_up(record(3, met), 0.0)
+    for lie in lies:
+        driven.machine.heard([record(3, lie, State.DEAD), record(3, lie)], 2, 0.0)
+    believed = driven.machine.record(3)
+    if believed is None:
+        return
+    member = Membership(record(3, 0, boot=8), rng=random.Random(1), now=0.0)
+    member.heard([believed], 2, 0.0)
+    driven.machine.heard([member.me], 3, 0.0)
+    assert driven.machine.record(3) == member.me
+    assert member.me.incarnation < INCARNATION_MAX
 
 
 def test_a_full_table_gives_up_its_oldest_tombstone_and_otherwise_refuses() -> None:
@@ -526,6 +604,34 @@ def test_one_broken_edge_kills_nobody(way: tuple[int, int]) -> None:
     world.heal()
     world.run_until(world.converged, 10)
     assert not false_deaths(world)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_member_that_nobody_ever_met_does_not_stay(seed: int) -> None:
+    """It died while those who knew it were started again one by one: each learns of it from the last."""
+    world = World(seed)
+    world.mesh(4)
+    world.crash(4, silent=True)
+    for id in (1, 2, 3):
+        world.crash(id)
+        world.start(id, *(node.id for node in world.live()), incarnation=2)
+        world.run(0.4)
+    assert all(4 in node.view() for node in world.live()), "alive, or suspect by who met it"
+    world.run_until(world.converged, 20)
+    assert not false_deaths(world, 4)
+
+
+def test_an_edge_that_never_was_kills_nobody() -> None:
+    """A newcomer and one of the others can never link; the rest vouch for both."""
+    world = World(3)
+    world.mesh(4)
+    world.cut(5, 2)
+    world.start(5, 1)
+    world.run(60)
+    assert not false_deaths(world)
+    assert world.nodes[5].view() == {1, 2, 3, 4, 5}
+    suspected = [at for at, c in world.nodes[5].changes if c.record.state is State.SUSPECT]
+    assert 3 <= len(suspected) <= 6
 
 
 def test_a_mesh_of_two_that_is_cut_finds_together_again() -> None:
