@@ -124,7 +124,18 @@ class MemberRecord:
 
 def merge(left: MemberRecord, right: MemberRecord) -> MemberRecord:
     """The one of two records about one member that stands."""
-    return right if right.key > left.key else left
+    return right if _outweighs(right, left) else left
+
+
+def _outweighs(new: MemberRecord, old: MemberRecord) -> bool:
+    """Whether the key of one is greater. Most of what is heard is known already, so keys are made last."""
+    if new is old:
+        return False
+    if new.incarnation != old.incarnation:
+        return new.incarnation > old.incarnation
+    if new.state is not old.state:
+        return RANKS[new.state] > RANKS[old.state]
+    return new.key > old.key
 
 
 # --- instructions
@@ -315,7 +326,8 @@ class Membership:
         self._silent_in_row = 0
         self._refute_due: float | None = None
         self._refuted_at = now - self.options.period_s
-        self._digest: bytes | None = None
+        self._fingerprints = 0  # of all living members, together
+        self._toggle(me)
         self._late_rounds = 0
         self._silent_rounds = 0
         self._refutations = 0
@@ -327,13 +339,7 @@ class Membership:
     @property
     def digest(self) -> bytes:
         """Eight bytes over id, incarnation and state of all living members; equal tables have equal ones."""
-        if self._digest is None:
-            total = 0
-            for record in (self.me, *(member.record for member in self._members.values())):
-                if record.in_view:
-                    total ^= _fingerprint(record)
-            self._digest = total.to_bytes(8, "little")
-        return self._digest
+        return self._fingerprints.to_bytes(8, "little")
 
     def record(self, id: int) -> MemberRecord | None:
         """What this broker holds of a member."""
@@ -390,7 +396,6 @@ class Membership:
     def begin(self, peer_url: str, client_url: str, now: float) -> None:
         """This broker listens from now on; to be called once, before any link."""
         self.me = replace(self.me, peer_url=peer_url, client_url=client_url)
-        self._digest = None
         self._next_round += now - self._since
         self._since = now
 
@@ -522,6 +527,7 @@ class Membership:
 
     def _forget(self, member: _Member, out: list[Instruction]) -> None:
         del self._members[member.record.id]
+        self._toggle(member.record)
         out.append(MemberForgotten(member.record))
 
     # --- links
@@ -623,7 +629,7 @@ class Membership:
             return
         if via == record.id:
             member.own_incarnation = max(member.own_incarnation, record.incarnation)
-        if record.key <= member.record.key:
+        if not _outweighs(record, member.record):
             return
         if record.incarnation > member.own_incarnation + INCARNATION_STEP_MAX:
             self._refused_records += 1
@@ -650,7 +656,7 @@ class Membership:
         member = _Member(record, now)
         member.own_incarnation = record.incarnation if by_itself else 0
         self._members[record.id] = member
-        self._digest = None
+        self._toggle(record)
         out.append(MemberChanged(record, State.UNKNOWN, "joined", via))
         out.append(Tell((record,), via))
 
@@ -683,7 +689,8 @@ class Membership:
     ) -> None:
         before = member.record
         member.record = record
-        self._digest = None
+        self._toggle(before)
+        self._toggle(record)
         if record.state is State.ALIVE:
             member.misses = 0  # it lives, though perhaps not for us: see the module on bad links
             if not member.linked:  # who told us has it by way of a link: see the module on hearsay
@@ -716,9 +723,15 @@ class Membership:
         return out
 
     def _set_self(self, record: MemberRecord, out: list[Instruction]) -> None:
+        self._toggle(self.me)
+        self._toggle(record)
         self.me = record
-        self._digest = None
         out.append(SelfChanged(record))
+
+    def _toggle(self, record: MemberRecord) -> None:
+        """Into the digest, or out of it again. n members join in n changes, so no change walks over them."""
+        if record.in_view:
+            self._fingerprints ^= _fingerprint(record)
 
     def _become(self, state: NodeState, out: list[Instruction]) -> None:
         out.append(NodeChanged(self.node_state, state))
