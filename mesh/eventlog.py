@@ -1,6 +1,7 @@
 """The event log: JSON Lines that say what a broker saw, for the console's feed and for the analysis.
 
-A row is built and encoded at once, waits in memory and is written within a second, many rows in one append.
+A row waits in memory and is written within a second, many rows in one append. Rows of heartbeats, which most
+are, are only noted when they come and made into text when they are written, all in one go.
 Files are ``<folder>/<name>-<boot>-<n>.jsonl.part`` while they grow and lose the ``.part`` when they are
 rotated (by size or age) or closed. Rows of one boot are numbered without a gap; so a gap is a loss.
 
@@ -29,12 +30,15 @@ VERSION: Final = 1
 ROWS_MAX: Final = 65_536
 EVENTS_KEPT: Final = 100
 """Rows of kinds mem, link and meta kept for status snapshots."""
-FLUSH_PAUSE_S: Final = 0.5
+FLUSH_PAUSE_S: Final = 0.75
 CLOSE_TIMEOUT_S: Final = 3.0
 FILE_SIZE_MAX: Final = 64 << 20
 FILE_AGE_MAX_S: Final = 600.0
 
 Row = dict[str, Any]
+Heard = tuple[bool, int, int, float | None, int, int, float, float]
+"""A heartbeat as it was noted: whether it was a survey, of whom, its round, the round-trip time of an answer,
+the row's number, the writer's incarnation, and when, by the loop's clock and by the wall's."""
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -50,7 +54,7 @@ class RowBuilder:
         self._boot = format_id(boot)
         self._begins = f'{{"v":{VERSION},"run":{json.dumps(run)},"ts":"'
         self._of_whom = f',"node":"{self._node}","boot":"{self._boot}","inc":'
-        self._second = -1.0
+        self._second = -2.0
         self._second_as_text = ""
 
     def row(self, kind: str, fields: Row, *, now: float, wall: float) -> Row:
@@ -70,28 +74,39 @@ class RowBuilder:
         row.update(fields)
         return row
 
-    def heartbeat(
-        self, *, survey: bool, source: int, round: int, rtt_s: float | None, now: float, wall: float
-    ) -> str:
-        """The line of a survey or an answer heard from ``source``; only answers have a round-trip time.
-
-        Most rows are of this kind, so it is written in one go: a dict through json costs seven times as much.
-        """
+    def heard(
+        self, survey: bool, source: int, round: int, rtt_s: float | None, now: float, wall: float
+    ) -> Heard:
+        """A survey or an answer of ``source``, numbered; only answers have a round-trip time."""
         self.seq += 1
-        rtt_us = "null" if rtt_s is None else max(0, round_us(rtt_s))
-        return (
-            f'{self._begins}{self._time(wall)}","mono_ns":{int(now * 1e9)}{self._of_whom}{self.incarnation}'
-            f',"seq":{self.seq},"kind":"hb","msg":"{"survey" if survey else "answer"}"'
-            f',"src":"{source:016x}","dst":"{self._node}","hb_seq":{round},"rtt_us":{rtt_us}}}'
-        )
+        return (survey, source, round, rtt_s, self.seq, self.incarnation, now, wall)
+
+    def lines(self, rows: list[str | Heard]) -> list[str]:
+        """Rows as they are written. Those of heartbeats are written by hand: a dict through json costs seven
+        times as much."""
+        begins, of_whom, to_us = self._begins, self._of_whom, f'","dst":"{self._node}","hb_seq":'
+        lines = []
+        for row in rows:
+            if isinstance(row, str):
+                lines.append(row)
+                continue
+            survey, source, round, rtt_s, seq, incarnation, now, wall = row
+            rtt_us = "null" if rtt_s is None else max(0, int(rtt_s * 1e6 + 0.5))
+            lines.append(
+                f'{begins}{self._time(wall)}","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
+                f',"kind":"hb","msg":"{"survey" if survey else "answer"}","src":"{source:016x}{to_us}{round}'
+                f',"rtt_us":{rtt_us}}}'
+            )
+        return lines
 
     def _time(self, wall: float) -> str:
         """RFC 3339 in UTC with microseconds; the text of the second is kept, since many rows share it."""
-        fraction, second = math.modf(wall)
-        microseconds = round(fraction * 1e6)
-        if microseconds == 1_000_000:
-            second, microseconds = second + 1, 0
-        if second != self._second:
+        microseconds = round((wall - self._second) * 1e6)
+        if not 0 <= microseconds < 1_000_000:
+            fraction, second = math.modf(wall)
+            microseconds = round(fraction * 1e6)
+            if microseconds == 1_000_000:
+                second, microseconds = second + 1, 0
             self._second = second
             self._second_as_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         return f"{self._second_as_text}.{microseconds:06d}Z"
@@ -131,11 +146,6 @@ def link_fields(*, peer: int, dialed: bool, up: bool, reason: str) -> Row:
     }
 
 
-def round_us(seconds: float) -> int:
-    """Whole microseconds."""
-    return int(seconds * 1e6 + 0.5)
-
-
 class EventLog:
     """Writes rows of one boot into ``folder`` (None: only keeps the latest events); `run` is its one task."""
 
@@ -158,8 +168,7 @@ class EventLog:
         self._storage = storage
         self._clock = clock
         self._wall_time = wall_time
-        self._buffer: list[bytes] = []
-        self._waiting = asyncio.Event()
+        self._buffer: list[str | Heard] = []
         self._writing = 0
         self._failing = False
         self._file_number = 0
@@ -179,25 +188,17 @@ class EventLog:
         if self._folder is not None:
             self._add(_encode(row))
 
-    def heard(self, *, survey: bool, source: int, round: int, rtt_s: float | None) -> None:
+    def heard(self, survey: bool, source: int, round: int, rtt_s: float | None, now: float) -> None:
         """Add the row of a survey or an answer, as `write` does."""
-        line = self.rows.heartbeat(
-            survey=survey,
-            source=source,
-            round=round,
-            rtt_s=rtt_s,
-            now=self._clock(),
-            wall=self._wall_time(),
-        )
+        row = self.rows.heard(survey, source, round, rtt_s, now, self._wall_time())
         if self._folder is not None:
-            self._add(line)
+            self._add(row)
 
-    def _add(self, line: str) -> None:
+    def _add(self, row: str | Heard) -> None:
         if len(self._buffer) + self._writing >= ROWS_MAX:
             self.dropped += 1
-            return
-        self._buffer.append(line.encode())
-        self._waiting.set()
+        else:
+            self._buffer.append(row)
 
     async def start(self) -> None:
         """Make the folder and write the rows so far; raises `StorageError` if that cannot be done."""
@@ -215,9 +216,9 @@ class EventLog:
     async def run(self) -> None:
         """Write rows within a second until cancelled."""
         while True:
-            await self._waiting.wait()
             await asyncio.sleep(FLUSH_PAUSE_S)
-            await self.flush()
+            if self._buffer:
+                await self.flush()
 
     async def flush(self) -> None:
         """Write what waits; on failure it waits on."""
@@ -248,16 +249,15 @@ class EventLog:
 
     async def _write_out(self) -> None:
         """One append of everything that waits, then rotation if the file is large or old."""
-        self._waiting.clear()
         rows, self._buffer = self._buffer, []
         if rows:
-            self._writing = len(rows)
+            lines = self.rows.lines(rows)
+            self._writing = len(lines)
             try:
-                data = b"\n".join(rows) + b"\n"
+                data = ("\n".join(lines) + "\n").encode()
                 await self._storage.append(self.path, data)
             except (OSError, MeshError):  # but not when cancelled: the storage does the job all the same
-                self._buffer = rows + self._buffer
-                self._waiting.set()
+                self._buffer = [*lines, *self._buffer]
                 raise
             finally:
                 self._writing = 0

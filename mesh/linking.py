@@ -66,11 +66,12 @@ class LinkEnded(Exception):
 
 
 class Link:
-    """A link in the making, or up. ``news`` and ``goodbye`` are kept by `mesh.news`; ``rtt_s`` is the
-    admission's until `mesh.rounds` has measured."""
+    """A link in the making, or up. ``news`` and ``goodbye`` are kept by `mesh.news`, ``agreed`` by
+    `mesh.rounds`; ``rtt_s`` is the admission's until that has measured."""
 
     __slots__ = (
         "admission",
+        "agreed",
         "bus",
         "changed",
         "deadline",
@@ -103,6 +104,7 @@ class Link:
         self.rtt_s = 0.0
         self.spoke_at = now
         self.news: dict[int, MemberRecord] = {}
+        self.agreed: tuple[bytes, bytes, int] | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.changed: asyncio.Future[None] | None = None
 

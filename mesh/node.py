@@ -315,11 +315,11 @@ class Node:
     def barrier_reached(self, version: int, unreached: Sequence[str]) -> None:
         self.exchange.barrier_reached(version, unreached)
 
-    def heard_survey(self, member: int, round: int) -> None:
-        self.log.heard(survey=True, source=member, round=round, rtt_s=None)
+    def heard_survey(self, member: int, round: int, now: float) -> None:
+        self.log.heard(True, member, round, None, now)
 
-    def heard_answer(self, member: int, round: int, rtt_s: float) -> None:
-        self.log.heard(survey=False, source=member, round=round, rtt_s=rtt_s)
+    def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None:
+        self.log.heard(False, member, round, rtt_s, now)
         self.exchange.peer_rtt(member, rtt_s)
 
     def _remember(self) -> None:

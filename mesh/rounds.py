@@ -21,14 +21,20 @@ from protocols import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word, peek
 
 ROUND_MASK: Final = 0x7FFFFFFF
+READ_KEPT: Final = 64
+"""Bodies whose meaning is remembered, before all are forgotten."""
+
+
+Read = tuple[LinkKind, bytes, int]
+"""A survey or an answer: its kind, digest and interest version."""
 
 
 class RoundHooks(Protocol):
     """What the broker hears of rounds."""
 
-    def heard_survey(self, member: int, round: int) -> None: ...
+    def heard_survey(self, member: int, round: int, now: float) -> None: ...
 
-    def heard_answer(self, member: int, round: int, rtt_s: float) -> None:
+    def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None:
         """An answer in time."""
 
 
@@ -49,9 +55,9 @@ class Rounds:
         self._hooks = hooks
         self._clock = asyncio.get_running_loop().time
         self._asked_at = 0.0
-        # At rest all brokers say the same, round after round: what was packed and read last is kept.
+        # At rest all brokers say the same, round after round: what was packed and read is kept.
         self._said: dict[LinkKind, tuple[bytes, int, bytes]] = {}
-        self._read: dict[LinkKind, tuple[bytes, bytes, int]] = {}
+        self._read: dict[bytes, Read] = {}
         self.late_answers = 0
 
     def ask(self, round: int, links: Iterable[Link]) -> None:
@@ -60,48 +66,57 @@ class Rounds:
         self._asked_at = self._clock()
         for link in links:
             if link.surveyor is not None:
-                link.surveyor.send(frame)
+                link.surveyor.send_now(frame)
 
     def surveys_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
         """Questions of the other broker. It may ask a moment before its READY reaches us. Raises
         `LinkError`."""
+        answer = pipe.send_now if len(frames) == 1 else pipe.send
         for frame in frames:
             if not _may_speak(link):
                 return
-            digest, version = self._opened(frame, LinkKind.SURVEY)
-            pipe.send(frame[:WORD_SIZE] + self._spoken(LinkKind.ANSWER))
+            read = self._opened(frame, LinkKind.SURVEY)
+            answer(frame[:WORD_SIZE] + self._spoken(LinkKind.ANSWER))
             if link.up:
-                self._hooks.heard_survey(link.peer.id, peek(frame) & ROUND_MASK)
-                self._compare(link, digest, version)
+                now = self._clock()
+                self._hooks.heard_survey(link.peer.id, peek(frame) & ROUND_MASK, now)
+                self._compare(link, read, now)
 
     def answers_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
         """Answers of the other broker. Raises `LinkError`."""
         for frame in frames:
             if not _may_speak(link):
                 return
-            digest, version = self._opened(frame, LinkKind.ANSWER)
+            read = self._opened(frame, LinkKind.ANSWER)
             if not link.up:
                 return
-            self._answered(link, peek(frame) & ROUND_MASK)
-            self._compare(link, digest, version)
+            now = self._clock()
+            self._answered(link, peek(frame) & ROUND_MASK, now)
+            self._compare(link, read, now)
 
-    def _answered(self, link: Link, round: int) -> None:
-        now, member = self._clock(), link.peer.id
+    def _answered(self, link: Link, round: int, now: float) -> None:
+        member = link.peer.id
         if not self._membership.is_open(round):
             self.late_answers += 1
             return
         link.rtt_s = now - self._asked_at
-        self._hooks.heard_answer(member, round, link.rtt_s)
-        self._act(self._membership.answered(member, round, now))
+        self._hooks.heard_answer(member, round, link.rtt_s, now)
+        instructions = self._membership.answered(member, round, now)
+        if instructions:
+            self._act(instructions)
 
-    def _compare(self, link: Link, digest: bytes, version: int) -> None:
+    def _compare(self, link: Link, read: Read, now: float) -> None:
         """What the other holds against what we do; whatever was lost is fetched."""
-        if link.ended:
-            return
+        _, digest, version = read
+        own = self._membership.digest
+        if link.agreed == (digest, own, version) or link.ended:
+            return  # the usual case: nothing has changed on either side since the two agreed
         member = link.peer.id
-        self._act(self._membership.heard_digest(member, digest, self._clock()))
+        self._act(self._membership.heard_digest(member, digest, now))
         if not link.ended and self._interest.heard_version(member, version):
             link.say([encode(LinkKind.INTEREST_WANTED)])
+        elif digest == own and self._interest.held_version(member) >= version:
+            link.agreed = (digest, own, version)
 
     def _spoken(self, kind: LinkKind) -> bytes:
         digest, version = self._membership.digest, self._interest.version
@@ -110,19 +125,22 @@ class Rounds:
             said = self._said[kind] = (digest, version, encode(kind, digest, version))
         return said[2]
 
-    def _opened(self, frame: bytes, kind: LinkKind) -> tuple[bytes, int]:
-        """Digest and interest version of a survey or an answer. Raises `LinkError`."""
+    def _opened(self, frame: bytes, kind: LinkKind) -> Read:
+        """What a survey or an answer says. Raises `LinkError`."""
         if not frame[0] & 0x80:
             raise LinkError(f"a round's frame of {len(frame)} bytes has no end to its backtrace")
         body = frame[WORD_SIZE:]
-        read = self._read.get(kind)
-        if read is None or read[0] != body:
+        read = self._read.get(body)
+        if read is None:
             message = decode(body)
-            if message[0] != kind:
-                raise LinkError(f"{LinkKind(message[0]).name} came where only {kind.name} may")
-            read = self._read[kind] = (body, message[1], message[2])
-        return read[1], read[2]
+            if len(self._read) >= READ_KEPT:
+                self._read.clear()
+            if message[0] == kind:
+                read = self._read[body] = (kind, message[1], message[2])
+        if read is None or read[0] is not kind:
+            raise LinkError(f"{LinkKind(body[1]).name} came where only {kind.name} may")
+        return read
 
 
 def _may_speak(link: Link) -> bool:
-    return not link.ended and link.admission.stage in (Stage.READY, Stage.UP)
+    return not link.ended and (link.up or link.admission.stage is Stage.READY)

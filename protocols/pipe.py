@@ -212,6 +212,16 @@ class Pipe:
             self.connection.flush_soon()
         return True
 
+    def send_now(self, frame: bytes) -> bool:
+        """As `send`, but written in this call where that can be: for a frame that nothing will join.
+
+        It saves the loop turn that `send` waits for company (a quarter of a round trip).
+        """
+        if self._scheduled or self.closed or not self.connection.write_now(frame):
+            return self.send(frame)
+        self._frames_out += 1
+        return True
+
     def send_many(self, frames: Sequence[bytes]) -> int:
         """Queue as many leading frames as there is room for; returns how many."""
         room = 0 if self.closed else self._limit - len(self._output)

@@ -36,16 +36,6 @@ class OutputPipe(Pipe):
 
     __slots__ = ()
 
-    def send_now(self, frame: bytes) -> bool:
-        """As `send`, but written in this call where that can be: for a frame that nothing will join.
-
-        It saves the loop turn that `send` waits for company (a quarter of a round trip).
-        """
-        if self._scheduled or self.closed or not self.connection.write_now(frame):
-            return self.send(frame)
-        self._frames_out += 1
-        return True
-
     def make_room(self, count: int) -> None:
         """Write what is queued now if ``count`` frames would not fit beside it.
 

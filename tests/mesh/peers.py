@@ -139,10 +139,10 @@ class Peer:
     def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
         self.barriers.append((version, unreached))
 
-    def heard_survey(self, member: int, round: int) -> None:
+    def heard_survey(self, member: int, round: int, now: float) -> None:
         self.surveys.append((member, round))
 
-    def heard_answer(self, member: int, round: int, rtt_s: float) -> None:
+    def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None:
         self.answers.append((member, round, rtt_s))
 
     def self_changed(self, record: MemberRecord) -> None:

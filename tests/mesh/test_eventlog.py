@@ -82,8 +82,8 @@ def test_every_row_has_the_common_columns_and_its_own() -> None:
 
 def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
     rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
-    survey = json.loads(rows.heartbeat(survey=True, source=5, round=9, rtt_s=None, now=1, wall=2))
-    answer = json.loads(rows.heartbeat(survey=False, source=5, round=9, rtt_s=0.0012345, now=1, wall=2))
+    heard = [rows.heard(True, 5, 9, None, 1, 2), rows.heard(False, 5, 9, 0.0012345, 1, 2)]
+    survey, answer = map(json.loads, rows.lines(heard))
     assert (survey["msg"], survey["rtt_us"]) == ("survey", None)
     assert (answer["msg"], answer["rtt_us"], answer["hb_seq"]) == ("answer", 1235, 9)
     assert link_fields(peer=5, dialed=True, up=False, reason="closed")["dir"] == "out"
@@ -102,7 +102,7 @@ def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
         "hb_seq": 9,
         "rtt_us": 1235,
     }
-    line = by_hand.heartbeat(survey=False, source=5, round=9, rtt_s=0.0012345, now=1.5, wall=wall)
+    (line,) = by_hand.lines([by_hand.heard(False, 5, 9, 0.0012345, 1.5, wall)])
     row = by_json.row("hb", fields, now=1.5, wall=wall)
     assert line == json.dumps(row, separators=(",", ":"))
     assert row["ts"] == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -111,9 +111,30 @@ def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
 
 def test_heartbeats_take_their_numbers_also_without_a_folder() -> None:
     log = make(FaultyStorage(), None)
-    log.heard(survey=True, source=5, round=1, rtt_s=None)
+    log.heard(True, 5, 1, None, 1.5)
     log.write("meta", {"op": "start"})
     assert [row["seq"] for row in log.events] == [2]
+
+
+async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
+    storage = FaultyStorage()
+    log = make(storage)
+    log.rows.incarnation = 4
+    log.heard(True, 5, 1, None, 1.5)
+    log.write("meta", {"op": "between"})
+    log.heard(False, 6, 2, 0.001, 2.5)
+    log.rows.incarnation = 5
+    storage.fail = True
+    await log.flush()
+    storage.fail = False
+    await log.aclose()
+    rows = rows_of(storage.files[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    assert [(row["seq"], row["inc"], row["kind"], row["mono_ns"]) for row in rows] == [
+        (1, 4, "hb", 1_500_000_000),
+        (2, 4, "meta", 100_000_000_000),
+        (3, 4, "hb", 2_500_000_000),
+    ]
+    assert [row.get("src") for row in rows] == [f"{5:016x}", None, f"{6:016x}"]
 
 
 async def test_rows_are_in_a_part_file_within_a_second_and_get_their_name_at_the_end(tmp_path: Path) -> None:

@@ -23,10 +23,10 @@ HEAD = encode_word(END_BIT | 7)
 class Heard:
     surveys: list[int] = field(default_factory=list)
 
-    def heard_survey(self, member: int, round: int) -> None:
+    def heard_survey(self, member: int, round: int, now: float) -> None:
         self.surveys.append(round)
 
-    def heard_answer(self, member: int, round: int, rtt_s: float) -> None: ...
+    def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None: ...
 
 
 class Wire:
@@ -39,8 +39,9 @@ class Wire:
         self.peer = SimpleNamespace(id=2)
         self.admission = SimpleNamespace(stage=Stage.UP)
         self.said: list[bytes] = []
+        self.agreed: Any = None
 
-    def send(self, frame: bytes) -> bool:
+    def send_now(self, frame: bytes) -> bool:
         self.sent.append(frame)
         return True
 
