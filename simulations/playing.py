@@ -36,6 +36,8 @@ DRAIN_S: Final = 5.0
 LEAVE_S: Final = 15.0
 JOINS: Final = ("start", "mass_join")
 """Kinds that strike who is down."""
+CUTS: Final = ("partition", "cut_one_way", "isolate")
+"""Simple kinds of links that let nothing through."""
 HEALING_S: Final = 5.0
 """So long after a fault has ended others meet a mesh that is healing."""
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
@@ -403,12 +405,18 @@ class Coverage:
     def _states(self, fault: Fault) -> Iterable[str]:
         yield "under load" if self._play.scenario.workload.publishers else "idle"
         yield from self._states_of_struck(fault)
-        now_s = self._play.world.now_s
-        for span in self._play.world.ongoing.spans:
+        world = self._play.world
+        if world.network.cuts:
+            yield "partitioned"
+        for span in world.ongoing.spans:
             kind = KINDS[span.fault.kind]
-            if kind.lasting and span.end_s is None:
-                yield "partitioned" if kind.of == "links" else "struck"
-            elif kind.lasting and span.end_s is not None and now_s - span.end_s <= HEALING_S:
+            if not kind.lasting:
+                continue
+            if span.end_s is None and kind.of != "links":
+                yield "struck"
+            elif span.end_s is None and kind.begin is not None and kind.name not in CUTS:
+                yield "impaired"
+            elif span.end_s is not None and world.now_s - span.end_s <= HEALING_S:
                 yield "healing"
 
     def _states_of_struck(self, fault: Fault) -> Iterable[str]:

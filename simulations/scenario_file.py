@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_origin, get_type_hints
 
 from simulations import faults
-from simulations.faults import Fault, FaultError
+from simulations.faults import Fault, FaultError, Kind
 from simulations.invariants import CHECKS, Parameter
 from simulations.scenario import SPAN, TABLES, Expectation, Scenario, ScenarioError, Value
 from simulations.selecting import resolve
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
 """Those that are shipped."""
-PLURAL: Final = {"pick": "picks", "fault": "faults"}
-"""Keys of the file that are called otherwise in `Scenario`."""
 ESCAPES: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
 FAULT_FIELDS: Final = ("at_s", "kind", "a", "b", "for_s", "value", "repeat", "repeat_s")
 
@@ -285,10 +283,20 @@ def _fault(value: Any, index: int) -> Fault:
         elif name != "kind":
             hint = _nearest(name, [*FAULT_FIELDS, *parameters])
             raise ScenarioError(f"there is no field {name!r} in a {kind_name}{hint}", *where)
+    if not given.get("value", 1) and not more.get(f"value{SPAN}"):
+        _refuse_no_value(kind, index)
     try:
         return Fault(**given, more=tuple(sorted(more.items())))
     except FaultError as error:
         raise ScenarioError(str(error), "fault", index, error.field) from None
+
+
+def _refuse_no_value(kind: Kind, index: int) -> None:
+    """A fault without a value has its kind's own, which a 0 must not be taken for."""
+    usual = kind.filled(Fault(0.0, kind.name)).value
+    if usual:
+        sentence = f"{kind.name}: value cannot be 0; if it is left out, it is {usual:g}"
+        raise ScenarioError(sentence, "fault", index, "value")
 
 
 def _selectors(value: Any, *where: str | int) -> tuple[str, ...]:

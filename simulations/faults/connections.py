@@ -74,8 +74,11 @@ def _arm(world: World, fault: Fault) -> None:
 
 
 def _disarm(world: World, fault: Fault) -> None:
-    for here, _ in world.network.between(*sides(world, fault)):
-        here.cut_short = False
+    others = [sides(world, other) for other in world.ongoing.faults() if other.kind == fault.kind]
+    for here, there in world.network.between(*sides(world, fault)):
+        here.cut_short = here.cut_short and any(
+            here.host.name in a and there.host.name in b for a, b in others
+        )
 
 
 def _deafen(world: World, fault: Fault) -> None:
@@ -166,6 +169,7 @@ KINDS: Final = (
         _arm,
         _disarm,
         (SHARE, WHICH),
+        two_sided=True,
     ),
     Kind(
         "half_open",
@@ -175,12 +179,15 @@ KINDS: Final = (
         _undeafen,
         (SHARE, WHICH, WAYS),
     ),
-    Kind("refuse", "hosts b refuse connections from a", "links", *_dialling(Dialling.REFUSED)),
+    Kind(
+        "refuse", "hosts b refuse connections from a", "links", *_dialling(Dialling.REFUSED), two_sided=True
+    ),
     Kind(
         "black_hole",
         "connections from a to b are not answered while they are made; those that are open live",
         "links",
         *_dialling(Dialling.DROPPED),
+        two_sided=True,
     ),
     Kind(
         "silent_accept",
@@ -188,6 +195,7 @@ KINDS: Final = (
         "afterwards they are reset",
         "links",
         *_dialling(Dialling.UNHEARD),
+        two_sided=True,
     ),
     Kind(
         "byte_split",
@@ -196,6 +204,7 @@ KINDS: Final = (
         _split,
         _whole,
         (Parameter("value", "bytes that a piece has at most", 1.0, 1, 1e9), WAYS),
+        two_sided=True,
     ),
     Kind(
         "coalesce",
@@ -204,6 +213,7 @@ KINDS: Final = (
         _lump,
         _unlump,
         (Parameter("value", "seconds from lump to lump", LUMP_S, 0.000001, 3600), WAYS),
+        two_sided=True,
     ),
     Kind(
         "slow_reader",

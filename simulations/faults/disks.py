@@ -25,17 +25,20 @@ FOLDERS: Final = {"state": STATE_FOLDER, "log": LOG_FOLDER}
 
 def _fail(world: World, fault: Fault) -> None:
     for name in fault.a:
-        disk = world.disk(name)
-        disk.fault, disk.fault_share = int(fault.value), fault.number("share", 1.0)
+        _fail_by(world.disk(name), fault)
+
+
+def _fail_by(disk: Disk, fault: Fault) -> None:
+    disk.fault, disk.fault_share = int(fault.value), fault.number("share", 1.0)
 
 
 def _work(world: World, fault: Fault) -> None:
     """Until the last of its faults is over it has that of the latest."""
     for name in fault.a:
         world.disk(name).fault = None
-    for other in world.ongoing.faults():
-        if other.kind == fault.kind and any(name in fault.a for name in other.a):
-            _fail(world, other)
+        for other in world.ongoing.faults():
+            if other.kind == fault.kind and name in other.a:
+                _fail_by(world.disk(name), other)
 
 
 def _slow_down(world: World, fault: Fault) -> None:

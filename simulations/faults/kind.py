@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -64,6 +64,8 @@ class Kind:
     """How many processes or hosts it must name."""
     among: bool = False
     """A kind of links that may have the same hosts as both sides: it strikes all links among them."""
+    two_sided: bool = False
+    """A kind of links between ``a`` and ``b``, of which one may be left out and is all others."""
     doers: bool = False
     """A kind of processes or hosts whose ``b`` may name who does it."""
 
@@ -79,6 +81,15 @@ class Kind:
                 assert not isinstance(parameter.default, str), "the main number is a number"
                 return replace(fault, value=parameter.default)
         return fault
+
+    def between(self, fault: Fault, hosts: Collection[str]) -> Fault:
+        """The fault with both sides named, where it has two: hosts that come later are not struck, and are
+        not to be mended either when it ends.
+        """
+        if not self.two_sided or bool(fault.a) == bool(fault.b):
+            return fault
+        others = tuple(name for name in hosts if name not in fault.a and name not in fault.b)
+        return replace(fault, a=fault.a or others, b=fault.b or others)
 
     def check(self, fault: Fault) -> None:
         """Raises `FaultError` if the fault names too few or somebody of no use, or has numbers that this kind

@@ -69,7 +69,7 @@ def _kind(name: str, sentence: str, quality: Callable[[Fault], LinkQuality], *pa
         for link in struck_links(world, fault):
             link.repair(quality(fault))
 
-    return Kind(name, sentence, "links", begin, end, (*parameters, WAYS), among=True)
+    return Kind(name, sentence, "links", begin, end, (*parameters, WAYS), among=True, two_sided=True)
 
 
 KINDS: Final = (

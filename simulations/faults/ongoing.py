@@ -37,6 +37,8 @@ class Span:
 class _Entry:
     kind: Kind
     span: Span
+    done: Fault
+    """As it was done, and is to be undone."""
     parent: int | None
     children: dict[int, None] = field(default_factory=dict)
     steps: Iterator[Fault] | None = None
@@ -57,8 +59,8 @@ class Ongoing:
         """Those that last still."""
         return [entry.span.fault for entry in self._entries.values()]
 
-    def begun(self, kind: Kind, fault: Fault, parent: int | None = None) -> None:
-        """Remember that it was done, to undo it when its time is over."""
+    def begun(self, kind: Kind, fault: Fault, done: Fault, parent: int | None = None) -> None:
+        """Remember that it was done, and how, to undo it when its time is over."""
         world = self._world
         above = None if parent is None else self._entries[parent]
         span = Span(fault, world.now_s, parent=above.span.fault if above else None)
@@ -67,7 +69,7 @@ class Ongoing:
             return
         self._last += 1
         number = self._last
-        entry = self._entries[number] = _Entry(kind, span, parent)
+        entry = self._entries[number] = _Entry(kind, span, done, parent)
         if above is not None:
             above.children[number] = None
         if fault.for_s is not None:
@@ -116,7 +118,7 @@ class Ongoing:
         for child in list(entry.children):
             self._end(child)
         if entry.kind.end is not None:
-            entry.kind.end(world, fault)
+            entry.kind.end(world, entry.done)
         if entry.parent is not None and entry.parent in self._entries:
             del self._entries[entry.parent].children[number]
             self._forget_finished(entry.parent)
@@ -136,6 +138,7 @@ def apply(world: World, fault: Fault, *, parent: int | None = None) -> None:
     kind = check(fault, processes=world.nodes, hosts=world.network.hosts)
     fault = kind.filled(fault)
     world.note(fault)
+    done = kind.between(fault, world.network.hosts)
     if kind.begin is not None:
-        kind.begin(world, fault)
-    world.ongoing.begun(kind, fault, parent)
+        kind.begin(world, done)
+    world.ongoing.begun(kind, fault, done, parent)

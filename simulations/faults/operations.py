@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from simulations.faults.kind import Kind, Parameter
-from simulations.faults.processes import ended_since, start_if_down
+from simulations.faults.processes import ended_since, start_if_down, start_unless_kept_down
 from simulations.faults.record import Fault
 from simulations.scheduler import nanoseconds
 from simulations.storage import STATE_FOLDER
@@ -85,9 +85,7 @@ def _move(world: World, fault: Fault) -> None:
 
 
 def _start_moved(world: World, host: str, since_s: float) -> None:
-    down = ended_since(world, (host,), since_s)
-    if down:
-        world.inject("start", down)
+    start_unless_kept_down(world, ended_since(world, (host,), since_s))
 
 
 def _roll(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
@@ -141,6 +139,8 @@ def twin_of(name: str) -> str:
 def _copy(world: World, fault: Fault) -> None:
     for name in fault.a:
         original, twin = world.node(name), twin_of(name)
+        if twin in world.nodes and world.node(twin).alive:
+            continue
         if twin not in world.nodes:
             world.add_node(twin, original.main, host=twin, once=True)
         here, there = world.disk(original.host.name), world.disk(twin)
@@ -153,10 +153,11 @@ def _copy(world: World, fault: Fault) -> None:
 
 
 def _end_copies(world: World, fault: Fault) -> None:
-    """A broker that found out may have ended by itself."""
-    alive = [twin_of(name) for name in fault.a if world.node(twin_of(name)).alive]
-    if alive:
-        world.inject("crash", alive)
+    """A broker that found out may have ended by itself, and another such fault may still want it."""
+    wanted = [name for other in world.ongoing.faults() if other.kind == fault.kind for name in other.a]
+    over = [twin_of(name) for name in fault.a if name not in wanted and world.node(twin_of(name)).alive]
+    if over:
+        world.inject("crash", over)
 
 
 KINDS: Final = (

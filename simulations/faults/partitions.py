@@ -182,8 +182,15 @@ def _compound(
 
 
 KINDS: Final = (
-    Kind("partition", "loses everything between hosts and others, both ways", "links", _part, _join),
-    Kind("cut_one_way", "loses everything from hosts to others", "links", _cut, _mend),
+    Kind(
+        "partition",
+        "loses everything between hosts and others, both ways",
+        "links",
+        _part,
+        _join,
+        two_sided=True,
+    ),
+    Kind("cut_one_way", "loses everything from hosts to others", "links", _cut, _mend, two_sided=True),
     Kind("isolate", "loses everything to and from each of the hosts", "links", _isolate, _rejoin),
     Kind(
         "clog",
@@ -191,6 +198,7 @@ KINDS: Final = (
         "links",
         _clog,
         _unclog,
+        two_sided=True,
     ),
     Kind(
         "heal",

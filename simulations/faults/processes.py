@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from itertools import count
 from random import Random
@@ -11,19 +11,29 @@ from typing import TYPE_CHECKING, Final
 
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
+from simulations.scheduler import nanoseconds
 
 if TYPE_CHECKING:
-    from simulations.world import World
+    from simulations.world import Node, World
 
+DOWN: Final = ("crash", "stop", "power_off")
+"""Kinds that keep processes down while they last."""
+LOOK_S: Final = 0.1
+"""How often somebody who is to be started, and is kept down, is looked at."""
 HOG_S: Final = 0.8
 HOG_EVERY_S: Final = 2.0
 STARVED: Final = 10.0
 SLICE_S: Final = 0.01
 
 
+def _living(world: World, fault: Fault) -> Iterator[Node]:
+    """Nothing can be done to who is down; a schedule cannot know who is."""
+    return (node for node in map(world.node, fault.a) if node.alive)
+
+
 def _crash(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        world.node(name).crash()
+    for node in _living(world, fault):
+        node.crash()
 
 
 def _power_off(world: World, fault: Fault) -> None:
@@ -34,8 +44,7 @@ def _power_off(world: World, fault: Fault) -> None:
 def _start_again(world: World, fault: Fault) -> None:
     """Who was started meanwhile runs already; who was asked to end and has not yet is started when it has."""
     down = [name for name in fault.a if not world.node(name).alive and not world.node(name).once]
-    if down:
-        world.inject("start", down)
+    start_unless_kept_down(world, down)
     for name in fault.a:
         process = world.node(name).process
         if name not in down and process is not None and process.asked_to_end:
@@ -45,14 +54,40 @@ def _start_again(world: World, fault: Fault) -> None:
 def start_if_down(world: World, name: str) -> None:
     """For later: somebody else may have started it by then."""
     if not world.node(name).alive:
-        world.inject("start", [name])
+        start_unless_kept_down(world, [name])
+
+
+def start_unless_kept_down(world: World, names: Collection[str]) -> None:
+    """Those whom nothing else keeps down start now, the others when nothing does any more."""
+    kept = [name for name in names if _is_kept_down(world, world.node(name))]
+    free = [name for name in names if name not in kept]
+    if free:
+        world.inject("start", free)
+    for name in kept:
+        world.scheduler.after(nanoseconds(LOOK_S), start_if_down, world, name)
+
+
+def _is_kept_down(world: World, node: Node) -> bool:
+    """By a fault that lasts, unless somebody has started it in its time."""
+    return any(
+        node.name in other.a if other.kind != "power_off" else node.host.name in other.a
+        for other in world.ongoing.faults()
+        if other.kind in DOWN and not _was_started_since(world, node.name, other.at_s)
+    )
+
+
+def _was_started_since(world: World, name: str, at_s: float) -> bool:
+    for done_s, fault in reversed(world.faults):
+        if done_s <= at_s:
+            return False
+        if fault.kind == "start" and name in fault.a:
+            return True
+    return False
 
 
 def _power_on(world: World, fault: Fault) -> None:
     """What ran on the hosts begins anew; what had ended before the power was lost does not."""
-    down = ended_since(world, fault.a, fault.at_s)
-    if down:
-        world.inject("start", down)
+    start_unless_kept_down(world, ended_since(world, fault.a, fault.at_s))
 
 
 def ended_since(world: World, hosts: Collection[str], at_s: float) -> list[str]:
@@ -66,31 +101,35 @@ def ended_since(world: World, hosts: Collection[str], at_s: float) -> list[str]:
 
 
 def _start(world: World, fault: Fault) -> None:
+    """A process that is being slowed down is so in its next life too."""
     for name in fault.a:
-        if not world.node(name).alive:
-            world.node(name).start()
+        node = world.node(name)
+        if not node.alive:
+            node.start()
+            slowness = _slowness(_of_kind(world, "slow_process", name))
+            if slowness != 1:
+                node.slow_down(slowness)
 
 
 def _stop(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        if world.node(name).alive:
-            world.node(name).stop()
+    for node in _living(world, fault):
+        node.stop()
 
 
 def _pause(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        world.node(name).pause()
+    for node in _living(world, fault):
+        node.pause()
 
 
 def _resume(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        world.node(name).resume()
+    for node in _living(world, fault):
+        node.resume()
 
 
 def _wake(world: World, fault: Fault) -> None:
     """Who was killed or resumed meanwhile need not be, and who is paused by another fault too must not."""
     for name in fault.a:
-        if world.node(name).paused and not list(_others(world, fault, name)):
+        if world.node(name).paused and not list(_of_kind(world, fault.kind, name)):
             world.node(name).resume()
 
 
@@ -105,30 +144,28 @@ def _unblock_io(world: World, fault: Fault) -> None:
 
 
 def _slow_down(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        world.node(name).slow_down(_slowness(world, fault, name) * fault.value)
+    """It is not among the faults that last yet."""
+    for node in _living(world, fault):
+        node.slow_down(_slowness(_of_kind(world, fault.kind, node.name)) * fault.value)
 
 
 def _speed_up(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        if world.node(name).alive:
-            world.node(name).slow_down(_slowness(world, fault, name))
+    for node in _living(world, fault):
+        node.slow_down(_slowness(_of_kind(world, fault.kind, node.name)))
 
 
-def _slowness(world: World, fault: Fault, name: str) -> float:
-    """By all such faults that last but this one."""
-    return math.prod(other.value for other in _others(world, fault, name))
+def _slowness(by: Iterable[Fault]) -> float:
+    return math.prod(fault.value for fault in by)
 
 
-def _others(world: World, fault: Fault, name: str) -> Iterator[Fault]:
-    """Faults of that kind that go on and strike that process too."""
-    return (other for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a)
+def _of_kind(world: World, kind: str, name: str) -> Iterator[Fault]:
+    """Those that last and strike that process."""
+    return (other for other in world.ongoing.faults() if other.kind == kind and name in other.a)
 
 
 def _stall(world: World, fault: Fault) -> None:
-    for name in fault.a:
-        if world.node(name).alive:
-            world.node(name).stall(fault.value)
+    for node in _living(world, fault):
+        node.stall(fault.value)
 
 
 def _hog(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:

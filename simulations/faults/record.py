@@ -43,7 +43,7 @@ class Fault:
     for_s: float | None = None
     """How long it lasts; None: until something else ends it, or it is over at once."""
     value: float = 0.0
-    """The kind's main number, where it has one."""
+    """The kind's main number, where it has one; 0 is what the kind has by default."""
     more: tuple[tuple[str, float | str], ...] = ()
     """Its further parameters, by name and in the order of their names."""
 

@@ -23,7 +23,10 @@ it under their names. `World.inject(kind, a, b, value, for_s=..., ...)` does one
   all other hosts then. What only makes links slow, lossy or narrow may name the same hosts in both: it
   strikes all links among them. A host always reaches itself.
 * What **lasts** ends after `for_s`, by a `heal` of links, or by the heal of the whole world (`World.heal`),
-  and takes back exactly what it did: faults of one kind add up.
+  and takes back exactly what it did: faults of one kind add up. Whom several faults keep down starts when the
+  last of them is over; a side left out are the hosts that there were when the fault began.
+* What cannot be done to a process, since it is down, passes it over.
+* A `value` left out is the default; so it cannot be 0 where the default is another.
 * **Compound** kinds unfold into simple ones, each of which stands in the history; what the seed chooses comes
   from a random stream of that fault alone.
 
@@ -61,7 +64,8 @@ def _number(parameter: Parameter) -> str:
     elif math.isinf(parameter.most):
         span = f"from {parameter.least:g}"
     else:
-        span = f"{parameter.least:g} to {parameter.most:g}"
+        above = "above " if parameter.name == "value" and parameter.default and not parameter.least else ""
+        span = f"{above}{parameter.least:g} to {parameter.most:g}"
     return f"`{parameter.name}`: {parameter.sentence} ({span}; default {default})"
 
 

@@ -210,6 +210,18 @@ def test_coverage_counts_what_met_which_state() -> None:
     assert play(idle, seed=1).coverage["partition"] == {"idle": 1}
 
 
+def test_links_that_are_slow_or_refuse_are_impaired_and_not_partitioned() -> None:
+    scenario = with_faults(
+        Fault(0.0, "slow_link", ("broker-1",), for_s=3.0),
+        Fault(1.0, "pause", ("broker-2",), for_s=0.1),
+        Fault(5.0, "rolling_partition", ("broker-3",), value=1.0, more=(("gap_s", 20.0),)),
+        Fault(5.5, "pause", ("broker-1",), for_s=0.1),
+        Fault(16.0, "pause", ("broker-1",), for_s=0.1),
+    )
+    coverage = play(scenario, seed=1).coverage
+    assert coverage["pause"] == {"under load": 3, "impaired": 1, "partitioned": 1, "healing": 1}
+
+
 def test_who_joins_or_leaves_when_a_fault_comes_is_counted() -> None:
     scenario = with_faults(
         Fault(0.0, "stop", ("broker-3",)),

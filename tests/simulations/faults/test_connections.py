@@ -378,3 +378,39 @@ def test_a_process_of_blocked_io_learns_of_a_reset_only_when_it_may() -> None:
         world.network.unblock_io("server")
         world.run_for(1)
         assert isinstance(server.error, ConnectionResetError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("refuse", lambda link: len(link.dialling)),
+        ("byte_split", lambda link: len(link.portions)),
+        ("slow_link", lambda link: len(link._added)),
+        ("clog", lambda link: len(link.clogs)),
+    ],
+)
+def test_a_side_left_out_are_the_hosts_that_there_were_when_it_began(
+    kind: str, found: Callable[[Any], float]
+) -> None:
+    """Another fault that strikes a host which came later is not taken back."""
+    with World(1) as world:
+        one, two = (world.network.add_host(name) for name in ("one", "two"))
+        world.inject(kind, ["one"], for_s=5)
+        usual, late = world.network.link(one, two), world.network.link(one, world.network.add_host("late"))
+        before = found(late)
+        world.inject(kind, ["one"], ["late"])
+        assert found(late) > before
+        struck = found(late)
+        world.run_for(6)
+        assert found(late) == struck and found(usual) == before
+
+
+def test_the_end_of_one_cut_short_leaves_what_another_still_cuts() -> None:
+    with World(1) as world:
+        server, client = pair(world)
+        world.inject("cut_short", ["client"], ["server"])
+        world.inject("cut_short", ["client"], for_s=1)
+        world.run_for(2)
+        client.transport.write(b"all of this")
+        world.run_for(1)
+        assert bytes(server.data) == b"all o"

@@ -52,6 +52,17 @@ def test_a_share_of_the_jobs_fails_until_the_fault_is_over() -> None:
         assert all(code == 0 for code, _ in since(world, done + 10))
 
 
+def test_the_end_of_a_fault_of_one_disk_changes_nothing_of_another() -> None:
+    with World(1) as world:
+        for name in ("alpha", "beta"):
+            world.add_node(name, writing)
+        world.inject("disk_fault", ["alpha", "beta"], value=errno.ENOSPC)
+        world.inject("disk_fault", ["beta"], value=errno.EIO)
+        world.inject("disk_fault", ["alpha"], value=errno.EIO, for_s=1)
+        world.run_for(2)
+        assert [world.disk(name).fault for name in ("alpha", "beta")] == [errno.ENOSPC, errno.EIO]
+
+
 def test_when_one_fault_of_a_disk_is_over_the_other_still_is_there() -> None:
     with one_writer() as world:
         world.inject("disk_fault", ["alpha"], value=errno.ENOSPC)

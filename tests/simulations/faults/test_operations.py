@@ -166,3 +166,16 @@ def test_a_twin_has_the_id_of_its_original_and_is_gone_after_its_time() -> None:
         world.heal()
         world.run_for(10)
         assert not world.node("broker-2-twin").alive and all_alive(world)
+
+
+def test_two_faults_that_copy_one_broker_make_one_twin_which_ends_with_the_last() -> None:
+    with mesh() as world:
+        world.inject("duplicate_id", ["broker-2"], for_s=20)
+        world.run_for(1)
+        world.inject("duplicate_id", ["broker-2"], for_s=5)
+        world.run_for(10)
+        twin = world.node("broker-2-twin")
+        assert twin.running and twin.lives == 1
+        assert identity(world, "broker-2-twin") == identity(world, "broker-2")
+        world.run_for(10)
+        assert not twin.alive

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from simulations.faults import Fault
 from simulations.world import NodeState, Process, World
 from tests.simulations.faults.meshes import all_alive, incarnation, mesh, peering, states
 from tests.simulations.programs import Echo, dial, serve, wait_exposed
@@ -78,6 +79,65 @@ def test_power_that_comes_back_starts_what_ran_and_not_what_had_ended_before() -
         assert not world.node("alpha").alive
         world.run_for(2)
         assert world.node("alpha").running and not world.node("beta").alive
+
+
+def test_who_is_kept_down_by_two_faults_starts_when_the_last_is_over() -> None:
+    with ticking("alpha") as world:
+        node = world.node("alpha")
+        node.start()
+        world.run_for(1)
+        world.inject("crash", ["alpha"], for_s=3)
+        world.run_for(1)
+        world.inject("power_off", ["alpha"], for_s=20)
+        world.inject("power_off", ["alpha"], for_s=10)
+        world.run_for(19)
+        assert not node.alive and not node.host.powered
+        world.run_for(1.2)
+        assert node.running and node.lives == 2
+
+
+def test_who_was_started_in_the_time_of_a_fault_is_kept_down_by_it_no_more() -> None:
+    with ticking("alpha") as world:
+        node = world.node("alpha")
+        node.start()
+        world.inject("crash", ["alpha"])
+        world.run_for(1)
+        world.inject("start", ["alpha"])
+        world.run_for(1)
+        world.inject("crash", ["alpha"], for_s=2)
+        world.run_for(2.01)
+        assert node.running and node.lives == 3
+
+
+def test_what_cannot_be_done_to_who_is_down_passes_it_over() -> None:
+    with ticking("alpha", "beta") as world:
+        world.node("beta").start()
+        for kind in (
+            "crash",
+            "stop",
+            "pause",
+            "resume",
+            "block_io",
+            "slow_process",
+            "stall",
+            "hog",
+            "starve",
+        ):
+            world.schedule([Fault(1.0, kind, ("alpha",), value=2.0 if kind == "slow_process" else 0.0)])
+        world.run_for(2)
+        assert not world.node("alpha").alive and world.node("beta").running
+
+
+def test_a_process_that_is_slow_is_so_in_its_next_life_too() -> None:
+    with ticking("alpha") as world:
+        node = world.node("alpha")
+        node.start()
+        world.inject("slow_process", ["alpha"], value=4, for_s=10)
+        world.inject("crash", ["alpha"], for_s=1)
+        world.run_for(2)
+        assert node.process is not None and node.process.loop.slowness == 4
+        world.run_for(9)
+        assert node.process.loop.slowness == 1
 
 
 def test_a_paused_process_runs_no_code_and_what_was_due_comes_when_it_goes_on() -> None:
