@@ -7,16 +7,17 @@ output. Progress is on standard error.
 from __future__ import annotations
 
 import json as json_format
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, Token
 
 from mesh.cli.exits import CommandFailed, ExitCode
 from simulations import diffing, listing, playing, replaying, scenario_file, shrinking, swarming
@@ -33,18 +34,29 @@ app = App(
 EXIT_VIOLATED: Final = ExitCode.FAILED
 
 
+def _whole(type_: type, tokens: Sequence[Token]) -> int:
+    """Of "1.5" the usual conversion makes 2, which would be another seed than the one that was asked for."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f'"{tokens[0].value[:20]}" is no whole number') from None
+
+
+Whole = Annotated[int, Parameter(converter=_whole)]
+
+
 @app.default
 def simulate(
     scenario: str | None = None,
     *,
-    seed: int | None = None,
-    nodes: int | None = None,
+    seed: Whole | None = None,
+    nodes: Whole | None = None,
     full: bool = False,
     out: str | None = None,
     keep: str | None = None,
     trace: str | None = None,
     fidelity: Literal["full", "cores"] = "full",
-    core: Literal["membership", "gossip"] = "membership",
+    core: Literal["membership", "gossip"] | None = None,
     json: bool = False,
 ) -> int:
     """Run real brokers and clients in virtual time, break them on purpose, and judge how they fared.
@@ -72,7 +84,7 @@ def simulate(
     fidelity
         With cores no brokers run but the cores that decide for them, thousands if need be, without clients.
     core
-        Which one: today's membership, or a gossip of bounded degree.
+        Which one: membership, which is today's and the usual one, or a gossip of bounded degree.
     json
         Print the result as one JSON object, which is equal for equal runs.
     """
@@ -82,9 +94,12 @@ def simulate(
             f"name a scenario: {', '.join(scenario_file.shipped())}; or one of list, faults, swarm, replay, "
             f"shrink, diff",
         )
+    if core is not None and fidelity != "cores":
+        raise CommandFailed(ExitCode.USAGE, "--core says which one --fidelity cores plays; give both")
     progress = Progress(quiet=json and not sys.stderr.isatty())
     began = time.perf_counter()
     size = "full" if full else "ci"
+    _check_files(keep, trace)
     with _refusals(out):
         found, drawn_seed = _found(scenario)
         found = found.at_size(size)
@@ -92,7 +107,7 @@ def simulate(
         chosen = seed if seed is not None else drawn_seed
         if fidelity == "cores":
             _refuse_with_cores(out=out, keep=keep, trace=trace)
-            return _play_cores(found, chosen, core, as_json=json)
+            return _play_cores(found, chosen, core or "membership", as_json=json)
         try:
             run = playing.Play(
                 found, seed=chosen, size=size, out=out, say=progress, keep_history=trace is not None
@@ -148,9 +163,9 @@ def faults(*, json: bool = False) -> None:
 @app.command
 def swarm(
     *,
-    seeds: int = 100,
-    first: int = 1,
-    jobs: int = 1,
+    seeds: Whole = 100,
+    first: Whole = 1,
+    jobs: Whole = 1,
     minutes: float | None = None,
     out: str | None = None,
     json: bool = False,
@@ -176,25 +191,47 @@ def swarm(
     """
     _at_least(1, seeds=seeds, jobs=jobs)
     _at_least(0, first=first)
+    wall_max_s = _seconds(minutes)
     if out is not None:
         with _refusals(out):
             os.makedirs(out, exist_ok=True)
+    report = swarming.Report(seeds)
+    unkept: CommandFailed | None = None
+    interrupted = False
     began = time.perf_counter()
-    report = swarming.Report()
     with SwarmProgress(seeds) as progress:
-        wall_max_s = None if minutes is None else minutes * 60
-        for outcome in swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s):
-            report.add(outcome)
-            report.wall_s = time.perf_counter() - began
-            if out is not None and outcome.result is not None:
-                failure = replaying.failure_of(outcome.result)
-                _write(os.path.join(out, f"swarm-{outcome.seed}.toml"), replaying.write(failure))
-            progress.passed(outcome, len(report.failures))
+        try:
+            with closing(swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s)) as outcomes:
+                for outcome in outcomes:
+                    report.add(outcome)
+                    progress.passed(outcome, len(report.failures))
+                    if out is not None and unkept is None:
+                        unkept = _keep(report, outcome, out)
+        except KeyboardInterrupt:
+            interrupted = True
+    report.wall_s = time.perf_counter() - began
     if json:
         print(json_format.dumps(report.as_json(), indent=2))
     else:
-        swarm_summary(report, out)
+        swarm_summary(report)
+    if unkept is not None:
+        raise unkept
+    if interrupted:
+        return ExitCode.INTERRUPTED
     return EXIT_VIOLATED if report.failures else ExitCode.OK
+
+
+def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> CommandFailed | None:
+    """Write a failure down. That it cannot be written ends no swarm, which may have gone on for hours."""
+    if outcome.result is None:
+        return None
+    path = os.path.join(folder, f"swarm-{outcome.seed}.toml")
+    try:
+        _write(path, replaying.write(replaying.failure_of(outcome.result)))
+    except CommandFailed as error:
+        return error
+    report.kept[outcome.seed] = path
+    return None
 
 
 @app.command
@@ -231,8 +268,17 @@ def replay(file: str, *, json: bool = False) -> int:
 
 
 @app.command
-def shrink(file: str, *, out: str | None = None, plays: int = shrinking.PLAYS_MAX) -> None:
+def shrink(
+    file: str,
+    *,
+    out: str | None = None,
+    plays: Whole = shrinking.PLAYS_MAX,
+    minutes: float | None = None,
+    json: bool = False,
+) -> int:
     """Make a failure small: fewer faults, brokers, clients and seconds, while the same check still fails.
+
+    Ctrl-C ends it with the smallest so far.
 
     Parameters
     ----------
@@ -242,18 +288,28 @@ def shrink(file: str, *, out: str | None = None, plays: int = shrinking.PLAYS_MA
         The file for the smaller one; by default beside FILE, ending with .small.toml.
     plays
         How many smaller ones are tried at most.
+    minutes
+        Try no further one after this long.
+    json
+        Print one JSON object.
     """
     _at_least(1, plays=plays)
-    progress = Progress(quiet=False)
+    wall_max_s = _seconds(minutes)
+    target = out or f"{file.removesuffix('.toml')}.small.toml"
+    progress = Progress(quiet=json and not sys.stderr.isatty())
     with _refusals(None):
         failure = replaying.read(Path(file))
+        _check_files(target)
         try:
-            shrunk = shrinking.shrink(failure, plays_max=plays, say=progress.counted)
+            shrunk = shrinking.shrink(failure, plays_max=plays, wall_max_s=wall_max_s, say=progress.counted)
         finally:
             progress.end()
-    target = out or f"{file.removesuffix('.toml')}.small.toml"
     _write(target, replaying.write(shrunk.after, f"Shrunk in {shrunk}.\n{shrunk.after.violation}"))
-    print(f"{target}: {shrunk}\n  {shrunk.after.check}: {shrunk.after.violation}")
+    if json:
+        print(json_format.dumps({"file": target, **shrunk.as_json()}, indent=2))
+    else:
+        print(f"{target}: {shrunk}\n  {shrunk.after.check}: {shrunk.after.violation}")
+    return ExitCode.INTERRUPTED if shrunk.ending is shrinking.Ending.INTERRUPTED else ExitCode.OK
 
 
 @app.command
@@ -262,10 +318,11 @@ def diff(
     other: str | None = None,
     *,
     twice: bool = False,
-    seed: int | None = None,
+    seed: Whole | None = None,
     full: bool = False,
+    json: bool = False,
 ) -> int:
-    """Find the first event in which two runs differ.
+    """Find the first event in which two runs differ, and show it with what led to it.
 
     The exit code is 0 if they do not, and 1 if they do.
 
@@ -281,15 +338,18 @@ def diff(
         Of the scenarios that have none.
     full
         Play them at their full sizes.
+    json
+        Print one JSON object.
     """
     if twice == (other is not None):
         raise CommandFailed(ExitCode.USAGE, "name two runs, or one and --twice")
     with _refusals(None):
-        found = diffing.diff(
-            _side(one, seed, full=full, hash_seed=1, keeps=False),
-            _side(other or one, seed, full=full, hash_seed=2 if twice else 1, keeps=twice),
-        )
-    print(found)
+        left = _side(one, seed, full=full, hash_seed=1, keeps=False)
+        right = _side(other or one, seed, full=full, hash_seed=2 if twice else 1, keeps=twice)
+        if twice and isinstance(left, diffing.TraceFile):
+            raise CommandFailed(ExitCode.USAGE, f"--twice plays a scenario, and {one} is a file of a history")
+        found = diffing.diff(left, right)
+    print(json_format.dumps(found.as_json(), indent=2) if json else str(found))
     return EXIT_VIOLATED if found.line is not None else ExitCode.OK
 
 
@@ -327,15 +387,17 @@ def _side(
 ) -> diffing.TraceFile | diffing.Run:
     if os.path.isfile(text) and not text.endswith(".toml"):
         return diffing.TraceFile(Path(text))
-    name, _, given = text.rpartition("@") if "@" in text else (text, "", "")
-    if given and not given.isdigit():
-        raise CommandFailed(ExitCode.USAGE, f"{text}: the seed after the @ must be a number")
+    name, at, given = text.rpartition("@") if "@" in text else (text, "", "")
+    if at and not (given.isascii() and given.isdigit()):
+        raise CommandFailed(ExitCode.USAGE, f"{text}: the seed after the @ must be a whole number")
+    if "." in name and not os.path.exists(name):  # no scenario is called so
+        raise CommandFailed(ExitCode.NO_INPUT, f"{name}: there is no such file")
     scenario, usual = _found(name)
     chosen = int(given) if given else seed if seed is not None else usual
     return diffing.Run(scenario, chosen, "full" if full else "ci", hash_seed, keeps)
 
 
-def _replay_command(scenario: str, result: Result, nodes: int | None, keep: str | None) -> str:
+def _replay_command(scenario: str, result: Result, nodes: Whole | None, keep: str | None) -> str:
     if keep is not None:
         return f"mesh simulate replay {keep}"
     parts = [f"mesh simulate {scenario} --seed {result.seed}"]
@@ -361,12 +423,41 @@ def _refusals(out: str | None) -> Iterator[None]:
         raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error
 
 
-def _write(path: str, text: str) -> None:
+def _check_files(*paths: str | None) -> None:
+    """What cannot be written is told before a run rather than after it."""
+    for path in paths:
+        if path is not None and (os.path.isfile(path) or os.path.isdir(path)):
+            _write(path, None)
+        elif path is not None and not os.path.exists(path):  # else it is a pipe, or a device
+            _write(path, None)
+            os.unlink(path)
+
+
+def _write(path: str, text: str | None) -> None:
+    """With no text nothing is changed, and only tried whether it can be."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        with open(path, "a" if text is None else "w", encoding="utf-8") as file:
+            try:
+                file.write(text or "")
+                file.flush()
+            except OSError:
+                _discard(path)
+                raise
     except OSError as error:
         sentence = f"cannot write {path}: {error.strerror or error}"
         raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error
+
+
+def _discard(path: str) -> None:
+    """Half a file would be taken for a whole one."""
+    if os.path.isfile(path):
+        os.unlink(path)
+
+
+def _seconds(minutes: float | None) -> float | None:
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise CommandFailed(ExitCode.USAGE, f"--minutes is {minutes:g}; it must be a number above 0")
+    return None if minutes is None else minutes * 60
 
 
 def _at_least(least: int, **numbers: Any) -> None:

@@ -1,10 +1,13 @@
 """Finds the first event in which two runs differ that should be one.
 
 A run's history is a chain of hashes with a checkpoint every thousand lines, so two runs are compared by their
-checkpoints, whose first difference is found by bisection, and played once more to keep only the lines between
-it and the one before. Each play is a process of its own with a hash seed of its own, since what differs
+checkpoints, whose first difference is found by bisection, and played once more to keep only the lines around
+it. Each play is a process of its own with a hash seed of its own, since what differs
 between processes (the order of sets, addresses) is what makes runs part. Histories that were written to files
 are compared line by line.
+
+What led to the difference is shown with it: the last lines before it, those of the processes that it happened
+to, and what had been done to the mesh by then.
 """
 
 from __future__ import annotations
@@ -15,22 +18,43 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import zip_longest
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
 from simulations import playing, scenario_file, swarming
+from simulations.faults import Fault
 from simulations.history import CHECKPOINT_LINES
 from simulations.playing import Play, Result
 from simulations.replaying import fingerprint
 from simulations.scenario import Scenario
+from simulations.scheduler import nanoseconds
 
 TRACE_FORMAT: Final = 1
+WORLD: Final = "world"
+"""In whose name faults stand in a history."""
 HEAD: Final = "# mangrove history "
 BEFORE: Final = 3
-"""Lines that are shown before the first difference."""
+"""So many lines are shown before the first difference, of all and of each process that it happened to."""
+AFTER: Final = 3
+"""So many lines of each run are shown from there on."""
+FAULTS: Final = 3
+"""So many of the last things that were done to the mesh."""
+WORDS: Final = {
+    "turn": "a turn of its event loop, {} callbacks",
+    "data": "{1} bytes arrive on connection {0}, checksum {2}",
+    "open": "connection {0} is made",
+    "fin": "nothing more comes on connection {0}",
+    "rst": "connection {0} is reset",
+    "exit": "the process is over",
+    "fault": "DONE: {}",
+    "undo": "UNDONE: {}",
+    "failure": "an exception that nobody handled: {0}",
+}
+"""What the kinds of lines mean. A connection has a number and a direction: > is what its dialler sends."""
 
 
 class TraceError(ValueError):
@@ -73,19 +97,48 @@ class Difference:
     names: tuple[str, str]
     line: int | None
     """The number of the first line that differs; None if none does."""
-    one: str = ""
-    other: str = ""
+    one: tuple[str, ...] = ()
+    """The lines of one run from there on, of which the first is another than the other's; none if it has
+    ended.
+    """
+    other: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    """Lines before it, in their order, which both have."""
+    faults: tuple[str, ...] = ()
+    """What had been done to both, the last of it."""
     remark: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "same": self.line is None,
+            "names": list(self.names),
+            "line": self.line,
+            "one": list(self.one),
+            "other": list(self.other),
+            "before": list(self.before),
+            "faults": list(self.faults),
+            "remark": self.remark.removeprefix(", "),
+        }
 
     def __str__(self) -> str:
         if self.line is None:
             return f"the same: {self.names[0]} and {self.names[1]}{self.remark}"
         lines = [f"they part at line {self.line}{self.remark}"]
-        lines += [f"      {line}" for line in self.before]
-        for name, line in zip(self.names, (self.one, self.other), strict=True):
-            lines.append(f"  {name}:\n      {line or '(it has ended)'}")
+        for title, shown in (("what was done to both", self.faults), ("the last of both", self.before)):
+            lines += [f"  {title}:", *map(_told, shown)] if shown else []
+        for name, shown in zip(self.names, (self.one, self.other), strict=True):
+            lines += [f"  then {name}:", *(map(_told, shown) if shown else ["      it has ended"])]
         return "\n".join(lines)
+
+
+def _told(line: str) -> str:
+    """A line of a history for people; one that says something else as it is."""
+    try:
+        t_ns, where, kind, key = line.split("|", 3)
+        parts = [key] if kind in ("fault", "undo") else key.split("|")
+        return f"      {int(t_ns) / 1e9:.9f} s  {where}: {WORDS[kind].format(*parts)}"
+    except (ValueError, KeyError, IndexError):
+        return f"      {line}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +149,8 @@ class Recorded:
     lines: int
     checkpoints: tuple[str, ...]
     kept: tuple[str, ...]
+    faults: tuple[tuple[int, str], ...] = ()
+    """Lines of what was done, with their times in nanoseconds."""
 
 
 def diff(one: TraceFile | Run, other: TraceFile | Run) -> Difference:
@@ -109,7 +164,7 @@ def diff(one: TraceFile | Run, other: TraceFile | Run) -> Difference:
         return _of_runs(one, other)
     with tempfile.TemporaryDirectory() as folder:
         files = [_as_file(each, Path(folder) / f"{n}.history") for n, each in enumerate((one, other))]
-        return _of_files((one.name, other.name), *files)
+        return _compared((one.name, other.name), read_trace(files[0]), read_trace(files[1]))
 
 
 def first_different(one: Sequence[str], other: Sequence[str]) -> int:
@@ -149,23 +204,48 @@ def read_trace(path: Path) -> Iterator[str]:
             head = file.readline()
             if not head.startswith(HEAD):
                 raise TraceError(f"{path}:1: is no history; mesh simulate SCENARIO --trace FILE writes one")
-            found = json.loads(head.removeprefix(HEAD)).get("format")
+            of = json.loads(head.removeprefix(HEAD))
+            if not isinstance(of, dict):
+                raise TraceError(f"{path}:1: is no history: its first line says nothing of it")
+            found = of.get("format")
             if found != TRACE_FORMAT:
                 raise TraceError(f"{path}:1: its format is {found}, and this program reads {TRACE_FORMAT}")
             for line in file:
                 yield line.rstrip("\n")
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise TraceError(f"{path}: is no history: {error}") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _of_files(names: tuple[str, str], one: Path, other: Path) -> Difference:
-    before: list[str] = []
-    number = 0
-    for number, (left, right) in enumerate(zip_longest(read_trace(one), read_trace(other)), 1):
+def _compared(names: tuple[str, str], one: Iterable[str], other: Iterable[str], first: int = 1) -> Difference:
+    """Where two rows of lines part, of which the first has that number."""
+    lefts, rights = iter(one), iter(other)
+    last: deque[tuple[int, str]] = deque(maxlen=BEFORE)
+    of_each: dict[str, deque[tuple[int, str]]] = {}
+    done: deque[str] = deque(maxlen=FAULTS)
+    number = first - 1
+    for number, (left, right) in enumerate(zip_longest(lefts, rights), first):
         if left != right:
-            return Difference(names, number, left or "", right or "", tuple(before))
-        before = [*before[1 - BEFORE :], left]
+            near = [*last, *of_each.get(_where(left), ()), *of_each.get(_where(right), ())]
+            before = tuple(dict(sorted(near)).values())
+            faults = tuple(line for line in done if line not in before)
+            ours, theirs = _following(left, lefts), _following(right, rights)
+            return Difference(names, number, ours, theirs, before, faults)
+        last.append((number, left))
+        of_each.setdefault(_where(left), deque(maxlen=BEFORE)).append((number, left))
+        if _where(left) == WORLD:
+            done.append(left)
     return Difference(names, None, remark=f", {number} lines")
+
+
+def _where(line: str | None) -> str:
+    """Whom a line is of."""
+    return "" if line is None else line.split("|", 2)[1] if "|" in line else ""
+
+
+def _following(line: str | None, rest: Iterator[str]) -> tuple[str, ...]:
+    return () if line is None else (line, *islice(rest, AFTER - 1))
 
 
 def _as_file(side: TraceFile | Run, path: Path) -> Path:
@@ -186,20 +266,20 @@ def _of_runs(one: Run, other: Run) -> Difference:
     if first.digest == second.digest:
         return Difference(names, None, remark=f", {first.lines} lines, history {first.digest}")
     index = first_different(first.checkpoints, second.checkpoints)
-    window = (index * CHECKPOINT_LINES + 1, (index + 1) * CHECKPOINT_LINES)
+    # With those before the last checkpoint that they have in common, for what led to it.
+    window = (max(0, index - 1) * CHECKPOINT_LINES + 1, (index + 1) * CHECKPOINT_LINES)
     left, right = record(one, window), record(other, window)
-    for offset, (a, b) in enumerate(zip_longest(left.kept, right.kept)):
-        if a != b:
-            before = tuple(line.rstrip() for line in left.kept[max(0, offset - BEFORE) : offset])
-            told = ((a or "").rstrip(), (b or "").rstrip())
-            return Difference(names, window[0] + offset, *told, before)
-    return Difference(
-        names,
-        window[0],
-        "not seen again",
-        "not seen again",
-        remark=f" to {window[1]}; played once more they did not, so it depends on more than the hash seed",
-    )
+    found = _compared(names, map(str.rstrip, left.kept), map(str.rstrip, right.kept), window[0])
+    if found.line is None:
+        once_more = "played once more they did not, so it depends on more than the hash seed"
+        return Difference(names, window[0], remark=f" to {window[1]}; {once_more}")
+    return replace(found, faults=_done_before(found, left))
+
+
+def _done_before(found: Difference, run: Recorded) -> tuple[str, ...]:
+    """Of a run of which only some lines were kept."""
+    t_ns = min(int(line.partition("|")[0]) for line in (*found.one[:1], *found.other[:1]))
+    return tuple(line for at_ns, line in run.faults if at_ns < t_ns)[-FAULTS:]
 
 
 def record(run: Run, window: tuple[int, int] | None = None) -> Recorded:
@@ -227,7 +307,13 @@ def record(run: Run, window: tuple[int, int] | None = None) -> Recorded:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise ValueError(f"{run.name} could not be played: {last}")
     found = json.loads(done.stdout)
-    return Recorded(found["digest"], found["lines"], tuple(found["checkpoints"]), tuple(found["kept"]))
+    return Recorded(
+        found["digest"],
+        found["lines"],
+        tuple(found["checkpoints"]),
+        tuple(found["kept"]),
+        tuple((at_ns, line) for at_ns, line in found["faults"]),
+    )
 
 
 def _record_here(order: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +330,14 @@ def _record_here(order: dict[str, Any]) -> dict[str, Any]:
         "lines": history.lines,
         "checkpoints": history.checkpoints,
         "kept": kept,
+        "faults": [_fault_line(at_s, fault) for at_s, fault in run.world.faults],
     }
+
+
+def _fault_line(at_s: float, fault: Fault) -> tuple[int, str]:
+    """As the history has it."""
+    at_ns = nanoseconds(at_s)
+    return at_ns, f"{at_ns}|{WORLD}|fault|{fault}"
 
 
 if __name__ == "__main__":

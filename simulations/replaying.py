@@ -118,8 +118,13 @@ def write(failure: Failure, remark: str = "") -> str:
     table: dict[str, Any] = {"format": FORMAT}
     table |= {name: getattr(failure, name) for name in FIELDS if name != "format"}
     lines = [f"{name} = {scenario_file.spelt(value)}" for name, value in table.items()]
-    head = [f"# {line}" for line in remark.splitlines()]
+    head = [f"# {_printable(line)}" for line in remark.splitlines()]
     return "\n".join([*head, scenario_file.write(failure.scenario), f"[{FAILURE}]", *lines, ""])
+
+
+def _printable(line: str) -> str:
+    """TOML allows no control characters in a comment, and a violation may quote what an exception said."""
+    return "".join(each if each.isprintable() else "?" for each in line)
 
 
 def read(path: Path) -> Failure:

@@ -27,8 +27,17 @@ SHOWN_MAX: Final = 10
 CLEAR: Final = "\r\x1b[K"
 WIDTH: Final = 160
 """Of tables that go to a file."""
-STATES: Final = ("under load", "idle", "down", "joining", "leaving", "partitioned", "struck", "healing")
-"""What a fault can meet, in the order in which it is shown."""
+STATES: Final = {
+    "under load": "loaded",
+    "idle": "idle",
+    "joining": "joining",
+    "leaving": "leaving",
+    "down": "down",
+    "partitioned": "cut",
+    "struck": "struck",
+    "healing": "healing",
+}
+"""What a fault can meet, in the order in which it is shown, and as what."""
 
 
 def summary(result: Result, wall_s: float, out: str | None, again: str | None) -> str:
@@ -90,13 +99,11 @@ def _span(parameter: Parameter) -> str:
     return f"{parameter.least:g} to {parameter.most:g}"
 
 
-def swarm_summary(report: Report, out: str | None, console: Console | None = None) -> None:
+def swarm_summary(report: Report, console: Console | None = None) -> None:
     """What met what, which checks failed, and each failure with the command that plays it again."""
     console = console or _console()
-    coverage = _table("fault", *STATES, title="which fault met how often which state")
-    for kind, states in sorted(report.coverage.items()):
-        coverage.add_row(kind, *(str(states[state] or "") for state in STATES))
-    console.print(coverage)
+    if report.coverage:
+        _coverage(report, console)
     if report.by_check:
         checks = _table("check", "seeds", title="what failed")
         for check, count in report.by_check.items():
@@ -105,18 +112,30 @@ def swarm_summary(report: Report, out: str | None, console: Console | None = Non
     for each in report.failures:
         said = each.broke or f"{', '.join(each.failed)}: {each.violation}"
         console.print(f"seed {each.seed}: {said}", markup=False, highlight=False, soft_wrap=True)
-        again = each.replay_command
-        if out is not None and each.result is not None:
-            again = f"mesh simulate replay {os.path.join(out, f'swarm-{each.seed}.toml')}"
+        again = report.replay_command(each)
         console.print(f"  again: {again}", markup=False, highlight=False, soft_wrap=True)
     virtual_s = sum(each.virtual_s for each in report.outcomes)
     rate = f" ({virtual_s / report.wall_s:.0f} : 1)" if report.wall_s else ""
+    count = len(report.outcomes)
     console.print(
-        f"{len(report.outcomes)} seeds, {len(report.failures)} failed; {virtual_s:.0f} virtual seconds in "
-        f"{report.wall_s:.1f} real ones{rate}",
+        f"{count if count == report.wanted else f'{count} of {report.wanted}'} seeds, "
+        f"{len(report.failures)} failed; {virtual_s:.0f} virtual seconds in {report.wall_s:.1f} real "
+        f"ones{rate}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _coverage(report: Report, console: Console) -> None:
+    table = _table("fault", *STATES.values(), title="how often each fault met which state")
+    table.padding, table.show_edge = (0, 1, 0, 0), False  # else a terminal of 80 columns is too narrow
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for kind, states in sorted(report.coverage.items()):
+        table.add_row(kind, *(str(states[state] or "") for state in STATES))
+    console.print(table)
+    if report.unmet:
+        console.print(f"never: {', '.join(report.unmet)}\n", highlight=False)
 
 
 def _console() -> Console:

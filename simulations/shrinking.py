@@ -1,27 +1,35 @@
 """Makes a failing run small: fewer faults, brokers, clients and seconds, while the same check still fails.
 
-Faults go first, by the ddmin of Zeller and Hildebrandt (Simplifying and Isolating Failure-Inducing Input,
-2002): parts of the list are left out, halves first, then ever smaller parts, until no single one can be
-spared. Then everything else that a scenario has is made less of, one thing after the other: names of a fault,
-its length and its numbers, brokers, clients, the time before and after. What got smaller may let more go,
-so all of it is done again until nothing helps any more or the plays that were allowed are used up.
+Clients go first, since what is played after them costs less. Then faults, by the ddmin of Zeller and
+Hildebrandt (Simplifying and Isolating Failure-Inducing Input, 2002): parts of the list are left out, halves
+first, then ever smaller parts, until no single one can be spared. Then everything else that a scenario has is
+made less of, one thing after the other: brokers, names of a fault, its length and its numbers, the time
+before and after. What got smaller may let more go, so all of it is done again until nothing helps any more;
+then numbers are rounded, for who is to read them. It ends sooner, with the smallest so far, when the plays or
+the time allowed are used up, or when it is interrupted.
 
-Every candidate is played in full. That it fails by the *same check* makes it the same failure; the violation
-may name others and have another time.
+Every candidate is played in full. It is the same failure if the *same check* says the *same of it*: in the
+same words, but for names, numbers and times. A candidate that cannot be played, never ends or breaks the
+simulator is another failure.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from enum import StrEnum
+from typing import Any, Final, TypeVar
 
 from simulations import faults, playing
 from simulations.faults import Fault
 from simulations.playing import Result
 from simulations.replaying import Failure, PlayIt, failing, failure_of
 from simulations.scenario import Scenario, last_end_s
+from simulations.swarming import SEED_MAX_S, Stuck, at_most
 
 T = TypeVar("T")
 
@@ -34,11 +42,27 @@ PAUSE_MOST_S: Final = 1.0
 NO_AMOUNTS: Final = ("disk_fault",)
 """Kinds whose number says which one it is, and not how much."""
 
+NAMED: Final = re.compile(r"\d|\w[.-]\w")
+"""A word that is a number, a time, an id, or a name such as broker-1 or news.uk."""
+
 Say = Callable[[int, str], None]
 
 
-class OutOfPlays(Exception):
-    """As many candidates were played as were allowed."""
+class Ending(StrEnum):
+    """Why it went no further."""
+
+    SMALLEST = "nothing more can be left out"
+    PLAYS = "the plays allowed are used up"
+    TIME = "the time allowed is used up"
+    INTERRUPTED = "it was interrupted"
+
+
+class Enough(Exception):
+    """No further candidate is to be played."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(str(ending))
+        self.ending = ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +72,23 @@ class Shrunk:
     before: Failure
     after: Failure
     plays: int
-    finished: bool
-    """Nothing more can be left out; else the plays were used up."""
+    ending: Ending
 
     def __str__(self) -> str:
-        ended = "nothing more can be left out" if self.finished else "the plays allowed are used up"
         before, after = size_of(self.before.scenario), size_of(self.after.scenario)
-        return f"{self.plays} plays: from {before} to {after}; {ended}"
+        return f"{self.plays} plays: from {before} to {after}; {self.ending}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "check": self.after.check,
+            "violation": self.after.violation,
+            "seed": self.after.seed,
+            "history_hash": self.after.history_hash,
+            "before": size_of(self.before.scenario),
+            "after": size_of(self.after.scenario),
+            "plays": self.plays,
+            "ending": self.ending.name.lower(),
+        }
 
 
 def size_of(scenario: Scenario) -> str:
@@ -89,20 +123,35 @@ def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:
 
 
 def shrink(
-    failure: Failure, *, plays_max: int = PLAYS_MAX, say: Say | None = None, play: PlayIt = playing.play
+    failure: Failure,
+    *,
+    plays_max: int = PLAYS_MAX,
+    wall_max_s: float | None = None,
+    say: Say | None = None,
+    play: PlayIt = playing.play,
 ) -> Shrunk:
     """Make a failure small; ``say`` is told the number of plays, and in words what they led to.
+
+    An interrupt (Ctrl-C) ends it with the smallest that was found; before it failed once, it passes on.
 
     Raises:
         ValueError: it does not fail here at all.
     """
-    return _Shrinking(failure, plays_max, say or (lambda plays, text: None), play).run()
+    return _Shrinking(failure, plays_max, wall_max_s, say or (lambda plays, text: None), play).run()
+
+
+def _words(violation: str) -> list[str]:
+    """What it says, whoever and whatever number it says it of."""
+    return [word for word in violation.split() if not NAMED.search(word)]
 
 
 class _Shrinking:
-    def __init__(self, failure: Failure, plays_max: int, say: Say, play: PlayIt) -> None:
+    def __init__(
+        self, failure: Failure, plays_max: int, wall_max_s: float | None, say: Say, play: PlayIt
+    ) -> None:
         self._failure = failure
         self._plays_max = plays_max
+        self._ends_at = None if wall_max_s is None else time.perf_counter() + wall_max_s
         self._say = say
         self._play = play
         self._plays = 0
@@ -111,26 +160,34 @@ class _Shrinking:
         self._best_result: Result | None = None
 
     def run(self) -> Shrunk:
-        finished = False
         try:
             if not self._fails(self._best):
                 raise ValueError(f"{self._failure.check} does not fail in it, so there is nothing to shrink")
             while self._pass():
                 pass
-            finished = True
-        except OutOfPlays:
-            pass
-        assert self._best_result is not None
-        found = failing(self._best_result.verdicts, self._failure.check)
-        assert found is not None
-        after = replace(failure_of(self._best_result), check=found.check, violation=found.violations[0])
-        return Shrunk(self._failure, after, self._plays, finished)
+            self._follow(_rounder)
+            ending = Ending.SMALLEST
+        except Enough as enough:
+            ending = enough.ending
+        except KeyboardInterrupt:
+            if self._best_result is None:
+                raise
+            ending = Ending.INTERRUPTED
+        return Shrunk(self._failure, self._smallest(), self._plays, ending)
+
+    def _smallest(self) -> Failure:
+        result = self._best_result
+        assert result is not None, "at least the failure itself was played"
+        violation = self._same_of(result)
+        assert violation is not None, "it failed"
+        return replace(failure_of(result), check=self._failure.check, violation=violation)
 
     def _pass(self) -> bool:
         """Try everything once; whether anything helped."""
         before = self._best
+        self._follow(_fewer_clients)
         self._fewer_faults()
-        for smaller in (_fewer_brokers, _fewer_clients, _smaller_faults, _shorter):
+        for smaller in (_fewer_brokers, _smaller_faults, _shorter):
             self._follow(smaller)
         return self._best != before
 
@@ -160,17 +217,28 @@ class _Shrinking:
 
     def _fails_when_played(self, candidate: Scenario) -> bool:
         if self._plays >= self._plays_max:
-            raise OutOfPlays
+            raise Enough(Ending.PLAYS)
+        # The first one is always played: without it there is nothing to give back.
+        if self._plays and self._ends_at is not None and time.perf_counter() >= self._ends_at:
+            raise Enough(Ending.TIME)
         self._plays += 1
         self._say(self._plays, "")
         try:
-            result = self._play(candidate, seed=self._failure.seed)
-        except ValueError:
-            return False  # too little is left of it to be played
-        if failing(result.verdicts, self._failure.check) is None:
+            with at_most(SEED_MAX_S):
+                result = self._play(candidate, seed=self._failure.seed)
+        except (Stuck, Exception):  # too little is left of it to be played, or it found something else
+            return False
+        if self._same_of(result) is None:
             return False
         self._best_result = result
         return True
+
+    def _same_of(self, result: Result) -> str | None:
+        """The violation that is the failure, if it is there."""
+        found = failing(result.verdicts, self._failure.check)
+        wanted = _words(self._failure.violation)
+        violations = () if found is None else found.violations
+        return next((each for each in violations if _words(each) == wanted), None)
 
 
 # --- smaller ones of a scenario, the boldest first
@@ -185,19 +253,25 @@ def _candidate(scenario: Scenario, **changed: object) -> Iterator[Scenario]:
 
 
 def _fewer_brokers(scenario: Scenario) -> Iterator[Scenario]:
-    """Without the last ones, whoever names them; then with others in their places."""
-    if scenario.spares:
-        yield from _candidate(scenario, spares=0)
-    for count in dict.fromkeys((2, scenario.brokers // 2, scenario.brokers - 1)):
-        if not 1 <= count < scenario.brokers or scenario.spares:
-            continue
-        kept = scenario.broker_names[:count]
-        gone = dict.fromkeys(scenario.broker_names[count:], "")
-        yield from _candidate(scenario, brokers=count, faults=_renamed(scenario.faults, gone))
-        struck = [name for name in scenario.broker_names if _names(scenario, name)]
-        moved = dict(zip(struck[:count], kept, strict=False))
-        moved |= {name: "" for name in scenario.broker_names if name not in moved}
-        yield from _candidate(scenario, brokers=count, faults=_renamed(scenario.faults, moved))
+    """Without the last ones, whoever names them; then with those who are struck in their places."""
+    brokers, spares = scenario.broker_names, scenario.spare_names
+    for count in dict.fromkeys((0, len(spares) - 1)):
+        if 0 <= count < len(spares):
+            yield from _with_only(scenario, brokers, spares[:count])
+    for count in dict.fromkeys((2, len(brokers) // 2, len(brokers) - 1)):
+        if 1 <= count < len(brokers):
+            yield from _with_only(scenario, brokers[:count], spares)
+            struck = [name for name in brokers if _names(scenario, name)]
+            others = [name for name in brokers if name not in struck]
+            yield from _with_only(scenario, [*struck, *others][:count], spares)
+
+
+def _with_only(scenario: Scenario, brokers: list[str], spares: list[str]) -> Iterator[Scenario]:
+    """With these alone, under the names that so few have."""
+    for fewer in _candidate(scenario, brokers=len(brokers), spares=len(spares)):
+        names = dict.fromkeys((*scenario.broker_names, *scenario.spare_names), "")
+        names |= zip((*brokers, *spares), (*fewer.broker_names, *fewer.spare_names), strict=True)
+        yield from _candidate(fewer, faults=_renamed(scenario.faults, names))
 
 
 def _names(scenario: Scenario, name: str) -> bool:
@@ -221,7 +295,7 @@ def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:
         for fewer in dict.fromkeys((0, count // 2, count - 1)):
             if 0 <= fewer < count:
                 yield from _candidate(scenario, workload=replace(load, **{name: fewer}))
-    if load.pause_s < PAUSE_MOST_S:
+    if load.publishers and load.pause_s < PAUSE_MOST_S:
         yield from _candidate(scenario, workload=replace(load, pause_s=load.pause_s * 2))
 
 
@@ -268,3 +342,33 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield from _candidate(scenario, warm_s=0.0)
     if scenario.quiet_s > QUIET_LEAST_S:
         yield from _candidate(scenario, quiet_s=max(QUIET_LEAST_S, round(scenario.quiet_s / 2, 3)))
+
+
+def _rounder(scenario: Scenario) -> Iterator[Scenario]:
+    """All times and numbers of faults whole, or else those of each fault; or with one digit."""
+    for digits in (0, 1):
+        rounded = [_rounded(fault, digits) for fault in scenario.faults]
+        yield from _candidate(scenario, faults=tuple(rounded))
+        for index, fault in enumerate(rounded):
+            changed = (*scenario.faults[:index], fault, *scenario.faults[index + 1 :])
+            yield from _candidate(scenario, faults=changed)
+        if scenario.safety_s is not None:
+            yield from _candidate(scenario, safety_s=_up(scenario.safety_s, digits))
+
+
+def _rounded(fault: Fault, digits: int) -> Fault:
+    """What would be nothing stays as it is."""
+    return replace(
+        fault,
+        at_s=round(fault.at_s, digits),
+        for_s=None if fault.for_s is None else round(fault.for_s, digits) or fault.for_s,
+        value=round(fault.value, digits) or fault.value,
+        more=tuple(
+            (name, each if isinstance(each, str) else round(each, digits) or each)
+            for name, each in fault.more
+        ),
+    )
+
+
+def _up(number: float, digits: int) -> float:
+    return math.ceil(number * 10.0**digits) / 10.0**digits

@@ -11,10 +11,11 @@ import itertools
 import logging
 import multiprocessing
 import re
+import shlex
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
 
+from simulations.faults import KINDS
 from simulations.generating import generate
 from simulations.playing import Result, play
 from simulations.replaying import failing
@@ -78,6 +80,10 @@ class Outcome:
 class Report:
     """What all of them led to so far."""
 
+    wanted: int
+    """How many seeds were to be played."""
+    kept: dict[int, str] = field(default_factory=dict)
+    """The files of failures, by their seeds."""
     outcomes: list[Outcome] = field(default_factory=list)
     coverage: dict[str, Counter[str]] = field(default_factory=dict)
     """How often a kind of fault met a mesh in a state."""
@@ -100,11 +106,22 @@ class Report:
         counts["(broke)"] = sum(1 for each in self.failures if each.broke)
         return {check: count for check, count in counts.most_common() if count}
 
+    @property
+    def unmet(self) -> list[str]:
+        """Kinds of faults that never struck."""
+        return sorted(kind for kind in KINDS if kind not in self.coverage)
+
+    def replay_command(self, outcome: Outcome) -> str:
+        path = self.kept.get(outcome.seed)
+        return outcome.replay_command if path is None else f"mesh simulate replay {shlex.quote(path)}"
+
     def as_json(self) -> dict[str, Any]:
         return {
             "seeds": len(self.outcomes),
-            "failures": [each.as_json() for each in self.failures],
+            "seeds_wanted": self.wanted,
+            "failures": [each.as_json() | {"replay": self.replay_command(each)} for each in self.failures],
             "failed_checks": self.by_check,
+            "unmet": self.unmet,
             "coverage": {kind: dict(sorted(self.coverage[kind].items())) for kind in sorted(self.coverage)},
             "virtual_s": round(sum(each.virtual_s for each in self.outcomes), 3),
             "wall_s": round(self.wall_s, 3),
@@ -121,7 +138,7 @@ def play_seed(seed: int) -> Outcome:
     """Play the scenario that a seed draws."""
     began = time.perf_counter()
     try:
-        with _at_most(SEED_MAX_S):
+        with at_most(SEED_MAX_S):
             result = play(generate(seed), seed=seed)
     except Stuck:
         return Outcome(seed, time.perf_counter() - began, broke=f"it was not done after {SEED_MAX_S:g} s")
@@ -142,9 +159,10 @@ def play_seed(seed: int) -> Outcome:
 
 def swarm(
     first: int, seeds: int, *, jobs: int = 1, wall_max_s: float | None = None, played: Played = play_seed
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """The outcomes of the seeds ``first`` and following, as they come; after ``wall_max_s`` no further seed
-    is begun, and none after a process was killed, which is an outcome of the seeds it was given.
+    is begun, and none after a process was killed, which is an outcome of the seeds it was given. Closing it
+    ends what is being played.
     """
     began = time.perf_counter()
     wanted: Iterator[int] = iter(range(first, first + seeds))
@@ -158,8 +176,7 @@ def swarm(
                 return
             yield played(seed)
         return
-    # Spawned rather than forked: each begins as a fresh program does.
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _be_quiet) as pool:
+    with _pool(jobs) as pool:
         running: dict[Future[Outcome], int] = {}
         while True:
             for seed in itertools.islice(wanted if in_time() else (), jobs * AHEAD - len(running)):
@@ -171,6 +188,23 @@ def swarm(
                 return
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 yield _outcome(done, running.pop(done))
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """So many processes. Who goes away early, as Ctrl-C makes one do, does not wait for what they are at."""
+    others = multiprocessing.active_children()
+    # Spawned rather than forked: each begins as a fresh program does.
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _be_quiet)
+    try:
+        yield pool
+    except BaseException:
+        for child in multiprocessing.active_children():
+            if child not in others:
+                child.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _outcome(done: Future[Outcome], seed: int) -> Outcome:
@@ -196,7 +230,9 @@ class Stuck(KeyboardInterrupt):
 
 
 @contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
+def at_most(seconds: float) -> Iterator[None]:
+    """Raises `Stuck` in the main thread if it takes longer."""
+
     def give_up(number: int, frame: FrameType | None) -> None:
         raise Stuck
 

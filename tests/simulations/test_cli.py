@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mesh.cli.app import main
-from simulations import cli, playing, replaying, scenario_file, showing, swarming
+from simulations import cli, diffing, playing, replaying, scenario_file, showing, shrinking, swarming
 from simulations.faults import KINDS
 from simulations.invariants import Verdict
 from simulations.measuring import measure
@@ -62,6 +62,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return played
 
 
+KEYWORDS: dict[str, Any] = shrinking.shrink.__kwdefaults__ or {}
 WRONG = Verdict("sound", "all", ("it broke",))
 
 
@@ -129,6 +130,17 @@ def test_scenarios_are_listed(capsys: Output) -> None:
     assert {row["status"] for row in rows} <= {"passes", "known failure", "waits", "dormant"}
 
 
+def test_the_difference_of_two_runs_is_one_json_object(capsys: Output, tmp_path: Path) -> None:
+    for name, line in (("one", "5|broker-1|turn|1"), ("other", "5|broker-1|turn|2")):
+        (tmp_path / name).write_text(f'{diffing.HEAD}{{"format": 1}}\n{line}\n')
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    assert main(["simulate", "diff", one, other, "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["line"], shown["one"], shown["names"]) == (1, ["5|broker-1|turn|1"], [one, other])
+    assert main(["simulate", "diff", one, one, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["same"]
+
+
 def test_faults_are_listed(capsys: Output) -> None:
     assert main(["simulate", "faults"]) == 0
     shown = capsys.readouterr().out
@@ -137,14 +149,16 @@ def test_faults_are_listed(capsys: Output) -> None:
     assert {row["kind"] for row in json.loads(capsys.readouterr().out)} == set(KINDS)
 
 
+def some_fail(first: int, seeds: int, **given: Any) -> Iterator[Outcome]:
+    failed = result(Scenario("swarm-2"), WRONG)
+    yield Outcome(1, 0.1)
+    yield Outcome(2, 0.1, failed=("sound",), violation="it broke", result=failed)
+
+
 def test_a_swarm_keeps_its_failures_and_names_the_command_for_each(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
-    def some(first: int, seeds: int, **given: Any) -> list[Outcome]:
-        failed = result(Scenario("swarm-2"), WRONG)
-        return [Outcome(1, 0.1), Outcome(2, 0.1, failed=("sound",), violation="it broke", result=failed)]
-
-    monkeypatch.setattr(swarming, "swarm", some)
+    monkeypatch.setattr(swarming, "swarm", some_fail)
     assert main(["simulate", "swarm", "--seeds", "2", "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr()
     path = tmp_path / "swarm-2.toml"
@@ -154,6 +168,49 @@ def test_a_swarm_keeps_its_failures_and_names_the_command_for_each(
     assert main(["simulate", "swarm", "--seeds", "2", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["seeds"] == 2 and [each["seed"] for each in report["failures"]] == [2]
+
+
+def test_a_swarm_that_is_interrupted_says_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    def interrupted(first: int, seeds: int, **given: Any) -> Iterator[Outcome]:
+        yield from some_fail(first, seeds)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(swarming, "swarm", interrupted)
+    assert main(["simulate", "swarm", "--seeds", "9"]) == 130
+    shown = capsys.readouterr().out
+    assert "seed 2: sound: it broke" in shown and "2 of 9 seeds, 1 failed" in shown
+
+
+def test_a_full_disk_ends_no_swarm_and_is_told_after_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(swarming, "swarm", some_fail)
+    (tmp_path / "swarm-2.toml").symlink_to("/dev/full")
+    assert main(["simulate", "swarm", "--seeds", "2", "--out", str(tmp_path)]) == 73
+    shown = capsys.readouterr()
+    assert "2 seeds, 1 failed" in shown.out and "again: mesh simulate swarm-2 --seed 2" in shown.out
+    assert f"cannot write {tmp_path}/swarm-2.toml: No space left on device" in shown.err
+
+
+def test_a_failure_is_shrunk_into_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
+) -> None:
+    def always(scenario: Scenario, **given: Any) -> Result:
+        return result(scenario, WRONG)
+
+    monkeypatch.setattr(shrinking.shrink, "__kwdefaults__", {**KEYWORDS, "play": always})
+    path, small = tmp_path / "failure.toml", tmp_path / "failure.small.toml"
+    path.write_text(replaying.write(replaying.failure_of(result(Scenario("large", brokers=5), WRONG))))
+    assert main(["simulate", "shrink", str(path)]) == 0
+    assert "from 0 faults, 5 brokers" in capsys.readouterr().out
+    assert replaying.read(small).scenario.brokers == 1
+    assert main(["simulate", "shrink", str(path), "--json", "--minutes", "1"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["file"], shown["check"], shown["ending"]) == (str(small), "sound", "smallest")
+    assert main(["simulate", "shrink", str(path), "--out", "/dev/full"]) == 73
+    assert "cannot write /dev/full: No space left on device" in capsys.readouterr().err
 
 
 def test_a_failure_is_replayed_and_shrunk_by_its_file(
@@ -194,7 +251,19 @@ def test_cores_are_played_without_brokers(capsys: Output) -> None:
         (("swarm", "--seeds", "0"), 64, "--seeds is 0; it must be at least 1"),
         (("replay", "nowhere.toml"), 64, "nowhere.toml: there is no such scenario file"),
         (("diff", "calm"), 64, "name two runs, or one and --twice"),
-        (("diff", "calm@x", "calm"), 64, "calm@x: the seed after the @ must be a number"),
+        (("calm", "--seed", "1.5"), 64, '"1.5" is no whole number'),
+        (("calm", "--core", "gossip"), 64, "--core says which one --fidelity cores plays"),
+        (("calm", "--keep", "/proc/nowhere/x"), 73, "cannot write /proc/nowhere/x: No such file"),
+        (("calm", "--trace", "/"), 73, "cannot write /: Is a directory"),
+        (("swarm", "--minutes", "nan"), 64, "--minutes is nan; it must be a number above 0"),
+        (("swarm", "--out", __file__), 73, "cannot write logs to"),
+        (("replay", "/"), 64, "/: cannot be read: Is a directory"),
+        (("shrink", __file__), 64, "expected '=' after a key"),
+        (("shrink", "nowhere.toml", "--minutes", "-1"), 64, "--minutes is -1"),
+        (("diff", "nowhere.history", "calm"), 66, "nowhere.history: there is no such file"),
+        (("diff", __file__, "--twice"), 64, "--twice plays a scenario"),
+        (("diff", "calm@", "calm"), 64, "calm@: the seed after the @ must be a whole number"),
+        (("diff", "calm@x", "calm"), 64, "calm@x: the seed after the @ must be a whole number"),
         (("diff", __file__, __file__), 65, "test_cli.py:1: is no history"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from simulations import diffing
 from simulations.diffing import HEAD, Recorded, Run, TraceError, TraceFile, diff, first_different, record
+from simulations.faults import Fault
 from simulations.history import CHECKPOINT_LINES, History
 from simulations.scenario import Scenario, Workload
 
@@ -30,13 +32,53 @@ def test_the_first_checkpoint_that_differs_is_found(parted: int) -> None:
 def test_histories_in_files_are_compared_line_by_line(tmp_path: Path) -> None:
     one = trace(tmp_path / "one", "a", "b", "c", "d", "e")
     same = trace(tmp_path / "same", "a", "b", "c", "d", "e")
-    other = trace(tmp_path / "other", "a", "b", "c", "d", "x")
+    other = trace(tmp_path / "other", "a", "b", "c", "d", "x", "y", "z", "z")
     short = trace(tmp_path / "short", "a", "b")
     assert diff(one, same).line is None
     found = diff(one, other)
-    assert (found.line, found.one, found.other, found.before) == (5, "e", "x", ("b", "c", "d"))
+    assert (found.line, found.one, found.other) == (5, ("e",), ("x", "y", "z"))
+    assert found.before == ("b", "c", "d")
     ended = diff(one, short)
-    assert (ended.line, ended.one, ended.other) == (3, "c", "") and "(it has ended)" in str(ended)
+    assert (ended.line, ended.one, ended.other) == (3, ("c", "d", "e"), ()) and "it has ended" in str(ended)
+
+
+COMMON = (
+    "0|world|fault|start broker-1",
+    "5000000|broker-1|turn|1",
+    "1000000000|world|fault|crash broker-2",
+    *(f"{1_000_000_000 + number}|broker-3|turn|2" for number in range(10)),
+)
+
+
+def test_what_led_to_the_difference_is_shown_for_people(tmp_path: Path) -> None:
+    one = trace(tmp_path / "one", *COMMON, "2500000001|broker-1|data|9>|8|2f604ce4")
+    other = trace(tmp_path / "other", *COMMON, "2500000002|broker-1|rst|9>")
+    assert str(diff(one, other)).splitlines() == [
+        "they part at line 14",
+        "  what was done to both:",
+        "      0.000000000 s  world: DONE: start broker-1",
+        "      1.000000000 s  world: DONE: crash broker-2",
+        "  the last of both:",
+        "      0.005000000 s  broker-1: a turn of its event loop, 1 callbacks",
+        *(
+            f"      1.00000000{number} s  broker-3: a turn of its event loop, 2 callbacks"
+            for number in (7, 8, 9)
+        ),
+        f"  then {one.name}:",
+        "      2.500000001 s  broker-1: 8 bytes arrive on connection 9>, checksum 2f604ce4",
+        f"  then {other.name}:",
+        "      2.500000002 s  broker-1: connection 9> is reset",
+    ]
+
+
+def test_what_was_done_long_before_two_runs_part_is_told() -> None:
+    crashed = replace(SMALL, safety_s=8.0, faults=(Fault(0.0, "crash", ("broker-2",)),))
+    later = replace(crashed, faults=(*crashed.faults, Fault(6.0, "reset", ("broker-1",))))
+    found = diff(Run(crashed, 5), Run(later, 5))
+    assert any(line.endswith("|world|fault|crash broker-2") for line in found.faults)
+    assert found.other[0].endswith("|world|fault|reset broker-1")
+    shown = found.as_json()
+    assert shown["line"] == found.line and not shown["same"] and shown["other"] == list(found.other)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +87,7 @@ def test_histories_in_files_are_compared_line_by_line(tmp_path: Path) -> None:
         ("12|broker-1|turn|", "is no history; mesh simulate SCENARIO --trace FILE writes one"),
         (f'{HEAD}{{"format": 9}}', "its format is 9, and this program reads 1"),
         (f"{HEAD}nothing", "is no history: Expecting value"),
+        (f"{HEAD}[]", "is no history: its first line says nothing of it"),
     ],
 )
 def test_a_file_of_something_else_is_one_sentence(tmp_path: Path, head: str, sentence: str) -> None:
@@ -77,7 +120,7 @@ def test_runs_of_two_seeds_part_at_the_line_that_their_whole_histories_show() ->
     left, right = (record(each, (1, 10**9)).kept for each in (one, other))
     expected = next(n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     assert found.line == expected + 1
-    assert (found.one, found.other) == (left[expected].rstrip(), right[expected].rstrip())
+    assert (found.one[0], found.other[0]) == (left[expected].rstrip(), right[expected].rstrip())
 
 
 def test_runs_that_part_late_are_kept_only_between_two_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +128,13 @@ def test_runs_that_part_late_are_kept_only_between_two_checkpoints(monkeypatch: 
 
     def stand_in(run: Run, window: tuple[int, int] | None = None) -> Recorded:
         windows.append(window)
-        kept = ("same\n", f"{run.seed}\n") if window else ()
+        kept = ("1|a|turn|1\n", f"{run.seed}\n") if window else ()
         return Recorded(str(run.seed), 3000, ("a", "b", str(run.seed)), kept)
 
     monkeypatch.setattr(diffing, "record", stand_in)
     found = diff(Run(SMALL, 1), Run(SMALL, 2))
-    assert windows == [None, None, (2001, 3000), (2001, 3000)]
-    assert (found.line, found.one, found.other, found.before) == (2002, "1", "2", ("same",))
+    assert windows == [None, None, (1001, 3000), (1001, 3000)]
+    assert (found.line, found.one, found.other, found.before) == (1002, ("1",), ("2",), ("1|a|turn|1",))
 
 
 def test_what_is_not_seen_again_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,8 @@ def failure() -> Failure:
 
 def test_a_failure_survives_its_file_and_is_reproduced_exactly(failure: Failure, tmp_path: Path) -> None:
     path = tmp_path / "failure.toml"
-    path.write_text(write(failure, "a remark\nin lines"))
-    assert path.read_text().startswith("# a remark\n# in lines\n")
+    path.write_text(write(failure, "a remark\nin \x1blines"))
+    assert path.read_text().startswith("# a remark\n# in ?lines\n")
     found = read(path)
     assert found == failure and not found.strangers
     again = replay(found, play=play_blind)

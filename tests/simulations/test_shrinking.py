@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from simulations import shrinking
 from simulations.faults import Fault
 from simulations.invariants import Verdict
 from simulations.measuring import measure
 from simulations.playing import Result
 from simulations.replaying import failure_of, replay
 from simulations.scenario import Scenario, Workload
-from simulations.shrinking import ddmin, shrink, size_of
+from simulations.shrinking import Ending, ddmin, shrink, size_of
 from tests.simulations.broken import play_blind
 
 
@@ -70,7 +72,7 @@ def test_everything_that_is_not_needed_goes() -> None:
     told: list[str] = []
     shrunk = shrink(failure, play=stand_in, say=lambda plays, text: told.append(text))
     scenario = shrunk.after.scenario
-    assert shrunk.finished and shrunk.after.check == "detected"
+    assert shrunk.ending is Ending.SMALLEST and shrunk.after.check == "detected"
     assert [fault.kind for fault in scenario.faults] == ["pause"]
     assert scenario.faults[0].a == ("broker-4",) and scenario.faults[0].at_s == 0
     assert scenario.brokers == 4 and scenario.workload.publishers == scenario.workload.subscribers == 0
@@ -91,9 +93,93 @@ def test_it_ends_when_the_plays_are_used_up_with_what_it_has() -> None:
         plays.append(scenario)
         return stand_in(scenario)
 
-    shrunk = shrink(failure_of(stand_in(LARGE)), plays_max=4, play=counting)
-    assert len(plays) == shrunk.plays == 4 and not shrunk.finished
+    shrunk = shrink(failure_of(stand_in(LARGE)), plays_max=8, play=counting)
+    assert len(plays) == shrunk.plays == 8 and shrunk.ending is Ending.PLAYS
     assert len(shrunk.after.scenario.faults) < len(LARGE.faults)
+
+
+def test_it_ends_in_time_with_what_it_has() -> None:
+    shrunk = shrink(failure_of(stand_in(LARGE)), wall_max_s=0.0, play=stand_in)
+    assert shrunk.ending is Ending.TIME and shrunk.plays == 1
+    assert shrunk.after.scenario == LARGE
+
+
+def test_an_interrupt_keeps_the_smallest_so_far() -> None:
+    plays = []
+
+    def interrupted(scenario: Scenario, **given: Any) -> Result:
+        plays.append(scenario)
+        if len(plays) == 6:
+            raise KeyboardInterrupt
+        return stand_in(scenario)
+
+    shrunk = shrink(failure_of(stand_in(LARGE)), play=interrupted)
+    assert shrunk.ending is Ending.INTERRUPTED and "it was interrupted" in str(shrunk)
+    assert shrunk.after.scenario != LARGE and failure_of(stand_in(shrunk.after.scenario)).check == "detected"
+
+
+def test_an_interrupt_before_anything_was_played_is_one() -> None:
+    def interrupted(scenario: Scenario, **given: Any) -> Result:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shrink(failure_of(stand_in(LARGE)), play=interrupted)
+
+
+def test_another_violation_of_the_same_check_is_another_failure() -> None:
+    def fragile(scenario: Scenario, **given: Any) -> Result:
+        said = "broker-4: main ended by AssertionError at 7.5 s: no such peer"
+        if not any(fault.kind == "pause" and "broker-4" in fault.a for fault in scenario.faults):
+            said = "sub-1: main left a task behind at 9.0 s"
+        return result(scenario, Verdict("sound", "1", (said,)))
+
+    shrunk = shrink(failure_of(fragile(LARGE)), play=fragile)
+    assert "AssertionError" in shrunk.after.violation
+    assert [fault.kind for fault in shrunk.after.scenario.faults] == ["pause"]
+
+
+def test_a_candidate_that_breaks_the_simulator_is_left_alone() -> None:
+    def broken(scenario: Scenario, **given: Any) -> Result:
+        if scenario.brokers < 7:
+            raise IndexError("nothing there")
+        return stand_in(scenario)
+
+    shrunk = shrink(failure_of(stand_in(LARGE)), play=broken)
+    assert shrunk.after.scenario.brokers == 7 and len(shrunk.after.scenario.faults) == 1
+
+
+def test_a_candidate_that_never_ends_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(scenario: Scenario, **given: Any) -> Result:
+        while scenario.workload.publishers == 0:
+            time.perf_counter()
+        return stand_in(scenario)
+
+    monkeypatch.setattr(shrinking, "SEED_MAX_S", 0.02)
+    scenario = shrink(failure_of(stand_in(LARGE)), play=stuck).after.scenario
+    assert scenario.workload.publishers == 1 and len(scenario.faults) == 1
+
+
+def test_brokers_go_though_others_are_called_on_later() -> None:
+    def needs_the_last(scenario: Scenario, **given: Any) -> Result:
+        joins = [fault for fault in scenario.faults if fault.kind == "mass_join"]
+        right = all(name in scenario.spare_names for fault in joins for name in fault.a)
+        return result(scenario, Verdict("detected", "1", ("it was missed",) if joins and right else ()))
+
+    faults = (Fault(3.0, "mass_join", ("broker-6", "broker-7")), Fault(4.0, "crash", ("broker-2",)))
+    crowd = Scenario("crowd", brokers=5, spares=2, faults=faults)
+    scenario = shrink(failure_of(needs_the_last(crowd)), play=needs_the_last).after.scenario
+    assert (scenario.brokers, scenario.spares) == (1, 1)
+    assert [(fault.kind, fault.a) for fault in scenario.faults] == [("mass_join", ("broker-2",))]
+
+
+def test_numbers_that_need_not_be_exact_are_rounded() -> None:
+    def needs_a_while(scenario: Scenario, **given: Any) -> Result:
+        lasting = [fault for fault in scenario.faults if (fault.for_s or 0) >= 6.2 and fault.at_s >= 2.7]
+        return result(scenario, Verdict("detected", "1", ("it was missed",) if lasting else ()))
+
+    long = Scenario("long", brokers=2, faults=(Fault(4.913, "pause", ("broker-1",), for_s=7.378),))
+    (fault,) = shrink(failure_of(needs_a_while(long)), play=needs_a_while).after.scenario.faults
+    assert (fault.at_s, fault.for_s) == (5.0, 7.0)
 
 
 def test_a_real_failure_becomes_small_enough_to_read_and_comes_again() -> None:

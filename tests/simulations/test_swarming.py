@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
 import signal
 import time
@@ -12,8 +13,9 @@ import pytest
 from rich.console import Console
 
 from simulations import swarming
+from simulations.faults import KINDS
 from simulations.generating import generate
-from simulations.showing import swarm_summary
+from simulations.showing import STATES, swarm_summary
 from simulations.swarming import Outcome, Report, play_seed, swarm
 from tests.simulations.broken import play_seed_blind
 
@@ -36,6 +38,21 @@ def test_a_process_that_is_killed_ends_the_swarm_and_is_told() -> None:
     outcomes = list(swarm(1, 1000, jobs=2, played=killed_by_the_third))
     assert len(outcomes) < 1000
     assert "was killed" in next(each for each in outcomes if each.seed == 3).broke
+
+
+def endless(seed: int) -> Outcome:
+    while seed > 1:
+        time.sleep(1)
+    return quick(seed)
+
+
+def test_who_goes_away_early_waits_for_no_seed() -> None:
+    outcomes = swarm(1, 1000, jobs=2, played=endless)
+    assert next(outcomes).seed == 1
+    began = time.perf_counter()
+    outcomes.close()
+    assert time.perf_counter() - began < 5
+    assert not multiprocessing.active_children()
 
 
 def test_every_seed_is_played_once_and_told() -> None:
@@ -82,15 +99,18 @@ def test_a_broken_membership_is_found() -> None:
 
 
 def test_the_report_counts_and_names_the_command_for_each_failure() -> None:
-    report = Report()
+    report = Report(7)
     for outcome in swarm(1, 6, played=quick):
         report.add(outcome)
     report.add(replace(quick(7), broke="it broke"))
     console = Console(file=io.StringIO(), width=100, _environ={})
-    swarm_summary(report, None, console)
+    report.kept[6] = "a folder/swarm-6.toml"
+    swarm_summary(report, console)
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "again: mesh simulate swarm-3 --seed 3" in shown and "seed 7: it broke" in shown
+    assert "again: mesh simulate replay 'a folder/swarm-6.toml'" in shown
     assert "7 seeds, 3 failed; 70 virtual seconds" in shown
+    assert "never: " in shown and "crash" not in report.unmet and "pause" in report.unmet
     assert report.by_check == {"detected": 2, "(broke)": 1}
     assert report.as_json()["coverage"] == {"crash": {"idle": 7}}
     assert [each["seed"] for each in report.as_json()["failures"]] == [3, 6, 7]
@@ -99,6 +119,19 @@ def test_the_report_counts_and_names_the_command_for_each_failure() -> None:
 def test_a_seed_can_be_played_by_the_name_of_its_scenario() -> None:
     assert swarming.drawn("swarm-12") == (generate(12), 12)
     assert swarming.drawn("calm") is None
+
+
+def test_the_table_of_what_met_what_fits_a_terminal() -> None:
+    report = Report(1)
+    states = dict.fromkeys(STATES, 1000)
+    report.add(replace(quick(1), coverage=dict.fromkeys(KINDS, states)))
+    console = Console(file=io.StringIO(), width=80, _environ={})
+    swarm_summary(report, console)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    for kind in KINDS:
+        (line,) = [line for line in lines if line.split()[:1] == [kind]]
+        assert line.split()[1:] == ["1000"] * len(STATES)
 
 
 @pytest.mark.parametrize("seed", GATED)
