@@ -39,4 +39,13 @@ def check(fault: Fault, *, processes: Collection[str], hosts: Collection[str]) -
             if name not in known:
                 sentence = f"there is no {what} {name!r} in this world; there are {', '.join(known)}"
                 raise FaultError(sentence, side)
+    if kind.part is not None:
+        _check_part(kind.part(fault), kind)
     return kind
+
+
+def _check_part(part: Fault, whole: Kind) -> None:
+    try:
+        KINDS[part.kind].check(part)
+    except FaultError as error:
+        raise FaultError(f"{whole.name}: {error}", error.field) from None

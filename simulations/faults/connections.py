@@ -161,6 +161,8 @@ KINDS: Final = (
         parameters=(Parameter("value", "resets a second", 1.0, 0.001, 1000),),
         unfold=_reset_storm,
         names_least=0,
+        one_sided=True,
+        few=1,
     ),
     Kind(
         "cut_short",

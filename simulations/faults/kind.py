@@ -66,6 +66,12 @@ class Kind:
     """A kind of links that may have the same hosts as both sides: it strikes all links among them."""
     two_sided: bool = False
     """A kind of links between ``a`` and ``b``, of which one may be left out and is all others."""
+    one_sided: bool = False
+    """A kind of links that happens among the hosts of ``a``, or among all."""
+    few: int = 0
+    """So many hosts, of both sides together, are too few; none named are all."""
+    part: Callable[[Fault], Fault] | None = None
+    """Of a compound one whose parts have numbers that it was given: what is like each of them."""
     doers: bool = False
     """A kind of processes or hosts whose ``b`` may name who does it."""
 
@@ -115,6 +121,10 @@ class Kind:
             both = [name for name in fault.a if name in fault.b]
             if both and not (self.among and fault.a == fault.b):
                 raise FaultError(f"{self.name} has {', '.join(both)} on both sides", "b")
+            if fault.b and self.one_sided:
+                raise FaultError(f"{self.name} happens among the hosts that a names; it has no b", "b")
+            if 0 < named <= self.few:
+                raise FaultError(f"{self.name} needs {self.few + 1} or more hosts; name none for all", "a")
         else:
             named = len(fault.a)
             if fault.b and not self.doers:

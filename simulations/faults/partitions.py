@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from simulations.faults.kind import Kind, Parameter
@@ -148,13 +149,23 @@ def _rolling(world: World, fault: Fault, rng: random.Random) -> Iterator[Fault]:
         at_s += step_s
 
 
+def _flip(fault: Fault) -> Fault:
+    return Fault(
+        fault.at_s,
+        fault.text("what", FLIPPED[0]),
+        fault.a,
+        fault.b,
+        fault.number("on_s", ON_OFF_S),
+        fault.value,
+    )
+
+
 def _flip_flop(world: World, fault: Fault, rng: random.Random) -> Iterator[Fault]:
-    what = fault.text("what", FLIPPED[0])
-    on_s, off_s = fault.number("on_s", ON_OFF_S), fault.number("off_s", ON_OFF_S)
     at_s = world.now_s
+    every_s = fault.number("on_s", ON_OFF_S) + fault.number("off_s", ON_OFF_S)
     while True:
-        yield Fault(at_s, what, fault.a, fault.b, on_s, fault.value)
-        at_s += on_s + off_s
+        yield replace(_flip(fault), at_s=at_s)
+        at_s += every_s
 
 
 def _swizzle(world: World, fault: Fault, rng: random.Random) -> Iterator[Fault]:
@@ -208,7 +219,10 @@ KINDS: Final = (
         names_least=0,
     ),
     _compound(
-        "one_edge", "parts two hosts of those named, or one of each side, chosen by the seed", _one_edge
+        "one_edge",
+        "parts two hosts of those named, or one of each side, chosen by the seed",
+        _one_edge,
+        few=1,
     ),
     _compound(
         "bridge",
@@ -221,6 +235,7 @@ KINDS: Final = (
         "majorities_ring",
         "lets each host reach only a majority of the hosts named, or of all, and each another one",
         _majorities_ring,
+        one_sided=True,
     ),
     _compound(
         "rolling_partition",
@@ -228,6 +243,7 @@ KINDS: Final = (
         _rolling,
         Parameter("value", "seconds that each is isolated", ROLL_S, 0.001, 3600),
         Parameter("gap_s", "seconds between two", 0.0, 0, 3600),
+        one_sided=True,
     ),
     _compound(
         "flip_flop",
@@ -238,6 +254,7 @@ KINDS: Final = (
         Parameter("on_s", "seconds that it is done", ON_OFF_S, 0.001, 3600),
         Parameter("off_s", "seconds until it is done again", ON_OFF_S, 0, 3600),
         names_least=1,
+        part=_flip,
     ),
     _compound(
         "swizzle",
@@ -245,5 +262,6 @@ KINDS: Final = (
         _swizzle,
         Parameter("value", "seconds in all", SWIZZLE_S, 0.01, 3600),
         Parameter("share", "the chance of each to be clogged", SWIZZLE_SHARE, 0, 1),
+        one_sided=True,
     ),
 )
