@@ -72,7 +72,8 @@ class Storage(Protocol):
         With ``sync`` it is on disk when this returns.
         """
 
-    async def rename(self, old: str, new: str) -> None: ...
+    async def rename(self, old: str, new: str) -> None:
+        """Wholly or not at all; a power loss soon after may bring the old name back."""
 
     async def list(self, folder: str) -> list[str]:
         """Names in the folder, sorted; empty if there is no such folder."""
@@ -222,6 +223,8 @@ def _append(path: str, data: bytes, sync: bool) -> None:
                 rest = rest[os.write(descriptor, rest) :]
             if sync:
                 os.fsync(descriptor)
+                if not size:
+                    _sync_folder(os.path.dirname(path) or ".")  # it may have no name there yet
         except OSError:
             # A full disk may have taken a part; take it back, so that the caller may simply try again.
             with contextlib.suppress(OSError):

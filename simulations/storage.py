@@ -7,8 +7,10 @@ disk's random stream, and take effect when they end.
 * A killed process loses the jobs it had asked for. The one being done is done, not done, or, if it appends,
   done in part: a seeded choice. Everything else stays, as it does in a kernel's cache. Its locks are free.
 * A host that loses power also loses appended bytes that were not synced: from a seeded point on, for each
-  file.
-* `write_atomic` and `rename` happen wholly or not at all, and last once they have returned.
+  file. Names are lost in the same way: from a seeded change on, files that were made, renamed or removed are
+  what they were before. Names are synced by `write_atomic` and by a synced append that makes a file, all of
+  a disk together, as file systems with a journal do it; folders are there for good.
+* `write_atomic` and `rename` happen wholly or not at all, and `write_atomic` lasts once it has returned.
 * ``Disk.fault`` makes jobs fail with that errno (ENOSPC, EIO), ``Disk.slow_s`` makes what is synced take
   longer, and on a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were
   synced, and brings the file back that was replaced.
@@ -45,8 +47,6 @@ class File:
 
     content: bytearray
     durable: int
-    replaced: File | None = None
-    """What a power loss brings back: the file that a lying disk has replaced in its cache only."""
 
 
 class Disk:
@@ -65,14 +65,17 @@ class Disk:
         """How much longer a sync takes."""
         self.lying = False
         """It says of what is in its cache that it is on the medium."""
+        self._renamed: list[dict[str, File | None]] = []
+        """Of each change of names since they were synced: what they stood for before."""
 
     def lose_power(self) -> None:
         """Forget a seeded part of what was not synced."""
+        if self._renamed:
+            for before in reversed(self._renamed[self.rng.randint(0, len(self._renamed)) :]):
+                self._put(before)
+            self._renamed.clear()
         for path in sorted(self.files):
             file = self.files[path]
-            if file.replaced is not None and self.rng.random() < 0.5:
-                file = self.files[path] = file.replaced
-            file.replaced = None
             kept = self.rng.randint(file.durable, len(file.content))
             del file.content[kept:]
             file.durable = kept
@@ -87,7 +90,8 @@ class Disk:
     def flush(self) -> None:
         """Bring all that is in the cache to the medium."""
         for file in self.files.values():
-            file.durable, file.replaced = len(file.content), None
+            file.durable = len(file.content)
+        self._renamed.clear()
 
     # --- damage
 
@@ -110,6 +114,7 @@ class Disk:
 
     def lose(self, folder: str) -> None:
         """The folder and all below it are gone."""
+        self._renamed.clear()  # or a power loss would bring some of it back
         for path in self.paths_under(folder):
             del self.files[path]
         for path in list(self.folders):
@@ -127,25 +132,41 @@ class Disk:
         return None if file is None else bytes(file.content)
 
     def write(self, path: str, data: bytes) -> None:
+        """Replace the file; then it and all names are on the medium, if the disk is honest."""
         self._need_folder(path)
-        before = self.files.get(path)
-        file = self.files[path] = File(bytearray(data), len(data))
-        if self.lying:
-            file.replaced = before if before is None or before.replaced is None else before.replaced
-            file.durable = 0 if before is None else len(data)
+        self._rename({path: File(bytearray(data), len(data))})
+        if not self.lying:
+            self._renamed.clear()
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         self._need_folder(path)
-        file = self.files.setdefault(path, File(bytearray(), 0))
+        makes = path not in self.files
+        if makes:
+            self._rename({path: File(bytearray(), 0)})
+        file = self.files[path]
         file.content += data
         if sync and not self.lying:
             file.durable = len(file.content)
+            if makes:
+                self._renamed.clear()
 
     def rename(self, old: str, new: str) -> None:
         if old not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         self._need_folder(new)
-        self.files[new] = self.files.pop(old)
+        self._rename({old: None, new: self.files[old]})
+
+    def _rename(self, names: dict[str, File | None]) -> None:
+        """Let names stand for other files or nothing, until a power loss takes that back."""
+        self._renamed.append({path: self.files.get(path) for path in names})
+        self._put(names)
+
+    def _put(self, names: dict[str, File | None]) -> None:
+        for path, file in names.items():
+            if file is not None:
+                self.files[path] = file
+            else:
+                self.files.pop(path, None)
 
     def list(self, folder: str) -> list[str]:
         prefix = folder.rstrip("/") + "/"
@@ -162,14 +183,17 @@ class Disk:
             path = os.path.dirname(path) or "/"
 
     def remove(self, path: str) -> None:
-        self.files.pop(path, None)
+        if path in self.files:
+            self._rename({path: None})
 
     def lock(self, path: str, storage: VirtualStorage) -> VirtualLock:
         self._need_folder(path)
         holder = self.locks.get(path)
         if holder is not None:
             raise Locked(path, holder.pid)
-        self.write(path, f"{storage.pid}\n".encode())
+        if path not in self.files:
+            self._rename({path: File(bytearray(), 0)})
+        self.files[path].content[:] = f"{storage.pid}\n".encode()
         lock = self.locks[path] = VirtualLock(self, path, storage)
         return lock
 

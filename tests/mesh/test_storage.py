@@ -72,6 +72,22 @@ async def test_an_append_that_fails_half_way_leaves_nothing_behind(
     await storage.aclose()
 
 
+async def test_a_synced_append_that_makes_a_file_also_syncs_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power loss takes the file whole."""
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    storage = ThreadStorage()
+    path = str(tmp_path / "log")
+    await storage.append(path, b"one", sync=True)
+    assert synced == [path, str(tmp_path)]
+    await storage.append(path, b"two", sync=True)
+    await storage.append(str(tmp_path / "other"), b"one")
+    assert synced == [path, str(tmp_path), path]
+    await storage.aclose()
+
+
 async def test_jobs_of_one_storage_happen_in_order_also_those_whose_caller_was_cancelled(
     tmp_path: Path,
 ) -> None:

@@ -146,6 +146,68 @@ def test_a_power_loss_also_loses_unsynced_bytes_and_keeps_synced_and_atomic_ones
     assert lost > 6
 
 
+def names_after_a_power_loss(seed: int, *, synced: bool) -> tuple[list[str], bytes]:
+    """Of a log that was made, rotated and begun anew, one file being removed; and what its first file has."""
+
+    async def main(process: Process) -> None:
+        storage = process.storage
+        await storage.make_folder("/log")
+        await storage.append("/log/old", b"old", sync=True)
+        await storage.append("/log/a.part", b"first")
+        await storage.rename("/log/a.part", "/log/a")
+        await storage.append("/log/b.part", b"second")
+        await storage.remove("/log/old")
+        if synced:
+            await storage.write_atomic("/log/state", b"state")
+        await process.stopping.wait()
+
+    with World(seed) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        world.inject("power_off", ["alpha"])
+        disk = world.disk("alpha")
+        return disk.list("/log"), disk.read("/log/a") or disk.read("/log/a.part") or b""
+
+
+def test_a_power_loss_takes_back_names_from_some_change_on_unless_they_were_synced() -> None:
+    in_order = [
+        ["old"],
+        ["a.part", "old"],
+        ["a", "old"],
+        ["a", "b.part", "old"],
+        ["a", "b.part"],
+    ]
+    found = [names_after_a_power_loss(seed, synced=False) for seed in range(40)]
+    assert [names for names in in_order if names not in [each for each, _ in found]] == []
+    assert all(names in in_order and b"first".startswith(content) for names, content in found)
+    for seed in range(10):
+        assert names_after_a_power_loss(seed, synced=True)[0] == ["a", "b.part", "state"]
+
+
+def test_a_synced_append_that_makes_a_file_outlives_a_power_loss() -> None:
+    async def main(process: Process) -> None:
+        await process.storage.make_folder("/log")
+        await process.storage.append("/log/a", b"whole", sync=True)
+        await process.stopping.wait()
+
+    for seed in range(20):
+        with World(seed) as world:
+            world.add_node("alpha", main).start()
+            world.run_for(1)
+            world.inject("power_off", ["alpha"])
+            assert world.disk("alpha").read("/log/a") == b"whole"
+
+
+def test_what_was_lost_to_damage_does_not_come_back_by_a_power_loss() -> None:
+    for seed in range(10):
+        with World(seed) as world:
+            world.add_node("alpha", writer).start()
+            world.run_for(0.2)
+            world.inject("lost_files", ["alpha"], files="log")
+            world.inject("power_off", ["alpha"])
+            assert world.disk("alpha").list("/log") == []
+
+
 def test_the_same_seed_tears_at_the_same_byte() -> None:
     assert after("power_off", 7) == after("power_off", 7)
 
