@@ -45,7 +45,7 @@ def format_id(id: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KnownPeer:
-    """A member that was alive when this broker last saved."""
+    """A member that had not left when this broker last saved."""
 
     id: int
     name: str

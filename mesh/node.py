@@ -323,12 +323,14 @@ class Node:
         self.exchange.peer_rtt(member, rtt_s)
 
     def _remember(self) -> None:
-        """What the next start should know: who lives, and how this broker calls itself."""
+        """What the next start should know: how this broker calls itself, and where others are or were. The
+        dead come last, and do come: whoever is cut off takes for dead what is there."""
         if self._stopped is not None:
             return  # while it leaves, peers go one by one; those of before are worth remembering
         records = [member.record for member in self.peering.members() if not member.is_self]
-        live = [record for record in records if record.state in ("alive", "suspect")]
-        known = [KnownPeer(record.id, record.name, record.peer_url) for record in live]
+        worth = [record for record in records if record.state != "left"]
+        worth.sort(key=lambda record: record.state == "dead")
+        known = [KnownPeer(record.id, record.name, record.peer_url) for record in worth]
         self.identity.remember(self.peering.incarnation, known)
 
     # --- the beat: lateness, the exchange's timers, rates and stats rows

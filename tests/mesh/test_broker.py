@@ -120,6 +120,20 @@ async def test_a_broker_that_dies_is_dead_for_the_others_and_comes_back_as_itsel
         assert all(len(broker.members()) == 4 for broker in others)
 
 
+async def test_a_broker_that_took_all_others_for_dead_still_knows_where_they_were(tmp_path: Path) -> None:
+    """It may have been cut off; and it has moved, so that nobody would find it."""
+    async with Cluster() as cluster:
+        alpha = await cluster.broker("alpha")
+        bravo = await cluster.broker("bravo", alpha, state_dir=str(tmp_path))
+        await whole([alpha, bravo])
+        url = alpha.url
+        await crash(alpha)
+        await eventually(lambda: states(bravo)["alpha"] == "dead", "dead for bravo", 10)
+        await crash(bravo)
+        alpha = await cluster.broker("alpha", listen=url)
+        await whole([alpha, await cluster.broker("bravo", state_dir=str(tmp_path))])
+
+
 async def crash(broker: Broker) -> None:
     """End it as SIGKILL would: no goodbye, everything closed at once."""
     node = broker._node
