@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import gc
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,6 +38,8 @@ from simulations.scheduler import MILLISECOND, SECOND, nanoseconds
 RTO_FIRST_NS: Final = 200 * MILLISECOND
 RTO_MAX_NS: Final = 120 * SECOND
 NEVER_NS: Final = 1 << 62
+CHANGES_MAX: Final = 1_000_000
+"""So many are kept, which take 200 MB; the rest is only counted and hashed."""
 MASK: Final = (1 << 61) - 1
 
 
@@ -86,6 +89,11 @@ class Field:
         self.messages = 0
         """How many have arrived."""
         self.changes: list[Change] = []
+        """The first `CHANGES_MAX`."""
+        self.counts: Counter[str] = Counter()
+        """Of all changes, by the state that somebody came into."""
+        self.dead: dict[str, None] = {}
+        """Who was ever seen dead by anybody."""
         self.history = History(keep=keep_history)
         self.on_second: Callable[[float], None] | None = None
         self._latency_ns = nanoseconds(self.options.latency_s)
@@ -319,7 +327,11 @@ class Field:
     def changed(self, observer: int, subject: str, from_state: str, to_state: str, reason: str) -> None:
         """A broker sees another one in another state."""
         name = self.names[observer]
-        self.changes.append(Change(self.now_s, name, subject, from_state, to_state, reason))
+        self.counts[to_state] += 1
+        if to_state == "dead":
+            self.dead[subject] = None
+        if len(self.changes) < CHANGES_MAX:
+            self.changes.append(Change(self.now_s, name, subject, from_state, to_state, reason))
         self.history.record(self.now_ns, name, "change", f"{subject}|{from_state}|{to_state}")
 
     # --- life and death

@@ -6,7 +6,8 @@ period, they answer at once, questions and answers carry a digest of the table, 
 So what it says is how fast the runner is, and how it holds up at ten thousand brokers.
 
 **Rules.** A neighbour that misses one round is suspected, one that misses three in a row is dead; a round
-that nobody answers accuses nobody. A record is (place, version, bits): a version is the incarnation times
+that nobody answers accuses nobody. One that others call alive again is not judged for ten rounds, or until it
+answers: one bad link must not kill. A record is (place, version, bits): a version is the incarnation times
 four, and the rank, so the greater one wins; the bits go into the digest. Who hears ill of itself answers with
 a greater incarnation. Digests that differ in two messages running by the same bits cause the table to be
 sent.
@@ -42,6 +43,7 @@ SUSPECT: Final = 1
 DEAD: Final = 2
 NAMES: Final = ("alive", "suspect", "dead")
 MISSES_MAX: Final = 3
+UNJUDGED_ROUNDS: Final = 10
 NEWS_PAUSE_NS: Final = 30 * MILLISECOND
 
 Record = tuple[int, int, int]
@@ -76,9 +78,11 @@ class Gossip:
         self._news: list[dict[int, Record]] = [{} for _ in range(places)]
         """To be told, by whom it is about."""
         self._misses: dict[int, int] = {}
-        """Rounds running without an answer, by the wire it would come by."""
+        """Rounds running without an answer, by the wire it would come by; below 0 for who is not judged."""
         self._differs: dict[int, int] = {}
         """How digests differed at the last message that came by a wire."""
+        self._table_sent_ns: dict[int, int] = {}
+        """When a table last went back by a wire."""
 
     def begin(self, place: int, now_ns: int) -> None:
         self._round[place], self._asking[place], self._judging[place] = 0, _NO_ROUND, False
@@ -88,6 +92,7 @@ class Gossip:
         for wire in self._wires[place]:
             self._misses.pop(wire ^ 1, None)
             self._differs.pop(wire ^ 1, None)
+            self._table_sent_ns.pop(wire ^ 1, None)
         self._next_round_ns[place] = now_ns + int(self._period_ns * self._random())
         self._field.wake(place, self._next_round_ns[place])
 
@@ -129,6 +134,8 @@ class Gossip:
 
     def _missed(self, place: int, wire: int) -> None:
         misses = self._misses[wire ^ 1] = self._misses.get(wire ^ 1, 0) + 1
+        if misses <= 0:
+            return
         neighbour = self._targets[wire]
         known = self._version(place, neighbour)
         accused = DEAD if misses >= MISSES_MAX else SUSPECT
@@ -144,7 +151,7 @@ class Gossip:
             self._hear(place, records)
             return None
         if digest != self._digests[place]:
-            self._compare(wire, place, digest)
+            self._compare(wire, place, digest, now_ns)
         if kind == SURVEY:
             return (ANSWER, round, self._digests[place], ())
         if round == self._asking[place]:
@@ -156,13 +163,16 @@ class Gossip:
     def lost(self, wire: int, now_ns: int) -> None:
         """A reset says nothing here: only rounds do."""
 
-    def _compare(self, wire: int, place: int, digest: int) -> None:
-        """News may be on its way; a difference that stays is worth a table."""
+    def _compare(self, wire: int, place: int, digest: int, now_ns: int) -> None:
+        """News may be on its way; a difference that stays is worth a table, once a period."""
         both = digest ^ self._digests[place]
         if self._differs.get(wire) != both:
             self._differs[wire] = both
             return
+        if now_ns - self._table_sent_ns.get(wire, -self._period_ns) < self._period_ns:
+            return
         del self._differs[wire]
+        self._table_sent_ns[wire] = now_ns
         records = {place: _record(place, 0, ALIVE), **self._tables[place]}
         self._field.send(wire ^ 1, (TABLE, 0, 0, tuple(records.values())))
 
@@ -175,9 +185,10 @@ class Gossip:
     def _hear(self, place: int, records: Iterable[Record]) -> None:
         known = self._tables[place].get
         for record in records:
-            held = known(record[0])
-            if record[1] > (held[1] if held else 0):
-                if record[0] == place:
+            other, version, _ = record
+            held = known(other)
+            if held is not record and version > (0 if held is None else held[1]):
+                if other == place:
                     self._hear_of_itself(place, record)
                 else:
                     self._learn(place, record, "reported")
@@ -193,8 +204,10 @@ class Gossip:
         other, version, _ = record
         before, after = _rank(self._version(place, other)), _rank(version)
         self._keep(place, record)
-        if after == ALIVE and self._misses and (wire := self._field.wires.of[place].get(other)) is not None:
-            self._misses.pop(wire ^ 1, None)
+        if after == ALIVE and self._misses:
+            wire = self._field.wires.of[place].get(other)
+            if wire is not None and wire ^ 1 in self._misses:
+                self._misses[wire ^ 1] = -UNJUDGED_ROUNDS
         if after != before:
             name = self._field.names[other]
             self._field.changed(place, name, NAMES[before], NAMES[after], reason)

@@ -50,15 +50,13 @@ def _from(fault: Fault, began_s: float) -> Fault:
 
 def told(outcome: Outcome, wall_s: float) -> str:
     """The outcome in lines, as a summary of full fidelity begins."""
-    deaths = [change for change in outcome.changes if change.to_state == "dead"]
-    subjects = list(dict.fromkeys(change.subject for change in deaths))
     lines = [
         f"cores alone ({outcome.core}, {outcome.nodes} brokers) --seed {outcome.seed}: "
         f"{'whole at the end' if outcome.ok else 'NOT WHOLE'}",
         f"  history {outcome.history_hash}, {outcome.virtual_s:.1f} virtual seconds in {wall_s:.1f} real ones"
         f" ({outcome.virtual_s / wall_s if wall_s else 0:.0f} : 1)",
-        f"  {outcome.messages} messages, {len(outcome.changes)} changes seen, {len(deaths)} of them deaths,"
-        f" of {len(subjects)} brokers",
+        f"  {outcome.messages} messages, {outcome.changes_seen} changes seen,"
+        f" {outcome.deaths_seen} of them deaths, of {len(outcome.dead)} brokers",
     ]
     lines += [f"  {sentence}" for sentence in outcome.wrong[:WRONG_SHOWN]]
     if len(outcome.wrong) > WRONG_SHOWN:

@@ -39,6 +39,11 @@ class Outcome:
     history_hash: str
     messages: int
     changes: tuple[Change, ...]
+    """The first million."""
+    changes_seen: int
+    deaths_seen: int
+    dead: tuple[str, ...]
+    """Who was ever seen dead by anybody, first come first."""
     wrong: tuple[str, ...]
     """Who does not hold whom for alive at the end, or is down."""
 
@@ -56,6 +61,8 @@ class Outcome:
             "history_hash": self.history_hash,
             "ok": self.ok,
             "messages": self.messages,
+            "changes_seen": self.changes_seen,
+            "deaths_seen": self.deaths_seen,
             "changes": [
                 [round(c.at_s, 6), c.observer, c.subject, c.from_state, c.to_state, c.reason]
                 for c in self.changes
@@ -173,6 +180,9 @@ def finish(field: Field, core: str) -> Outcome:
         field.history.digest,
         field.messages,
         tuple(field.changes),
+        field.counts.total(),
+        field.counts["dead"],
+        tuple(field.dead),
         tuple(_wrong(field)),
     )
 
