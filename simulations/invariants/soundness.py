@@ -96,9 +96,9 @@ def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict
     for span in evidence.faults:
         for name in span.fault.a:
             if name in evidence.brokers and span.fault.kind in (*STRANGERS, *LIES):
-                looked += 1
                 judge = _lied_about if span.fault.kind in LIES else _reached_by_strangers
                 if not _disturbed(evidence, span):
+                    looked += 1
                     wrong += judge(evidence, span, name, int(counted))
     return verdict("foreign_input_is_harmless", looked, "foreign input(s)", wrong)
 

@@ -10,6 +10,7 @@ from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
     ONE,
+    SECOND_BOOT,
     THREE,
     TWO,
     Log,
@@ -54,16 +55,16 @@ def _joined_twice(log: Log) -> None:
 
 
 class _FirstCome(MemberRecord):
-    """Greater than all others and not than each other, so the first of them to come stands."""
+    """Of two of one incarnation and state the first to come stands."""
 
     @property
     def key(self) -> tuple[int, int, int, str, str, str, str]:
-        return (99, 0, 0, "", "", "", "")
+        return (0, 0, 0, "", "", "", "")
 
 
 def _in_order_of_arrival(evidence: Evidence) -> None:
-    for at_s, state in ((8.0, State.DEAD), (12.0, State.ALIVE)):
-        levelled = _FirstCome(3, 1, state, 13, THREE, THREE, "", "")
+    for at_s, boot in ((8.0, 13), (12.0, SECOND_BOOT)):
+        levelled = _FirstCome(3, 99, State.ALIVE, boot, THREE, THREE, "", "")
         with_view(evidence, at_s, ONE, table=(record(ONE), levelled))
 
 

@@ -1,0 +1,427 @@
+"""Bugs that are put into production brokers on purpose: what the checks must find.
+
+Each is a function that takes a `pytest.MonkeyPatch` and breaks one thing with it. `EVERYWHERE` are those
+that break a mesh of any size and shape; `tests.simulations.sensitivity` counts how many seeds find each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any, Final
+
+import pytest
+
+from mesh import membership
+from mesh.delivery import Outlet
+from mesh.dialling import Dialling
+from mesh.eventlog import EventLog
+from mesh.exchange import Exchange
+from mesh.interest import InterestTable
+from mesh.linking import Link, Linking
+from mesh.membership import Instruction, MemberRecord, Membership, NodeState, State, Tell
+from mesh.node import Node
+from mesh.overlay import Dial, Overlay
+from mesh.report import Report
+
+PutIn = Callable[[pytest.MonkeyPatch], None]
+
+
+def each_round(act: Callable[[Membership, float, list[Instruction]], None]) -> PutIn:
+    """A bug that comes with every round from the tenth on."""
+
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        begin_round = Membership._begin_round
+
+        def broken(self: Membership, now: float, out: list[Instruction]) -> None:
+            begin_round(self, now, out)
+            if self.round >= 10:
+                act(self, now, out)
+
+        patch.setattr(Membership, "_begin_round", broken)
+
+    return put_in
+
+
+def about(
+    name: str, act: Callable[[Membership, membership._Member, float, list[Instruction]], None]
+) -> PutIn:
+    """A bug in what the others hold of one broker."""
+
+    def act_on_it(self: Membership, now: float, out: list[Instruction]) -> None:
+        for member in list(self._members.values()):
+            if member.record.name == name:
+                act(self, member, now, out)
+
+    return each_round(act_on_it)
+
+
+def instead(owner: Any, name: str, replacement: Any) -> PutIn:
+    return lambda patch: patch.setattr(owner, name, replacement)
+
+
+def both(*bugs: PutIn) -> PutIn:
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        for bug in bugs:
+            bug(patch)
+
+    return put_in
+
+
+# --- members
+
+
+def ignore_the_third(patch: pytest.MonkeyPatch) -> None:
+    take = Membership._take
+
+    def deaf(self: Membership, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        if not (self.me.name == "broker-1" and record.name == "broker-3"):
+            take(self, record, via, now, out)
+
+    patch.setattr(Membership, "_take", deaf)
+
+
+def lower(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+    member.record = replace(member.record, incarnation=member.record.incarnation - 1)
+
+
+def raise_it(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+    member.record = replace(member.record, incarnation=member.record.incarnation + 1)
+
+
+def suspect(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+    if member.record.state is State.ALIVE and self.round == 12:
+        self._accuse(member, State.SUSPECT, "a bug", now, out)
+
+
+def kill(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+    if member.record.state is State.ALIVE and self.round == 12:
+        self._accuse(member, State.DEAD, "a bug", now, out)
+
+
+def bid_farewell(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+    if self.round == 12:
+        self._replace(member, replace(member.record, state=State.LEFT), "a bug", self.me.id, now, out)
+
+
+def _believe_it(self: Membership, record: MemberRecord, now: float, out: list[Instruction]) -> None:
+    if record.state is not State.LEFT:
+        self._set_self(replace(self.me, state=record.state), out)
+
+
+def accuse_in_void_rounds(patch: pytest.MonkeyPatch) -> None:
+    void = Membership._void
+
+    def broken(self: Membership, now: float, out: list[Instruction]) -> None:
+        void(self, now, out)
+        for member in list(self._members.values()):
+            if member.record.state is State.ALIVE:
+                self._accuse(member, State.SUSPECT, "a bug", now, out)
+
+    patch.setattr(Membership, "_void", broken)
+
+
+def leave_in_silence(patch: pytest.MonkeyPatch) -> None:
+    leave = Membership.leave
+    patch.setattr(
+        Membership, "leave", lambda self: [each for each in leave(self) if not isinstance(each, Tell)]
+    )
+
+
+def begin_anew(patch: pytest.MonkeyPatch) -> None:
+    """Without the incarnation of before, and without listening to what others say of it."""
+    begin = Membership.__init__
+
+    def broken(self: Membership, me: MemberRecord, **options: Any) -> None:
+        begin(self, replace(me, incarnation=1), **options)
+
+    patch.setattr(Membership, "__init__", broken)
+    deaf(patch)
+
+
+def _forget_whoever_is(state: State) -> PutIn:
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        bury = Membership._bury
+
+        def broken(self: Membership, now: float, out: list[Instruction]) -> None:
+            for member in list(self._members.values()):
+                if member.record.state is state and not member.linked:
+                    self._forget(member, out)
+            bury(self, now, out)
+
+        patch.setattr(Membership, "_bury", broken)
+
+    return put_in
+
+
+def judge_late(patch: pytest.MonkeyPatch) -> None:
+    """Only every second deadline judges anybody."""
+    judge = Membership._judge_member
+
+    def broken(self: Membership, *given: Any) -> None:
+        if self.round % 2:
+            judge(self, *given)
+
+    patch.setattr(Membership, "_judge_member", broken)
+
+
+def keep_suspecting(patch: pytest.MonkeyPatch) -> None:
+    """Who is suspected and says that it lives is not believed."""
+    take = Membership._take
+
+    def broken(self: Membership, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        held = self._members.get(record.id)
+        if held is None or held.record.state is not State.SUSPECT or record.state is not State.ALIVE:
+            take(self, record, via, now, out)
+
+    patch.setattr(Membership, "_take", broken)
+
+
+def kill_after_one_miss(patch: pytest.MonkeyPatch) -> None:
+    judge = Membership._judge_member
+
+    def broken(self: Membership, member: membership._Member, *given: Any) -> None:
+        member.misses = max(member.misses, self.options.misses_max - 1)
+        judge(self, member, *given)
+
+    patch.setattr(Membership, "_judge_member", broken)
+
+
+def void_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was late itself judges the others all the same."""
+    patch.setattr(Membership, "_was_late", lambda self, now: False)
+    patch.setattr(Membership, "_void", lambda self, now, out: None)
+
+
+def hurry(self: Membership, now: float, out: list[Instruction]) -> None:
+    self._next_round = now + 0.02
+
+
+def hoard(self: Membership, now: float, out: list[Instruction]) -> None:
+    ghost = replace(self.me, id=self.me.id ^ self.round, name="a ghost", state=State.DEAD)
+    self._members[ghost.id] = membership._Member(ghost, now)
+
+
+blind: Final = instead(Membership, "_judge_member", lambda *_: None)
+deaf: Final = instead(Membership, "_hear_of_self", lambda *_: None)
+believe_all: Final = instead(Membership, "_hear_of_self", _believe_it)
+like_no_other: Final = instead(Membership, "digest", property(lambda self: self.me.id.to_bytes(8)))
+last_come: Final = instead(membership, "_outweighs", lambda new, old: True)
+forget_the_dead: Final = _forget_whoever_is(State.DEAD)
+forget_who_left: Final = _forget_whoever_is(State.LEFT)
+
+
+def never_isolated(patch: pytest.MonkeyPatch) -> None:
+    become = Membership._become
+
+    def broken(self: Membership, state: NodeState, out: list[Instruction]) -> None:
+        if state is not NodeState.ISOLATED:
+            become(self, state, out)
+
+    patch.setattr(Membership, "_become", broken)
+
+
+# --- links
+
+
+def dial_for_a_while(patch: pytest.MonkeyPatch) -> None:
+    """And nobody is missed afterwards."""
+    begin = Dialling.begin
+    began: dict[Dialling, float] = {}
+
+    def broken(self: Dialling, dial: Dial) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - began.setdefault(self, now) < 3:
+            begin(self, dial)
+
+    patch.setattr(Dialling, "begin", broken)
+    blind(patch)
+
+
+def never_redial(patch: pytest.MonkeyPatch) -> None:
+    """Whom a broker has once had a link to it does not dial again."""
+    linked = Overlay.link_up
+    dials = Overlay.tick
+    met: dict[Overlay, dict[int, None]] = {}
+
+    def link_up(self: Overlay, id: int, *given: Any) -> None:
+        met.setdefault(self, {})[id] = None
+        linked(self, id, *given)
+
+    def tick(self: Overlay, now: float) -> list[Dial]:
+        return [each for each in dials(self, now) if each.member not in met.get(self, {})]
+
+    patch.setattr(Overlay, "link_up", link_up)
+    patch.setattr(Overlay, "tick", tick)
+
+
+def keep_dead_links(patch: pytest.MonkeyPatch) -> None:
+    """A link ends by a goodbye, or when TCP has had enough."""
+    end = Linking.end
+
+    def broken(self: Linking, link: Link, reason: str, **how: Any) -> None:
+        if reason != "dead" and not reason.startswith("no answer"):
+            end(self, link, reason, **how)
+
+    patch.setattr(Linking, "end", broken)
+
+
+# --- messages
+
+
+def _every(number: int, act: Callable[..., Any]) -> PutIn:
+    """Something else happens to every so manieth block that goes out."""
+
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        offer = Outlet.offer
+        numbers = count(1)
+
+        def broken(self: Outlet, *given: Any) -> bool:
+            if next(numbers) % number:
+                return offer(self, *given)
+            return bool(act(offer, self, *given))
+
+        patch.setattr(Outlet, "offer", broken)
+
+    return put_in
+
+
+def _flipped(offer: Callable[..., bool], outlet: Outlet, block: Any, *given: Any) -> bool:
+    return offer(outlet, bytes(block[:-1]) + bytes([block[-1] ^ 1]), *given)
+
+
+lose_some: Final = _every(100, lambda offer, outlet, *given: True)
+lose_few: Final = _every(1000, lambda offer, outlet, *given: True)
+send_twice: Final = _every(100, lambda offer, outlet, *given: offer(outlet, *given) and offer(outlet, *given))
+alter_some: Final = _every(100, _flipped)
+
+
+def deliver_twice(patch: pytest.MonkeyPatch) -> None:
+    """What has come by another way is not known again, and one block in a hundred comes by two."""
+    patch.setattr("mesh.blocks.Seen.add", lambda self, *given: True)
+    send_twice(patch)
+
+
+def delay_all(patch: pytest.MonkeyPatch) -> None:
+    """What comes over links waits for half a second, from the eighth second of data on."""
+    received = Exchange.peer_frames
+    began: dict[Exchange, float] = {}
+
+    def broken(self: Exchange, member: int, frames: list[bytes], now: float) -> None:
+        loop = asyncio.get_running_loop()
+        if now - began.setdefault(self, now) < 8:
+            received(self, member, frames, now)
+        else:
+            loop.call_later(0.5, lambda: received(self, member, frames, loop.time()))
+
+    patch.setattr(Exchange, "peer_frames", broken)
+
+
+def forget_a_pattern(patch: pytest.MonkeyPatch) -> None:
+    received = InterestTable.whole_received
+
+    def broken(self: InterestTable, member: int, *parts: Any) -> bool:
+        whole = received(self, member, *parts)
+        self._remote[member].patterns.clear()
+        return whole
+
+    patch.setattr(InterestTable, "whole_received", broken)
+
+
+# --- what is told
+
+
+def tell_twice(patch: pytest.MonkeyPatch) -> None:
+    told = Node.member_changed
+
+    def broken(self: Node, *news: Any) -> None:
+        told(self, *news)
+        told(self, *news)
+
+    patch.setattr(Node, "member_changed", broken)
+
+
+def drop_rows(patch: pytest.MonkeyPatch) -> None:
+    """One row in a hundred never gets into the log."""
+    add = EventLog._add
+    numbers = count(1)
+
+    def broken(self: EventLog, line: str) -> None:
+        if next(numbers) % 100:
+            add(self, line)
+
+    patch.setattr(EventLog, "_add", broken)
+
+
+def tell_no_suspicion(patch: pytest.MonkeyPatch) -> None:
+    """Changes to suspect are in no log."""
+    told = Node.member_changed
+
+    def broken(self: Node, record: MemberRecord, *news: Any) -> None:
+        if record.state is not State.SUSPECT:
+            told(self, record, *news)
+
+    patch.setattr(Node, "member_changed", broken)
+
+
+def count_twice(patch: pytest.MonkeyPatch) -> None:
+    heard = Node.heard_answer
+
+    def broken(self: Node, *answer: Any) -> None:
+        heard(self, *answer)
+        heard(self, *answer)
+
+    patch.setattr(Node, "heard_answer", broken)
+
+
+count_no_strangers: Final = instead(Report, "_refused", lambda *_: {})
+
+
+# --- resources
+
+
+def leak_timers(self: Membership, now: float, out: list[Instruction]) -> None:
+    for _ in range(5):
+        asyncio.get_running_loop().call_later(1e6, print)
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One that needs no broker of a certain name."""
+
+    sentence: str
+    put_in: PutIn
+
+
+EVERYWHERE: Final[dict[str, Bug]] = {
+    "blind": Bug("nobody is ever judged", blind),
+    "late": Bug("only every second round judges", judge_late),
+    "hasty": Bug("one missed round is a death", kill_after_one_miss),
+    "self-righteous": Bug("who was late itself judges the others all the same", void_nothing),
+    "deaf": Bug("nobody answers an accusation", deaf),
+    "grudging": Bug("a suspicion is never withdrawn", keep_suspecting),
+    "forgets-dead": Bug("the dead are forgotten at once", forget_the_dead),
+    "forgets-left": Bug("who left is forgotten at once", forget_who_left),
+    "silent-leave": Bug("who leaves says no goodbye", leave_in_silence),
+    "anew": Bug("who starts again begins with the first incarnation", begin_anew),
+    "never-redials": Bug("who was linked once is not dialled again", never_redial),
+    "keeps-dead-links": Bug("a link that brings nothing is kept", keep_dead_links),
+    "loses": Bug("one block in a hundred is lost", lose_some),
+    "loses-few": Bug("one block in a thousand is lost", lose_few),
+    "twice": Bug("one block in a hundred is delivered twice", deliver_twice),
+    "alters": Bug("a bit of one block in a hundred is flipped", alter_some),
+    "forgets-interest": Bug("what others want is forgotten when it is told whole", forget_a_pattern),
+    "drops-rows": Bug("one row in a hundred is missing from the logs", drop_rows),
+    "hides-suspicions": Bug("changes to suspect are in no log", tell_no_suspicion),
+    "leaks": Bug("five timers a round are never cancelled", each_round(leak_timers)),
+}
+
+
+@contextmanager
+def with_bug(put_in: PutIn) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        put_in(patch)
+        yield
