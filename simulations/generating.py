@@ -140,6 +140,7 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("mass_join", "spares", value=(0, 2)),
         Recipe("config_skew", "one", (5, 15), (0.5, 2), alone_s=3),
         Recipe("duplicate_id", "one", (3, 10), alone_s=3),
+        Recipe("version_skew", "one", (5, 15), (1, 1), alone_s=3),
     ),
     # What ends other faults before their time, whose own ends must then find nothing left to do.
     "endings": (

@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from mesh.broker import Broker
 from mesh.client import Client, Subscription
 from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
 from simulations.environment import environment_of
 from simulations.ledger import Ledger, Outcome, Subscribed
 from simulations.ledger import Receipt as Received
 from simulations.storage import LOG_FOLDER, STATE_FOLDER
+from simulations.versions import broker_ahead
 from simulations.world import Main, Process
 
 PORT = 7770
@@ -30,12 +30,13 @@ def url_of(address: str) -> str:
 def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s: float = 0.5) -> Main:
     """A broker with state and log on its host's disk; it exposes the `Broker` once that is up.
 
-    Its node's settings may have replaced the addresses it joins by, and may stretch its period and deadline.
+    Its node's settings may have replaced the addresses it joins by, may stretch its period and deadline, and
+    may make it one of a version to come.
     """
 
     async def main(process: Process) -> None:
         settings = process.node.settings
-        async with Broker(
+        async with broker_ahead(settings.versions_ahead)(
             name=process.name,
             listen=url_of(process.address),
             join=[url_of(address) for address in (join if settings.join is None else settings.join)],

@@ -63,6 +63,8 @@ class Settings:
     """Addresses to join by, instead of the program's own."""
     times: float = 1.0
     """How many times the usual its period and deadline are."""
+    versions_ahead: int = 0
+    """By how many its version of the link is ahead of the usual."""
 
 
 @dataclass(slots=True)

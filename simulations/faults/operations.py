@@ -126,6 +126,22 @@ def _even_out(world: World, fault: Fault) -> None:
         _restart_for_settings(world, name)
 
 
+def _put_ahead(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        world.node(name).settings.versions_ahead = int(fault.value)
+        _restart_for_settings(world, name)
+
+
+def _put_back(world: World, fault: Fault) -> None:
+    """To the usual version, or to what another such fault still asks for."""
+    for name in fault.a:
+        others = [
+            other.value for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
+        ]
+        world.node(name).settings.versions_ahead = int(others[-1]) if others else 0
+        _restart_for_settings(world, name)
+
+
 def _restart_for_settings(world: World, name: str) -> None:
     if world.node(name).alive:
         _end(world, name, "stop", partial(start_if_down, world, name))
@@ -215,6 +231,14 @@ KINDS: Final = (
         _skew,
         _even_out,
         (Parameter("value", "how many times as long", SKEW, 0.1, 100),),
+    ),
+    Kind(
+        "version_skew",
+        "brokers are restarted in a version to come, whose links those of another version refuse",
+        "processes",
+        _put_ahead,
+        _put_back,
+        (Parameter("value", "how many versions ahead", 1.0, 1, 1000),),
     ),
     Kind(
         "duplicate_id",

@@ -179,3 +179,26 @@ def test_two_faults_that_copy_one_broker_make_one_twin_which_ends_with_the_last(
         assert identity(world, "broker-2-twin") == identity(world, "broker-2")
         world.run_for(10)
         assert not twin.alive
+
+
+def test_brokers_of_another_version_are_a_mesh_of_their_own_until_they_are_put_back() -> None:
+    with mesh(5) as world:
+        world.inject("version_skew", ["broker-1", "broker-2"], for_s=20)
+        world.run_for(15)
+        ahead, usual = ("broker-1", "broker-2"), ("broker-3", "broker-4", "broker-5")
+        for name in ahead:
+            assert sorted(states(world, name).items()) == [(other, "alive") for other in ahead]
+        for name in usual:
+            seen = states(world, name)
+            assert [seen[other] for other in (*ahead, *usual)] == ["left"] * 2 + ["alive"] * 3
+        world.run_for(20)
+        assert all_alive(world) and not world.failures
+        assert world.node("broker-1").lives == 3
+
+
+def test_a_broker_of_another_version_hears_why_it_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with mesh() as world:
+        world.inject("version_skew", ["broker-3"], value=4)
+        world.run_for(10)
+    told = [record.getMessage() for record in caplog.records]
+    assert any("the peer speaks version 5 of the link, this broker 1" in each for each in told), told
