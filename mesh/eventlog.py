@@ -74,13 +74,6 @@ class RowBuilder:
         row.update(fields)
         return row
 
-    def heard(
-        self, survey: bool, source: int, round: int, rtt_s: float | None, now: float, wall: float
-    ) -> Heard:
-        """A survey or an answer of ``source``, numbered; only answers have a round-trip time."""
-        self.seq += 1
-        return (survey, source, round, rtt_s, self.seq, self.incarnation, now, wall)
-
     def lines(self, rows: list[str | Heard]) -> list[str]:
         """Rows as they are written. Those of heartbeats are written by hand: a dict through json costs seven
         times as much."""
@@ -185,20 +178,23 @@ class EventLog:
         row = self.rows.row(kind, fields, now=self._clock(), wall=self._wall_time())
         if kind != "hb" and kind != "stats":
             self.events.append(row)
-        if self._folder is not None:
-            self._add(_encode(row))
+        if self._folder is None:
+            return
+        if len(self._buffer) + self._writing < ROWS_MAX:
+            self._buffer.append(_encode(row))
+        else:
+            self.dropped += 1
 
     def heard(self, survey: bool, source: int, round: int, rtt_s: float | None, now: float) -> None:
-        """Add the row of a survey or an answer, as `write` does."""
-        row = self.rows.heard(survey, source, round, rtt_s, now, self._wall_time())
-        if self._folder is not None:
-            self._add(row)
-
-    def _add(self, row: str | Heard) -> None:
-        if len(self._buffer) + self._writing >= ROWS_MAX:
-            self.dropped += 1
+        """Add the row of a survey or an answer, as `write` does; only answers have a round-trip time."""
+        rows, buffer = self.rows, self._buffer
+        rows.seq = seq = rows.seq + 1
+        if self._folder is None:
+            return
+        if len(buffer) + self._writing < ROWS_MAX:
+            buffer.append((survey, source, round, rtt_s, seq, rows.incarnation, now, self._wall_time()))
         else:
-            self._buffer.append(row)
+            self.dropped += 1
 
     async def start(self) -> None:
         """Make the folder and write the rows so far; raises `StorageError` if that cannot be done."""

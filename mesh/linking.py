@@ -79,6 +79,7 @@ class Link:
         "end_reason",
         "ended",
         "goodbye",
+        "member",
         "news",
         "refusal",
         "respondent",
@@ -95,6 +96,8 @@ class Link:
         self.dial = dial
         self.surveyor: Pipe | None = None
         self.respondent: Pipe | None = None
+        self.member = 0
+        """The peer's id, from when the link is up."""
         self.up = False
         self.up_since = 0.0
         self.ended = False
@@ -104,7 +107,7 @@ class Link:
         self.rtt_s = 0.0
         self.spoke_at = now
         self.news: dict[int, MemberRecord] = {}
-        self.agreed: tuple[bytes, bytes, int] | None = None
+        self.agreed: tuple[bytes, int, bytes] | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.changed: asyncio.Future[None] | None = None
 
@@ -481,7 +484,7 @@ class Linking:
         del self._strangers[link]
         if link.deadline is not None:
             link.deadline.cancel()
-        link.up, link.up_since = True, now
+        link.member, link.up, link.up_since = member, True, now
         self.links[member] = link
         self._epochs[member] = max(self._epochs.get(member, 0), link.admission.rank.epoch)
         self._overlay.link_up(member, link.dial, now)

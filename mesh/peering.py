@@ -322,8 +322,11 @@ class Peering:
     # --- the machines' wishes
 
     def _act(self, instructions: list[Instruction]) -> None:
-        if not instructions:
-            return  # the usual case: an answer, or a digest that is our own
+        if instructions:
+            self._execute(instructions)
+            self._pump()
+
+    def _execute(self, instructions: list[Instruction]) -> None:
         now = self._clock()
         for instruction in instructions:
             match instruction:
@@ -355,7 +358,6 @@ class Peering:
                     if state is not NodeState.JOINING:
                         self.news.reached(self.interest.set_joining(()))
                     self._hooks.state_changed(state)
-        self._pump()
 
     def _live_changed(self) -> None:
         live = self.live()
@@ -392,10 +394,10 @@ class Peering:
     def _tick(self) -> None:
         self._timer = None
         now = self._clock()
-        self._act(self.membership.tick(now))
+        self._execute(self.membership.tick(now))
         self.news.reached(self.interest.tick(now))
         if now >= self._join_due:
-            self._act(self.membership.joined())
+            self._execute(self.membership.joined())
         self._pump()
 
     # --- what links report: `mesh.linking.LinkOwner`

@@ -119,7 +119,7 @@ class Report:
 
     def update_rates(self) -> None:
         """To be called about once a second."""
-        self._rates.update(self._load().traffic, self._clock())
+        self._rates.update(Traffic(*self._exchange.traffic()), self._clock())
 
     def _about(self) -> About:
         options, peering = self._options, self._peering

@@ -52,7 +52,7 @@ class Rounds:
         self._membership = membership
         self._interest = interest
         self._act = act
-        self._hooks = hooks
+        self._heard_survey, self._heard_answer = hooks.heard_survey, hooks.heard_answer
         self._clock = asyncio.get_running_loop().time
         self._asked_at = 0.0
         # At rest all brokers say the same, round after round: what was packed and read is kept.
@@ -73,50 +73,52 @@ class Rounds:
         `LinkError`."""
         answer = pipe.send_now if len(frames) == 1 else pipe.send
         for frame in frames:
-            if not _may_speak(link):
+            if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
             read = self._opened(frame, LinkKind.SURVEY)
             answer(frame[:WORD_SIZE] + self._spoken(LinkKind.ANSWER))
             if link.up:
                 now = self._clock()
-                self._hooks.heard_survey(link.peer.id, peek(frame) & ROUND_MASK, now)
-                self._compare(link, read, now)
+                self._heard_survey(link.member, peek(frame) & ROUND_MASK, now)
+                if link.agreed != (read[1], read[2], self._membership.digest):
+                    self._compare(link, read, now)
 
     def answers_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
         """Answers of the other broker. Raises `LinkError`."""
         for frame in frames:
-            if not _may_speak(link):
+            if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
             read = self._opened(frame, LinkKind.ANSWER)
             if not link.up:
                 return
             now = self._clock()
             self._answered(link, peek(frame) & ROUND_MASK, now)
-            self._compare(link, read, now)
+            if link.agreed != (read[1], read[2], self._membership.digest):
+                self._compare(link, read, now)
 
     def _answered(self, link: Link, round: int, now: float) -> None:
-        member = link.peer.id
+        member = link.member
         if not self._membership.is_open(round):
             self.late_answers += 1
             return
         link.rtt_s = now - self._asked_at
-        self._hooks.heard_answer(member, round, link.rtt_s, now)
+        self._heard_answer(member, round, link.rtt_s, now)
         instructions = self._membership.answered(member, round, now)
         if instructions:
             self._act(instructions)
 
     def _compare(self, link: Link, read: Read, now: float) -> None:
-        """What the other holds against what we do; whatever was lost is fetched."""
+        """What the other holds against what we do; whatever was lost is fetched. Nothing can be while both
+        say what they said when they last agreed (``link.agreed``)."""
+        if link.ended:
+            return
         _, digest, version = read
-        own = self._membership.digest
-        if link.agreed == (digest, own, version) or link.ended:
-            return  # the usual case: nothing has changed on either side since the two agreed
-        member = link.peer.id
+        member, own = link.member, self._membership.digest
         self._act(self._membership.heard_digest(member, digest, now))
         if not link.ended and self._interest.heard_version(member, version):
             link.say([encode(LinkKind.INTEREST_WANTED)])
         elif digest == own and self._interest.held_version(member) >= version:
-            link.agreed = (digest, own, version)
+            link.agreed = (digest, version, own)
 
     def _spoken(self, kind: LinkKind) -> bytes:
         digest, version = self._membership.digest, self._interest.version
@@ -140,7 +142,3 @@ class Rounds:
         if read is None or read[0] is not kind:
             raise LinkError(f"{LinkKind(body[1]).name} came where only {kind.name} may")
         return read
-
-
-def _may_speak(link: Link) -> bool:
-    return not link.ended and (link.up or link.admission.stage is Stage.READY)

@@ -486,9 +486,9 @@ class Socket(Channel):
     # --- PipeOwner
 
     def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        loop = self._loop
-        now = loop.time() if loop is not None else self._now()
-        self._pattern.received(self._pipes[pipe.id], frames, now)
+        pattern = self._pattern
+        now = self._now() if pattern.hears_time else 0.0
+        pattern.received(self._pipes[pipe.id], frames, now)
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self._pattern.pipe_writable(self._pipes[pipe.id], self._now())

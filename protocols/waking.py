@@ -3,9 +3,9 @@
 A future wakes its task one loop turn after it is set, and before that the loop asks the kernel for news: some
 5 us at each end of a round trip. So what a connection delivers wakes in three steps:
 
-1. the connection begins a delivery (`Wakes.begin`) and hands its frames to the pipe;
+1. the connection begins a delivery (`Wakes.open`) and hands its frames to the pipe;
 2. patterns, in the middle of their work, wake waiters: that is only noted;
-3. the delivery ends (`Wakes.end`), all machines being at rest: each noted task runs until it waits again.
+3. the delivery ends, all machines being at rest: each noted task runs until it waits again (`Wakes.run`).
 
 What is woken outside a delivery, or in one by a task that runs in step 3, goes through the loop as with any
 future: no task runs inside another, and the work of a delivery is bounded.
@@ -54,32 +54,25 @@ class Wakeup(asyncio.Future[bool]):
 class Wakes:
     """The wake-ups of one event loop."""
 
-    __slots__ = ("_loop", "_noted", "_open")
+    __slots__ = ("_loop", "noted", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._open = False
-        self._noted: list[Wakeup] = []
-
-    def begin(self) -> None:
-        """Note wake-ups from now on."""
-        self._open = True
+        self.open = False
+        """True during a delivery: wake-ups are noted."""
+        self.noted: list[Wakeup] = []
 
     def wake(self, wakeup: Wakeup) -> None:
         """End a task's waiting: with this delivery if there is one, else in the next loop turn."""
         wakeup.set_result(True)
-        if self._open:
-            self._noted.append(wakeup)
+        if self.open:
+            self.noted.append(wakeup)
         else:
             wakeup.resume_soon()
 
-    def end(self) -> None:
-        """Run the tasks that were woken since `begin`."""
-        self._open = False
-        noted = self._noted
-        if not noted:
-            return
-        self._noted = []
+    def run(self) -> None:
+        """Run the tasks that were noted; the delivery has ended."""
+        noted, self.noted = self.noted, []
         if asyncio.current_task(self._loop) is not None:  # somebody delivers from inside a task
             for wakeup in noted:
                 wakeup.resume_soon()

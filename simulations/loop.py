@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import sys
 import threading
 from asyncio import events, format_helpers
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from simulations.guards import Fence
@@ -86,6 +87,50 @@ class SimFuture(asyncio.Future[T]):
 
     def __hash__(self) -> int:
         return self._serial
+
+
+class SimHandle(events.Handle):
+    """A handle that is made in one call: asyncio's asks its loop whether that is in debug mode."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: Sequence[Any], loop: SimLoop, context: Context | None
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
+class SimTimer(events.TimerHandle):
+    """The same for a timer, which is in its loop's heap from the beginning."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: SimLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = not loop.dead  # its cancel() tells _timer_handle_cancelled
+
+    def __lt__(self, other: events.TimerHandle) -> bool:
+        return self._when < other._when  # type: ignore[attr-defined, no-any-return]
 
 
 class Machine(Protocol):
@@ -178,9 +223,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _world_ns(self, when: float) -> int:
         """The first instant at which ``time()`` is at least ``when``."""
-        local_ns = -int(-when * SECOND // 1) - self._clock_offset_ns
-        world_ns = local_ns * SECOND // (SECOND + self._drift_ppb)
-        while self._local_ns(world_ns) - self._clock_offset_ns < local_ns:
+        drift_ppb = self._drift_ppb
+        local_ns = math.ceil(when * SECOND) - self._clock_offset_ns
+        world_ns = local_ns * SECOND // (SECOND + drift_ppb)
+        while world_ns + world_ns * drift_ppb // SECOND < local_ns:
             world_ns += 1
         return world_ns
 
@@ -257,14 +303,16 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _iterate(self) -> None:
         """``_run_once``: a turn if there is anything to do, and the wish for the next one."""
-        scheduled = self._scheduled
+        scheduled, ready = self._scheduled, self._ready
         if scheduled and (
             scheduled[0] is not self._first_timer or self._first_timer_ns <= self.scheduler.now_ns
         ):
             self._release_timers()
-        if self._ready:
-            self._turn()
-        self._ask_for_turn()
+        if ready:
+            self._turn(ready)
+        scheduled = self._scheduled
+        if ready or not scheduled or scheduled[0] is not self._asked:
+            self._ask_for_turn()
 
     def _release_timers(self) -> None:
         """Those that are due become ready."""
@@ -282,15 +330,14 @@ class SimLoop(asyncio.BaseEventLoop):
             else:
                 ready.append(handle)
 
-    def _turn(self) -> None:
-        """One iteration, with this loop as the running one; see `outside_of_loops`."""
+    def _turn(self, ready: deque[Any]) -> None:
+        """Run what is ready now, with this loop as the running one; see `outside_of_loops`."""
         fence = self._fence
         fence.closed = True
         self._turning = True
         self._thread_id = self._thread
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(*self._hooks)
-        ready = self._ready
         callbacks = len(ready)
         try:
             for _ in range(callbacks):
@@ -335,8 +382,13 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> events.Handle:
         if self._closed:
             self._check_closed()
-        handle = events.Handle(callback, args, self, context)
-        self.run_soon(handle)
+        handle = SimHandle(callback, args, self, context)
+        if self.dead:
+            self._parked.append(handle)
+            return handle
+        self._ready.append(handle)
+        if not self._turning:
+            self._ask_for_turn()
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -375,12 +427,11 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> events.TimerHandle:
         if self._closed:
             self._check_closed()
-        handle = events.TimerHandle(when, callback, args, self, context)
+        handle = SimTimer(when, callback, args, self, context)
         if self.dead:
             self._parked.append(handle)
             return handle
         heapq.heappush(self._scheduled, handle)
-        handle._scheduled = True  # type: ignore[attr-defined]  # its cancel() tells _timer_handle_cancelled
         if not self._turning:
             self._ask_for_turn()
         return handle

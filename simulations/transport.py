@@ -14,7 +14,7 @@ from asyncio import transports
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from simulations.loop import SimLoop
+from simulations.loop import SimHandle, SimLoop
 from simulations.network import READ_MAX, Address, Half, Listener
 
 Buffer = bytes | bytearray | memoryview
@@ -54,8 +54,8 @@ class SimTransport(transports._FlowControlMixin):
         self._write_scheduled = False
         self._loop: SimLoop = loop
         # Made once and queued again and again, as a selector's loop does.
-        self._reading = asyncio.Handle(self._read_ready, (), loop)
-        self._writing = asyncio.Handle(self._write_ready, (), loop)
+        self._reading = SimHandle(self._read_ready, (), loop, None)
+        self._writing = SimHandle(self._write_ready, (), loop, None)
         self.set_protocol(protocol)
         if server is not None:
             server._attach()
@@ -178,7 +178,7 @@ class SimTransport(transports._FlowControlMixin):
     def _read_ready(self) -> None:
         self._read_scheduled = False
         half = self._half
-        if self._conn_lost or self._closing or self._paused or not half.has_news:
+        if self._closing or self._paused or self._conn_lost or not half.has_news:
             return
         if half.error is not None:
             self._fatal_error(half.error)

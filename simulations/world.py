@@ -131,6 +131,7 @@ class Process:
         self.exposed: Any = None
         """What main wants the scenario to see: its broker, its counters."""
         self._when_over: list[Callable[[], None]] = []
+        self._wall_clock = world.wall_clock(node.host.name)
         clock = self.stream("clock")
         offset_ns = clock.randrange(CLOCK_OFFSET_MAX_S) * SECOND
         self._drift_ppb = clock.randint(-DRIFT_MAX_PPB, DRIFT_MAX_PPB)
@@ -155,7 +156,8 @@ class Process:
 
     def wall_time(self) -> float:
         """Seconds since the epoch by the host's wall clock."""
-        return self.world.wall_time(self.host.name)
+        clock, now_s = self._wall_clock, self.loop.scheduler.now_ns / SECOND
+        return EPOCH_S + now_s + clock.offset_s + (now_s - clock.since_s) * clock.drift_ppm * 1e-6
 
     def drift(self, ppb: int) -> None:
         """Let the monotonic clock gain so much on top of what it gains by itself."""

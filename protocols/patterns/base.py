@@ -231,6 +231,8 @@ class Pattern(ABC):
     protocol: ProtocolNumber
     lane: Lane
     """The socket's own."""
+    hears_time: ClassVar[bool] = False
+    """Whether `received` looks at ``now``; else it may be 0."""
     shared_inbox: ClassVar[bool] = False
     """Whether all lanes take from one queue, so that a message needs to wake only one of all readers."""
 

@@ -298,15 +298,17 @@ class Raw(Pattern):
             self._refuse(pipe, frames)
             return
         if frames:
-            self._hand_over(pipe, frames)
+            if self._receiver is not None:
+                self._receiver(pipe, frames)
+            else:
+                self._hand_over(pipe, frames)
         if malformed:
             self.count_drop("malformed")
             pipe.close("a frame ended inside its header", cause=BAD_MESSAGE)
 
     def _hand_over(self, pipe: OutputPipe, frames: list[bytes]) -> None:
-        if self._receiver is not None:
-            self._receiver(pipe, frames)
-        elif self._diversion is not None:
+        """To whom there is without a receiver."""
+        if self._diversion is not None:
             self._diversion.frames_received(pipe, frames)
         else:
             if self.protocol is ProtocolNumber.STAR0:

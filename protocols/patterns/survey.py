@@ -200,6 +200,7 @@ class SurveyLane(StateLane):
 
 class Surveyor(Pattern):
     protocol = ProtocolNumber.SURVEYOR0
+    hears_time = True
     lane: SurveyLane
 
     def __init__(self, options: SocketOptions, rng: random.Random) -> None:

@@ -410,11 +410,13 @@ class StreamConnection(asyncio.BufferedProtocol):
         at once: that saves a loop turn."""
         wakes = self._wakes
         self._delivering = not self._flush_scheduled
-        wakes.begin()
+        wakes.open = True
         try:
             pipe.deliver(frames)
         finally:
-            wakes.end()
+            wakes.open = False
+            if wakes.noted:
+                wakes.run()
             if self._delivering:
                 self._delivering = False
                 if self._flush_scheduled:

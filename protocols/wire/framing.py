@@ -31,7 +31,7 @@ from protocols.errors import MessageTooLarge, RemoteProtocolError
 TCP_LEAD: Final = b""
 IPC_LEAD: Final = b"\x01"
 
-_LENGTH: Final = Struct(">Q")
+LENGTH: Final = Struct(">Q")
 BUFFER_SIZE: Final = 262144
 """What `encode_buffers` puts together before it begins another buffer: 64 KiB frames took 36, 28, 25 and
 27 us of the sender in buffers of 64, 128, 256 and 512 KiB, and 95 in one."""
@@ -45,7 +45,7 @@ _RUN_AFTER: Final = 8
 def encode_frames(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> bytes:
     """One buffer with every frame behind its prefix."""
     if len(frames) == 1:
-        return lead + _LENGTH.pack(len(frames[0])) + frames[0]
+        return lead + LENGTH.pack(len(frames[0])) + frames[0]
     return _joined(frames, set(map(len, frames)), lead)
 
 
@@ -57,7 +57,7 @@ def encode_buffers(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> Iterable[
     """
     if len(frames) == 1:
         size = len(frames[0])
-        prefix = lead + _LENGTH.pack(size)
+        prefix = lead + LENGTH.pack(size)
         return (prefix + frames[0],) if size < BUFFER_SIZE else (prefix, frames[0])
     sizes = set(map(len, frames))
     if max(sizes, default=0) * len(frames) <= BUFFER_SIZE:
@@ -67,9 +67,9 @@ def encode_buffers(frames: Sequence[bytes], lead: bytes = TCP_LEAD) -> Iterable[
 
 def _joined(frames: Sequence[bytes], sizes: set[int], lead: bytes) -> bytes:
     if len(sizes) == 1:
-        prefix = lead + _LENGTH.pack(sizes.pop())
+        prefix = lead + LENGTH.pack(sizes.pop())
         return prefix + prefix.join(frames)
-    prefixes = {size: lead + _LENGTH.pack(size) for size in sizes}
+    prefixes = {size: lead + LENGTH.pack(size) for size in sizes}
     parts: list[bytes] = []
     for frame in frames:
         parts += (prefixes[len(frame)], frame)
@@ -81,7 +81,7 @@ def _in_buffers(frames: Sequence[bytes], lead: bytes) -> Iterator[bytes]:
     parts: list[bytes] = []
     size = 0
     for frame in frames:
-        parts.append(lead + _LENGTH.pack(len(frame)))
+        parts.append(lead + LENGTH.pack(len(frame)))
         if len(frame) >= BUFFER_SIZE:
             yield b"".join(parts)
             yield frame
@@ -120,7 +120,7 @@ class FrameDecoder:
         self.failure: RemoteProtocolError | None = None
         """What the peer did wrong; once set, the stream cannot be read on."""
         self._lead = lead
-        self._prefix_size = len(lead) + _LENGTH.size
+        self._prefix_size = len(lead) + LENGTH.size
         self._start = b""
         self._frame: BytesIO | None = None
         self._missing = 0
@@ -137,11 +137,12 @@ class FrameDecoder:
         """The frames that ``chunk`` completes, in order. The chunk's memory may be used again."""
         if self.failure is not None:
             return []
-        if self._frame is None and not self._start and len(chunk) >= self._prefix_size:
-            (size,) = _LENGTH.unpack_from(chunk, len(self._lead))
-            if size + self._prefix_size == len(chunk) and not size > self.size_max > 0:
-                if not self._lead or chunk[0] == self._lead[0]:
-                    return [bytes(chunk[self._prefix_size :])]  # alone in an idle stream: a round trip's case
+        prefix_size, got = self._prefix_size, len(chunk)
+        if self._frame is None and not self._start and got >= prefix_size:
+            (size,) = LENGTH.unpack_from(chunk, prefix_size - 8)
+            if size + prefix_size == got and not size > self.size_max > 0:
+                if prefix_size == 8 or chunk[0] == self._lead[0]:
+                    return [bytes(chunk[prefix_size:])]  # alone in an idle stream: a round trip's case
         frames: list[bytes] = []
         if self._frame is not None:
             rest = self._collect(chunk, frames)
@@ -162,7 +163,7 @@ class FrameDecoder:
         behind them."""
         position, end, prefix_size = 0, len(chunk), self._prefix_size
         while position + prefix_size <= end:
-            (size,) = _LENGTH.unpack_from(chunk, position + len(self._lead))
+            (size,) = LENGTH.unpack_from(chunk, position + len(self._lead))
             payload = position + prefix_size
             if size < _LARGE or size > self.size_max > 0 or payload + size > end:
                 break
@@ -189,7 +190,7 @@ class FrameDecoder:
         lead = self._lead
         offset = len(lead)
         size_max = self.size_max
-        unpack_length = _LENGTH.unpack_from
+        unpack_length = LENGTH.unpack_from
         position = 0
         end = len(data)
         previous = -1
@@ -226,7 +227,7 @@ class FrameDecoder:
         if size != self._run_size:
             self._run_size = size
             self._run = Struct(f"{self._prefix_size}x{size}s")
-        count = self._count_run(data, position, step, self._lead + _LENGTH.pack(size))
+        count = self._count_run(data, position, step, self._lead + LENGTH.pack(size))
         end = position + count * step
         frames += [payload for (payload,) in self._run.iter_unpack(memoryview(data)[position:end])]
         return end

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
-from protocols.wire.framing import FrameDecoder, encode_buffers
+from protocols.wire.framing import BUFFER_SIZE, LENGTH, FrameDecoder, encode_buffers
 from protocols.wire.handshake import HEADER_SIZE, Greeting, encode_header, parse_header
 
 
@@ -52,6 +52,8 @@ class SpCodec:
         return frames
 
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
+        if len(frames) == 1 and len(frames[0]) < BUFFER_SIZE:  # as `encode_buffers` does, without the call
+            return (self._lead + LENGTH.pack(len(frames[0])) + frames[0],)
         return encode_buffers(frames, self._lead)
 
     def end(self) -> bytes:

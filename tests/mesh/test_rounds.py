@@ -40,6 +40,7 @@ class Wire:
         self.admission = SimpleNamespace(stage=Stage.UP)
         self.said: list[bytes] = []
         self.agreed: Any = None
+        self.member = 2
 
     def send_now(self, frame: bytes) -> bool:
         self.sent.append(frame)

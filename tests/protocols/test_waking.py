@@ -18,6 +18,16 @@ def wakes() -> Wakes:
     return loop_state().wakes
 
 
+def begin() -> None:
+    """As a connection begins a delivery."""
+    wakes().open = True
+
+
+def end() -> None:
+    wakes().open = False
+    wakes().run()
+
+
 async def started(waiters: Waiters, count: int = 1) -> list[asyncio.Task[bool]]:
     tasks = [asyncio.create_task(waiters.wait(None)) for _ in range(count)]
     while len(waiters) < count:
@@ -47,10 +57,10 @@ async def test_a_delivery_runs_the_tasks_it_woke_before_it_returns() -> None:
     (task,) = await started(waiters)
     ended = []
     await in_a_callback(
-        wakes().begin,
+        begin,
         lambda: waiters.wake(1),
         lambda: ended.append(task.done()),
-        wakes().end,
+        end,
         lambda: ended.append(task.done()),
     )
     assert ended == [False, True] and task.result()
@@ -67,9 +77,9 @@ async def test_outside_a_delivery_a_task_runs_in_the_next_turn() -> None:
 async def test_a_delivery_inside_a_task_leaves_the_waking_to_the_loop() -> None:
     waiters = Waiters()
     (task,) = await started(waiters)
-    wakes().begin()
+    begin()
     waiters.wake(1)
-    wakes().end()
+    end()
     assert not task.done() and await task
 
 
@@ -90,7 +100,7 @@ async def test_a_task_woken_by_one_that_runs_in_a_delivery_waits_for_the_next_tu
     tasks = [asyncio.create_task(ping()), asyncio.create_task(pong())]
     while not (first and second):
         await asyncio.sleep(0)
-    await in_a_callback(wakes().begin, lambda: first.wake(1), wakes().end, lambda: turns.append("delivered"))
+    await in_a_callback(begin, lambda: first.wake(1), end, lambda: turns.append("delivered"))
     await asyncio.gather(*tasks)
     assert turns == ["first", "delivered", "second"]
 
@@ -98,7 +108,7 @@ async def test_a_task_woken_by_one_that_runs_in_a_delivery_waits_for_the_next_tu
 async def test_a_wake_up_whose_task_is_cancelled_in_the_same_delivery_goes_to_the_next() -> None:
     waiters = Waiters()
     one, two = await started(waiters, 2)
-    await in_a_callback(wakes().begin, lambda: waiters.wake(1), one.cancel, wakes().end)
+    await in_a_callback(begin, lambda: waiters.wake(1), one.cancel, end)
     assert await two
     with pytest.raises(asyncio.CancelledError):
         await one
@@ -130,7 +140,7 @@ async def test_an_interrupted_task_does_not_cost_the_others_their_wake_up() -> N
     while len(waiters) < 2:
         await asyncio.sleep(0)
     with pytest.raises(KeyboardInterrupt):
-        await in_a_callback(wakes().begin, waiters.wake_all, wakes().end)
+        await in_a_callback(begin, waiters.wake_all, end)
     assert await second
     assert isinstance(first.exception(), KeyboardInterrupt)
 
@@ -148,7 +158,7 @@ async def test_a_task_runs_in_its_own_context() -> None:
     task = asyncio.create_task(reader())
     while not waiters:
         await asyncio.sleep(0)
-    await in_a_callback(wakes().begin, waiters.wake_all, wakes().end, lambda: seen.append(name.get()))
+    await in_a_callback(begin, waiters.wake_all, end, lambda: seen.append(name.get()))
     await task
     assert seen == ["the reader's", "nobody's"]
 
