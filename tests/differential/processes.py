@@ -1,0 +1,126 @@
+"""A mesh of real brokers, each a process on a host of its own, and programs beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from simulations.truth import log_rows
+from simulations.world import EPOCH_S
+from tests.differential.namespaces import Hosts
+
+START_S: Final = 30.0
+END_S: Final = 10.0
+POLL_S: Final = 0.1
+PORT: Final = 7770
+PROGRAMS: Final = "tests.differential.programs"
+
+
+class RealMesh:
+    """Logs and what programs print go to ``folder``."""
+
+    def __init__(self, hosts: Hosts, folder: Path, brokers: Sequence[str]) -> None:
+        self.hosts = hosts
+        self.folder = folder
+        self.brokers = tuple(brokers)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> RealMesh:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    @property
+    def now_s(self) -> float:
+        """On the clock of `rows`."""
+        return time.time() - EPOCH_S
+
+    def url(self, name: str) -> str:
+        return f"tcp://{self.hosts.address(name)}:{PORT}"
+
+    def start(self, name: str, *arguments: str, period_s: float, deadline_s: float) -> None:
+        """Start a broker."""
+        command = (
+            *("-m", "mesh", "broker", "--name", name, "--listen", self.url(name), "--mesh", "differential"),
+            *("--state-dir", str(self.folder / name), "--log-dir", str(self.folder / "log")),
+            *("--period", str(period_s), "--deadline", str(deadline_s), *arguments),
+        )
+        self.run(name, name, command)
+
+    def program(self, name: str, at: str, *arguments: object) -> None:
+        """Start one of `tests.differential.programs` on a host."""
+        self.run(name, at, ("-m", PROGRAMS, json.dumps(arguments)))
+
+    def run(self, name: str, at: str, command: Sequence[str]) -> None:
+        """Start Python on a host."""
+        inside = self.hosts.inside(at, sys.executable, *command)
+        self.processes[name] = self._stack.enter_context(_running(inside, self.folder / name))
+
+    def tell(self, name: str, word: object) -> None:
+        """Give a program a line."""
+        there = self.processes[name].stdin
+        assert there is not None
+        there.write(f"{word}\n".encode())
+        there.flush()
+
+    def notes(self, name: str) -> list[Any]:
+        """What a program has printed: a JSON value a line."""
+        lines = (self.folder / f"{name}.out").read_bytes().split(b"\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What the brokers have logged."""
+        return log_rows({path.name: path.read_bytes() for path in (self.folder / "log").glob("*")})
+
+    def wait_whole(self) -> None:
+        """Until each broker has said of all others that they are alive."""
+        views = len(self.brokers) * (len(self.brokers) - 1)
+        self.wait(lambda: self._views() == views, "a whole mesh")
+
+    def _views(self) -> int:
+        return len(
+            {
+                (row["node"], row["subject"])
+                for row in self.rows()
+                if row["kind"] == "mem" and row["to_state"] == "alive" and row["node"] != row["subject"]
+            }
+        )
+
+    def wait(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + START_S
+        while not condition():
+            if time.monotonic() > deadline:
+                said = "".join(path.read_text() for path in sorted(self.folder.glob("*.err")))
+                raise AssertionError(f"not within {START_S:g} s: {what}; the processes said: {said}")
+            time.sleep(POLL_S)
+
+
+@contextmanager
+def _running(command: Sequence[str], stem: Path) -> Iterator[subprocess.Popen[bytes]]:
+    environment = os.environ | {"MANGROVE_MESH_KEY": "a key of the test"}
+    with open(f"{stem}.out", "wb") as output, open(f"{stem}.err", "wb") as errors:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=errors, env=environment
+        )
+        assert process.stdin is not None
+        try:
+            yield process
+        finally:
+            process.stdin.close()
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,112 @@
+"""What brokers say of each other after a fault, state by state, in a form that two runs can be compared in.
+
+What is compared is what must be equal. It was looked at over many seeds of the simulation and in real runs:
+
+* **Who said it does not matter, but on which side of the fault they were**: the struck and the others. So the
+  stories of all pairs of one kind are taken together.
+* **An accusation that comes after the end of a fault, of somebody alive, and is answered, is left out.** A
+  broker is heard to be back by one link, and may be due for judgement before the others have a link to it;
+  that depends on where its dials and their rounds then are. Some seeds tell it and most do not, as real
+  runs do; an accusation that is not answered stays in the story.
+* **Times lie within the range that seeds of the simulation span**, widened by what a busy machine may be late
+  by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+MACHINE_S: Final = 1.0
+"""What a busy machine may be late by, or early where it was late to note the fault's time."""
+
+Changes = list[tuple[str, float]]
+"""States and when they were entered, in seconds since the fault."""
+Pair = tuple[str, str]
+"""Who says it, of whom."""
+Sides = tuple[str, str]
+"""On which side of the fault each of a pair is: ``struck`` or ``other``."""
+
+
+def story(rows: Iterable[Mapping[str, Any]], since_s: float, until_s: float) -> dict[Pair, Changes]:
+    """What brokers said of each other from the one time to the other."""
+    rows = list(rows)
+    names = {row["node"]: row["name"] for row in rows if row["kind"] == "meta"}
+    told: dict[Pair, Changes] = {}
+    for row in rows:
+        if row["kind"] == "mem" and row["node"] != row["subject"] and since_s <= row["at_s"] <= until_s:
+            pair = names[row["node"]], row["subject_name"]
+            told.setdefault(pair, []).append((row["to_state"], row["at_s"] - since_s))
+    return told
+
+
+def folded(changes: Changes, over_s: float) -> Changes:
+    """Without the accusations after ``over_s`` that were answered."""
+    kept: Changes = []
+    open_ones: Changes = []
+    for state, at_s in changes:
+        accused = state != "alive" and at_s >= over_s and (not kept or kept[-1][0] == "alive")
+        if open_ones and state == "alive":
+            open_ones = []
+        elif open_ones or accused:
+            open_ones.append((state, at_s))
+        else:
+            kept.append((state, at_s))
+    return kept + open_ones
+
+
+@dataclass(slots=True)
+class Expected:
+    """What seeds of a simulation told, by the sides of a pair."""
+
+    struck: tuple[str, ...]
+    over_s: float
+    """When the fault ends; `inf` for one that does not."""
+    names: tuple[str, ...]
+    silent: tuple[str, ...] = ()
+    """Whose word is not asked for: they are dead."""
+    spans: dict[Sides, dict[tuple[str, ...], list[tuple[float, float]]]] = field(default_factory=dict)
+    """For each list of states the earliest and the latest time of each."""
+
+    def add(self, told: Mapping[Pair, Changes]) -> None:
+        """One more run of the simulation."""
+        for sides, changes in self._folded(told):
+            states = tuple(state for state, _ in changes)
+            times = [at_s for _, at_s in changes]
+            known = self.spans.setdefault(sides, {}).get(states, [(at_s, at_s) for at_s in times])
+            self.spans[sides][states] = [
+                (min(low_s, at_s), max(high_s, at_s))
+                for (low_s, high_s), at_s in zip(known, times, strict=True)
+            ]
+
+    def differences(self, told: Mapping[Pair, Changes]) -> list[str]:
+        """Sentences on what a run told otherwise."""
+        found: list[str] = []
+        for sides, changes in self._folded(told):
+            known = self.spans[sides]
+            states = tuple(state for state, _ in changes)
+            who = f"one of the {sides[0]} of one of the {sides[1]}"
+            if states not in known:
+                found.append(f"{who} told {changes}, and the simulation {known}")
+                continue
+            found += [
+                f"{who} told {state} after {at_s:.2f} s, the simulation after {low_s:.2f} to {high_s:.2f} s"
+                for (state, at_s), (low_s, high_s) in zip(changes, known[states], strict=True)
+                if not low_s - MACHINE_S <= at_s <= high_s + MACHINE_S
+            ]
+        return found
+
+    def states(self, sides: Sides) -> set[tuple[str, ...]]:
+        return set(self.spans[sides])
+
+    def _folded(self, told: Mapping[Pair, Changes]) -> Iterable[tuple[Sides, Changes]]:
+        """Of every pair, also of those of whom nothing was told."""
+        for observer in self.names:
+            for subject in self.names:
+                if observer != subject and observer not in self.silent:
+                    changes = folded(told.get((observer, subject), []), self.over_s)
+                    yield (self._side(observer), self._side(subject)), changes
+
+    def _side(self, name: str) -> str:
+        return "struck" if name in self.struck else "other"

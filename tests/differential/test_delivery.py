@@ -1,0 +1,152 @@
+"""Messages through two brokers whose line is lossy, narrow or long arrive as late as simulated ones.
+
+A publisher at one broker and a subscriber at the other run the same code in both worlds. Everything must
+arrive, in order; what is measured of the delays must lie within what seeds of the simulation span, widened
+by a share and by what a busy machine may be late by.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from simulations import Mesh, World
+from tests.differential import programs
+from tests.differential.conftest import Played
+from tests.differential.namespaces import hosts
+from tests.differential.processes import PORT, RealMesh
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.process,
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("alone"),
+]
+
+PERIOD_S: Final = 1.0
+DEADLINE_S: Final = 0.9
+SEEDS: Final = range(1, 11)
+DRAIN_S: Final = 30.0
+STALLED_S: Final = 0.15
+"""A message that took longer waited for a retransmission."""
+LOSS: Final = 0.1
+LINE_BYTES_S: Final = 50_000
+QUEUE_BYTES: Final = 1 << 20
+LATENCY_S: Final = 0.15
+
+Delays = Sequence[float]
+"""In the order of publishing."""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    kind: str
+    """Of the fault; none if empty."""
+    value: float
+    count: int
+    pause_s: float
+    size: int
+    measure: Callable[[Delays], float]
+    share: float
+    """By how much of the simulation's own a real measure may lie outside."""
+    late_s: float
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Where a real measure must lie."""
+        measured = [self.measure(self.simulate(seed)) for seed in SEEDS]
+        return min(measured) * (1 - self.share) - self.late_s, max(measured) * (1 + self.share) + self.late_s
+
+    def simulate(self, seed: int) -> Delays:
+        sent: list[Any] = []
+        came: list[Any] = []
+        with World(seed) as world:
+            mesh = Mesh(world, brokers=2, period_s=PERIOD_S, deadline_s=DEADLINE_S)
+
+            def now() -> float:
+                return world.now_s
+
+            mesh.client(
+                "subscriber", lambda client: programs.subscribe(client, came.append, now), at="broker-2"
+            )
+            world.run_for(1)
+            if self.kind:
+                world.inject(self.kind, ["broker-1"], ["broker-2"], value=self.value)
+            publish = (self.count, self.pause_s, self.size)
+            mesh.client(
+                "publisher",
+                lambda client: programs.publish(client, *publish, sent.append, now),
+                at="broker-1",
+            )
+            timeout_s = self.count * self.pause_s + DRAIN_S
+            world.run_until(lambda: len(came) > self.count, timeout_s=timeout_s, what="all messages")
+            assert not world.failures
+        return delays(sent, came)
+
+    def play(self, folder: Path) -> Delays:
+        with (
+            hosts(["broker-1", "broker-2", "proxy"]) as found,
+            RealMesh(found, folder, ("broker-1", "broker-2")) as mesh,
+        ):
+            ways = {"period_s": PERIOD_S, "deadline_s": DEADLINE_S}
+            if self.kind == "slow_link":
+                ends = (found.address("proxy"), found.address("broker-1"), str(PORT), str(self.value))
+                mesh.run("proxy", "proxy", ("-m", "tests.differential.delaying", *ends))
+                mesh.start("broker-1", "--advertise", mesh.url("proxy"), **ways)
+                mesh.start("broker-2", "--join", mesh.url("proxy"), **ways)
+            else:
+                mesh.start("broker-1", **ways)
+                mesh.start("broker-2", "--join", mesh.url("broker-1"), **ways)
+            mesh.wait_whole()
+            mesh.program("subscriber", "broker-2", "subscribe", mesh.url("broker-2"))
+            mesh.wait(lambda: "subscribed" in mesh.notes("subscriber"), "a subscriber")
+            if self.kind == "lossy_link":
+                found.lose("broker-2", self.value)
+            elif self.kind == "narrow_link":
+                found.narrow("broker-2", self.value, QUEUE_BYTES)
+            mesh.program(
+                "publisher", "broker-1", "publish", mesh.url("broker-1"), self.count, self.pause_s, self.size
+            )
+            mesh.wait(lambda: len(mesh.notes("subscriber")) > self.count, "all messages")
+            return delays(mesh.notes("publisher"), mesh.notes("subscriber"))
+
+
+def delays(sent: Sequence[Any], came: Sequence[Any]) -> Delays:
+    """Of each message, once it is certain that all came once and in order."""
+    arrived = [note for note in came if note != "subscribed"]
+    assert [number for number, _ in arrived] == [number for number, _ in sent]
+    return [there_s - here_s for (_, here_s), (_, there_s) in zip(sent, arrived, strict=True)]
+
+
+def stalled(delays: Delays) -> float:
+    """The share of messages that waited for a retransmission."""
+    return sum(delay_s > STALLED_S for delay_s in delays) / len(delays)
+
+
+CASES: Final = [
+    Case("lossy", "lossy_link", LOSS, 60, 0.25, 100, stalled, 0.5, 0),
+    Case("narrow", "narrow_link", LINE_BYTES_S, 10, 0.001, 10_000, max, 0.15, 0.3),
+    Case("long", "slow_link", LATENCY_S, 20, 0.1, 100, statistics.median, 0, 0.1),
+]
+CLEAN: Final = Case("clean", "", 0, 20, 0.1, 100, max, 0, 0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_real_messages_are_as_late_as_simulated_ones(case: Case, played: Played) -> None:
+    low, high = case.span
+    real = case.measure(played.of(case))
+    assert low <= real <= high, f"{case.measure.__name__} of the delays"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_line_to_which_nothing_is_done_has_other_delays(case: Case) -> None:
+    """Or lying within the span would say nothing."""
+    assert case.measure(CLEAN.simulate(1)) < case.span[0]
