@@ -204,3 +204,100 @@ def test_a_broker_that_finds_its_state_torn_takes_a_new_id() -> None:
         world.run_for(5)
         assert identity(world, "broker-2") != old
         assert states(world, "broker-1")["broker-2"] == "alive"
+
+
+def logged(world: World, name: str) -> list[list[int]]:
+    """The numbers of the rows that each life of a broker has on its disk, in the order of its files."""
+    lives: dict[str, list[int]] = {}
+    for content in world.disk(name).under("/log").values():
+        for line in content.split(b"\n")[:-1]:
+            row = json.loads(line)
+            lives.setdefault(row["boot"], []).append(row["seq"])
+    return list(lives.values())
+
+
+def whole(rows: list[int]) -> bool:
+    return bool(rows) and rows == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_rows_that_a_disk_refused_are_in_the_log_once_and_in_order_when_it_works_again(
+    code: int, share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mesh() as world:
+        world.inject("disk_fault", ["broker-2"], value=code, share=share, for_s=5)
+        world.run_for(4.9)
+        during = max(logged(world, "broker-2")[0])
+        world.run_for(3)
+        assert all_alive(world)
+        [rows] = logged(world, "broker-2")
+        assert whole(rows) and len(rows) > during + 5
+    assert "rows wait, trying again" in caplog.text
+
+
+def test_a_slow_disk_does_not_hold_up_the_log_which_is_not_synced() -> None:
+    with mesh() as world:
+        world.inject("slow_disk", ["broker-2"], value=3)
+        world.run_for(5)
+        [before] = logged(world, "broker-2")
+        world.run_for(1.5)
+        assert whole(before) and len(logged(world, "broker-2")[0]) > len(before)
+
+
+@pytest.mark.parametrize("kind", ["crash", "power_off"])
+def test_what_a_dead_broker_leaves_of_its_log_is_a_beginning_and_its_next_life_writes_another_file(
+    kind: str,
+) -> None:
+    left = []
+    for seed in range(6):
+        with mesh(seed=seed) as world:
+            world.run_for(2)
+            written = len(logged(world, "broker-2")[0])
+            world.inject(kind, ["broker-2"])
+            lives = logged(world, "broker-2")
+            assert all(whole(rows) for rows in lives)
+            left.append((len(lives[0]) if lives else 0) / written)
+            world.inject("start", ["broker-2"])
+            world.run_for(5)
+            assert all_alive(world)
+            after = logged(world, "broker-2")
+            assert len(after) == len(lives) + 1 and all(whole(rows) for rows in after)
+    assert min(left) < 0.9 if kind == "power_off" else min(left) >= 1
+
+
+def test_a_torn_log_loses_the_row_at_its_end_and_the_one_that_is_written_behind_it() -> None:
+    with mesh() as world:
+        world.inject("torn_file", ["broker-2"], files="log", value=10)
+        [before] = logged(world, "broker-2")
+        world.run_for(3)
+        lines = next(iter(world.disk("broker-2").under("/log").values())).split(b"\n")[:-1]
+        sound = []
+        for line in lines:
+            try:
+                sound.append(json.loads(line)["seq"])
+            except ValueError:
+                continue
+        assert len(lines) == len(sound) + 1
+        assert [number for number in range(1, max(sound) + 1) if number not in sound] == [
+            len(before) + 1,
+            len(before) + 2,
+        ]
+
+
+def test_a_broker_that_lost_power_while_its_disk_lied_comes_back_as_who_it_was() -> None:
+    """With an older incarnation, which it raises to what the others have of it."""
+    for seed in range(4):
+        with mesh(seed=seed) as world:
+            old = identity(world, "broker-2")
+            world.inject("lying_disk", ["broker-2"])
+            for _ in range(3):
+                world.inject("forged_dead", ["broker-2"])
+                world.run_for(2)
+            known = peering(world, "broker-2").incarnation
+            world.inject("power_off", ["broker-2"])
+            world.inject("start", ["broker-2"])
+            world.run_for(8)
+            assert identity(world, "broker-2") == old
+            assert all_alive(world)
+            assert peering(world, "broker-2").incarnation >= known
