@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
+from weakref import ref
 
 
 class Wakeup(asyncio.Future[bool]):
@@ -57,7 +58,8 @@ class Wakes:
     __slots__ = ("_loop", "noted", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = ref(loop)
+        """Weakly: this is kept under its loop, and must be gone with it."""
         self.open = False
         """True during a delivery: wake-ups are noted."""
         self.noted: list[Wakeup] = []
@@ -73,7 +75,7 @@ class Wakes:
     def run(self) -> None:
         """Run the tasks that were noted; the delivery has ended."""
         noted, self.noted = self.noted, []
-        if asyncio.current_task(self._loop) is not None:  # somebody delivers from inside a task
+        if asyncio.current_task(self._loop()) is not None:  # somebody delivers from inside a task
             for wakeup in noted:
                 wakeup.resume_soon()
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 from protocols.transports.loops import READ_MIN, TURN_BUDGET, ReadBudget, loop_state
 
@@ -64,3 +66,15 @@ def test_each_loop_has_a_state_of_its_own() -> None:
         return loop_state()
 
     assert asyncio.run(state()) is not asyncio.run(state())
+
+
+def test_the_state_of_a_loop_is_gone_with_it() -> None:
+    """It held its loop, and so all that ever ran in one, for good."""
+
+    async def loop_of_state() -> weakref.ref[asyncio.AbstractEventLoop]:
+        loop_state()
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = asyncio.run(loop_of_state())
+    gc.collect()
+    assert loop() is None
