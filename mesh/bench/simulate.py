@@ -53,6 +53,7 @@ TARGETS: Final = (
     Target(SWARM, "wall s", "five brokers", None, 0.5, False),
     Target(ALONE, RATE, "1000 nodes", None, 250_000, True),
     Target(ALONE, RATE, "10000 nodes", None, 250_000 / 1.5, True),
+    Target(ALONE, COST, "10000 nodes", "1000 nodes", 1.5, False),
     Target(ALONE, PEAK, "10000 nodes", None, 4096, False),
 )
 

@@ -1,10 +1,9 @@
-"""What is due when, for thousands of things at once: sorted by windows of time, and within one when it opens.
+"""What is due when, for ten thousand timers: sorted by windows of time, and within one when it opens.
 
 A heap of ten thousand timers touches a dozen of them to take one, and the caches hold few. Here what is due
-later is only appended to the list of its window, and a list is sorted once, when its window opens. A window
-is shorter than the latency of a link in one data centre, so that hardly anything is put into one that is
-open; what is, is put at its place. Things that are due at the same time are taken in the order in which they
-were put.
+later is only appended to the list of its window, and a list is sorted once, when its window opens. Little is
+put into a window that is open; what is, is put at its place. Timers of the same instant are taken in the
+order in which they were put.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from collections import defaultdict
 from operator import itemgetter
 from typing import Any, Final
 
-WINDOW_BITS: Final = 18
-"""A window is 2**18 ns, which are 0.26 ms."""
+WINDOW_BITS: Final = 22
+"""A window is 2**22 ns, which are 4.2 ms: few have timers of fewer than a thousand brokers, and its list is
+sorted in no time for ten thousand."""
 
 Entry = tuple[int, Any, Any]
 """When, and what."""
@@ -45,6 +45,10 @@ class Calendar:
             self.waiting[window].append(entry)
         else:
             insort_left(self.open, entry, key=_latest_first)
+
+    def last_ns(self) -> int:
+        """The end of the present window."""
+        return (self.window + 1 << WINDOW_BITS) - 1
 
     def turn(self) -> None:
         """Open the next window; there is nothing left in the one before."""

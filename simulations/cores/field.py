@@ -13,15 +13,16 @@ one process. What is kept of the network is what a core can notice:
 What is left out: bandwidth, windows, the time code takes, clocks that differ, disks, clients, data.
 
 At ten thousand places a message costs what memory it touches. So places and wires are numbers, what is known
-of all of them is in arrays, one random stream serves all links, and what is due is in calendars instead of
-heaps. Messages go before timers of the same instant. The history holds a line for each change, fault and
-second; the second's line has a checksum over all messages so far, so equal hashes mean equal runs down to the
-last message.
+of all of them is in arrays, one random stream serves all links, and timers are in a calendar, apart from the
+few messages that are under way at a time, which are in a heap. Messages go before timers of the same instant.
+The history holds a line for each change, fault and second; the second's line has a checksum over all messages
+so far, so equal hashes mean equal runs down to the last message.
 """
 
 from __future__ import annotations
 
 import gc
+import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from simulations.cores.calendar import WINDOW_BITS, Calendar
+from simulations.cores.calendar import Calendar
 from simulations.cores.core import Change, Core, Message
 from simulations.cores.wires import Wires
 from simulations.history import History
@@ -40,6 +41,7 @@ RTO_MAX_NS: Final = 120 * SECOND
 NEVER_NS: Final = 1 << 62
 CHANGES_MAX: Final = 1_000_000
 """So many are kept, which take 200 MB; the rest is only counted and hashed."""
+_push: Final = heapq.heappush
 MASK: Final = (1 << 61) - 1
 
 
@@ -99,8 +101,8 @@ class Field:
         self._latency_ns = nanoseconds(self.options.latency_s)
         self._jitter_ns = nanoseconds(self.options.jitter_s)
         self._random = random.Random(f"{seed}:net").random
-        self._under_way = Calendar()
-        """When a message arrives, its wire, the message."""
+        self._under_way: list[tuple[int, int, int, Message]] = []
+        """A heap: when a message arrives, a serial number, its wire, the message."""
         self._timers = Calendar()
         """When, what to call, with what."""
         self._powered: list[bool] = []
@@ -156,37 +158,29 @@ class Field:
             self.on_second(self.now_s)
 
     def _run_to(self, end_ns: int) -> None:
-        under_way, timers = self._under_way, self._timers
+        timers = self._timers
         while True:
-            last_ns = (under_way.window + 1 << WINDOW_BITS) - 1
-            if under_way.open or timers.open:
-                self._run_window(min(end_ns, last_ns))
-            if end_ns <= last_ns:
+            last_ns = min(end_ns, timers.last_ns())
+            self._deliver(last_ns)
+            if timers.open and timers.open[-1][0] <= last_ns:
+                self._next_timer()
+            elif last_ns == end_ns:
                 return
-            under_way.turn()
-            timers.turn()
-
-    def _run_window(self, end_ns: int) -> None:
-        """What is due in the open window until then."""
-        timers = self._timers.open
-        while True:
-            self._deliver(end_ns)
-            if not timers or timers[-1][0] > end_ns:
-                return
-            self._next_timer()
+            else:
+                timers.turn()
 
     def _deliver(self, end_ns: int) -> None:
-        """The messages of the open window until then, and the timers before each of them."""
-        arrivals, timers = self._under_way.open, self._timers.open
+        """All messages until then, each after the timers that are due before it."""
+        under_way, timers, pop = self._under_way, self._timers.open, heapq.heappop
         special, receive, send = self.wires.special, self.core.receive, self.send
-        while arrivals:
-            at_ns, wire, message = arrivals.pop()
-            if at_ns > end_ns or (timers and timers[-1][0] < at_ns):
-                arrivals.append((at_ns, wire, message))
-                if at_ns > end_ns:
-                    return
+        while under_way:
+            at_ns = under_way[0][0]
+            if at_ns > end_ns:
+                return
+            if timers and timers[-1][0] < at_ns:
                 self._next_timer()
                 continue
+            at_ns, _, wire, message = pop(under_way)
             self.now_ns = at_ns
             if special[wire]:
                 self._arrive_in_trouble(wire, message)
@@ -223,7 +217,8 @@ class Field:
         if at_ns < last_ns:
             at_ns = last_ns
         wires.last_ns[wire] = at_ns
-        self._under_way.put((at_ns, wire, message))
+        self._serial = serial = self._serial + 1
+        _push(self._under_way, (at_ns, serial, wire, message))
 
     def _send_in_trouble(self, wire: int, message: Message) -> None:
         trouble = self.wires.trouble(wire)
@@ -270,7 +265,7 @@ class Field:
                 rto_ns = min(2 * rto_ns, RTO_MAX_NS)
         at_ns = max(self.wires.last_ns[wire], at_ns)
         self.wires.last_ns[wire] = at_ns
-        self._under_way.put((at_ns, wire, message))
+        _push(self._under_way, (at_ns, self.next_serial(), wire, message))
 
     def _arrive_in_trouble(self, wire: int, message: Message) -> None:
         place = self.wires.targets[wire]

@@ -65,8 +65,8 @@ class Gossip:
         places = len(field.names)
         self._wires = [array("i", wires.values()) for wires in field.wires.of]
         """To the neighbours, by place. So is all that follows, but where it says otherwise."""
-        self._round = array("i", [0]) * places
-        self._asking = array("i", [_NO_ROUND]) * places
+        self._round = [0] * places
+        self._asking = [_NO_ROUND] * places
         """The round whose answers are waited for."""
         self._answered: list[list[int]] = [[] for _ in range(places)]
         """The wires by which they came."""

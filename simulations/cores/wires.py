@@ -1,8 +1,8 @@
 """The wires of a field, as numbers: who is at their ends, and what they suffer.
 
 A wire is one direction between two places; ``wire ^ 1`` is the other. What every message needs is in three
-arrays over all wires, a dozen bytes each, so that those of ten thousand places stay within reach; what only
-few wires have at a time is in an object of its own.
+arrays over all wires, 13 bytes a wire, so that those of ten thousand places fit a cache; what only few wires
+have at a time is in an object of its own.
 """
 
 from __future__ import annotations
