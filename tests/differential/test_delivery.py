@@ -30,6 +30,9 @@ pytestmark = [
     pytest.mark.xdist_group("alone"),
 ]
 
+BROKERS: Final = ("broker-1", "broker-2")
+PROXIES: Final = ("proxy-1", "proxy-2")
+"""Before each broker, where the line is long: whoever dials whom."""
 PERIOD_S: Final = 1.0
 DEADLINE_S: Final = 0.9
 SEEDS: Final = range(1, 11)
@@ -92,19 +95,18 @@ class Case:
         return delays(sent, came)
 
     def play(self, folder: Path) -> Delays:
-        with (
-            hosts(["broker-1", "broker-2", "proxy"]) as found,
-            RealMesh(found, folder, ("broker-1", "broker-2")) as mesh,
-        ):
+        with hosts([*BROKERS, *PROXIES]) as found, RealMesh(found, folder, BROKERS) as mesh:
             ways = {"period_s": PERIOD_S, "deadline_s": DEADLINE_S}
+            reached_at = BROKERS
             if self.kind == "slow_link":
-                ends = (found.address("proxy"), found.address("broker-1"), str(PORT), str(self.value))
-                mesh.run("proxy", "proxy", ("-m", "tests.differential.delaying", *ends))
-                mesh.start("broker-1", "--advertise", mesh.url("proxy"), **ways)
-                mesh.start("broker-2", "--join", mesh.url("proxy"), **ways)
-            else:
-                mesh.start("broker-1", **ways)
-                mesh.start("broker-2", "--join", mesh.url("broker-1"), **ways)
+                reached_at = PROXIES
+                for broker, proxy in zip(BROKERS, PROXIES, strict=True):
+                    ends = (found.address(proxy), found.address(broker), str(PORT), str(self.value))
+                    mesh.run(proxy, proxy, ("-m", "tests.differential.delaying", *ends))
+            join: tuple[str, ...] = ()
+            for broker, there in zip(BROKERS, reached_at, strict=True):
+                mesh.start(broker, "--advertise", mesh.url(there), *join, **ways)
+                join = ("--join", mesh.url(there))
             mesh.wait_whole()
             mesh.program("subscriber", "broker-2", "subscribe", mesh.url("broker-2"))
             mesh.wait(lambda: "subscribed" in mesh.notes("subscriber"), "a subscriber")
