@@ -147,6 +147,9 @@ class Machine(Protocol):
     def history(self) -> History:
         """Where turns are written down."""
 
+    def exits(self, error: SystemExit) -> None:
+        """Code of the process called ``sys.exit``: the process is over."""
+
     def failed(self, context: dict[str, Any]) -> None:
         """A callback or a forgotten task raised; asyncio would have logged this context."""
 
@@ -183,6 +186,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._clock_offset_ns = clock_offset_ns
         self._drift_ppb = drift_ppb
         self._busy_until_ns = 0
+        self._left_ns = 0  # of what it was computing when it was paused
         self._wakes: set[int] = set()  # looked up only, never iterated
         self._asked: Any = None  # the timer for which a turn was asked last, and when that is
         self._asked_ns = 0
@@ -237,18 +241,29 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._paused
 
     def pause(self) -> None:
-        """Take no turns until `resume`; timers and arrivals pile up."""
-        self._paused = True
+        """Take no turns until `resume`; timers and arrivals pile up, and what it computes waits too."""
+        if not self._paused:
+            self._paused = True
+            self._left_ns = max(0, self._busy_until_ns - self.scheduler.now_ns)
 
     def resume(self) -> None:
-        self._paused = False
+        if self._paused:
+            self._paused = False
+            self._busy_until_ns = self.scheduler.now_ns + self._left_ns
         jobs, self._stopped_jobs = self._stopped_jobs, []
         for job in jobs:
             self.scheduler.after(self.machine.job_ns(), job)
         self._ask_for_turn()
 
+    def when_resumed(self, job: Callable[[], None]) -> None:
+        """Do it when the process runs again, as a thread of it would."""
+        self._stopped_jobs.append(job)
+
     def stall(self, ns: int) -> None:
         """Take no turn for so long, as if a callback computed all that time."""
+        if self._paused:
+            self._left_ns += ns
+            return
         self._busy_until_ns = max(self._busy_until_ns, self.scheduler.now_ns) + ns
 
     def _next_timer_ns(self) -> int | None:
@@ -341,12 +356,16 @@ class SimLoop(asyncio.BaseEventLoop):
         callbacks = len(ready)
         try:
             for _ in range(callbacks):
+                if not ready:
+                    break  # it was killed by one of its own callbacks
                 handle = ready.popleft()
                 if not handle._cancelled:
                     try:  # Handle._run, without the call
                         handle._context.run(handle._callback, *handle._args)
-                    except (SystemExit, KeyboardInterrupt):
+                    except KeyboardInterrupt:
                         raise
+                    except SystemExit as error:
+                        self.machine.exits(error)
                     except BaseException as error:  # whatever a callback raises is reported, as asyncio does
                         self._report(handle, error)
             handle = None  # a traceback may hold this frame, which would hold the task that raised
@@ -463,7 +482,7 @@ class SimLoop(asyncio.BaseEventLoop):
             if self.dead or future.cancelled():
                 return
             if self._paused:
-                self._stopped_jobs.append(job)
+                self.when_resumed(job)
                 return
             previous_loop = events._get_running_loop()
             events._set_running_loop(None)
@@ -524,6 +543,8 @@ class SimLoop(asyncio.BaseEventLoop):
         previous_hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(None, self._asyncgen_finalizer_hook)
+        fence = self._fence
+        escapes, fence.closed = len(fence.escapes), True  # what ends here may not touch the real world either
         try:
             for task in tasks:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -531,6 +552,8 @@ class SimLoop(asyncio.BaseEventLoop):
             self._parked.clear()
             self._first_timer = self._asked = None
         finally:
+            fence.closed = False
+            del fence.escapes[escapes:]  # of dead code, and the run is over
             sys.set_asyncgen_hooks(*previous_hooks)
             events._set_running_loop(previous_loop)
         super().close()

@@ -60,13 +60,6 @@ class Scheduler:
         heap = self._heap
         return not heap or heap[0][0] > self.now_ns
 
-    def run_next(self) -> None:
-        """Advance to the next action and run it."""
-        when_ns, _, action, arguments = heapq.heappop(self._heap)
-        self.now_ns = when_ns
-        self.events += 1
-        action(*arguments)
-
     def run_to(self, end_ns: int, events_max: int) -> None:
         """Run what is due up to and at an instant, until ``events`` is at least ``events_max``.
 

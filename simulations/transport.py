@@ -180,14 +180,16 @@ class SimTransport(transports._FlowControlMixin):
         half = self._half
         if self._closing or self._paused or self._conn_lost or not half.has_news:
             return
-        if half.error is not None:
-            self._fatal_error(half.error)
-        elif half.received_bytes > half.consumed:
+        if half.received_bytes > half.consumed:
             self._read_data(half)
             if half.received_bytes > half.consumed or half.eof or half.error is not None:
                 self.readable()
         elif half.eof and not self._eof_read:
             self._read_eof()
+            if half.error is not None:
+                self.readable()
+        elif half.error is not None:
+            self._fatal_error(half.error)
 
     def _read_data(self, half: Half) -> None:
         size = READ_MAX if self._chunk_rng is None else self._chunk_rng.randint(1, half.portion)
@@ -265,7 +267,7 @@ class SimTransport(transports._FlowControlMixin):
         try:
             self._protocol.connection_lost(cast(Exception | None, error))
         finally:
-            self._half.close(sent_fin=self._eof_written)
+            self._half.close()
             if self._server is not None:
                 self._server._detach()
                 self._server = None
@@ -302,7 +304,6 @@ class SimServer(asyncio.AbstractServer):
         self._chunk_rng = chunk_rng
         self._listeners: list[Listener] = []
         self._closed = False
-        self._transports: dict[SimTransport, None] = {}
         self._active = 0
         self._waiters: list[asyncio.Future[None]] = []
         self._forever: asyncio.Future[None] | None = None
@@ -343,14 +344,6 @@ class SimServer(asyncio.AbstractServer):
             self._forever.cancel()
         self._wake_if_idle()
 
-    def close_clients(self) -> None:
-        for transport in list(self._transports):
-            transport.close()
-
-    def abort_clients(self) -> None:
-        for transport in list(self._transports):
-            transport.abort()
-
     async def wait_closed(self) -> None:
         if self._closed and not self._active:
             return
@@ -372,17 +365,13 @@ class SimServer(asyncio.AbstractServer):
             half.reset()
             return
         protocol = self._protocol_factory()
-        transport = SimTransport(self._loop, half, protocol, server=self, chunk_rng=self._chunk_rng)
-        self._transports[transport] = None
+        SimTransport(self._loop, half, protocol, server=self, chunk_rng=self._chunk_rng)
 
     def _attach(self) -> None:
         self._active += 1
 
     def _detach(self) -> None:
         self._active -= 1
-        self._transports = {
-            transport: None for transport in self._transports if transport._server is not self
-        }
         self._wake_if_idle()
 
     def _wake_if_idle(self) -> None:

@@ -40,6 +40,8 @@ EPOCH_S: Final = 1_767_225_600.0
 """When every run begins by the wall clock: the first second of 2026, UTC."""
 COLLECT_EVERY: Final = 20_000
 """Events between two collections of garbage."""
+COLLECTIONS_YOUNG: Final = 64
+"""The last of so many of them looks at all objects: at 100 brokers that takes half a second."""
 JOB_NS: Final = (50_000, 500_000)
 CLOCK_OFFSET_MAX_S: Final = 10_000
 DRIFT_MAX_PPB: Final = 50_000
@@ -172,6 +174,13 @@ class Process:
     def failed(self, context: dict[str, Any]) -> None:
         self.world.fail(self.name, str(context.get("message")), context.get("exception"))
 
+    def exits(self, error: SystemExit) -> None:
+        if error.code:
+            self.world.fail(self.name, f"the program called sys.exit({error.code!r})", error)
+        self.network.close_sockets(self)
+        self.over()
+        self.world.history.record(self.world.scheduler.now_ns, self.name, "exit", "")
+
     def job_ns(self) -> int:
         return self._job_rng.randint(*JOB_NS)
 
@@ -185,7 +194,7 @@ class Process:
         """As ``asyncio.run``: main, then an end for every task it left, which is also reported."""
         try:
             await self.node.main(self)
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:  # `asyncio.run` would raise either
             self.world.fail(self.name, "main ended by an exception", error)
         me = asyncio.current_task()
         left = sorted((task for task in asyncio.all_tasks() if task is not me), key=hash)
@@ -268,9 +277,9 @@ class Node:
         process.loop.call_soon(process.stopping.set)
 
     def crash(self) -> None:
-        """Kill it. Its peers get RST."""
+        """Kill it. Its kernel closes its sockets."""
         process = self._living()
-        self.world.network.kill_sockets(process)
+        self.world.network.close_sockets(process)
         process.over()
 
     def pause(self) -> None:
@@ -326,6 +335,7 @@ class World:
         self._pids = 0
         self._next_second_ns = SECOND
         self._next_collection = COLLECT_EVERY
+        self._collections = 0
         self._over = False
         self._exit = ExitStack()
 
@@ -448,14 +458,19 @@ class World:
                 scheduler.run_to(stop_ns, self._next_collection)
             self.history.settle()
             if scheduler.events >= self._next_collection:
-                self._next_collection += COLLECT_EVERY
-                gc.collect(1)
+                self._collect()
                 continue
             scheduler.advance_to(stop_ns)
             if stop_ns == self._next_second_ns:
                 self._second_passed()
             if stop_ns == end_ns:
                 return
+
+    def _collect(self) -> None:
+        """Garbage, at fixed numbers of events; what is old now and then, since connections grow old."""
+        self._next_collection += COLLECT_EVERY
+        self._collections += 1
+        gc.collect(1 if self._collections % COLLECTIONS_YOUNG else 2)
 
     def _second_passed(self) -> None:
         self._next_second_ns += SECOND

@@ -5,10 +5,10 @@
 packets a tail on top. What `impair` adds comes on top again, drawn for itself: delays add up, chances of
 loss combine as independent ones, the narrowest line holds.
 
-**A lost packet** is sent again by TCP after 0.2, 0.4, 0.8 ... seconds, each time meeting the link as it then
-is, and everything behind it waits. Losses come evenly, or in bursts (Gilbert and Elliott's chain in
-continuous time: good and bad periods of exponentially distributed lengths, with a chance of loss for the bad
-ones).
+**A lost packet** is sent again by TCP 0.2, 0.4, 0.8, 1.6 ... seconds after it was (`wait_ns`), each time
+meeting the link as it then is, and everything behind it waits. Losses come evenly, or in bursts (Gilbert and
+Elliott's chain in continuous time: good and bad periods of exponentially distributed lengths, with a chance
+of loss for the bad ones).
 
 **A narrow line** sends one byte after the other; packets queue before it, and one that finds the queue
 full is lost.
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 RTO_FIRST_NS: Final = 200 * MILLISECOND
 RTO_MAX_NS: Final = 120 * SECOND
+
+
+def wait_ns(sent_again: int) -> int:
+    """How long TCP waits for an acknowledgement of what was sent again so many times. The first probe of
+    Linux (TLP) does not double the wait, so the first two are equal."""
+    return min(RTO_FIRST_NS << max(sent_again - 1, 0), RTO_MAX_NS)
+
+
 QUEUE_BYTES: Final = 1024 * 1024
 LOG_NORMAL_SIGMA: Final = 1.0
 

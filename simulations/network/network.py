@@ -58,8 +58,12 @@ class Network:
         return host
 
     def readdress(self, name: str) -> str:
-        """Give a host another address, as after a move; its connections are gone without a word."""
+        """Give a host another address, as after a move; its connections are gone without a word, and nobody
+        answers any more to who sends to the old address."""
         host = self.hosts[name]
+        for half in self._halves:
+            if half.host is host and not half.peer.ended:
+                half.peer.deafen(self)
         self.lose_sockets(host)
         del self._by_address[host.address]
         host.address = self._next_address()
@@ -223,14 +227,22 @@ class Network:
         """Something between the two ends tells this one, in the other's name, that the connection is over."""
         half.peer.link.post(self._reset_arrived, half.peer, half)
 
-    def send_reset(self, source: Half, target: Half) -> None:
-        """An RST on its way; unlike data it is not sent again when it is lost."""
-        source.link.post(self._reset_arrived, source, target)
+    def send_reset(self, source: Half, target: Half, behind_ns: int = 0) -> None:
+        """An RST on its way, behind what was sent before it; unlike data it is not sent again when it is
+        lost."""
+        source.link.post(self._reset_arrived, source, target, behind_ns)
 
-    def _reset_arrived(self, source: Half, target: Half) -> None:
+    def _reset_arrived(self, source: Half, target: Half, behind_ns: int = 0) -> None:
+        if self.scheduler.now_ns < behind_ns:
+            self.scheduler.at(behind_ns, self._reset_arrived, source, target)
+            return
         if source.link.up and not target.vanished and target.error is None:
             self.note((self.scheduler.now_ns, target.host.name, "rst", source.number))
-            target.fail(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+            target.fail(
+                BrokenPipeError(errno.EPIPE, "broken pipe")
+                if target.eof
+                else ConnectionResetError(errno.ECONNRESET, "connection reset by peer")
+            )
 
     # --- programs that do not keep up
 
@@ -277,20 +289,10 @@ class Network:
 
     # --- ends of processes and hosts
 
-    def kill_sockets(self, owner: Owner) -> None:
-        """The process died: its ports are free, its peers are told by RST."""
-        self._drop(
-            lambda half: (
-                half.owner is owner and not half.closed
-            ),  # the kernel goes on with those already closed
-            lambda listener: listener.owner is owner,
-            Half.reset,
-        )
-
     def close_sockets(self, owner: Owner) -> None:
-        """The process ended by itself: what it left open its kernel closes."""
+        """The process ended, by itself or killed: its ports are free, and its kernel closes what it left."""
         self._drop(
-            lambda half: half.owner is owner and not half.closed,
+            lambda half: half.owner is owner and not half.closed,  # the kernel goes on with those
             lambda listener: listener.owner is owner,
             Half.close,
         )

@@ -5,14 +5,15 @@
 read; beyond that its transport's buffer fills.
 
 **What a cut does.** It loses packets silently, in one direction or both. TCP notices at the next packet
-and sends it again after 0.2, 0.4, 0.8 ... seconds, so bytes held back by a cut arrive up to one such step
-after the cut has healed, and after `GIVE_UP_S` without an answer the sender's connection ends with
+and sends it again 0.2, 0.4, 0.8, 1.6 ... seconds later, so bytes held back by a cut arrive up to one such
+step after the cut has healed, and after `GIVE_UP_S` without an answer the sender's connection ends with
 ETIMEDOUT. A lost acknowledgement starts the same ladder: with only the way back cut, data still arrive,
 until the window is full. A host without power is a cut in all directions.
 
-**What ends do.** A closed socket sends FIN behind its data, or RST if it leaves bytes unread; the sockets
-of a killed process send RST; those of a host that lost power send nothing, and answer RST once the host
-is back and hears of them.
+**What ends do.** A closed socket sends FIN behind its data, or RST if it leaves bytes unread; its kernel does
+that also for a process that is killed. The sockets of a host that lost power send nothing, and answer RST
+once the host is back and hears of them. An RST does not overtake data, and what had arrived before it is
+still read.
 
 **What is done to ends on purpose.** One may be deaf (nothing passes on this connection, though it does
 between the hosts), may have its next bytes cut short by FIN, and its program may be slow to read
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
 from simulations.network.hosts import Address, Host, Owner
-from simulations.network.links import RTO_FIRST_NS, RTO_MAX_NS, Link
+from simulations.network.links import Link, wait_ns
 from simulations.scheduler import nanoseconds
 
 if TYPE_CHECKING:
@@ -79,14 +80,15 @@ class Half:
         "_cut_off",
         "_deaf",
         "_delivered",
+        "_ended",
         "_last_arrival_ns",
         "_lost",
         "_network",
         "_next_number",
         "_received",
-        "_rto_ns",
         "_sent",
         "_stalled_since_ns",
+        "_tries",
         "address",
         "closed",
         "consumed",
@@ -139,6 +141,7 @@ class Half:
         self._acknowledged = 0  # of what we sent, read by the peer's program as far as we have heard
         self._blocked = False
         self._cut_off = False
+        self._ended = False  # FIN is on its way
         self._deaf: list[object] = []
         self._last_arrival_ns = 0
         self._next_number = 0
@@ -146,7 +149,7 @@ class Half:
         self._arrived: dict[int, tuple[str, bytes]] = {}  # at the peer, but not yet in their turn
         self._delivered = 0
         self._stalled_since_ns: int | None = None
-        self._rto_ns = RTO_FIRST_NS
+        self._tries = 0  # since it stalled
 
     # --- what a transport calls
 
@@ -164,7 +167,8 @@ class Half:
     def has_news(self) -> bool:
         """A read would return something: bytes, the end or an error."""
         if self.pace is not None and not self._may_read(self.pace):
-            return self.error is not None and not self.pace.stopped
+            unread = self.received_bytes > self.consumed
+            return self.error is not None and not self.pace.stopped and not unread
         if self.error is not None:
             return True
         return self.received_bytes > self.consumed or self.eof
@@ -248,10 +252,11 @@ class Half:
 
     def shut_down(self) -> None:
         """Nothing more will be sent: FIN follows the data."""
-        if self.error is None and not self._cut_off:
+        if self.error is None and not self._cut_off and not self._ended:
+            self._ended = True
             self._transmit("fin", b"")
 
-    def close(self, *, sent_fin: bool = False) -> None:
+    def close(self) -> None:
         """The program closed the socket: FIN follows what was sent, or RST if bytes were left unread."""
         if self.closed or self.vanished:
             return
@@ -261,13 +266,13 @@ class Half:
             return
         if self.pending:
             self.reset()
-        elif not sent_fin and not self._cut_off:
-            self._transmit("fin", b"")
+        else:
+            self.shut_down()
 
     def reset(self) -> None:
         """Forget the connection and tell the peer by RST, which may be lost."""
         self.vanish()
-        self._network.send_reset(self, self.peer)
+        self._network.send_reset(self, self.peer, self._last_arrival_ns)
 
     def vanish(self) -> None:
         """Forget the connection; the peer learns nothing now."""
@@ -278,13 +283,12 @@ class Half:
         self._stalled_since_ns = None
 
     def fail(self, error: OSError) -> None:
-        """The kernel ended the connection; the program learns of it at its next read or write."""
+        """The kernel ended the connection; the program learns of it when it has read what came before, or at
+        its next write."""
         if self.error is not None or self.vanished:
             return
         self.error = error
         self._lost.clear()
-        self.consumed = self.received_bytes
-        self._received.clear()
         self._stalled_since_ns = None
         if self.user is not None:
             self.user.readable()
@@ -358,8 +362,7 @@ class Half:
             self._lose(number, kind, data)
             return
         if link.lossy and link.loses():
-            rto_ns = min(RTO_FIRST_NS << resends, RTO_MAX_NS)
-            link.scheduler.after(rto_ns, self._resend, number, kind, data, resends + 1)
+            link.scheduler.after(wait_ns(resends), self._resend, number, kind, data, resends + 1)
             return
         if arrival_ns < self._last_arrival_ns:
             arrival_ns = self._last_arrival_ns
@@ -449,8 +452,8 @@ class Half:
     def _stall(self) -> None:
         if self._stalled_since_ns is None and not self.vanished:
             self._stalled_since_ns = self._network.scheduler.now_ns
-            self._rto_ns = RTO_FIRST_NS
-            self._network.scheduler.after(self._rto_ns, self._send_again, self._stalled_since_ns)
+            self._tries = 0
+            self._network.scheduler.after(wait_ns(0), self._send_again, self._stalled_since_ns)
 
     def _send_again(self, stalled_since_ns: int) -> None:
         if self._stalled_since_ns != stalled_since_ns or self.vanished or self.error is not None:
@@ -465,8 +468,8 @@ class Half:
             self.fail(TimeoutError(errno.ETIMEDOUT, "the peer acknowledged nothing for too long"))
             return
         else:
-            self._rto_ns = min(2 * self._rto_ns, RTO_MAX_NS)
-            network.scheduler.after(self._rto_ns, self._send_again, stalled_since_ns)
+            self._tries += 1
+            network.scheduler.after(wait_ns(self._tries), self._send_again, stalled_since_ns)
         if there and self._lost:
             lost, self._lost = self._lost, {}
             for number in sorted(lost):

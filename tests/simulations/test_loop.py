@@ -191,6 +191,30 @@ def test_a_paused_process_takes_no_turns_and_its_timers_are_late() -> None:
         assert len(woken) == 4
 
 
+def test_what_a_process_computes_waits_while_it_is_paused() -> None:
+    woken: list[float] = []
+
+    async def main(process: Process) -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            woken.append(process.world.now_s)
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(1)
+        node.stall(5)
+        world.run_for(1)
+        node.pause()
+        world.run_for(20)
+        node.resume()
+        before = len(woken)
+        world.run_for(3.9)
+        assert len(woken) == before
+        world.run_for(0.3)
+        assert 26.0 <= woken[before] < 26.01
+
+
 def test_a_paused_process_has_paused_threads() -> None:
     ran: list[float] = []
 

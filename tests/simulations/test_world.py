@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 from simulations import faults
+from simulations import world as world_module
 from simulations.faults import Fault
 from simulations.history import History, first_difference
+from simulations.transport import SimTransport
 from simulations.world import EPOCH_S, ConditionNotMet, Deadlock, NodeState, Process, World
 from tests.simulations.programs import PORT, Echo, Recorder, serve
 
@@ -255,3 +258,88 @@ def test_progress_is_told_about_every_second() -> None:
         world.on_second = lambda now: seconds.append(int(now))
         world.run_for(10.5)
     assert seconds == list(range(1, 11))
+
+
+def test_a_process_may_be_killed_by_its_own_code() -> None:
+    async def main(process: Process) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for _ in range(3):
+            loop.call_at(now + 1, process.node.crash)
+        await process.stopping.wait()
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(3)
+        assert not node.alive and not world.failures
+
+
+@pytest.mark.parametrize(("code", "failures"), [(0, 0), (3, 1)])
+def test_a_program_that_exits_ends_its_process_and_not_the_run(code: int, failures: int) -> None:
+    async def main(process: Process) -> None:
+        await asyncio.sleep(1)
+        sys.exit(code)
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(3)
+        assert not node.alive and len(world.failures) == failures
+        assert all("sys.exit(3)" in str(failure) for failure in world.failures)
+
+
+def test_a_main_that_is_cancelled_ends_its_process() -> None:
+    async def main(process: Process) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(3)
+        assert not node.alive
+        assert [str(failure.message) for failure in world.failures] == ["main ended by an exception"]
+
+
+def test_what_a_killed_process_would_clean_up_reaches_nothing_real(tmp_path: Path) -> None:
+    path = tmp_path / "proof"
+
+    async def main(process: Process) -> None:
+        try:
+            await process.stopping.wait()
+        finally:
+            path.write_text("a killed process wrote this")
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(1)
+        node.crash()
+    assert not path.exists()
+    assert not world.failures and not world.fence.escapes
+
+
+def test_connections_that_have_ended_do_not_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_module, "COLLECT_EVERY", 500)
+    monkeypatch.setattr(world_module, "COLLECTIONS_YOUNG", 4)
+
+    async def client(process: Process) -> None:
+        while not process.stopping.is_set():
+            transport, _ = await process.loop.create_connection(Recorder, "server", PORT)
+            await asyncio.sleep(1)
+            transport.close()
+
+    async def server(process: Process) -> None:
+        async with await process.loop.create_server(Echo, "0.0.0.0", PORT):
+            await process.stopping.wait()
+
+    with World(1) as world:
+        world.add_node("server", server).start()
+        for number in range(10):
+            world.add_node(f"client-{number}", client).start()
+        world.run_for(200)
+        assert world.network.connections > 1500
+        assert sum(isinstance(each, SimTransport) for each in gc.get_objects()) < 1000

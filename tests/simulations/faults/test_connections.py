@@ -370,7 +370,7 @@ def test_a_process_of_blocked_io_learns_of_a_reset_only_when_it_may() -> None:
     with World(1) as world:
         server, _ = pair(world, Recorder)
         world.network.block_io("server")
-        world.inject("crash", ["client"])
+        world.inject("reset", ["client"], ["server"])
         world.run_for(1)
         server.transport.write(b"anybody there?")
         world.run_for(1)
