@@ -11,9 +11,12 @@ PYTEST_ARGS ?=
 SECONDS ?= 60
 TARGETS ?=
 EXAMPLES ?= 2000
-# How many seeds `make swarm` plays, and from which on; by default others every day.
+# How many seeds `make swarm` plays, from which on (by default others each time), for how many minutes at most, and
+# where failures go.
 SEEDS ?= 200
-FIRST ?= $(shell date +%Y%m%d000)
+FIRST ?= $(shell date +%s)
+MINUTES ?= 60
+OUT ?= swarm-out
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test check format lint types architecture docs-check fuzz machines swarm bench build clean distclean
@@ -69,8 +72,8 @@ machines: $(VENV)/.all-installed ## patterns and pipes against their models, EXA
 	MANGROVE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/protocols/machines --timeout 0 $(PYTEST_ARGS)
 
 # A report and no gate: what fresh seeds find is mended, shrunk and kept, and stops nobody else meanwhile.
-swarm: $(VENV)/.all-installed ## SEEDS fresh seeds of the simulator; failures go to swarm-out/
-	-$(BIN)/mesh simulate swarm --seeds $(SEEDS) --first $(FIRST) --jobs $(WORKERS) --out swarm-out
+swarm: $(VENV)/.all-installed ## SEEDS fresh seeds of the simulator; failures go to OUT
+	-$(BIN)/mesh simulate swarm --seeds $(SEEDS) --first $(FIRST) --jobs $(WORKERS) --minutes $(MINUTES) $(if $(OUT),--out $(OUT))
 
 bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the same run
 	$(BIN)/mesh bench sockets

@@ -28,16 +28,17 @@ CLEAR: Final = "\r\x1b[K"
 WIDTH: Final = 160
 """Of tables that go to a file."""
 STATES: Final = {
-    "under load": "loaded",
+    "under load": "load",
     "idle": "idle",
-    "joining": "joining",
-    "leaving": "leaving",
+    "joining": "join",
+    "leaving": "leave",
     "down": "down",
     "partitioned": "cut",
-    "struck": "struck",
-    "healing": "healing",
+    "impaired": "slow",
+    "struck": "hit",
+    "healing": "heal",
 }
-"""What a fault can meet, in the order in which it is shown, and as what."""
+"""What a fault can meet, in the order in which it is shown, and the short word for it over its column."""
 
 
 def summary(result: Result, wall_s: float, out: str | None, again: str | None) -> str:

@@ -1,0 +1,63 @@
+"""CI is as good as the tests: what fresh seeds of the simulator find, or do, changes nothing about it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / ".ci/run"
+TOOLS = ("nngcat", "nanocat", "ip", "nft")
+
+
+def ci(folder: Path, *, test: str = "exit 0", swarm: str = "exit 0") -> subprocess.CompletedProcess[str]:
+    """The script, in a checkout in which `make` is a stand-in."""
+    commands = folder / "bin"
+    commands.mkdir()
+    make = f"""#!/bin/sh
+        case "$*" in
+            test) echo tested; {test};;
+            *swarm*) echo "swarm: $*"; {swarm};;
+        esac
+    """
+    for name, text in {**dict.fromkeys(TOOLS, "#!/bin/sh\n"), "make": make}.items():
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    (folder / ".ci").mkdir()
+    shutil.copy(SCRIPT, folder / ".ci/run")
+    path = f"{commands}:{os.environ['PATH']}"
+    return subprocess.run(
+        [folder / ".ci/run"],
+        env={**os.environ, "PATH": path, "FRESH_SEEDS_S": "1"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_fresh_seeds_are_played_after_the_tests_in_bounds(tmp_path: Path) -> None:
+    done = ci(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("tested") < done.stdout.index("swarm: ")
+    assert "SEEDS=20" in done.stdout and "MINUTES=1.5" in done.stdout
+
+
+def test_tests_that_fail_fail_ci_and_no_seeds_are_played(tmp_path: Path) -> None:
+    done = ci(tmp_path, test="exit 2")
+    assert done.returncode == 2 and "swarm: " not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "swarm", ["exit 1", "kill -9 $$", "sleep 60", "trap '' INT; while :; do sleep 1; done"]
+)
+def test_whatever_becomes_of_fresh_seeds_ci_passes_in_time(tmp_path: Path, swarm: str) -> None:
+    began = time.monotonic()
+    done = ci(tmp_path, swarm=swarm)
+    assert done.returncode == 0, done.stderr
+    assert "ended early" in done.stdout
+    assert time.monotonic() - began < 40
