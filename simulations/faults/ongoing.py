@@ -50,6 +50,8 @@ class Ongoing:
     def __init__(self, world: World) -> None:
         self.spans: list[Span] = []
         """All that was done, in order."""
+        self.to_start: dict[str, None] = {}
+        """Processes that a fault which is over has taken down, and another one keeps down."""
         self._world = world
         self._entries: dict[int, _Entry] = {}
         self._last = 0

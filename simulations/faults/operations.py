@@ -165,7 +165,7 @@ def _copy(world: World, fault: Fault) -> None:
         for path, content in here.under(f"{STATE_FOLDER}/{name}").items():
             if not path.endswith("/lock"):
                 there.write(path.replace(f"/{name}/", f"/{twin}/", 1), content)
-        start_if_down(world, twin)
+        world.inject("start", [twin])
 
 
 def _end_copies(world: World, fault: Fault) -> None:

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
-from simulations.scheduler import nanoseconds
 
 if TYPE_CHECKING:
     from simulations.world import Node, World
 
 DOWN: Final = ("crash", "stop", "power_off")
 """Kinds that keep processes down while they last."""
-LOOK_S: Final = 0.1
-"""How often somebody who is to be started, and is kept down, is looked at."""
 HOG_S: Final = 0.8
 HOG_EVERY_S: Final = 2.0
 STARVED: Final = 10.0
@@ -58,13 +55,14 @@ def start_if_down(world: World, name: str) -> None:
 
 
 def start_unless_kept_down(world: World, names: Collection[str]) -> None:
-    """Those whom nothing else keeps down start now, the others when nothing does any more."""
-    kept = [name for name in names if _is_kept_down(world, world.node(name))]
-    free = [name for name in names if name not in kept]
+    """Those whom nothing else keeps down start now, the others at the end of what does: so at each such end
+    those whom an earlier one left down are looked at too.
+    """
+    to_start = world.ongoing.to_start
+    to_start |= dict.fromkeys(names)
+    free = [name for name in to_start if not _is_kept_down(world, world.node(name))]
     if free:
         world.inject("start", free)
-    for name in kept:
-        world.scheduler.after(nanoseconds(LOOK_S), start_if_down, world, name)
 
 
 def _is_kept_down(world: World, node: Node) -> bool:
@@ -104,6 +102,7 @@ def _start(world: World, fault: Fault) -> None:
     """A process that is being slowed down is so in its next life too."""
     for name in fault.a:
         node = world.node(name)
+        world.ongoing.to_start.pop(name, None)
         if not node.alive:
             node.start()
             slowness = _slowness(_of_kind(world, "slow_process", name))

@@ -181,6 +181,19 @@ def test_two_faults_that_copy_one_broker_make_one_twin_which_ends_with_the_last(
         assert not twin.alive
 
 
+def test_a_copy_that_is_made_again_after_the_first_was_ended_ends_with_its_fault() -> None:
+    with mesh() as world:
+        for _ in range(2):
+            world.inject("duplicate_id", ["broker-2"], for_s=2)
+            world.run_for(1)
+            assert world.node("broker-2-twin").running
+            world.run_for(4)
+            assert not world.node("broker-2-twin").alive
+        world.heal()
+        world.run_for(5)
+        assert not world.node("broker-2-twin").alive
+
+
 def test_brokers_of_another_version_are_a_mesh_of_their_own_until_they_are_put_back() -> None:
     with mesh(5) as world:
         world.inject("version_skew", ["broker-1", "broker-2"], for_s=20)

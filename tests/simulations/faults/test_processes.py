@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from simulations.faults import Fault
-from simulations.world import NodeState, Process, World
+from simulations.world import Deadlock, NodeState, Process, World
 from tests.simulations.faults.meshes import all_alive, incarnation, mesh, peering, states
 from tests.simulations.programs import Echo, dial, serve, wait_exposed
 
@@ -92,8 +92,20 @@ def test_who_is_kept_down_by_two_faults_starts_when_the_last_is_over() -> None:
         world.inject("power_off", ["alpha"], for_s=10)
         world.run_for(19)
         assert not node.alive and not node.host.powered
-        world.run_for(1.2)
+        world.run_for(1.01)
         assert node.running and node.lives == 2
+
+
+def test_who_waits_for_a_power_that_never_comes_back_makes_no_event() -> None:
+    with ticking("alpha") as world:
+        world.node("alpha").start()
+        world.inject("crash", ["alpha"], for_s=1)
+        world.inject("power_off", ["alpha"])
+        world.run_for(2)
+        with pytest.raises(Deadlock):
+            world.run_until(lambda: world.node("alpha").alive, timeout_s=1000)
+        world.heal()
+        assert world.node("alpha").running
 
 
 def test_who_was_started_in_the_time_of_a_fault_is_kept_down_by_it_no_more() -> None:
