@@ -4,6 +4,7 @@ A `Disk` belongs to a host; a `VirtualStorage` is one process' way to it and has
 ``mesh.storage.Storage``. Jobs of one storage are done one after the other, each after a time drawn from the
 disk's random stream, and take effect when they end.
 
+* A stopped process begins no job; the one at hand is finished, since it is the kernel that does it.
 * A killed process loses the jobs it had asked for. The one being done is done, not done, or, if it appends,
   done in part: a seeded choice. Everything else stays, as it does in a kernel's cache. Its locks are free.
 * A host that loses power also loses appended bytes that were not synced: from a seeded point on, for each
@@ -26,7 +27,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from mesh.errors import Locked, StorageError
 from simulations.scheduler import MILLISECOND, Scheduler, nanoseconds
@@ -217,6 +218,16 @@ class VirtualLock:
             del self._disk.locks[self._path]
 
 
+class Stoppable(Protocol):
+    """The loop of a process, which may be paused."""
+
+    @property
+    def paused(self) -> bool: ...
+
+    def when_resumed(self, job: Callable[[], None]) -> None:
+        """Do it when the process runs again."""
+
+
 @dataclass(slots=True)
 class Job:
     """Something asked of the disk: how long it takes, what it does, and what half of it would do."""
@@ -235,6 +246,8 @@ class VirtualStorage:
         self._disk = disk
         self._scheduler = scheduler
         self._jobs: deque[Job] = deque()
+        self._working = False
+        """The first job is at hand; else it waits for its process to be resumed."""
         self._closed = False
         self._dead = False
 
@@ -284,7 +297,7 @@ class VirtualStorage:
         if self._dead:
             return
         self._dead = True
-        if self._jobs and self._disk.error() is None:
+        if self._working and self._disk.error() is None:
             job = self._jobs[0]
             outcome = self._disk.rng.choice(("done", "not done", "torn"))
             try:
@@ -315,11 +328,20 @@ class VirtualStorage:
         return done
 
     def _begin(self) -> None:
-        self._scheduler.after(self._jobs[0].takes_ns, self._end)
+        if self._dead:
+            return
+        job = self._jobs[0]
+        loop = cast(Stoppable, job.done.get_loop())
+        if loop.paused:
+            loop.when_resumed(self._begin)
+        else:
+            self._working = True
+            self._scheduler.after(job.takes_ns, self._end)
 
     def _end(self) -> None:
         if self._dead:
             return
+        self._working = False
         job = self._jobs.popleft()
         error: BaseException | None = None
         result: Any = None

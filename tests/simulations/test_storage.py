@@ -80,6 +80,41 @@ def test_jobs_are_done_in_order_one_after_the_other() -> None:
     in_world(main)
 
 
+def test_a_stopped_process_finishes_the_job_at_hand_and_begins_no_other_until_it_is_resumed() -> None:
+    async def main(process: Process) -> None:
+        await process.storage.make_folder("/log")
+        await asyncio.gather(*(process.storage.append("/log/a", b"x") for _ in range(200)))
+        process.exposed = "done"
+        await process.stopping.wait()
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(0.002)
+        world.inject("pause", ["alpha"])
+        there = world.disk("alpha").files["/log/a"].content
+        before = len(there)
+        world.run_for(1)
+        assert 0 < before <= len(there) <= before + 1 < 200
+        world.inject("resume", ["alpha"])
+        world.run_for(1)
+        assert len(there) == 200 and node.exposed == "done"
+
+
+def test_a_process_that_is_killed_while_it_is_stopped_does_no_more_jobs() -> None:
+    with World(1) as world:
+        node = world.add_node("alpha", writer)
+        node.start()
+        world.run_for(0.1)
+        world.inject("pause", ["alpha"])
+        world.run_for(1)
+        before = world.disk("alpha").under("/log")
+        world.inject("crash", ["alpha"])
+        world.run_for(1)
+        assert world.disk("alpha").under("/log") == before
+        assert not world.disk("alpha").locks and not world.failures
+
+
 def test_too_many_waiting_jobs_are_refused() -> None:
     async def main(process: Process) -> None:
         await process.storage.make_folder("/log")
