@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -33,7 +34,7 @@ from simulations.replaying import fingerprint
 from simulations.scenario import Scenario
 from simulations.scheduler import nanoseconds
 
-TRACE_FORMAT: Final = 1
+TRACE_FORMAT: Final = 2
 WORLD: Final = "world"
 """In whose name faults stand in a history."""
 HEAD: Final = "# mangrove history "
@@ -163,8 +164,9 @@ def diff(one: TraceFile | Run, other: TraceFile | Run) -> Difference:
     if isinstance(one, Run) and isinstance(other, Run):
         return _of_runs(one, other)
     with tempfile.TemporaryDirectory() as folder:
-        files = [_as_file(each, Path(folder) / f"{n}.history") for n, each in enumerate((one, other))]
-        return _compared((one.name, other.name), read_trace(files[0]), read_trace(files[1]))
+        left, right = (_as_file(each, Path(folder) / f"{n}.history") for n, each in enumerate((one, other)))
+        found = _compared((one.name, other.name), read_trace(left), read_trace(right))
+        return replace(found, remark=found.remark + _strangers(trace_head(left), trace_head(right)))
 
 
 def first_different(one: Sequence[str], other: Sequence[str]) -> int:
@@ -186,36 +188,59 @@ def first_different(one: Sequence[str], other: Sequence[str]) -> int:
 
 def trace_text(run: Play, result: Result) -> str:
     """A history as a file: what it is of, and its lines."""
-    of = {
-        "format": TRACE_FORMAT,
-        "scenario": result.scenario.name,
-        "seed": result.seed,
-        "python": platform.python_version(),
-        "code": fingerprint(),
-        "history_hash": result.history_hash,
-    }
-    return "".join([f"{HEAD}{json.dumps(of)}\n", *(run.world.history.kept or ())])
+    of = {"scenario": result.scenario.name, "seed": result.seed, "history_hash": result.history_hash}
+    return _text(of, run.world.history.kept or ())
+
+
+def _text(of: dict[str, Any], lines: Iterable[str]) -> str:
+    written_by = {"format": TRACE_FORMAT, "python": platform.python_version(), "code": fingerprint()}
+    return "".join([f"{HEAD}{json.dumps(written_by | of)}\n", *lines])
 
 
 def read_trace(path: Path) -> Iterator[str]:
     """The lines of a history, without their ends. Raises `TraceError`."""
+    trace_head(path)
+    with _readable(path), path.open(encoding="utf-8") as file:
+        next(file)
+        for line in file:
+            yield line.rstrip("\n")
+
+
+def trace_head(path: Path) -> dict[str, Any]:
+    """What a history says that it is of. Raises `TraceError`."""
+    with _readable(path), path.open(encoding="utf-8") as file:
+        head = file.readline()
+        if not head.startswith(HEAD):
+            raise TraceError(f"{path}:1: is no history; mesh simulate SCENARIO --trace FILE writes one")
+        of = json.loads(head.removeprefix(HEAD))
+    if not isinstance(of, dict):
+        raise TraceError(f"{path}:1: is no history: its first line says nothing of it")
+    if of.get("format") != TRACE_FORMAT:
+        raise TraceError(
+            f"{path}:1: its format is {of.get('format')}, and this program reads {TRACE_FORMAT}: "
+            f"write it anew by this one"
+        )
+    return of
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with path.open(encoding="utf-8") as file:
-            head = file.readline()
-            if not head.startswith(HEAD):
-                raise TraceError(f"{path}:1: is no history; mesh simulate SCENARIO --trace FILE writes one")
-            of = json.loads(head.removeprefix(HEAD))
-            if not isinstance(of, dict):
-                raise TraceError(f"{path}:1: is no history: its first line says nothing of it")
-            found = of.get("format")
-            if found != TRACE_FORMAT:
-                raise TraceError(f"{path}:1: its format is {found}, and this program reads {TRACE_FORMAT}")
-            for line in file:
-                yield line.rstrip("\n")
+        yield
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise TraceError(f"{path}: is no history: {error}") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _strangers(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """A remark on histories that not the same program wrote, for they may well differ."""
+    told = [
+        f"{what} {one.get(key)} and {other.get(key)}"
+        for key, what in (("code", "code"), ("python", "Python"))
+        if one.get(key) != other.get(key)
+    ]
+    return f"; they were written by {' and '.join(told)}" if told else ""
 
 
 def _compared(names: tuple[str, str], one: Iterable[str], other: Iterable[str], first: int = 1) -> Difference:
@@ -252,8 +277,7 @@ def _as_file(side: TraceFile | Run, path: Path) -> Path:
     if isinstance(side, TraceFile):
         return side.path
     recorded = record(side, (1, sys.maxsize))
-    head = f"{HEAD}{json.dumps({'format': TRACE_FORMAT})}\n"
-    path.write_text("".join([head, *recorded.kept]), encoding="utf-8")
+    path.write_text(_text({}, recorded.kept), encoding="utf-8")
     return path
 
 

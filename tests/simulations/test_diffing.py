@@ -17,7 +17,7 @@ from simulations.scenario import Scenario, Workload
 SMALL = Scenario("small", brokers=2, warm_s=0.0, quiet_s=1.0, workload=Workload(publishers=1, subscribers=1))
 
 
-def trace(path: Path, *lines: str, head: str = f'{HEAD}{{"format": 1}}') -> TraceFile:
+def trace(path: Path, *lines: str, head: str = f'{HEAD}{{"format": 2}}') -> TraceFile:
     path.write_text("".join(f"{line}\n" for line in (head, *lines)))
     return TraceFile(path)
 
@@ -48,6 +48,12 @@ COMMON = (
     "1000000000|world|fault|crash broker-2",
     *(f"{1_000_000_000 + number}|broker-3|turn|2" for number in range(10)),
 )
+
+
+def test_histories_of_different_programs_are_said_to_be(tmp_path: Path) -> None:
+    one = trace(tmp_path / "one", "a", head=f'{HEAD}{{"format": 2, "python": "3.11.7", "code": "ab"}}')
+    other = trace(tmp_path / "other", "b", head=f'{HEAD}{{"format": 2, "python": "3.11.7", "code": "cd"}}')
+    assert "part at line 1; they were written by code ab and cd\n" in str(diff(one, other))
 
 
 def test_what_led_to_the_difference_is_shown_for_people(tmp_path: Path) -> None:
@@ -85,7 +91,7 @@ def test_what_was_done_long_before_two_runs_part_is_told() -> None:
     ("head", "sentence"),
     [
         ("12|broker-1|turn|", "is no history; mesh simulate SCENARIO --trace FILE writes one"),
-        (f'{HEAD}{{"format": 9}}', "its format is 9, and this program reads 1"),
+        (f'{HEAD}{{"format": 9}}', "its format is 9, and this program reads 2"),
         (f"{HEAD}nothing", "is no history: Expecting value"),
         (f"{HEAD}[]", "is no history: its first line says nothing of it"),
     ],
