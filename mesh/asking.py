@@ -121,7 +121,8 @@ class Questions:
 
     def __init__(self) -> None:
         self._open: dict[int, Question] = {}
-        self._due: list[tuple[float, int]] = []
+        self.due: list[tuple[float, int]] = []
+        """A heap of (when, token); what has ended may still be in it."""
         self._token = 0
 
     def __len__(self) -> int:
@@ -140,8 +141,8 @@ class Questions:
         self._token += 1
         question = Question(self._token, asker, id, matter, survey=survey, timeout_s=timeout_s, now=now)
         self._open[question.token] = question
-        heapq.heappush(self._due, (question.deadline, question.token))
-        _compact(self._due, self._open)
+        heapq.heappush(self.due, (question.deadline, question.token))
+        _compact(self.due, self._open)
         return question
 
     def get(self, token: int) -> Question | None:
@@ -163,13 +164,13 @@ class Questions:
     def expired(self, now: float) -> list[Question]:
         """Questions whose time is over, each once; those that had ended already are forgotten."""
         over: list[Question] = []
-        while self._due and self._due[0][0] <= now:
-            _, token = heapq.heappop(self._due)
+        while self.due and self.due[0][0] <= now:
+            _, token = heapq.heappop(self.due)
             question = self._open.get(token)
             if question is None:
                 continue
             if question.deadline > now:
-                heapq.heappush(self._due, (question.deadline, token))
+                heapq.heappush(self.due, (question.deadline, token))
             elif question.done:
                 del self._open[token]
             else:
@@ -189,9 +190,6 @@ class Questions:
             for question in self._open.values()
             if broker in question.silent or any(place[0] == broker for place in question.waiting)
         ]
-
-    def next_deadline(self) -> float | None:
-        return self._due[0][0] if self._due else None
 
 
 class Pending:
@@ -214,7 +212,8 @@ class Asked:
 
     def __init__(self) -> None:
         self._open: dict[int, Pending] = {}
-        self._due: list[tuple[float, int]] = []
+        self.due: list[tuple[float, int]] = []
+        """A heap of (when, token); what has ended may still be in it."""
         self._token = 0
 
     def __len__(self) -> int:
@@ -224,8 +223,8 @@ class Asked:
         """The token that the subscriber's ANSWER will carry."""
         self._token += 1
         self._open[self._token] = Pending(subscriber, broker, token, responder, deadline)
-        heapq.heappush(self._due, (deadline, self._token))
-        _compact(self._due, self._open)
+        heapq.heappush(self.due, (deadline, self._token))
+        _compact(self.due, self._open)
         return self._token
 
     def get(self, token: int) -> Pending | None:
@@ -246,20 +245,17 @@ class Asked:
     def expire(self, now: float) -> int:
         """Forget what is over (the asker names who is missing); returns how many."""
         count = 0
-        while self._due and self._due[0][0] <= now:
-            _, token = heapq.heappop(self._due)
+        while self.due and self.due[0][0] <= now:
+            _, token = heapq.heappop(self.due)
             pending = self._open.get(token)
             if pending is None:
                 continue
             if pending.deadline > now:
-                heapq.heappush(self._due, (pending.deadline, token))
+                heapq.heappush(self.due, (pending.deadline, token))
             else:
                 del self._open[token]
                 count += 1
         return count
-
-    def next_deadline(self) -> float | None:
-        return self._due[0][0] if self._due else None
 
 
 def _compact(due: list[tuple[float, int]], still_open: Mapping[int, object]) -> None:
@@ -533,16 +529,16 @@ class Asking:
 
     # --- time
 
-    def expire(self, now: float) -> None:
-        """End what is over."""
-        for question in self._questions.expired(now):
-            if question.survey:
-                self._finish(question, now)
-            else:
-                self._reply(question, Said(Status.TIMEOUT, b"", b"", ""), self._name)
-                self._end(question, now)
-        self._asked.expire(now)
-
-    def next_deadline(self) -> float | None:
-        """When a question is over next."""
-        return self._questions.next_deadline()
+    def expire(self, now: float) -> float | None:
+        """End what is over; returns when a question is over next."""
+        due = self._questions.due
+        if due and due[0][0] <= now:
+            for question in self._questions.expired(now):
+                if question.survey:
+                    self._finish(question, now)
+                else:
+                    self._reply(question, Said(Status.TIMEOUT, b"", b"", ""), self._name)
+                    self._end(question, now)
+        if self._asked.due and self._asked.due[0][0] <= now:
+            self._asked.expire(now)
+        return due[0][0] if due else None

@@ -566,13 +566,12 @@ class Exchange:
 
     def tick(self, now: float) -> float:
         """Do what is due; returns when to call again (never later than half a second from now)."""
-        self._asking.expire(now)
+        due = self._asking.expire(now)
         if now >= self._next_scan:
             late_s = now - self._next_scan
             self._next_scan = now + SCAN_S
             self._scan(now, late_s)
         self._hand_over(now)
-        due = self._asking.next_deadline()
         return self._next_scan if due is None or due > self._next_scan else due
 
     def _scan(self, now: float, late_s: float) -> None:

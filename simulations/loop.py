@@ -210,7 +210,7 @@ class SimLoop(asyncio.BaseEventLoop):
         now_ns = self.scheduler.now_ns
         if now_ns != self._time_ns:
             self._time_ns = now_ns
-            self._time = self._local_ns(now_ns) / SECOND
+            self._time = (now_ns + now_ns * self._drift_ppb // SECOND + self._clock_offset_ns) / SECOND
         return self._time
 
     def set_drift(self, ppb: int) -> None:
@@ -266,44 +266,33 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self._busy_until_ns = max(self._busy_until_ns, self.scheduler.now_ns) + ns
 
-    def _next_timer_ns(self) -> int | None:
-        """When the first timer can be run, in the world's time; None if there is none."""
-        busy_until_ns = self._busy_until_ns
-        scheduled = self._scheduled
-        while scheduled and scheduled[0]._cancelled:
-            self._timer_cancelled_count -= 1
-            heapq.heappop(scheduled)._scheduled = False
-        if not scheduled:
-            return None
-        timer = scheduled[0]
-        if timer is not self._first_timer:
-            self._first_timer = timer
-            self._first_timer_ns = self._world_ns(timer._when)
-        timer_ns = self._first_timer_ns
-        return timer_ns if timer_ns > busy_until_ns else busy_until_ns
-
     def _ask_for_turn(self) -> None:
-        scheduled = self._scheduled
-        if self._ready:
-            due_ns = self._busy_until_ns
-        elif not scheduled or scheduled[0] is self._asked:
-            return
-        else:
-            found_ns = self._next_timer_ns()
-            if found_ns is None:
+        ready, scheduled = self._ready, self._scheduled
+        due_ns = self._busy_until_ns
+        if not ready:
+            while scheduled and scheduled[0]._cancelled:
+                self._timer_cancelled_count -= 1
+                heapq.heappop(scheduled)._scheduled = False
+            if not scheduled:
                 return
-            due_ns = found_ns
+            timer = scheduled[0]
+            if timer is self._asked:
+                return
+            if timer is not self._first_timer:
+                self._first_timer = timer
+                self._first_timer_ns = self._world_ns(timer._when)
+            if due_ns < self._first_timer_ns:
+                due_ns = self._first_timer_ns
         if self.dead or self._paused:
             return
-        now_ns = self.scheduler.now_ns
-        if due_ns < now_ns:
-            due_ns = now_ns
-        if not self._ready:
-            self._asked = scheduled[0]
-            self._asked_ns = due_ns
+        scheduler = self.scheduler
+        if due_ns < scheduler.now_ns:
+            due_ns = scheduler.now_ns
+        if not ready:
+            self._asked, self._asked_ns = timer, due_ns
         if due_ns not in self._wakes:
             self._wakes.add(due_ns)
-            self.scheduler.at(due_ns, self._woken, due_ns)
+            scheduler.at(due_ns, self._woken, due_ns)
 
     def _woken(self, due_ns: int) -> None:
         self._wakes.discard(due_ns)
@@ -317,33 +306,28 @@ class SimLoop(asyncio.BaseEventLoop):
             self._ask_for_turn()
 
     def _iterate(self) -> None:
-        """``_run_once``: a turn if there is anything to do, and the wish for the next one."""
+        """``_run_once``: timers that are due become ready, what is ready has its turn, and the next turn is
+        asked for."""
         scheduled, ready = self._scheduled, self._ready
         if scheduled and (
             scheduled[0] is not self._first_timer or self._first_timer_ns <= self.scheduler.now_ns
         ):
-            self._release_timers()
+            if self._timer_cancelled_count > CANCELLED_TIMERS_MAX:
+                self._sweep_timers()
+                scheduled = self._scheduled
+            end = self.time() + self._clock_resolution
+            while scheduled and scheduled[0]._when < end:
+                handle = heapq.heappop(scheduled)
+                handle._scheduled = False
+                if handle._cancelled:
+                    self._timer_cancelled_count -= 1
+                else:
+                    ready.append(handle)
         if ready:
             self._turn(ready)
-        scheduled = self._scheduled
+            scheduled = self._scheduled
         if ready or not scheduled or scheduled[0] is not self._asked:
             self._ask_for_turn()
-
-    def _release_timers(self) -> None:
-        """Those that are due become ready."""
-        if self._timer_cancelled_count > CANCELLED_TIMERS_MAX and (
-            self._timer_cancelled_count * 2 > len(self._scheduled)
-        ):
-            self._sweep_timers()
-        scheduled, ready = self._scheduled, self._ready
-        end = self.time() + self._clock_resolution
-        while scheduled and scheduled[0]._when < end:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            if handle._cancelled:
-                self._timer_cancelled_count -= 1
-            else:
-                ready.append(handle)
 
     def _turn(self, ready: deque[Any]) -> None:
         """Run what is ready now, with this loop as the running one; see `outside_of_loops`."""
@@ -384,6 +368,9 @@ class SimLoop(asyncio.BaseEventLoop):
         )
 
     def _sweep_timers(self) -> None:
+        """As BaseEventLoop does, if the cancelled ones are most."""
+        if self._timer_cancelled_count * 2 <= len(self._scheduled):
+            return
         kept = []
         for handle in self._scheduled:
             if handle._cancelled:

@@ -725,7 +725,7 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
         responder.talk.extend(run.tokens[0], 3000.0)
     mesh.pump()
     asking = mesh.nodes[1].exchange._asking
-    assert len(asking._questions._due) == 1 and len(asking._asked._due) == 1
+    assert len(asking._questions.due) == 1 and len(asking._asked.due) == 1
     mesh.now += 3599.0
     mesh.turn(0.5)
     assert not question.done
@@ -736,7 +736,7 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
         question = asker.ask("slow")
         responder.talk.answer(mesh.nodes[1].exchange._asking._asked._token, b"")
         mesh.pump()
-    assert len(asking._questions._due) < 100 and len(asking._asked._due) < 100
+    assert len(asking._questions.due) < 100 and len(asking._asked.due) < 100
 
 
 def test_only_who_was_asked_can_answer() -> None:
