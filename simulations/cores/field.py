@@ -6,7 +6,7 @@ one process. What is kept of the network is what a core can notice:
 
 * **Latency**: drawn for each message; one direction of a pair stays in order, as a TCP stream does.
 * **A cut** holds messages back as TCP does: they are tried again after 0.2, 0.4, 0.8 ... seconds, and go on
-  in order once both directions pass. **Loss** is the same as a delay.
+  in order once both directions pass. **Loss** is the same as a delay. A **clog** only lets them wait.
 * **A killed** process is silence, and its peers are told (`Core.lost`) after a latency, which is the RST; a
   host without **power** is silence only. A **paused** process finds at its end what came meanwhile.
 
@@ -237,8 +237,9 @@ class Field:
 
     def renew(self, wire: int) -> None:
         """A new connection begins with a ladder of its own; what an old one held is forgotten."""
-        if self.wires.trouble(wire).held:
-            self.wires.suffer(wire).held = []
+        trouble = self.wires.trouble(wire)
+        if trouble.held or trouble.clogged:
+            trouble.held, trouble.clogged = [], []
             self.wires.judge(wire)
 
     def _try_again(self, what: tuple[int, list[Message]]) -> None:
@@ -268,16 +269,25 @@ class Field:
         _push(self._under_way, (at_ns, self.next_serial(), wire, message))
 
     def _arrive_in_trouble(self, wire: int, message: Message) -> None:
-        place = self.wires.targets[wire]
-        if self.wires.trouble(wire).cuts:
+        place, trouble = self.wires.targets[wire], self.wires.trouble(wire)
+        if trouble.cuts:
             if self.states[self.wires.source(wire)] is not PlaceState.DOWN:
                 self._hold(wire, message)
+        elif trouble.clogs:
+            trouble.clogged.append(message)
         elif self.states[place] is PlaceState.PAUSED:
             self._piles[place].append((wire, message))
         elif self.states[place] is PlaceState.RUNNING:
             self._hand_over(wire, message)
         elif self._powered[place]:
             self._reset(wire)
+
+    def unclog(self, wire: int) -> None:
+        """What waited at its end goes on now, before what is under way."""
+        trouble = self.wires.suffer(wire)
+        waiting, trouble.clogged = trouble.clogged, []
+        for message in waiting:
+            _push(self._under_way, (self.now_ns, self.next_serial(), wire, message))
 
     def _hand_over(self, wire: int, message: Message) -> None:
         self.messages += 1

@@ -1,12 +1,21 @@
 """Faults on a field: those kinds that mean something to cores, which do what they do in a world.
 
 A kind that needs bandwidth, clocks, disks, clients or data is refused by its name, before anything is run.
+Compound kinds unfold by the same code and the same random streams as in a world, so a seed strikes the same
+brokers here and there.
+
+A fault takes back what it did, and nothing of another's: cuts are counted, and who is down or paused by
+several faults is so until the last of them ends, or somebody starts or resumes it by name.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final
 
 from simulations import faults
 from simulations.cores.field import Field, PlaceState
@@ -14,12 +23,27 @@ from simulations.faults import Fault
 from simulations.scheduler import nanoseconds
 
 
+@dataclass(slots=True, eq=False)
+class Lasting:
+    """A fault that is being done."""
+
+    fault: Fault
+    parts: list[Lasting] = field(default_factory=list)
+    """Of a compound one."""
+    over: bool = False
+
+
 class Striking:
     """Faults on one field: what is to come, and what lasts."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
-        self._lasting: list[Fault] = []
+        self.done: list[tuple[float, Fault]] = []
+        """When what was done."""
+        self._lasting: list[Lasting] = []
+        self._alike: Counter[str] = Counter()
+        self._holders: dict[tuple[str, int], list[Fault]] = {}
+        """Who is kept down or paused, by what and place: the faults that do it."""
 
     def check(self, plan: Iterable[Fault]) -> None:
         """Raises `ValueError` for a fault that has no meaning here, or names somebody who is not here."""
@@ -42,33 +66,73 @@ class Striking:
         Raises:
             ValueError: as `check`.
         """
+        self._do(fault)
+
+    def _do(self, fault: Fault) -> Lasting:
         fault = self._checked(fault)
+        self.done.append((self.field.now_s, fault))
         self.field.history.record(self.field.now_ns, "field", "fault", str(fault))
-        begin, end = KINDS[fault.kind]
-        begin(self, fault)
-        if end is not None:
-            self._lasting.append(fault)
+        lasting = Lasting(fault)
+        begin, end = SIMPLE.get(fault.kind, (None, None))
+        if begin is not None:
+            begin(self, fault)
+        if begin is None or end is not None:
+            self._lasting.append(lasting)
             if fault.for_s is not None:
-                self.field.after(nanoseconds(fault.for_s), self._end, fault)
+                self.field.after(nanoseconds(fault.for_s), self._end, lasting)
+        unfold = faults.KINDS[fault.kind].unfold
+        if unfold is not None:
+            self._do_parts((lasting, unfold(self._as_world(), fault, self._stream(fault))))
+        return lasting
 
-    def heal(self, *, links_only: bool = False) -> None:
-        """Undo all that lasts; then start who is down, unless only links are meant."""
-        for fault in list(self._lasting):
-            if not links_only or fault.kind in LINK_KINDS:
-                self._end(fault)
-        if not links_only:
-            for place, lives in enumerate(self.field.lives):
-                if lives:
-                    _start_if_down(self.field, place)
-
-    def _end(self, fault: Fault) -> None:
-        for index, each in enumerate(self._lasting):
-            if each is fault:
-                del self._lasting[index]
-                end = KINDS[fault.kind][1]
-                assert end is not None
-                end(self, fault)
+    def _do_parts(self, what: tuple[Lasting, Iterator[Fault]]) -> None:
+        """Those that are due now; the next is waited for."""
+        whole, parts = what
+        for part in parts:
+            delay_ns = nanoseconds(part.at_s) - self.field.now_ns
+            if delay_ns > 0:
+                self.field.after(delay_ns, self._do_late_part, (*what, part))
                 return
+            whole.parts.append(self._do(part))
+
+    def _do_late_part(self, what: tuple[Lasting, Iterator[Fault], Fault]) -> None:
+        whole, parts, part = what
+        if not whole.over:
+            whole.parts.append(self._do(part))
+            self._do_parts((whole, parts))
+
+    def _as_world(self) -> Any:
+        """As much of a world as compound kinds look at."""
+        return SimpleNamespace(now_s=self.field.now_s, network=SimpleNamespace(hosts=self.field.numbers))
+
+    def _stream(self, fault: Fault) -> random.Random:
+        what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value:g}|{fault.more}"
+        self._alike[what] += 1
+        return random.Random(f"{self.field.seed}:fault:{what}:{self._alike[what]}")
+
+    def heal(self) -> None:
+        """Undo all that lasts, and start who is down."""
+        self.end_if(lambda fault: True)
+        for place, lives in enumerate(self.field.lives):
+            if lives:
+                _start_if_down(self.field, place)
+
+    def end_if(self, wanted: Callable[[Fault], bool]) -> None:
+        """Undo those that last still and are wanted."""
+        for lasting in list(self._lasting):
+            if wanted(lasting.fault):
+                self._end(lasting)
+
+    def _end(self, lasting: Lasting) -> None:
+        if lasting.over:
+            return  # before its time
+        lasting.over = True
+        for part in lasting.parts:
+            self._end(part)
+        self._lasting = [each for each in self._lasting if each is not lasting]
+        _, end = SIMPLE.get(lasting.fault.kind, (None, None))
+        if end is not None:
+            end(self, lasting.fault)
 
     def _checked(self, fault: Fault) -> Fault:
         """The fault with its kind's own number, if it has none."""
@@ -81,14 +145,39 @@ class Striking:
         for name in (*fault.a, *fault.b):
             if name not in self.field.numbers:
                 raise ValueError(f"{fault.kind}: there is no broker {name!r} among {len(self.field.names)}")
-        for name, _ in fault.more:
-            if name != "ways":
+        for name, value in fault.more:
+            if fault.kind in SIMPLE and (name, value) not in MEANT and name != "ways":
                 raise ValueError(f"{fault.kind}: {name} means nothing to the cores alone")
         return kind.filled(fault)
+
+    # --- who is down or paused, and by what
+
+    def hold(self, what: str, place: int, fault: Fault) -> None:
+        self._holders.setdefault((what, place), []).append(fault)
+
+    def let_go(self, what: str, place: int, fault: Fault) -> bool:
+        """Whether nothing holds it any more. False as well if somebody let it go before."""
+        holders = self._holders.get((what, place), [])
+        index = next((index for index, each in enumerate(holders) if each is fault), None)
+        if index is None:
+            return False
+        del holders[index]
+        return not holders
+
+    def let_all_go(self, what: str, place: int) -> None:
+        """Somebody starts or resumes it by name."""
+        self._holders.pop((what, place), None)
+
+    def held(self, what: str, place: int) -> bool:
+        return bool(self._holders.get((what, place)))
 
 
 Act = Callable[[Striking, Fault], None]
 Struck = Callable[[Field, Fault], Iterator[int]]
+MEANT: Final = (("how", "crash"), ("state", "kept"))
+"""Of parameters that have other values, too: what cores do anyway."""
+DOWN: Final = "down"
+PAUSED: Final = "paused"
 
 # --- which wires are struck
 
@@ -137,6 +226,23 @@ def _cutting(struck: Struck, by: int) -> Act:
     return act
 
 
+def _clog(striking: Striking, fault: Fault) -> None:
+    wires = striking.field.wires
+    for wire in _both_ways(striking.field, fault):
+        wires.suffer(wire).clogs += 1
+        wires.judge(wire)
+
+
+def _unclog(striking: Striking, fault: Fault) -> None:
+    wires = striking.field.wires
+    for wire in _both_ways(striking.field, fault):
+        trouble = wires.suffer(wire)
+        trouble.clogs -= 1
+        if not trouble.clogs:
+            striking.field.unclog(wire)
+        wires.judge(wire)
+
+
 def _slow(striking: Striking, fault: Fault) -> None:
     wires = striking.field.wires
     for wire in _struck_links(striking.field, fault):
@@ -165,15 +271,18 @@ def _lossy_no_more(striking: Striking, fault: Fault) -> None:
         wires.judge(wire)
 
 
+def _heal(striking: Striking, fault: Fault) -> None:
+    """All links, or those faults of links that have a side among the places it names."""
+    named = frozenset((*fault.a, *fault.b))  # looked up only
+
+    def wanted(other: Fault) -> bool:
+        of_them = not named or any(side and named.issuperset(side) for side in (other.a, other.b))
+        return faults.KINDS[other.kind].of == "links" and of_them
+
+    striking.end_if(wanted)
+
+
 # --- what happens to places
-
-
-def _each(act: Callable[[Field, int], None]) -> Act:
-    def all_of_them(striking: Striking, fault: Fault) -> None:
-        for place in striking.field.where(fault.a):
-            act(striking.field, place)
-
-    return all_of_them
 
 
 def _start_if_down(field: Field, place: int) -> None:
@@ -181,31 +290,75 @@ def _start_if_down(field: Field, place: int) -> None:
         field.start(place)
 
 
-def _crash(field: Field, place: int) -> None:
-    if field.states[place] is not PlaceState.DOWN:
-        field.kill(place)
+def _start(striking: Striking, fault: Fault) -> None:
+    for place in striking.field.where(fault.a):
+        striking.let_all_go(DOWN, place)
+        _start_if_down(striking.field, place)
 
 
-def _power_off(field: Field, place: int) -> None:
-    field.kill(place, power=False)
+def _going_down(*, power: bool) -> Act:
+    def act(striking: Striking, fault: Fault) -> None:
+        field = striking.field
+        for place in field.where(fault.a):
+            striking.hold(DOWN, place, fault)
+            if field.states[place] is not PlaceState.DOWN or not power:
+                field.kill(place, power=power)
+
+    return act
 
 
-def _heal(striking: Striking, fault: Fault) -> None:
-    striking.heal(links_only=True)
+def _coming_up(striking: Striking, fault: Fault) -> None:
+    for place in striking.field.where(fault.a):
+        if striking.let_go(DOWN, place, fault):
+            _start_if_down(striking.field, place)
 
 
-KINDS: Final[dict[str, tuple[Act, Act | None]]] = {
+def _restart(striking: Striking, fault: Fault) -> None:
+    field = striking.field
+
+    def start(place: int) -> None:
+        if not striking.held(DOWN, place):
+            _start_if_down(field, place)
+
+    for place in field.where(fault.a):
+        if field.states[place] is not PlaceState.DOWN:
+            field.kill(place)
+        field.after(nanoseconds(fault.value), start, place)
+
+
+def _pause(striking: Striking, fault: Fault) -> None:
+    for place in striking.field.where(fault.a):
+        striking.hold(PAUSED, place, fault)
+        striking.field.pause(place)
+
+
+def _wake(striking: Striking, fault: Fault) -> None:
+    for place in striking.field.where(fault.a):
+        if striking.let_go(PAUSED, place, fault):
+            striking.field.resume(place)
+
+
+def _resume(striking: Striking, fault: Fault) -> None:
+    for place in striking.field.where(fault.a):
+        striking.let_all_go(PAUSED, place)
+        striking.field.resume(place)
+
+
+SIMPLE: Final[dict[str, tuple[Act, Act | None]]] = {
     "partition": (_cutting(_both_ways, 1), _cutting(_both_ways, -1)),
     "cut_one_way": (_cutting(_there, 1), _cutting(_there, -1)),
     "isolate": (_cutting(_around, 1), _cutting(_around, -1)),
+    "clog": (_clog, _unclog),
     "slow_link": (_slow, _slow_no_more),
     "lossy_link": (_lossy, _lossy_no_more),
     "heal": (_heal, None),
-    "start": (_each(_start_if_down), None),
-    "crash": (_each(_crash), _each(_start_if_down)),
-    "power_off": (_each(_power_off), _each(_start_if_down)),
-    "pause": (_each(Field.pause), _each(Field.resume)),
-    "resume": (_each(Field.resume), None),
+    "start": (_start, None),
+    "crash": (_going_down(power=True), _coming_up),
+    "power_off": (_going_down(power=False), _coming_up),
+    "restart": (_restart, None),
+    "pause": (_pause, _wake),
+    "resume": (_resume, None),
 }
 """How each begins and how it ends."""
-LINK_KINDS: Final = ("partition", "cut_one_way", "isolate", "slow_link", "lossy_link")
+COMPOUND: Final = ("one_edge", "bridge", "majorities_ring", "rolling_partition", "flip_flop", "swizzle")
+KINDS: Final = (*SIMPLE, *COMPOUND)

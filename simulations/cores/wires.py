@@ -19,14 +19,17 @@ class Trouble:
     """What a wire suffers."""
 
     cuts: int = 0
+    clogs: int = 0
     loss: list[float] = field(default_factory=list)
     extra_ns: list[int] = field(default_factory=list)
     held: list[Message] = field(default_factory=list)
     """Not yet across: a cut came between."""
     rto_ns: int = 0
+    clogged: list[Message] = field(default_factory=list)
+    """They wait at its end."""
 
     def __bool__(self) -> bool:
-        return bool(self.cuts or self.loss or self.extra_ns or self.held)
+        return bool(self.cuts or self.clogs or self.loss or self.extra_ns or self.held or self.clogged)
 
 
 _NONE = Trouble()

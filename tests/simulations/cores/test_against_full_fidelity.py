@@ -60,6 +60,17 @@ SCENARIOS = {
         [Fault(2.0, "cut_one_way", (), ("broker-2",), for_s=8.0)],
         30.0,
     ),
+    "a bridge, and a crash": (
+        [
+            Fault(2.0, "bridge", ("broker-3",), for_s=20.0),
+            Fault(12.0, "restart", ("broker-4",), value=6.0),
+        ],
+        40.0,
+    ),
+    "one broker after another alone": (
+        [Fault(2.0, "rolling_partition", value=8.0, more=(("gap_s", 6.0),))],
+        80.0,
+    ),
     "slow links, and a crash": (
         [
             Fault(1.0, "slow_link", ("broker-1",), value=0.1, for_s=25.0),

@@ -5,62 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import ClassVar
 
 import pytest
 
-from simulations import faults
-from simulations.cores import KINDS, Change, Field, Options, Striking, build, run
-from simulations.cores.core import Message
+from simulations.cores import Change, Options, build, run
 from simulations.cores.running import degree_of
 from simulations.faults import Fault
-from simulations.scheduler import SECOND
-
-
-class Echo:
-    """Writes down what comes, answers questions, and counts ticks, one a second."""
-
-    sparse: ClassVar[bool] = True
-
-    def __init__(self, field: Field) -> None:
-        self.heard: list[list[tuple[float, Message]]] = [[], []]
-        self.lost_at: list[list[float]] = [[], []]
-        self.ticks: list[list[float]] = [[], []]
-        self.field = field
-
-    def begin(self, place: int, now_ns: int) -> None:
-        self.heard[place], self.lost_at[place], self.ticks[place] = [], [], []
-        self.field.wake(place, now_ns + SECOND)
-
-    def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
-        self.heard[self.field.wires.targets[wire]].append((now_ns / SECOND, message))
-        return ("answer", message[1]) if message[0] == "question" else None
-
-    def view(self, place: int) -> dict[str, str]:
-        return {}
-
-    def tick(self, place: int, now_ns: int) -> None:
-        self.ticks[place].append(now_ns / SECOND)
-        self.field.wake(place, now_ns + SECOND)
-
-    def lost(self, wire: int, now_ns: int) -> None:
-        self.lost_at[self.field.wires.source(wire)].append(now_ns / SECOND)
-
-
-ONE, OTHER = 0, 1
-THERE, BACK = 0, 1
-"""The wires between them."""
-
-
-def pair(options: Options | None = None) -> tuple[Field, Echo, Striking]:
-    field = Field(7, options)
-    for name in ("one", "other"):
-        field.add(name)
-    field.wires.connect(ONE, OTHER)
-    field.core = echo = Echo(field)
-    field.start(ONE)
-    field.start(OTHER)
-    return field, echo, Striking(field)
+from tests.simulations.cores.echoing import BACK, ONE, OTHER, THERE, pair
 
 
 def test_a_message_takes_the_latency_and_its_answer_comes_back() -> None:
@@ -180,14 +131,7 @@ def test_loss_is_delay_and_slowness_adds() -> None:
     assert not field.wires.special[THERE] and not field.wires.trouble(THERE)
 
 
-def test_what_means_nothing_here_is_refused_by_name() -> None:
-    _, _, striking = pair()
-    with pytest.raises(ValueError, match="know no disk_full; they know partition, cut_one_way"):
-        striking.schedule([Fault(1.0, "disk_full", ("one",))])
-    with pytest.raises(ValueError, match="no broker 'three' among 2"):
-        striking.do(Fault(0.0, "crash", ("three",)))
-    with pytest.raises(ValueError, match="jitter_s means nothing to the cores alone"):
-        striking.do(Fault(0.0, "slow_link", ("one",), value=1.0, more=(("jitter_s", 0.1),)))
+def test_what_is_no_core_or_no_size_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no core 'raft'"):
         build("raft", nodes=3, seed=1)
     with pytest.raises(ValueError, match="at least 2 brokers"):
@@ -196,11 +140,6 @@ def test_what_means_nothing_here_is_refused_by_name() -> None:
         build("membership", nodes=1000, seed=1)
     with pytest.raises(ValueError, match="at most 100000 are run"):
         build("gossip", nodes=10**12, seed=1)
-
-
-def test_its_kinds_are_kinds_of_a_world_and_last_if_they_do_there() -> None:
-    for name, (_, end) in KINDS.items():
-        assert (end is not None) == faults.KINDS[name].lasting, name
 
 
 def test_degrees_are_those_of_the_overlay_to_come() -> None:
@@ -213,6 +152,7 @@ def test_degrees_are_those_of_the_overlay_to_come() -> None:
 PLAN = (
     Fault(2.0, "crash", ("broker-3",), for_s=8.0),
     Fault(12.0, "partition", ("broker-1", "broker-2"), for_s=8.0),
+    Fault(24.0, "swizzle", value=4.0),
     Fault(30.0, "pause", ("broker-5",), for_s=6.0),
 )
 
@@ -239,10 +179,11 @@ def test_one_seed_is_one_history_and_another_seed_is_another(core: str) -> None:
     assert run(core, PLAN, nodes=8, seed=6, seconds=40).history_hash != again[0].history_hash
 
 
-def test_the_history_is_the_same_in_another_process() -> None:
+@pytest.mark.parametrize("core", ["gossip", "membership"])
+def test_the_history_is_the_same_in_another_process(core: str) -> None:
     program = (
         "from simulations.cores import run; from tests.simulations.cores.test_field import PLAN;"
-        "print(run('membership', PLAN, nodes=8, seed=5, seconds=40).history_hash)"
+        f"print(run('{core}', PLAN, nodes=20, seed=5, seconds=40).history_hash)"
     )
     hashes = [
         subprocess.run(
@@ -254,7 +195,7 @@ def test_the_history_is_the_same_in_another_process() -> None:
         ).stdout.strip()
         for hash_seed in ("1", "77")
     ]
-    assert hashes[0] == hashes[1] == run("membership", PLAN, nodes=8, seed=5, seconds=40).history_hash
+    assert hashes[0] == hashes[1] == run(core, PLAN, nodes=20, seed=5, seconds=40).history_hash
 
 
 def test_changes_say_who_saw_what() -> None:
