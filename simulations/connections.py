@@ -32,6 +32,8 @@ class NetworkedMachine(Machine, Protocol):
 class ProcessLoop(SimLoop):
     """`SimLoop` on a host of a network. TLS, ready-made sockets and datagrams are not simulated."""
 
+    __slots__ = ("_chunk_rng", "_process", "host")
+
     def __init__(
         self,
         scheduler: Scheduler,

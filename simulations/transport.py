@@ -27,6 +27,26 @@ class SimTransport(transports._FlowControlMixin):
     With ``chunk_rng`` each read ends at a random boundary, so that nothing may rely on frames arriving whole.
     """
 
+    __slots__ = (
+        "_buffer",
+        "_buffered",
+        "_chunk_rng",
+        "_closing",
+        "_conn_lost",
+        "_eof_read",
+        "_eof_written",
+        "_fills_buffer",
+        "_half",
+        "_paused",
+        "_protocol",
+        "_read_scheduled",
+        "_reading",
+        "_server",
+        "_started",
+        "_write_scheduled",
+        "_writing",
+    )
+
     def __init__(
         self,
         loop: SimLoop,
