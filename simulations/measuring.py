@@ -5,19 +5,24 @@ All of it comes from the rows of the brokers' event logs and from what was reall
 *false positive* (FP) is a death declared of somebody to whom nothing was being done, whoever says so; one of
 the healthy about the healthy is an FP-. A flap is a further death of the same broker in the same broker's
 eyes.
+
+A *silence* is a time in which some hear nothing of others: these are dead, stopped, blocked or cut off. How
+long it takes to be noticed and, when it is over, to be taken back is what papers measure.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from simulations.faults import KINDS, Span
+from simulations.faults import KINDS, Fault, Span
 
 OUTAGES: Final = ("crash", "power_off", "pause")
 """Kinds after which a broker says nothing."""
+PARTINGS: Final = ("partition", "cut_one_way", "isolate")
+"""Kinds after which some hear nothing of others."""
 RETURNS: Final = ("start", "resume")
 MENDS: Final = (*RETURNS, "heal")
 """Kinds that trouble nobody."""
@@ -50,7 +55,12 @@ class Measures:
     """The figures of one run."""
 
     detection_s: Spread | None
-    """From the beginning of an outage to each healthy broker's declaring it dead."""
+    """From the beginning of a silence to each broker's declaring its subject dead, of those who could."""
+    return_s: Spread | None
+    """From its end to each such broker's having the subject alive again."""
+    whole_s: float | None
+    """From the heal to a mesh that is whole for good."""
+    suspicions: int
     deaths: int
     false_deaths: int
     """FP: of somebody to whom nothing was being done."""
@@ -68,8 +78,42 @@ class Measures:
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def told(self, name: str) -> str:
+        """One of `TOLD` in a phrase."""
+        return TOLD[name](self)
 
-def measure(rows: Sequence[Row], spans: Sequence[Span], brokers: Sequence[str]) -> Measures:
+
+def _spread_told(before: str, spread: Spread | None, nothing: str) -> str:
+    if spread is None:
+        return nothing
+    return f"{before} after {spread.p50:.2f} s (median of {spread.count}), at most {spread.most:.2f} s"
+
+
+TOLD: Final[Mapping[str, Callable[[Measures], str]]] = {
+    "detection_s": lambda found: _spread_told("dead", found.detection_s, "nobody is held for dead"),
+    "return_s": lambda found: _spread_told("back", found.return_s, "nobody comes back"),
+    "whole_s": lambda found: (
+        "never whole again" if found.whole_s is None else f"whole {found.whole_s:.2f} s after the heal"
+    ),
+    "suspicions": lambda found: f"{found.suspicions} suspicions",
+    "deaths": lambda found: f"{found.deaths} deaths",
+    "false_deaths": lambda found: (
+        f"{found.false_deaths} false deaths, {found.false_deaths_of_healthy} of the healthy by the healthy"
+    ),
+    "flaps": lambda found: f"{found.flaps} repeated deaths of one broker in another's eyes",
+    "view_sizes": lambda found: f"{found.view_sizes} sizes of the mesh seen",
+    "messages_per_broker_s": lambda found: (
+        "nothing heard"
+        if found.messages_per_broker_s is None
+        else f"{found.messages_per_broker_s.p50:.1f} messages a second heard by a broker"
+    ),
+}
+"""The measures that a scenario may compare with a paper's."""
+
+
+def measure(
+    rows: Sequence[Row], spans: Sequence[Span], brokers: Sequence[str], *, whole_s: float | None = None
+) -> Measures:
     """``rows`` are all log rows by time, with ``at_s``; ``spans`` what was done, and from when to when."""
     members = [row for row in rows if row["kind"] == "mem"]
     deaths = [row for row in members if row["to_state"] == "dead"]
@@ -77,8 +121,12 @@ def measure(rows: Sequence[Row], spans: Sequence[Span], brokers: Sequence[str]) 
     trouble = Trouble(spans, brokers)
     false = [row for row in deaths if not trouble.at(row["subject_name"], row["at_s"])]
     healthy = [row for row in false if not trouble.at(names.get(row["node"], ""), row["at_s"])]
+    silences = list(_silences(spans, brokers))
     return Measures(
-        detection_s=Spread.of(_detections(deaths, spans, names, trouble)),
+        detection_s=Spread.of(_detections(deaths, silences, names, trouble)),
+        return_s=Spread.of(_returns(members, silences, names)),
+        whole_s=whole_s,
+        suspicions=sum(row["to_state"] == "suspect" for row in members),
         deaths=len(deaths),
         false_deaths=len(false),
         false_deaths_of_healthy=len(healthy),
@@ -122,19 +170,82 @@ def _return_s(outage: Span, spans: Sequence[Span]) -> float:
     return min(ends)
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """``observers`` hear nothing of ``subjects`` in that time."""
+
+    from_s: float
+    until_s: float
+    subjects: Sequence[str]
+    observers: Sequence[str]
+    parted: bool
+    """By the network: nothing is wrong with either side."""
+
+
+def _silences(spans: Sequence[Span], brokers: Sequence[str]) -> Iterator[Silence]:
+    for span in spans:
+        fault = span.fault
+        if fault.kind in OUTAGES or fault.kind == "block_io":
+            until_s = _end_s(span) if fault.kind == "block_io" else _return_s(span, spans)
+            yield Silence(span.start_s, until_s, fault.a, brokers, False)
+        elif fault.kind in PARTINGS:
+            for subjects, observers in _parted(fault, brokers):
+                yield Silence(span.start_s, _end_s(span), subjects, observers, True)
+
+
+def _parted(fault: Fault, brokers: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Whom nobody of the others hears, and these."""
+    named = (*fault.a, *fault.b)
+    others = [name for name in brokers if name not in named]
+    here, there = fault.a or others, fault.b or others
+    if fault.kind == "isolate":
+        yield named, others
+    else:
+        yield here, there
+    if fault.kind == "partition":
+        yield there, here
+
+
+def _end_s(span: Span) -> float:
+    return float("inf") if span.end_s is None else span.end_s
+
+
 def _detections(
-    deaths: Sequence[Row], spans: Sequence[Span], names: Mapping[str, str], trouble: Trouble
+    deaths: Sequence[Row], silences: Sequence[Silence], names: Mapping[str, str], trouble: Trouble
 ) -> list[float]:
-    """One for each outage and healthy broker that called the victim dead while it was away."""
+    """One for each silence, subject and observer who is healthy but for it and called the subject dead."""
     found: list[float] = []
-    for span in (span for span in spans if span.fault.kind in OUTAGES):
-        until_s = _return_s(span, spans)
+    for silence in silences:
         seen: dict[tuple[str, str], float] = {}
         for row in deaths:
-            healthy = not trouble.at(names.get(row["node"], ""), row["at_s"])
-            if healthy and row["subject_name"] in span.fault.a and span.start_s <= row["at_s"] <= until_s:
-                seen.setdefault((row["node"], row["subject_name"]), row["at_s"] - span.start_s)
+            observer = names.get(row["node"], "")
+            if (
+                silence.from_s <= row["at_s"] <= silence.until_s
+                and row["subject_name"] in silence.subjects
+                and observer in silence.observers
+                and (silence.parted or not trouble.at(observer, row["at_s"]))
+            ):
+                seen.setdefault((row["node"], row["subject_name"]), row["at_s"] - silence.from_s)
         found += seen.values()
+    return found
+
+
+def _returns(members: Sequence[Row], silences: Sequence[Silence], names: Mapping[str, str]) -> list[float]:
+    """One for each silence that ended, subject and observer who had called it dead by then."""
+    found: list[float] = []
+    for silence in silences:
+        dead: dict[tuple[str, str], None] = {}
+        for row in members:
+            pair = (names.get(row["node"], ""), row["subject_name"])
+            if pair[0] not in silence.observers or pair[1] not in silence.subjects:
+                continue
+            if row["at_s"] < silence.until_s and row["to_state"] == "dead":
+                dead[pair] = None
+            elif row["to_state"] == "alive" and row["at_s"] < silence.until_s:
+                dead.pop(pair, None)
+            elif row["to_state"] == "alive" and pair in dead:
+                del dead[pair]
+                found.append(row["at_s"] - silence.until_s)
     return found
 
 

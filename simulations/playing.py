@@ -20,7 +20,7 @@ from simulations.evidence import Evidence, Recorder
 from simulations.faults import KINDS, Fault
 from simulations.invariants import Verdict, judge
 from simulations.ledger import Ledger, Outcome
-from simulations.measuring import Measures, measure
+from simulations.measuring import TOLD, Measures, measure
 from simulations.scenario import Scenario
 from simulations.scheduler import nanoseconds
 from simulations.selecting import homes, resolve
@@ -77,6 +77,13 @@ class Result:
         """The names of the checks that found something wrong."""
         return tuple(verdict.check for verdict in self.verdicts if not verdict.ok)
 
+    @property
+    def ours(self) -> str:
+        """What was measured of that which the scenario compares with a paper; empty if that is nothing."""
+        found = {each.check: f"{each.check}: {each.looked_at}" for each in self.verdicts}
+        found |= {name: self.measures.told(name) for name in TOLD}
+        return "; ".join(found[name] for name in self.scenario.compared_names if name in found)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "scenario": self.scenario.name,
@@ -93,6 +100,8 @@ class Result:
             "faults": list(self.faults),
             "coverage": self.coverage,
             "measures": self.measures.as_json(),
+            "theirs": self.scenario.paper,
+            "ours": self.ours,
         }
 
 
@@ -385,7 +394,7 @@ class Play:
             },
             faults=tuple(f"{at_s:.3f} {fault}" for at_s, fault in world.faults),
             coverage=self.coverage.counts,
-            measures=measure(evidence.rows, world.ongoing.spans, self._brokers),
+            measures=measure(evidence.rows, world.ongoing.spans, self._brokers, whole_s=self._whole_in_s),
         )
 
 

@@ -99,6 +99,8 @@ class Scenario:
     """Among the numbered ones of `docs/reference/scenarios.md`."""
     paper: str = ""
     """What a paper says of this case, to be printed beside ours."""
+    compared: str = ""
+    """What of a run is to be printed beside that: names of measures, and of checks that it expects."""
     known_failure: str = ""
     """What happens instead of what is expected, where the membership of today is not up to it."""
     waiting_for: str = ""
@@ -182,6 +184,10 @@ class Scenario:
         if self.safety_s is not None:
             return self.safety_s
         return max(map(last_end_s, self.faults)) + AFTERMATH_S if self.faults else 0.0
+
+    @property
+    def compared_names(self) -> list[str]:
+        return [name for each in self.compared.split(",") if (name := each.strip())]
 
     @property
     def broker_names(self) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, get_origin, get_type_hints
 from simulations import faults
 from simulations.faults import Fault, FaultError, Kind
 from simulations.invariants import CHECKS, Parameter
+from simulations.measuring import TOLD
 from simulations.scenario import SPAN, TABLES, Expectation, Scenario, ScenarioError, Value
 from simulations.selecting import resolve
 
@@ -169,7 +170,18 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
             raise ScenarioError(f"there is no field {key!r} in a scenario{_nearest(key, known)}", key)
     if "name" not in given:
         raise ScenarioError("a scenario needs a name")
-    return Scenario(**given)
+    scenario = Scenario(**given)
+    _check_compared(scenario)
+    return scenario
+
+
+def _check_compared(scenario: Scenario) -> None:
+    known = [*TOLD, *(CHECKS[each.check].name for each in scenario.expect)]
+    for name in scenario.compared_names:
+        if name not in known:
+            raise ScenarioError(
+                f"there is nothing measured called {name!r}{_nearest(name, known)}", "compared"
+            )
 
 
 def _plain_fields(record: Any) -> dict[str, str]:

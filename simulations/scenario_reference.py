@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from simulations import scenario_file
+from simulations import figures, scenario_file
+from simulations.figures import Figures
 from simulations.scenario import Expectation, Scenario
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "scenarios.md"
@@ -34,11 +35,12 @@ FAILURES: Final = """
 PAPERS: Final = """
 ## What papers and other tools say of them
 
-Ours is what was measured at the CI size with seed 1, of some with seeds 2 and 3 as well; papers measured
-hundreds of members or more, so what bears comparing is the kind of figure and not its last digit.
+Ours is of the CI size with seed 1, as `python -m simulations.figures` measured it at the commit named, and as
+`mesh simulate NAME` prints it; in `compared` a scenario's file says which of a run's figures that are. Papers
+measured hundreds of members or more, so what bears comparing is the kind of figure and not its last digit.
 
-| number | name | theirs | ours |
-|---|---|---|---|
+| number | name | theirs | ours | measured at |
+|---|---|---|---|---|
 """
 WAITING: Final = """
 ## What waits
@@ -46,27 +48,16 @@ WAITING: Final = """
 Today every broker has a link to every other one, so more than 100 of them are left to an overlay of bounded
 degree: {names}. Their CI sizes are played.
 """
-OURS: Final = {
-    1: "2.5 to 2.7 s, nobody else called dead",
-    3: "one step from 10 to 8, after 2.5 to 2.6 s",
-    4: "found 2.5 s after it was blocked",
-    5: "no false death of a member that is never blocked; one of a partly blocked one with seed 3",
-    6: "no false death",
-    7: "removed once, within 3.3 s, and kept out for the minute",
-    9: "5 deaths, one in each of 5 cuts",
-    10: "dead at all others after 2.9 s; it accuses nobody itself",
-    11: "86 to 94% of what was published arrives",
-    14: "whole at once after the split",
-    15: "back within 0.6 s of the end of the cut",
-    16: "whole 2.3 s after a split of ten minutes",
-    22: "no death at 20%",
-    23: "no death and no suspicion at a round trip of 600 ms",
-    30: "all of what was published 4 s or more from a crash arrives",
-    31: "all of what was published 3 s or more from a crash arrives",
-    32: "0.8 s for 11 joiners, 12 sizes seen",
-    46: "18 messages a second, of 10 brokers",
-}
-"""What was measured, by number; as text, since it is of one machine's code at one time and no check."""
+FULL: Final = """
+## Full sizes
+
+They are played on demand only: `mesh simulate NAME --full`. These were, with seed 1, by
+`python -m simulations.figures --full --timeout {timeout_s:g}` at the commit named; each has one process,
+and its time and memory are those of the machine that played it.
+
+| number | name | brokers | what came | virtual s | processor s | MB | played at |
+|---|---|---|---|---|---|---|---|
+"""
 
 
 def page() -> str:
@@ -77,9 +68,27 @@ def page() -> str:
     waiting = ", ".join(f"{each.number} (`{each.name}`)" for each in numbered if each.waiting_for)
     parts = [HEAD, *map(_row, numbered), FAILURES]
     parts += [_cells(each, _marked(each.known_failure)) for each in failing]
+    measured = figures.kept()
     parts += [PAPERS]
-    parts += [_cells(each, each.paper, OURS.get(each.number or 0, "")) for each in numbered if each.paper]
+    parts += [_compared(each, measured.get((each.name, "ci"))) for each in numbered if each.paper]
+    parts += [FULL.format(timeout_s=figures.TIMEOUT_S)]
+    full = [(each, measured.get((each.name, "full"))) for each in numbered]
+    parts += [_at_full_size(each, found) for each, found in full if found is not None]
     return "".join([*parts, WAITING.format(names=waiting)])
+
+
+def _compared(scenario: Scenario, found: Figures | None) -> str:
+    if found is None or not scenario.compared:
+        return _cells(scenario, scenario.paper, "", "")
+    return _cells(scenario, scenario.paper, found.ours, f"{found.commit}, {found.date}")
+
+
+def _at_full_size(scenario: Scenario, found: Figures) -> str:
+    came = found.broke or (
+        f"fails: {', '.join(map('`{}`'.format, found.failed))}" if found.failed else "passes"
+    )
+    took = (f"{found.virtual_s:g}", f"{found.cpu_s:g}", str(found.memory_mb))
+    return _cells(scenario, str(found.brokers), came, *took, f"{found.commit}, {found.date}")
 
 
 def _row(scenario: Scenario) -> str:

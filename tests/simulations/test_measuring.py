@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulations.faults import Fault, Span
-from simulations.measuring import AFTERMATH_S, Spread, measure
+from simulations.measuring import AFTERMATH_S, TOLD, Spread, measure
 
 BROKERS = ("broker-1", "broker-2", "broker-3")
 IDS = {name: f"{number:016x}" for number, name in enumerate(BROKERS, 1)}
@@ -40,6 +40,41 @@ def test_after_a_return_nothing_is_detected_any_more() -> None:
     spans = [Span(Fault(10.0, "crash", ("broker-3",)), 10.0), Span(Fault(12.0, "start", ("broker-3",)), 12.0)]
     found = measure([*STARTS, change("broker-1", "broker-3", "dead", 13.0)], spans, BROKERS)
     assert found.detection_s is None and found.false_deaths == 0
+
+
+def test_a_cut_is_detected_by_each_side_of_the_other_and_taken_back_after_it() -> None:
+    spans = [Span(Fault(10.0, "partition", ("broker-1",), for_s=10.0), 10.0, 20.0)]
+    rows = [
+        *STARTS,
+        change("broker-1", "broker-2", "dead", 12.0),
+        change("broker-2", "broker-1", "dead", 13.0),
+        change("broker-2", "broker-3", "dead", 13.0),  # of its own side
+        change("broker-3", "broker-1", "dead", 20.5),  # when it is over
+        change("broker-2", "broker-1", "alive", 20.25),
+        change("broker-1", "broker-2", "alive", 21.0),
+    ]
+    found = measure(rows, spans, BROKERS)
+    assert found.detection_s == Spread(2, 3.0, 3.0, 3.0)
+    assert found.return_s == Spread(2, 1.0, 1.0, 1.0)
+
+
+def test_of_a_cut_in_one_direction_only_who_is_unheard_is_detected() -> None:
+    spans = [Span(Fault(10.0, "cut_one_way", ("broker-1",), ("broker-2",), 10.0), 10.0, 20.0)]
+    rows = [
+        *STARTS,
+        change("broker-1", "broker-2", "dead", 12.0),
+        change("broker-2", "broker-1", "dead", 14.0),
+    ]
+    found = measure(rows, spans, BROKERS)
+    assert found.detection_s == Spread(1, 4.0, 4.0, 4.0) and found.return_s is None
+
+
+def test_every_measure_that_may_be_compared_is_told_in_a_phrase() -> None:
+    found = measure([*STARTS, change("broker-1", "broker-3", "suspect", 13.0)], [], BROKERS, whole_s=0.25)
+    assert found.told("whole_s") == "whole 0.25 s after the heal"
+    assert found.told("suspicions") == "1 suspicions"
+    assert found.told("detection_s") == "nobody is held for dead"
+    assert all(found.told(name) and name in found.as_json() for name in TOLD)
 
 
 def test_a_death_of_somebody_to_whom_nothing_is_done_is_false() -> None:

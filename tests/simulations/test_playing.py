@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -238,6 +239,21 @@ def test_figures_are_of_this_run() -> None:
     detection = result.measures.detection_s
     assert detection is not None and detection.count == 2 and 2 < detection.most < 6
     assert result.measures.false_deaths == 0 and result.measures.messages_per_broker_s is not None
+
+
+def test_what_is_compared_with_a_paper_is_in_the_result() -> None:
+    scenario = with_faults(
+        Fault(0.0, "crash", ("broker-2",), for_s=6.0),
+        paper="ten seconds",
+        compared="detection_s, detected",
+        expect=(Expectation("detected"),),
+    )
+    result = play(scenario, seed=1)
+    detection, detected = result.ours.split("; ")
+    assert re.fullmatch(r"dead after 2\.\d\d s \(median of 2\), at most 2\.\d\d s", detection)
+    assert detected.startswith("detected: 2 ")
+    assert (result.as_json()["theirs"], result.as_json()["ours"]) == ("ten seconds", result.ours)
+    assert play(with_faults(), seed=1).ours == ""
 
 
 def test_logs_that_cannot_be_written_are_known_before_the_run() -> None:

@@ -146,6 +146,11 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         ('name = "t"\n[[expect]]\ncheck = "M7"\nwhom = "broker-9"\n', 4, "there is no 'broker-9'"),
         ('name = "t"\n[[expect]]\ncheck = "accuses_nobody"\nof = "x"\n', 4, 'of is "x"; it must be'),
         ('name = "t"\n[[expect]]\nwhom = "brokers"\n', 2, "an expectation needs check"),
+        (
+            'name = "t"\ncompared = "flaps, fleps"\n',
+            2,
+            "nothing measured called 'fleps'; did you mean 'flaps'",
+        ),
         ('name = "t"\n[full]\nsummary = "x"\n', 3, "cannot differ in 'summary'"),
         ('name = "t"\n[full]\nworkload.size = 4\n', 3, "cannot differ in 'workload.size'"),
         # impossible times

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -67,6 +68,11 @@ def test_two_processes_with_different_hash_seeds_print_the_same_result() -> None
 
 
 def test_logs_and_truth_are_written_in_the_schema_of_every_broker(tmp_path: Path) -> None:
+    page = (ROOT / "docs/reference/event-log.md").read_text()
+    kinds = re.findall(r"^## `(\w+)`", page, re.MULTILINE)
+    table = page[: page.index("## `meta`")]
+    columns = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert len(columns) == 9 and "truth" in kinds
     result = Play(load("crash-and-return"), seed=2, out=str(tmp_path / "logs")).run()
     files = sorted((tmp_path / "logs").iterdir())
     assert sum(file.name.startswith("truth-") for file in files) == 1
@@ -76,12 +82,14 @@ def test_logs_and_truth_are_written_in_the_schema_of_every_broker(tmp_path: Path
         assert lines[-1] == "" or file.name.endswith(".part")
         for line in lines[:-1]:  # the last one of a broker that was killed may be torn
             row = json.loads(line)
-            assert {"v", "run", "ts", "mono_ns", "node", "boot", "inc", "seq", "kind"} <= set(row)
+            assert set(columns) <= set(row)
             rows[row["kind"]].append(row)
-    assert {"meta", "hb", "mem", "link", "stats", "truth"} <= set(rows)
+    assert set(rows) == set(kinds)
     ops = [row["op"] for row in rows["truth"]]
     assert ops[:5] == ["start"] * 5
-    assert {"crash", "pause", "power_off", "stop"} <= set(ops)
+    assert {fault.kind for fault in result.scenario.faults} | {"start", "stop", "end"} <= set(ops)
+    told = set(re.findall(r"`(\w+)`", page[page.index("## `truth`") :]))
+    assert all(set(row) - set(columns) <= told for row in rows["truth"])
     assert sum(op != "end" for op in ops) == len(result.faults)
     seqs: dict[tuple[str, str], list[int]] = defaultdict(list)
     for row in (row for kind, group in rows.items() if kind != "truth" for row in group):

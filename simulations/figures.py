@@ -1,0 +1,137 @@
+"""What playing the shipped scenarios gave, kept for the reference page: ``python -m simulations.figures``.
+
+Each is played by ``mesh simulate`` in a process of its own, whose time and memory are taken as well, and its
+figures replace those that were kept of it before. They belong to the code of that commit; in virtual time
+they come again exactly, but for the processor's time and the memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from simulations import scenario_file
+from simulations.playing import BROKERS_MAX
+from simulations.scenario import Scenario
+
+ROOT: Final = Path(__file__).parent.parent
+KEPT: Final = ROOT / "docs" / "results" / "scenarios.json"
+SEED: Final = 1
+TIMEOUT_S: Final = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One scenario at one size, played with seed 1."""
+
+    name: str
+    size: str
+    commit: str
+    date: str
+    brokers: int
+    failed: tuple[str, ...]
+    """Checks."""
+    ours: str
+    """What the scenario compares with a paper, as text."""
+    virtual_s: float
+    cpu_s: float
+    memory_mb: int
+    broke: str = ""
+    """Why there is no result, if there is none."""
+
+
+def kept() -> dict[tuple[str, str], Figures]:
+    """By name and size."""
+    rows = json.loads(KEPT.read_text()) if KEPT.exists() else []
+    found = [Figures(**{**row, "failed": tuple(row["failed"])}) for row in rows]
+    return {(each.name, each.size): each for each in found}
+
+
+def keep(measured: Iterable[Figures]) -> None:
+    """In place of what was kept of the same, in the order of the names."""
+    rows = kept() | {(each.name, each.size): each for each in measured}
+    text = json.dumps([asdict(rows[key]) for key in sorted(rows)], indent=1)
+    KEPT.write_text(text + "\n")
+
+
+def measured(scenario: Scenario, size: str, timeout_s: float) -> Figures:
+    """Play it in a process of its own."""
+    sized = scenario.at_size(size)
+    command = [sys.executable, "-m", "mesh", "simulate", scenario.name, "--seed", str(SEED), "--json"]
+    command += ["--full"] if size == "full" else []
+    playing = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert playing.stdout is not None
+    timer = threading.Timer(timeout_s, os.kill, (playing.pid, signal.SIGKILL))
+    timer.start()
+    with playing.stdout:
+        shown = playing.stdout.read()
+    _, status, usage = os.wait4(playing.pid, 0)
+    timer.cancel()
+    playing.returncode = os.waitstatus_to_exitcode(status)
+    result = json.loads(shown) if shown else {}
+    return Figures(
+        name=scenario.name,
+        size=size,
+        commit=_commit(),
+        date=datetime.now(UTC).date().isoformat(),
+        brokers=sized.brokers + sized.spares,
+        failed=tuple(check["check"] for check in result.get("checks", ()) if not check["ok"]),
+        ours=result.get("ours", ""),
+        virtual_s=round(result.get("virtual_s", 0.0), 1),
+        cpu_s=round(usage.ru_utime + usage.ru_stime, 1),
+        memory_mb=usage.ru_maxrss // 1024,
+        broke="" if result else _broke(playing.returncode, timeout_s),
+    )
+
+
+def _broke(code: int, timeout_s: float) -> str:
+    return f"not done in {timeout_s:g} s" if code == -signal.SIGKILL else f"ended with exit code {code}"
+
+
+def _commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip()
+
+
+def _chosen(names: Sequence[str], size: str) -> list[Scenario]:
+    """All that are numbered, unless some are named; of the full size, those that can be played today."""
+    found = [scenario_file.load(name) for name in names or scenario_file.shipped()]
+    return [
+        each
+        for each in found
+        if each.number is not None
+        and (size == "ci" or (each.full and sum(_brokers(each.at_size("full"))) <= BROKERS_MAX))
+    ]
+
+
+def _brokers(scenario: Scenario) -> tuple[int, int]:
+    return scenario.brokers, scenario.spares
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Play, keep and say what came."""
+    parser = argparse.ArgumentParser(prog="python -m simulations.figures", description="Measure scenarios.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which; all, if none is named")
+    parser.add_argument("--full", action="store_true", help="at their full sizes")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="S", help="for each")
+    given = parser.parse_args(arguments)
+    size = "full" if given.full else "ci"
+    for scenario in _chosen(given.names, size):
+        figures = measured(scenario, size, given.timeout)
+        keep([figures])
+        said = figures.broke or ", ".join(figures.failed) or "passed"
+        print(f"{figures.name} {size}: {said}; {figures.ours} ({figures.cpu_s} s, {figures.memory_mb} MB)")
+
+
+if __name__ == "__main__":
+    main()
