@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +37,7 @@ class Figures:
     size: str
     commit: str
     date: str
+    """Of the commit."""
     brokers: int
     failed: tuple[str, ...]
     """Checks."""
@@ -79,11 +79,12 @@ def measured(scenario: Scenario, size: str, timeout_s: float) -> Figures:
     timer.cancel()
     playing.returncode = os.waitstatus_to_exitcode(status)
     result = json.loads(shown) if shown else {}
+    commit, date = _commit()
     return Figures(
         name=scenario.name,
         size=size,
-        commit=_commit(),
-        date=datetime.now(UTC).date().isoformat(),
+        commit=commit,
+        date=date,
         brokers=sized.brokers + sized.spares,
         failed=tuple(check["check"] for check in result.get("checks", ()) if not check["ok"]),
         ours=result.get("ours", ""),
@@ -98,9 +99,11 @@ def _broke(code: int, timeout_s: float) -> str:
     return f"not done in {timeout_s:g} s" if code == -signal.SIGKILL else f"ended with exit code {code}"
 
 
-def _commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
-    return found.stdout.strip()
+def _commit() -> tuple[str, str]:
+    """The code's, and its day."""
+    command = ["git", "log", "-1", "--format=%h %cs"]
+    commit, _, day = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.partition(" ")
+    return commit, day.strip()
 
 
 def _chosen(names: Sequence[str], size: str) -> list[Scenario]:
