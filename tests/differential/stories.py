@@ -1,13 +1,9 @@
 """What brokers say of each other after a fault, state by state, in a form that two runs can be compared in.
 
-What is compared is what must be equal. It was looked at over many seeds of the simulation and in real runs:
-
 * **Who said it does not matter, but on which side of the fault they were**: the struck and the others. So the
-  stories of all pairs of one kind are taken together.
-* **An accusation that comes after the end of a fault, of somebody alive, and is answered, is left out.** A
-  broker is heard to be back by one link, and may be due for judgement before the others have a link to it;
-  that depends on where its dials and their rounds then are. Some seeds tell it and most do not, as real
-  runs do; an accusation that is not answered stays in the story.
+  stories of all pairs of one kind are taken together, and each must be one that some seed told.
+* **Where chance strikes again and again** (losses), an accusation that is answered is left out, for when it
+  comes is chance; one that is not answered stays in the story.
 * **Times lie within the range that seeds of the simulation span**, widened by what a busy machine may be late
   by.
 """
@@ -41,16 +37,15 @@ def story(rows: Iterable[Mapping[str, Any]], since_s: float, until_s: float) -> 
     return told
 
 
-def folded(changes: Changes, over_s: float) -> Changes:
-    """Without the accusations after ``over_s`` that were answered."""
+def folded(changes: Changes) -> Changes:
+    """Without the accusations that were answered."""
     kept: Changes = []
     open_ones: Changes = []
     for state, at_s in changes:
-        accused = state != "alive" and at_s >= over_s and (not kept or kept[-1][0] == "alive")
-        if open_ones and state == "alive":
-            open_ones = []
-        elif open_ones or accused:
+        if state != "alive":
             open_ones.append((state, at_s))
+        elif open_ones:
+            open_ones = []
         else:
             kept.append((state, at_s))
     return kept + open_ones
@@ -61,11 +56,11 @@ class Expected:
     """What seeds of a simulation told, by the sides of a pair."""
 
     struck: tuple[str, ...]
-    over_s: float
-    """When the fault ends; `inf` for one that does not."""
     names: tuple[str, ...]
     silent: tuple[str, ...] = ()
     """Whose word is not asked for: they are dead."""
+    by_chance: bool = False
+    """Accusations that were answered are left out."""
     spans: dict[Sides, dict[tuple[str, ...], list[tuple[float, float]]]] = field(default_factory=dict)
     """For each list of states the earliest and the latest time of each."""
 
@@ -105,7 +100,9 @@ class Expected:
         for observer in self.names:
             for subject in self.names:
                 if observer != subject and observer not in self.silent:
-                    changes = folded(told.get((observer, subject), []), self.over_s)
+                    changes = told.get((observer, subject), [])
+                    if self.by_chance:
+                        changes = folded(changes)
                     yield (self._side(observer), self._side(subject)), changes
 
     def _side(self, name: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from tests.differential.stories import Changes, Expected, Pair, folded, story
 
 NAMES = ("a", "b", "v")
@@ -23,30 +21,27 @@ def test_only_what_is_said_of_others_between_the_two_times_is_told() -> None:
     assert story(rows, 10.0, 20.0) == {("a", "v"): [("dead", 1.5)]}
 
 
-def test_answered_accusations_after_the_end_are_left_out_and_no_others() -> None:
-    back: Changes = [*DIES, ("alive", 6.5)]
-    assert folded(back, 6) == back
-    assert folded([*back, ("suspect", 6.9), ("alive", 7.0)], 6) == back
-    assert folded([*back, ("suspect", 6.9), ("dead", 8.9), ("alive", 9.0)], 6) == back
-    assert folded([("dead", 6.1), ("alive", 6.2)], 6) == []
-    unanswered: Changes = [*back, ("suspect", 6.9)]
-    assert folded(unanswered, 6) == unanswered
-    too_early: Changes = [("suspect", 1.0), ("alive", 1.1)]
-    assert folded(too_early, 6) == folded(too_early, math.inf) == too_early
+def test_folding_leaves_out_answered_accusations_and_no_others() -> None:
+    assert folded([("suspect", 1.0), ("alive", 1.1)]) == []
+    assert folded([*DIES, ("alive", 6.5)]) == []
+    assert folded([("suspect", 1.0), ("alive", 1.1), *DIES]) == DIES
+    assert folded([("alive", 0.1), ("suspect", 1.0)]) == [("alive", 0.1), ("suspect", 1.0)]
 
 
-def expected() -> Expected:
+def expected(by_chance: bool) -> Expected:
     """Two seeds, one half a second later than the other."""
-    found = Expected(("v",), 6, NAMES, silent=("v",))
+    found = Expected(("v",), NAMES, silent=("v",), by_chance=by_chance)
     for later_s in (0.0, 0.5):
         told: Changes = [(state, at_s + later_s) for state, at_s in DIES]
         found.add({("a", "v"): told, ("b", "v"): told})
     return found
 
 
-def differences(**told: Changes) -> list[str]:
+def differences(by_chance: bool = False, **told: Changes) -> list[str]:
     pairs: dict[Pair, Changes] = {("a", "v"): list(DIES), ("b", "v"): list(DIES)}
-    return expected().differences(pairs | {(pair[0], pair[1]): changes for pair, changes in told.items()})
+    return expected(by_chance).differences(
+        pairs | {(pair[0], pair[1]): changes for pair, changes in told.items()}
+    )
 
 
 def test_the_same_states_at_about_the_same_times_are_the_same_story() -> None:
@@ -59,4 +54,7 @@ def test_every_difference_is_a_sentence() -> None:
     assert "'suspect', 1.0" in differences(av=[("suspect", 1.0)])[0]
     assert differences(av=[])
     assert differences(ab=[("suspect", 1.0)]), "of somebody to whom nothing was done"
+    wobble: Changes = [("suspect", 1.0), ("alive", 1.1)]
+    assert differences(ab=wobble)
+    assert not differences(by_chance=True, ab=wobble)
     assert differences(va=[("dead", 1.0)]) == [], "who was killed is not asked"
