@@ -258,9 +258,10 @@ def _compared(names: tuple[str, str], one: Iterable[str], other: Iterable[str], 
             ours, theirs = _following(left, lefts), _following(right, rights)
             return Difference(names, number, ours, theirs, before, faults)
         last.append((number, left))
-        of_each.setdefault(_where(left), deque(maxlen=BEFORE)).append((number, left))
         if _where(left) == WORLD:
             done.append(left)
+        else:
+            of_each.setdefault(_where(left), deque(maxlen=BEFORE)).append((number, left))
     return Difference(names, None, remark=f", {number} lines")
 
 
@@ -303,7 +304,8 @@ def _of_runs(one: Run, other: Run) -> Difference:
 def _done_before(found: Difference, run: Recorded) -> tuple[str, ...]:
     """Of a run of which only some lines were kept."""
     t_ns = min(int(line.partition("|")[0]) for line in (*found.one[:1], *found.other[:1]))
-    return tuple(line for at_ns, line in run.faults if at_ns < t_ns)[-FAULTS:]
+    done = [line for at_ns, line in run.faults if at_ns < t_ns][-FAULTS:]
+    return tuple(line for line in done if line not in found.before)
 
 
 def record(run: Run, window: tuple[int, int] | None = None) -> Recorded:

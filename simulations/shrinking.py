@@ -187,7 +187,7 @@ class _Shrinking:
         before = self._best
         self._follow(_fewer_clients)
         self._fewer_faults()
-        for smaller in (_fewer_brokers, _smaller_faults, _shorter):
+        for smaller in (_fewer_brokers, _shorter, _smaller_faults):
             self._follow(smaller)
         return self._best != before
 
@@ -316,10 +316,15 @@ def _smaller_fault(fault: Fault) -> Iterator[Fault]:
         yield replace(fault, for_s=round(fault.for_s / 2, 3))
     kind = faults.KINDS[fault.kind]
     main = next((each for each in kind.parameters if each.name == "value"), None)
-    if main is not None and abs(fault.value) / 2 >= max(main.least, 1e-3) and kind.name not in NO_AMOUNTS:
+    if main is not None and abs(fault.value) / 2 >= _least(main) and kind.name not in NO_AMOUNTS:
         yield replace(fault, value=round(fault.value / 2, 3))
     for name, _ in fault.more:
         yield replace(fault, more=tuple(each for each in fault.more if each[0] != name))
+
+
+def _least(main: faults.Parameter) -> float:
+    """Numbers are not halved below this: a tenth of the usual is next to nothing."""
+    return max(main.least, abs(float(main.default)) / 10, 1e-3)
 
 
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:

@@ -1,0 +1,30 @@
+"""Failures that the swarm found, made small and mended, do not come back.
+
+Each file is what `mesh simulate shrink` wrote, perhaps tidied by hand, under a comment that says what it was.
+Its own seed once failed; others are played too, since any change moves the moments at which things meet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulations import playing, replaying
+
+FOLDER = Path(__file__).parent / "regressions"
+FILES = sorted(FOLDER.glob("*.toml"))
+OTHERS = (1, 2)
+
+
+def test_there_are_regressions() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_failure_that_was_mended_stays_mended(path: Path) -> None:
+    failure = replaying.read(path)
+    assert failure.scenario.name == path.stem, "a file is called as its scenario"
+    for seed in (failure.seed, *OTHERS):
+        result = playing.play(failure.scenario, seed=seed)
+        assert result.ok, f"seed {seed}: {[each.violations[:3] for each in result.verdicts if not each.ok]}"
