@@ -64,6 +64,10 @@ def summary(result: Result, wall_s: float, out: str | None, again: str | None) -
         lines += [f"           {violation}" for violation in each.violations[:SHOWN_MAX]]
         if len(each.violations) > SHOWN_MAX:
             lines.append(f"           and {len(each.violations) - SHOWN_MAX} more; --json has them all")
+    if result.scenario.paper:
+        lines.append(f"  theirs: {result.scenario.paper}")
+    if result.ours:
+        lines.append(f"  ours: {result.ours}")
     if not result.ok and result.scenario.known_failure:
         lines.append(f"  a known failure: {result.scenario.known_failure}")
     if out is not None:

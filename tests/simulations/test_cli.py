@@ -132,7 +132,7 @@ def test_scenarios_are_listed(capsys: Output) -> None:
 
 def test_the_difference_of_two_runs_is_one_json_object(capsys: Output, tmp_path: Path) -> None:
     for name, line in (("one", "5|broker-1|turn|1"), ("other", "5|broker-1|turn|2")):
-        (tmp_path / name).write_text(f'{diffing.HEAD}{{"format": 1}}\n{line}\n')
+        (tmp_path / name).write_text(f'{diffing.HEAD}{{"format": 2}}\n{line}\n')
     one, other = str(tmp_path / "one"), str(tmp_path / "other")
     assert main(["simulate", "diff", one, other, "--json"]) == 1
     shown = json.loads(capsys.readouterr().out)
@@ -273,6 +273,11 @@ def test_bad_input_is_one_sentence(
     assert main(["simulate", *arguments]) == code
     shown = capsys.readouterr()
     assert shown.out == "" and sentence in shown.err and len(shown.err.splitlines()) == 1
+
+
+def test_a_papers_figure_is_shown_beside_ours() -> None:
+    found = result(Scenario("calm", paper="12 s (a study)"))
+    assert "  theirs: 12 s (a study)" in showing.summary(found, 1.0, None, None).splitlines()
 
 
 def test_the_command_that_plays_a_run_again_has_all_that_made_it() -> None:
