@@ -79,30 +79,40 @@ class RowBuilder:
         times as much."""
         begins, of_whom, to_us = self._begins, self._of_whom, f'","dst":"{self._node}","hb_seq":'
         lines = []
+        whole_s, second = self._second, self._second_as_text
         for row in rows:
             if isinstance(row, str):
                 lines.append(row)
                 continue
-            survey, source, round, rtt_s, seq, incarnation, now, wall = row
+            survey, source, number, rtt_s, seq, incarnation, now, wall = row
             rtt_us = "null" if rtt_s is None else max(0, int(rtt_s * 1e6 + 0.5))
+            us = round((wall - whole_s) * 1e6)
+            if not 0 <= us < 1_000_000:
+                us = self._enter_second(wall)
+                whole_s, second = self._second, self._second_as_text
             lines.append(
-                f'{begins}{self._time(wall)}","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
-                f',"kind":"hb","msg":"{"survey" if survey else "answer"}","src":"{source:016x}{to_us}{round}'
+                f'{begins}{second}.{us:06d}Z","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
+                f',"kind":"hb","msg":"{"survey" if survey else "answer"}","src":"{source:016x}{to_us}{number}'
                 f',"rtt_us":{rtt_us}}}'
             )
         return lines
 
     def _time(self, wall: float) -> str:
         """RFC 3339 in UTC with microseconds; the text of the second is kept, since many rows share it."""
-        microseconds = round((wall - self._second) * 1e6)
-        if not 0 <= microseconds < 1_000_000:
-            fraction, second = math.modf(wall)
-            microseconds = round(fraction * 1e6)
-            if microseconds == 1_000_000:
-                second, microseconds = second + 1, 0
-            self._second = second
-            self._second_as_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._second_as_text}.{microseconds:06d}Z"
+        us = round((wall - self._second) * 1e6)
+        if not 0 <= us < 1_000_000:
+            us = self._enter_second(wall)
+        return f"{self._second_as_text}.{us:06d}Z"
+
+    def _enter_second(self, wall: float) -> int:
+        """Another second than that of the last row; returns the microseconds in it."""
+        fraction, second = math.modf(wall)
+        microseconds = round(fraction * 1e6)
+        if microseconds == 1_000_000:
+            second, microseconds = second + 1, 0
+        self._second = second
+        self._second_as_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return microseconds
 
 
 def member_fields(

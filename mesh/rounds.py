@@ -18,7 +18,7 @@ from mesh.link import LinkKind, Stage, decode, encode
 from mesh.linking import Link
 from mesh.membership import Instruction, Membership
 from protocols import Pipe
-from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word, peek
+from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 
 ROUND_MASK: Final = 0x7FFFFFFF
 READ_KEPT: Final = 64
@@ -79,7 +79,7 @@ class Rounds:
             answer(frame[:WORD_SIZE] + self._spoken(LinkKind.ANSWER))
             if link.up:
                 now = self._clock()
-                self._heard_survey(link.member, peek(frame) & ROUND_MASK, now)
+                self._heard_survey(link.member, int.from_bytes(frame[:WORD_SIZE]) & ROUND_MASK, now)
                 if link.agreed != (read[1], read[2], self._membership.digest):
                     self._compare(link, read, now)
 
@@ -92,7 +92,7 @@ class Rounds:
             if not link.up:
                 return
             now = self._clock()
-            self._answered(link, peek(frame) & ROUND_MASK, now)
+            self._answered(link, int.from_bytes(frame[:WORD_SIZE]) & ROUND_MASK, now)
             if link.agreed != (read[1], read[2], self._membership.digest):
                 self._compare(link, read, now)
 

@@ -56,11 +56,30 @@ def outside_of_loops() -> Iterator[None]:
     previous_loop = events._get_running_loop()
     previous_hooks = sys.get_asyncgen_hooks()
     events._set_running_loop(None)
+    sys.set_asyncgen_hooks(_generator_began, _generator_dropped)
     try:
         yield
     finally:
         sys.set_asyncgen_hooks(*previous_hooks)
         events._set_running_loop(previous_loop)
+
+
+_loops: Final[dict[int, SimLoop]] = {}
+"""Whose an async generator is, by its id, from its first step to the end of its loop: hooks of each loop's
+own would have to be set at each turn."""
+
+
+def _generator_began(generator: Any) -> None:
+    loop = events._get_running_loop()
+    if isinstance(loop, SimLoop):
+        _loops[id(generator)] = loop
+        loop._asyncgen_firstiter_hook(generator)
+
+
+def _generator_dropped(generator: Any) -> None:
+    loop = _loops.pop(id(generator), None)
+    if loop is not None:
+        loop._asyncgen_finalizer_hook(generator)
 
 
 class NotSimulated(NotImplementedError):
@@ -175,7 +194,6 @@ class SimLoop(asyncio.BaseEventLoop):
         "_fence",
         "_first_timer",
         "_first_timer_ns",
-        "_hooks",
         "_left_ns",
         "_name",
         "_note",
@@ -184,7 +202,6 @@ class SimLoop(asyncio.BaseEventLoop):
         "_ready",
         "_scheduled",
         "_stopped_jobs",
-        "_thread",
         "_thread_id",
         "_time",
         "_time_ns",
@@ -232,8 +249,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._first_timer_ns = 0
         self._time_ns = -1
         self._time = 0.0
-        self._thread = threading.get_ident()
-        self._hooks = (self._asyncgen_firstiter_hook, self._asyncgen_finalizer_hook)
+        self._thread_id = threading.get_ident()  # it is running all the time, as its programs see it
         self._turning = False
         self._parked: list[Any] = []
         self._stopped_jobs: list[Callable[[], None]] = []
@@ -372,9 +388,7 @@ class SimLoop(asyncio.BaseEventLoop):
         fence = self._fence
         fence.closed = True
         self._turning = True
-        self._thread_id = self._thread
         events._set_running_loop(self)
-        sys.set_asyncgen_hooks(*self._hooks)
         callbacks = len(ready)
         try:
             for _ in range(callbacks):
@@ -392,7 +406,6 @@ class SimLoop(asyncio.BaseEventLoop):
                         self._report(handle, error)
             handle = None  # a traceback may hold this frame, which would hold the task that raised
         finally:
-            self._thread_id = None
             self._turning = False
             fence.closed = False
             now_ns = self.scheduler.now_ns
@@ -460,11 +473,17 @@ class SimLoop(asyncio.BaseEventLoop):
             self._parked.append(handle)
             return
         self._ready.append(handle)
-        scheduler = self.scheduler
-        if self._busy_until_ns <= scheduler.now_ns and not self._paused and scheduler.alone:
+        scheduler, scheduled = self.scheduler, self._scheduled
+        now_ns = scheduler.now_ns
+        heap = scheduler.heap
+        if self._busy_until_ns > now_ns or self._paused or (heap and heap[0][0] <= now_ns):
+            self._ask_for_turn()
+        elif scheduled and (scheduled[0] is not self._first_timer or self._first_timer_ns <= now_ns):
             self._iterate()
         else:
-            self._ask_for_turn()
+            self._turn(self._ready)
+            if self._ready or not scheduled or scheduled[0] is not self._asked:
+                self._ask_for_turn()
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
@@ -581,6 +600,9 @@ class SimLoop(asyncio.BaseEventLoop):
             del fence.escapes[escapes:]  # of dead code, and the run is over
             sys.set_asyncgen_hooks(*previous_hooks)
             events._set_running_loop(previous_loop)
+            for number in [number for number, loop in _loops.items() if loop is self]:
+                del _loops[number]
+        self._thread_id = None
         super().close()
 
     # --- what BaseEventLoop leaves to its children

@@ -26,20 +26,21 @@ class Scheduler:
     wanted.
     """
 
-    __slots__ = ("_heap", "_serial", "events", "now_ns")
+    __slots__ = ("_serial", "events", "heap", "now_ns")
 
     def __init__(self) -> None:
         self.now_ns = 0
         self.events = 0
         """How many actions have run."""
-        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self.heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        """What is due, the first in front; only `at` adds to it."""
         self._serial = 0
 
     def at(self, when_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         """Run ``action(*arguments)`` at an instant, which is now if it has passed."""
         self._serial = serial = self._serial + 1
         now_ns = self.now_ns
-        _push(self._heap, (when_ns if when_ns > now_ns else now_ns, serial, action, arguments))
+        _push(self.heap, (when_ns if when_ns > now_ns else now_ns, serial, action, arguments))
 
     def after(self, delay_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         self.at(self.now_ns + delay_ns, action, *arguments)
@@ -52,20 +53,14 @@ class Scheduler:
     @property
     def next_ns(self) -> int | None:
         """When the next action is due; None when nothing will ever happen again by itself."""
-        return self._heap[0][0] if self._heap else None
-
-    @property
-    def alone(self) -> bool:
-        """Nothing else is due at this instant."""
-        heap = self._heap
-        return not heap or heap[0][0] > self.now_ns
+        return self.heap[0][0] if self.heap else None
 
     def run_to(self, end_ns: int, events_max: int) -> None:
         """Run what is due up to and at an instant, until ``events`` is at least ``events_max``.
 
         The clock stays at the last action that ran; see `advance_to`.
         """
-        heap, pop = self._heap, heapq.heappop
+        heap, pop = self.heap, heapq.heappop
         allowed = left = max(0, events_max - self.events)
         try:
             while left and heap and heap[0][0] <= end_ns:
@@ -81,4 +76,4 @@ class Scheduler:
         self.now_ns = max(self.now_ns, when_ns)
 
     def clear(self) -> None:
-        self._heap.clear()
+        self.heap.clear()

@@ -198,7 +198,9 @@ class SimTransport(transports._FlowControlMixin):
     def _read_ready(self) -> None:
         self._read_scheduled = False
         half = self._half
-        if self._closing or self._paused or self._conn_lost or not half.has_news:
+        if self._closing or self._paused or self._conn_lost:
+            return
+        if half.pace is not None and not half.has_news:
             return
         if half.received_bytes > half.consumed:
             self._read_data(half)

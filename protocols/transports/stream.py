@@ -197,7 +197,13 @@ class StreamConnection(asyncio.BufferedProtocol):
             return False
         if transport.is_closing() or self._taking:
             return False
-        self._write_out(self._codec.encode((frame,)), pipe, transport)
+        encoded = self._codec.encode((frame,))
+        if isinstance(encoded, tuple) and len(encoded) == 1 and len(encoded[0]) <= PIECE:
+            data = encoded[0]  # as `_write_out` does, without the call: nothing is left, whatever is paused
+            pipe.bytes_out += len(data)
+            transport.write(data)
+        else:
+            self._write_out(encoded, pipe, transport)
         return True
 
     def flush_now(self) -> None:

@@ -389,8 +389,9 @@ class Half:
             self._arrived[number] = (kind, data)
             return
         self._deliver(kind, data)
-        while self._arrived and self._delivered + 1 in self._arrived:
-            self._deliver(*self._arrived.pop(self._delivered + 1))
+        if self._arrived:
+            while self._delivered + 1 in self._arrived:
+                self._deliver(*self._arrived.pop(self._delivered + 1))
 
     def _deliver(self, kind: str, data: bytes) -> None:
         """The packet's turn has come. Last of all its reader is told, who may run at once."""
