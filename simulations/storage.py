@@ -12,7 +12,8 @@ disk's random stream, and take effect when they end.
   what they were before. Names are synced by `write_atomic` and by a synced append that makes a file, all of
   a disk together, as file systems with a journal do it; folders are there for good.
 * `write_atomic` and `rename` happen wholly or not at all, and `write_atomic` lasts once it has returned.
-* ``Disk.fault`` makes jobs fail with that errno (ENOSPC, EIO), ``Disk.slow_s`` makes what is synced take
+* ``Disk.fault`` makes jobs fail with that errno; a full disk (ENOSPC, EDQUOT) can be read, and files on it be
+  renamed and removed. ``Disk.slow_s`` makes what is synced take
   longer, and on a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were
   synced, and brings the file back that was replaced.
 * Files can be torn, have bits flipped, and be lost, as a file system check leaves them.
@@ -40,6 +41,7 @@ SYNC_NS: Final = (200_000, 4 * MILLISECOND)
 STATE_FOLDER: Final = "/state"
 """Where programs keep what their next life needs, each in a folder of its name."""
 LOG_FOLDER: Final = "/log"
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)
@@ -82,9 +84,11 @@ class Disk:
             file.durable = kept
         self.locks.clear()
 
-    def error(self) -> OSError | None:
+    def error(self, needs_room: bool) -> OSError | None:
         """What the job at hand fails with."""
-        if self.fault is None or (self.fault_share < 1 and self.rng.random() >= self.fault_share):
+        if self.fault is None or (self.fault in FULL and not needs_room):
+            return None
+        if self.fault_share < 1 and self.rng.random() >= self.fault_share:
             return None
         return OSError(self.fault, os.strerror(self.fault))
 
@@ -235,6 +239,7 @@ class Job:
     takes_ns: int
     act: Callable[[], Any]
     torn: Callable[[], None] | None
+    needs_room: bool
     done: asyncio.Future[Any]
 
 
@@ -257,13 +262,15 @@ class VirtualStorage:
         return await self._ask(lambda: self._disk.read(_absolute(path)))
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        await self._ask(lambda: self._disk.write(_absolute(path), data), sync=True)
+        await self._ask(lambda: self._disk.write(_absolute(path), data), needs_room=True, sync=True)
 
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
         def torn() -> None:
             self._disk.append(_absolute(path), data[: self._disk.rng.randrange(len(data) + 1)], False)
 
-        await self._ask(lambda: self._disk.append(_absolute(path), data, sync), torn, sync=sync)
+        await self._ask(
+            lambda: self._disk.append(_absolute(path), data, sync), torn, needs_room=True, sync=sync
+        )
 
     async def rename(self, old: str, new: str) -> None:
         await self._ask(lambda: self._disk.rename(_absolute(old), _absolute(new)))
@@ -272,7 +279,7 @@ class VirtualStorage:
         return await self._ask(lambda: self._disk.list(_absolute(folder)))
 
     async def make_folder(self, path: str) -> None:
-        await self._ask(lambda: self._disk.make_folder(_absolute(path)))
+        await self._ask(lambda: self._disk.make_folder(_absolute(path)), needs_room=True)
 
     async def size(self, path: str) -> int | None:
         data = await self.read(path)
@@ -282,7 +289,7 @@ class VirtualStorage:
         await self._ask(lambda: self._disk.remove(_absolute(path)))
 
     async def lock(self, path: str) -> VirtualLock:
-        return await self._ask(lambda: self._disk.lock(_absolute(path), self))
+        return await self._ask(lambda: self._disk.lock(_absolute(path), self), needs_room=True)
 
     async def aclose(self) -> None:
         if not self._closed:
@@ -297,8 +304,8 @@ class VirtualStorage:
         if self._dead:
             return
         self._dead = True
-        if self._working and self._disk.error() is None:
-            job = self._jobs[0]
+        job = self._jobs[0] if self._working else None
+        if job is not None and self._disk.error(job.needs_room) is None:
             outcome = self._disk.rng.choice(("done", "not done", "torn"))
             try:
                 if outcome == "done":
@@ -312,7 +319,12 @@ class VirtualStorage:
             lock.release()
 
     def _ask(
-        self, act: Callable[[], T], torn: Callable[[], None] | None = None, *, sync: bool = False
+        self,
+        act: Callable[[], T],
+        torn: Callable[[], None] | None = None,
+        *,
+        needs_room: bool = False,
+        sync: bool = False,
     ) -> asyncio.Future[T]:
         if self._closed:
             raise StorageError("this storage is closed")
@@ -322,7 +334,7 @@ class VirtualStorage:
         takes_ns = self._disk.rng.randint(*(SYNC_NS if sync else JOB_NS))
         if sync:
             takes_ns += nanoseconds(self._disk.slow_s)
-        self._jobs.append(Job(takes_ns, act, torn, done))
+        self._jobs.append(Job(takes_ns, act, torn, needs_room, done))
         if len(self._jobs) == 1:
             self._begin()
         return done
@@ -346,7 +358,7 @@ class VirtualStorage:
         error: BaseException | None = None
         result: Any = None
         try:
-            refusal = self._disk.error()
+            refusal = self._disk.error(job.needs_room)
             if refusal is not None:
                 raise refusal
             result = job.act()

@@ -268,3 +268,41 @@ def test_a_faulty_disk_fails_every_job_until_it_is_mended() -> None:
         assert node.exposed == errno.ENOSPC
         world.run_for(2)
         assert node.exposed == "ok"
+
+
+def test_a_full_disk_can_be_read_and_cleaned_and_a_broken_one_cannot() -> None:
+    async def main(process: Process) -> None:
+        storage = process.storage
+        await storage.make_folder("/log")
+        await storage.append("/log/a", b"x")
+        await asyncio.sleep(1)
+        refused = []
+        jobs: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "read": lambda: storage.read("/log/a"),
+            "list": lambda: storage.list("/log"),
+            "append": lambda: storage.append("/log/a", b"x"),
+            "write_atomic": lambda: storage.write_atomic("/log/b", b"x"),
+            "make_folder": lambda: storage.make_folder("/log/c"),
+            "lock": lambda: storage.lock("/log/lock"),
+            "rename": lambda: storage.rename("/log/a", "/log/z"),
+            "remove": lambda: storage.remove("/log/z"),
+        }
+        for name, job in jobs.items():
+            try:
+                await job()
+            except OSError as error:
+                refused.append(f"{name}: {errno.errorcode[error.errno or 0]}")
+        process.exposed = refused
+        await process.stopping.wait()
+
+    writes = ["append", "write_atomic", "make_folder", "lock"]
+    every = ["read", "list", *writes, "rename", "remove"]
+    for code, refused in ((errno.ENOSPC, writes), (errno.EIO, every)):
+        with World(1) as world:
+            node = world.add_node("alpha", main)
+            node.start()
+            world.run_for(0.5)
+            world.inject("disk_fault", ["alpha"], value=code)
+            world.run_for(2)
+            assert node.exposed == [f"{name}: {errno.errorcode[code]}" for name in refused]
+            assert not world.failures
