@@ -187,8 +187,8 @@ def _starve(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
 KINDS: Final = (
     Kind(
         "crash",
-        "kills processes (SIGKILL): no code of theirs runs again, their peers get RST; "
-        "then starts them again",
+        "kills processes (SIGKILL): no code of theirs runs again, and their kernels close their sockets "
+        "(FIN, or RST where bytes are unread); then starts them again",
         "processes",
         _crash,
         _start_again,

@@ -111,6 +111,8 @@ def test_a_failure_names_its_seed_and_how_to_see_it_again(pytester: pytest.Pytes
     result.stdout.fnmatch_lines(lines)
     again = pytester.runpytest_subprocess("-p", PLUGIN, "--simulation-seed", "2")
     again.assert_outcomes(failed=1)
+    first, second = (re.findall(r"history ([0-9a-f]{32})", run.stdout.str()) for run in (result, again))
+    assert first == second != []
 
 
 def test_what_fails_in_the_world_fails_the_test(pytester: pytest.Pytester) -> None:
