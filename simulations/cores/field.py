@@ -5,8 +5,8 @@ messages; the field carries them. So one message costs about a microsecond, and 
 one process. What is kept of the network is what a core can notice:
 
 * **Latency**: drawn for each message; one direction of a pair stays in order, as a TCP stream does.
-* **A cut** holds messages back as TCP does: they are tried again after 0.2, 0.4, 0.8 ... seconds, and go on
-  in order once both directions pass. **Loss** is the same as a delay. A **clog** only lets them wait.
+* **A cut** holds messages back as TCP does: they are sent again on its ladder (`wait_ns`), and go on in order
+  once both directions pass. **Loss** is the same as a delay. A **clog** only lets them wait.
 * **A killed** process is silence, and its peers are told (`Core.lost`) after a latency, which is the RST; a
   host without **power** is silence only. A **paused** process finds at its end what came meanwhile.
 
@@ -34,10 +34,9 @@ from simulations.cores.calendar import Calendar
 from simulations.cores.core import Change, Core, Message
 from simulations.cores.wires import Wires
 from simulations.history import History
-from simulations.scheduler import MILLISECOND, SECOND, nanoseconds
+from simulations.network.links import wait_ns
+from simulations.scheduler import SECOND, nanoseconds
 
-RTO_FIRST_NS: Final = 200 * MILLISECOND
-RTO_MAX_NS: Final = 120 * SECOND
 NEVER_NS: Final = 1 << 62
 CHANGES_MAX: Final = 1_000_000
 """So many are kept, which take 200 MB; the rest is only counted and hashed."""
@@ -108,8 +107,8 @@ class Field:
         self._powered: list[bool] = []
         self._due_ns: list[int] = []
         """When the core wants to be called, by place."""
-        self._piles: dict[int, list[tuple[int, Message]]] = {}
-        """What came to places that are paused."""
+        self._piles: dict[int, list[tuple[int, Message | None]]] = {}
+        """What came to places that are paused; None is a reset."""
         self._serial = 0
         self._checksum = 0
         self._next_second_ns = SECOND
@@ -210,7 +209,7 @@ class Field:
         """Put it on its way. Who does not run sends nothing: cores are not called then."""
         wires = self.wires
         if wires.special[wire]:
-            self._send_in_trouble(wire, message)
+            self._launch(wire, message)
             return
         at_ns = self.now_ns + self._latency_ns + int(self._jitter_ns * self._random())
         last_ns = wires.last_ns[wire]
@@ -220,27 +219,43 @@ class Field:
         self._serial = serial = self._serial + 1
         _push(self._under_way, (at_ns, serial, wire, message))
 
-    def _send_in_trouble(self, wire: int, message: Message) -> None:
-        trouble = self.wires.trouble(wire)
-        if trouble.cuts or trouble.held:
-            self._hold(wire, message)
-        else:
-            self._launch(wire, message)
+    def _launch(self, wire: int, message: Message) -> None:
+        at_ns = max(self.wires.last_ns[wire], self.now_ns + self._takes_ns(wire))
+        self.wires.last_ns[wire] = at_ns
+        _push(self._under_way, (at_ns, self.next_serial(), wire, message))
+
+    def _takes_ns(self, wire: int) -> int:
+        trouble, draw = self.wires.trouble(wire), self._random
+        takes_ns = self._latency_ns + int(self._jitter_ns * draw()) + sum(trouble.extra_ns)
+        for share in trouble.loss:
+            sent_again = 0
+            while draw() < share:
+                takes_ns += wait_ns(sent_again)
+                sent_again += 1
+        return takes_ns
+
+    def _arrive_in_trouble(self, wire: int, message: Message) -> None:
+        place, trouble = self.wires.targets[wire], self.wires.trouble(wire)
+        if trouble.clogs or trouble.clogged:
+            trouble.clogged.append(message)
+        elif trouble.cuts or trouble.held:
+            if self.states[self.wires.source(wire)] is not PlaceState.DOWN:
+                self._hold(wire, message)
+        elif self.states[place] is PlaceState.PAUSED:
+            self._piles[place].append((wire, message))
+        elif self.states[place] is PlaceState.RUNNING:
+            self._hand_over(wire, message)
+        elif self._powered[place]:
+            self._reset(wire)
 
     def _hold(self, wire: int, message: Message) -> None:
+        """It was lost, or is behind one that was, and goes on in its turn."""
         trouble = self.wires.suffer(wire)
         trouble.held.append(message)
         if len(trouble.held) == 1:
-            trouble.rto_ns = RTO_FIRST_NS
+            trouble.tries = 0
             self.wires.judge(wire)
-            self.after(trouble.rto_ns, self._try_again, (wire, trouble.held))
-
-    def renew(self, wire: int) -> None:
-        """A new connection begins with a ladder of its own; what an old one held is forgotten."""
-        trouble = self.wires.trouble(wire)
-        if trouble.held or trouble.clogged:
-            trouble.held, trouble.clogged = [], []
-            self.wires.judge(wire)
+            self.after(wait_ns(0), self._try_again, (wire, trouble.held))
 
     def _try_again(self, what: tuple[int, list[Message]]) -> None:
         wire, held = what
@@ -249,44 +264,40 @@ class Field:
         if trouble.held is not held:
             return  # of a connection that is no more
         if trouble.cuts or wires.trouble(wire ^ 1).cuts or not self._powered[wires.targets[wire]]:
-            trouble.rto_ns = min(2 * trouble.rto_ns, RTO_MAX_NS)
-            self.after(trouble.rto_ns, self._try_again, what)
+            trouble.tries += 1
+            self.after(wait_ns(trouble.tries), self._try_again, what)
+        else:
+            self.after(self._takes_ns(wire), self._get_across, what)
+
+    def _get_across(self, what: tuple[int, list[Message]]) -> None:
+        """What was sent again arrives, and what came meanwhile behind it, unless there is a cut once more."""
+        wire, held = what
+        trouble = self.wires.trouble(wire)
+        if trouble.held is not held:
             return
-        self.renew(wire)
-        for message in held:
-            self._launch(wire, message)
-
-    def _launch(self, wire: int, message: Message) -> None:
-        trouble, draw = self.wires.trouble(wire), self._random
-        at_ns = self.now_ns + self._latency_ns + int(self._jitter_ns * draw()) + sum(trouble.extra_ns)
-        for share in trouble.loss:
-            rto_ns = RTO_FIRST_NS
-            while draw() < share:
-                at_ns += rto_ns
-                rto_ns = min(2 * rto_ns, RTO_MAX_NS)
-        at_ns = max(self.wires.last_ns[wire], at_ns)
-        self.wires.last_ns[wire] = at_ns
-        _push(self._under_way, (at_ns, self.next_serial(), wire, message))
-
-    def _arrive_in_trouble(self, wire: int, message: Message) -> None:
-        place, trouble = self.wires.targets[wire], self.wires.trouble(wire)
         if trouble.cuts:
-            if self.states[self.wires.source(wire)] is not PlaceState.DOWN:
-                self._hold(wire, message)
-        elif trouble.clogs:
-            trouble.clogged.append(message)
-        elif self.states[place] is PlaceState.PAUSED:
-            self._piles[place].append((wire, message))
-        elif self.states[place] is PlaceState.RUNNING:
-            self._hand_over(wire, message)
-        elif self._powered[place]:
-            self._reset(wire)
+            self._try_again(what)
+            return
+        self.wires.suffer(wire).held = []
+        self._arrive_now(wire, held)
+
+    def renew(self, wire: int) -> None:
+        """A new connection begins with a ladder of its own; what an old one held is forgotten."""
+        trouble = self.wires.trouble(wire)
+        if trouble.held or trouble.clogged:
+            trouble.held, trouble.clogged = [], []
+            self.wires.judge(wire)
 
     def unclog(self, wire: int) -> None:
-        """What waited at its end goes on now, before what is under way."""
+        """What waited at its end goes on."""
         trouble = self.wires.suffer(wire)
         waiting, trouble.clogged = trouble.clogged, []
-        for message in waiting:
+        self._arrive_now(wire, waiting)
+
+    def _arrive_now(self, wire: int, messages: list[Message]) -> None:
+        """Before all that is under way on this wire."""
+        self.wires.judge(wire)
+        for message in messages:
             _push(self._under_way, (self.now_ns, self.next_serial(), wire, message))
 
     def _hand_over(self, wire: int, message: Message) -> None:
@@ -307,9 +318,12 @@ class Field:
         """The other end of this wire's pair is no more, says the kernel there."""
         wire, life = what
         place = self.wires.targets[wire]
-        same = self.states[place] is PlaceState.RUNNING and self.lives[place] == life
-        if same and not self.wires.trouble(wire).cuts:
+        if self.lives[place] != life or self.wires.trouble(wire).cuts:
+            return
+        if self.states[place] is PlaceState.RUNNING:
             self.core.lost(wire ^ 1, self.now_ns)
+        elif self.states[place] is PlaceState.PAUSED:
+            self._piles[place].append((wire, None))
 
     # --- timers of cores
 
@@ -371,7 +385,10 @@ class Field:
             return
         self._comes(place, PlaceState.RUNNING)
         for wire, message in self._piles.pop(place):
-            self._hand_over(wire, message)
+            if message is None:
+                self.core.lost(wire ^ 1, self.now_ns)
+            else:
+                self._hand_over(wire, message)
         if self._due_ns[place] <= self.now_ns:
             self._due_ns[place] = NEVER_NS
             self.wake(place, self.now_ns)

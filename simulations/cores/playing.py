@@ -6,12 +6,9 @@ its faults, the heal, and ``bound_s``. What is judged is the end: everybody must
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from simulations.cores.field import Options
 from simulations.cores.running import Outcome, build, check_size, finish, start_all
 from simulations.cores.striking import Striking
-from simulations.faults import Fault
 from simulations.scenario import Scenario
 from simulations.selecting import resolve
 
@@ -37,15 +34,11 @@ def play(scenario: Scenario, *, seed: int, core: str = "membership") -> Outcome:
     striking.check(found.faults)
     start_all(field, core)
     field.run_for(SETTLE_S + found.warm_s)
-    striking.schedule(_from(fault, field.now_s) for fault in found.faults)
+    striking.schedule(found.faults, began_s=field.now_s)
     field.run_for(found.safety_length_s)
     striking.heal()
     field.run_for(found.bound_s)
     return finish(field, core)
-
-
-def _from(fault: Fault, began_s: float) -> Fault:
-    return replace(fault, at_s=fault.at_s + began_s)
 
 
 def told(outcome: Outcome, wall_s: float) -> str:

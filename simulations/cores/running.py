@@ -165,7 +165,7 @@ def run(
     field.on_second = on_second
     start_all(field, core)
     field.run_for(warm_s)
-    Striking(field).schedule(_later(fault, field.now_s) for fault in faults)
+    Striking(field).schedule(faults, began_s=field.now_s)
     field.run_for(seconds)
     return finish(field, core)
 
@@ -198,7 +198,3 @@ def _wrong(field: Field) -> Iterator[str]:
             state = view.get(other, "unknown")
             if state != "alive":
                 yield f"{name} holds {other} for {state}"
-
-
-def _later(fault: Fault, by_s: float) -> Fault:
-    return Fault(fault.at_s + by_s, fault.kind, fault.a, fault.b, fault.for_s, fault.value, fault.more)

@@ -50,15 +50,16 @@ class Striking:
         for fault in plan:
             self._checked(fault)
 
-    def schedule(self, plan: Iterable[Fault]) -> None:
-        """Let them come at their times, which count from the beginning of the run.
+    def schedule(self, plan: Iterable[Fault], *, began_s: float = 0.0) -> None:
+        """Let them come at their times, which count from ``began_s``.
 
         Raises:
             ValueError: as `check`.
         """
         for fault in plan:
             self._checked(fault)
-            self.field.after(max(0, nanoseconds(fault.at_s) - self.field.now_ns), self.do, fault)
+            delay_ns = nanoseconds(fault.at_s + began_s) - self.field.now_ns
+            self.field.after(max(0, delay_ns), self.do, fault)
 
     def do(self, fault: Fault) -> None:
         """A fault, now.
@@ -240,7 +241,6 @@ def _unclog(striking: Striking, fault: Fault) -> None:
         trouble.clogs -= 1
         if not trouble.clogs:
             striking.field.unclog(wire)
-        wires.judge(wire)
 
 
 def _slow(striking: Striking, fault: Fault) -> None:

@@ -23,8 +23,9 @@ class Trouble:
     loss: list[float] = field(default_factory=list)
     extra_ns: list[int] = field(default_factory=list)
     held: list[Message] = field(default_factory=list)
-    """Not yet across: a cut came between."""
-    rto_ns: int = 0
+    """Not across: a cut came between."""
+    tries: int = 0
+    """How often they were sent again."""
     clogged: list[Message] = field(default_factory=list)
     """They wait at its end."""
 

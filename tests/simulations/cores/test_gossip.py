@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from simulations.cores import Striking, build, run
@@ -12,8 +14,13 @@ NODES = 120
 HALF = tuple(f"broker-{number}" for number in range(1, NODES // 2 + 1))
 
 
-def split(nodes: int = NODES) -> Outcome:
-    return run("gossip", [Fault(1.0, "partition", HALF, for_s=10.0)], nodes=nodes, seed=2, seconds=40)
+def split() -> Outcome:
+    return run("gossip", [Fault(1.0, "partition", HALF, for_s=10.0)], nodes=NODES, seed=2, seconds=40)
+
+
+@cache
+def usual_split() -> Outcome:
+    return split()
 
 
 def test_at_rest_every_wire_carries_a_survey_and_an_answer_a_period() -> None:
@@ -27,7 +34,7 @@ def test_at_rest_every_wire_carries_a_survey_and_an_answer_a_period() -> None:
 
 
 def test_both_sides_of_a_split_find_the_other_dead_and_all_alive_after_it() -> None:
-    outcome = split()
+    outcome = usual_split()
     assert outcome.ok, outcome.wrong[:5]
     while_split = {
         (change.observer, change.subject)
@@ -54,7 +61,7 @@ def test_a_split_takes_few_messages_more_than_peace() -> None:
     """It once held a message for each change and each cut wire until the end, and ended for no size above
     some hundreds."""
     peace = run("gossip", nodes=NODES, seed=2, seconds=40)
-    assert split().messages < 1.5 * peace.messages
+    assert usual_split().messages < 1.5 * peace.messages
 
 
 def test_one_bad_link_kills_nobody() -> None:
@@ -79,7 +86,7 @@ def test_a_broker_that_comes_back_empty_takes_up_its_own_last_word() -> None:
 
 
 def test_of_many_changes_the_first_are_kept_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = split()
+    whole = usual_split()
     monkeypatch.setattr("simulations.cores.field.CHANGES_MAX", 100)
     short = split()
     assert short.changes == whole.changes[:100]
