@@ -20,19 +20,21 @@ from simulations import Mesh, World
 from simulations.truth import log_files, log_rows
 from tests.differential.conftest import Played
 from tests.differential.namespaces import hosts
-from tests.differential.processes import RealMesh
+from tests.differential.processes import RealMesh, on_time
 from tests.differential.stories import Changes, Expected, Pair, story
 
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.process,
     pytest.mark.slow,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("alone"),
 ]
 
 PERIOD_S: Final = 1.0
 DEADLINE_S: Final = 0.9
+LATE_S: Final = DEADLINE_S / 3
+"""A round is void if a broker is half a deadline late."""
 WARM_S: Final = 2.0
 SEEDS: Final = range(1, 9)
 
@@ -79,6 +81,9 @@ class Case:
             return story(log_rows(log_files(world)), since_s, world.now_s)
 
     def play(self, folder: Path) -> dict[Pair, Changes]:
+        return on_time(self._play, folder)
+
+    def _play(self, folder: Path) -> dict[Pair, Changes]:
         with hosts(list(self.names)) as found, RealMesh(found, folder, self.names) as mesh:
             for name in self.names:
                 first = () if name == self.names[0] else ("--join", mesh.url(self.names[0]))
@@ -93,6 +98,7 @@ class Case:
             time.sleep(self.after_s)
             until_s = mesh.now_s
             time.sleep(1)  # for rows to reach the disk
+            mesh.check_on_time(since_s, LATE_S, self.struck if self.kind == "pause" else ())
             return story(mesh.rows(), since_s, until_s)
 
 

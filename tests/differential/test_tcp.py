@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.process,
     pytest.mark.slow,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(300),
     pytest.mark.xdist_group("alone"),
 ]
 
