@@ -27,6 +27,7 @@ from simulations.ledger import Ledger
 from simulations.scenario import Scenario
 
 if TYPE_CHECKING:
+    from protocols.socket import Socket
     from simulations.network import Half
     from simulations.world import Process, World
 
@@ -87,7 +88,8 @@ class View:
     """What it holds of the others' interest: version and patterns; version 0 is nothing."""
     counters: Mapping[str, int] = field(default_factory=dict)
     """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
-    refused (connections and sessions), control_out (frames that are not data), copies (of data received)."""
+    refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
+    goes over links), and copies (of data received) once there is a broadcast tree."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Now: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample tasks,
     timers."""
@@ -193,6 +195,10 @@ class Evidence:
             if life.id is not None:
                 names.setdefault(life.id, {})[life.name] = None
         return {id: None for id, holders in names.items() if len(holders) > 1}
+
+    def has_twin(self, name: str) -> bool:
+        """Another broker had the same id: it answers in its name, and the others let go of one of them."""
+        return any(life.id in self.shared_ids for life in self.brokers[name])
 
     def holders(self, id: int, at_s: float) -> list[str]:
         """Who is up under that id at that time."""
@@ -347,20 +353,16 @@ class Recorder:
     def _view(self, process: Process, broker: Broker, deep: bool, sockets: int) -> View:
         node = broker._running
         peering, exchange = node.peering, node.exchange
-        membership, interest = peering.membership, peering.interest
-        counted = peering.statistics()
+        membership, interest, linking = peering.membership, peering.interest, peering.linking
+        counted = membership.statistics()
         links = tuple(peering._links)
-        control_out = sum(
-            socket.statistics().frames_out
-            for socket in (peering.linking.surveyor, peering.linking.respondent)
-        )
         sizes = {
             "members": counted.members,
-            "strangers": counted.strangers,
+            "strangers": linking.strangers,
             "barriers": len(interest._barriers),
             "questions": len(exchange._asking._questions),
             "seen": len(exchange._seen),
-            "queued": sum(exchange.link_statistics(peer).queued for peer in links),
+            "queued": sum(peer.outlet.queued_messages for peer in exchange._peers.values() if peer.outlet),
             "sockets": sockets,
         }
         if deep:
@@ -383,19 +385,20 @@ class Recorder:
             },
             counters={
                 "rounds": counted.rounds,
-                "late_rounds": counted.void_rounds["late"],
-                "silent_rounds": counted.void_rounds["silent"],
+                "late_rounds": counted.late_rounds,
+                "silent_rounds": counted.silent_rounds,
                 "refutations": counted.refutations,
                 "refused_records": counted.refused_records,
                 "syncs": counted.syncs,
-                "late_answers": counted.late_answers,
-                "refused": sum(node.report._load().refused.values()),
-                "control_out": control_out,
+                "late_answers": peering.rounds.late_answers,
+                "refused": sum(node.report._refused(exchange._tally.refused).values()),
+                "control_out": _frames_out(linking.surveyor) + _frames_out(linking.respondent),
+                "bus_out": _frames_out(linking.bus),
             },
             sizes=sizes,
             void_at=(
                 void_until - membership.options.period_s
-                if counted.void_rounds["late"] + counted.void_rounds["silent"]
+                if counted.late_rounds + counted.silent_rounds
                 else None
             ),
             paused=process.loop.paused,
@@ -508,6 +511,11 @@ class Recorder:
             return true[after - 1] + share * (true[after] - true[after - 1])
         near = min(after, len(local) - 1)
         return true[near] + here - local[near]
+
+
+def _frames_out(socket: Socket) -> int:
+    """Of all its pipes, those that are gone included."""
+    return socket._departed.counters.frames_out + sum(pipe._frames_out for pipe in socket._pipes.values())
 
 
 def _stream(half: Half) -> Stream:

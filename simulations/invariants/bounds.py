@@ -26,5 +26,10 @@ def detection_s(evidence: Evidence) -> float:
     return DETECTION_PERIODS * evidence.period_s + evidence.deadline_s
 
 
+def detection_at_rest_s(evidence: Evidence) -> float:
+    """The same by those who are well and reach a majority: half a deadline is enough for all delays."""
+    return (DETECTION_PERIODS - 1) * evidence.period_s + 1.5 * evidence.deadline_s
+
+
 def grace_s(evidence: Evidence) -> float:
     return GRACE_PERIODS * evidence.period_s

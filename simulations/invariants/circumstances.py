@@ -32,7 +32,7 @@ LIES: Final = ("forged_dead", "huge_incarnation", "replayed_news")
 """Kinds in which a member says of another what is not so."""
 DISKS: Final = ("disk_fault", "slow_disk", "lying_disk", "torn_file", "flipped_bits", "lost_files")
 EXCUSE_NOTHING: Final = (
-    *("start", "resume", "heal", "byte_split", "coalesce", "clock_step", "clock_drift"),
+    *("start", "resume", "heal", "byte_split", "clock_step", "clock_drift"),
     *STRANGERS,
     *DISKS,
 )
@@ -44,6 +44,10 @@ LOSS_MAX: Final = 0.1
 DRIFT_MAX_PPM: Final = 1000
 PAUSE_PERIODS_MAX: Final = 2.5
 """A pause up to this must not either: three rounds in a row cannot be missed in it."""
+STALL_DEADLINES_MIN: Final = 0.25
+"""Who says nothing for a smaller part of a deadline is never late."""
+CUTS: Final = ("partition", "isolate")
+"""Kinds in which nothing at all passes, either way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,10 @@ class Outage:
     def overlaps(self, from_s: float, until_s: float) -> bool:
         return self.from_s < until_s and self.until_s > from_s
 
+    @property
+    def length_s(self) -> float:
+        return self.until_s - self.from_s
+
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
@@ -67,18 +75,24 @@ class Impairment:
     kind: str
     a: tuple[str, ...]
     b: tuple[str, ...]
-    """Empty: all others."""
+    """One of the two may be empty: it is all others then."""
     from_s: float
     until_s: float
 
     def touches(self, host: str) -> bool:
-        return host in self.a or host in self.b or not self.b
+        return self.kind == "isolate" or host in (*self.a, *self.b) or not (self.a and self.b)
 
     def parts(self, one: str, other: str) -> bool:
-        def across(here: str, there: str) -> bool:
-            return here in self.a and (there in self.b if self.b else there not in self.a)
+        if self.kind == "isolate":  # each of both sides from all
+            alone = (*self.a, *self.b)
+            return one != other and (one in alone or other in alone)
+        return self._leads(one, other) or self._leads(other, one)
 
-        return across(one, other) or across(other, one)
+    def _leads(self, here: str, there: str) -> bool:
+        """From the one side to the other."""
+        return (here in self.a if self.a else here not in self.b) and (
+            there in self.b if self.b else there not in self.a
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +127,7 @@ class Circumstances:
     @cached_property
     def outages(self) -> list[Outage]:
         """Of all brokers, those that overlap each by itself."""
-        return [*self._deaths(), *self._silences()]
+        return [*self._deaths(), *self._silences]
 
     def _deaths(self) -> Iterator[Outage]:
         for lives in self.evidence.brokers.values():
@@ -124,13 +138,19 @@ class Circumstances:
                     back_s = math.inf if following is None else following.started_s
                     yield Outage(life.name, life.ended_s, back_s, life.how)
 
-    def _silences(self) -> Iterator[Outage]:
+    @cached_property
+    def _silences(self) -> list[Outage]:
+        return list(self._each_silence())
+
+    def _each_silence(self) -> Iterator[Outage]:
         for span, fault, until_s in self._spans:
             if fault.kind in SILENCES:
                 for name in fault.a:
                     if name in self.evidence.brokers:
                         until_s = span.start_s + fault.value if fault.kind == "stall" else until_s
-                        yield Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
+                        silence = Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
+                        if silence.length_s >= STALL_DEADLINES_MIN * self.evidence.deadline_s:
+                            yield silence
 
     def _awake_s(self, name: str, span: Span, until_s: float) -> float:
         """It may be resumed by hand, or killed."""
@@ -157,32 +177,74 @@ class Circumstances:
     def _is_mild(self, fault: Fault) -> bool:
         if fault.kind == "lossy_link":
             return fault.value <= LOSS_MAX
-        if fault.kind == "slow_link":
+        if fault.kind in ("slow_link", "coalesce"):
             return 2 * fault.value < self.evidence.deadline_s / 2
         if fault.kind == "monotonic_drift":
             return abs(fault.value) <= DRIFT_MAX_PPM
         return fault.kind in EXCUSE_NOTHING
 
     @cached_property
-    def _blows(self) -> list[tuple[str, float, float]]:
-        """Name, from and until, of all that was done to processes and hosts and excuses their deaths."""
-        found = []
-        for outage in self.outages:
-            short = outage.until_s - outage.from_s < PAUSE_PERIODS_MAX * self.evidence.period_s
-            if not (outage.how in SILENCES and short):
-                found.append((outage.broker, outage.from_s, outage.until_s))
+    def _blows(self) -> list[tuple[str, str, float, float]]:
+        """Name, kind, from and until, of all that was done to processes and hosts and excuses a death."""
+        found = [
+            (outage.broker, outage.how, outage.from_s, outage.until_s)
+            for outage in self.outages
+            if outage.how not in SILENCES
+        ]
+        found += [
+            (name, silence.how, silence.from_s, silence.until_s)
+            for name in self.evidence.brokers
+            for silence in self.silences((name,))
+            if silence.length_s >= PAUSE_PERIODS_MAX * self.evidence.period_s
+        ]
         for span, fault, until_s in self._spans:
             harmless = self._is_mild(fault) or fault.kind in (*SILENCES, *END_LIVES)
             if KINDS[fault.kind].of in ("processes", "hosts") and not harmless:
-                found += [(name, span.start_s, until_s) for name in fault.a]
+                found += [(name, fault.kind, span.start_s, until_s) for name in fault.a]
         return found
+
+    def silences(self, names: tuple[str, ...]) -> list[Outage]:
+        """When one or other of these said nothing, though it lived. What lies closer together than a deadline
+        is one silence: whoever is awake for so short a time may sleep through round after round."""
+        apart_s = self.evidence.deadline_s
+        return merged((each for each in self._silences if each.broker in names), apart_s)
+
+    @cached_property
+    def absences(self) -> list[Outage]:
+        """Of each broker, all the time that it was down or silent without a pause."""
+        return [
+            absence
+            for name in self.evidence.brokers
+            for absence in merged((each for each in self.outages if each.broker == name), 0.0)
+        ]
+
+    def unheard(self, one: str, other: str, from_s: float, until_s: float) -> bool:
+        """For longer than anybody must bear the second could not hear the first, who was silent for a part of
+        that, within that time."""
+        for silence in self.silences((one, other)):
+            if silence.overlaps(from_s, until_s):
+                own = any(each.overlaps(silence.from_s, silence.until_s) for each in self.silences((one,)))
+                if own and silence.length_s >= PAUSE_PERIODS_MAX * self.evidence.period_s:
+                    return True
+        return False
+
+    def cut_throughout(self, one: str, other: str, from_s: float, until_s: float) -> bool:
+        """Nothing at all passed between the two."""
+        here, there = self.evidence.host_of(one), self.evidence.host_of(other)
+        return any(
+            each.kind in CUTS
+            and each.from_s <= from_s
+            and each.until_s >= until_s
+            and each.parts(here, there)
+            for each in self.impairments
+        )
 
     def struck(self, name: str, from_s: float, until_s: float) -> bool:
         """Something was done to that broker or its host in that time."""
         host = self.evidence.host_of(name)
         return any(
             struck in (name, host) and begin_s <= until_s and end_s >= from_s
-            for struck, begin_s, end_s in self._blows
+            for struck, _, begin_s, end_s in self._blows
         )
 
     def parted(self, one: str, other: str, from_s: float, until_s: float) -> bool:
@@ -191,6 +253,18 @@ class Circumstances:
         return any(
             each.from_s <= until_s and each.until_s >= from_s and each.parts(here, there)
             for each in self.impairments
+        )
+
+    def is_well(self, name: str, from_s: float, until_s: float) -> bool:
+        """It was up all that time, never silent, and nothing was done to it but that others lied about it."""
+        return (
+            self.evidence.up(name, from_s, until_s) is not None
+            and not self.away(name, from_s, until_s)
+            and not any(
+                each in (name, self.evidence.host_of(name)) and begin_s <= until_s and end_s >= from_s
+                for each, kind, begin_s, end_s in self._blows
+                if kind not in LIES
+            )
         )
 
     def touched(self, name: str, from_s: float, until_s: float) -> bool:
@@ -215,13 +289,6 @@ class Circumstances:
             if life is not None and not self.away(name, from_s, until_s):
                 found.append(life)
         return found
-
-    def present(self, from_s: float, until_s: float) -> int:
-        """How many brokers were up and spoke all that time."""
-        return sum(
-            self.evidence.up(name, from_s, until_s) is not None and not self.away(name, from_s, until_s)
-            for name in self.evidence.brokers
-        )
 
     # --- what was believed
 
@@ -265,6 +332,17 @@ class Circumstances:
         """What it held at that time; None if it had not heard of it."""
         held = [each for each in self.beliefs(observer, subject) if each.at_s <= at_s]
         return held[-1] if held else None
+
+
+def merged(outages: Iterable[Outage], apart_s: float) -> list[Outage]:
+    """One for all that are no further apart than that."""
+    found: list[Outage] = []
+    for outage in sorted(outages, key=lambda each: (each.from_s, each.until_s)):
+        if found and outage.from_s <= found[-1].until_s + apart_s:
+            found[-1] = replace(found[-1], until_s=max(found[-1].until_s, outage.until_s))
+        else:
+            found.append(outage)
+    return found
 
 
 def raised(row: Row) -> bool:

@@ -33,7 +33,9 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
             circumstances.struck(name, at_s - before_s, at_s) for name in dict.fromkeys((subject, *holders))
         ):
             continue
-        if circumstances.parted(writer, subject, at_s - before_s, at_s):
+        if evidence.has_twin(writer) or circumstances.parted(writer, subject, at_s - before_s, at_s):
+            continue
+        if circumstances.unheard(subject, writer, at_s - before_s, at_s):
             continue
         if observers == "healthy" and circumstances.touched(writer, at_s - before_s, at_s):
             continue
@@ -141,6 +143,7 @@ CHECKS: Final[Sequence[Check]] = (
                 ("all", "healthy"),
             ),
         ),
+        needs=Evidence.had_several,
         default=True,
     ),
     Check(

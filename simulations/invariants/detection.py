@@ -1,4 +1,8 @@
-"""Who is gone is noticed: who had to notice it, and how soon."""
+"""Who is gone is noticed: who had to notice it, and how soon.
+
+Gone is who is down or silent, and who is cut off from a majority. Of whoever was not well itself, or reached
+no majority, nothing can be asked; a scenario that names whom it is about asks all who were there.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from simulations.evidence import VIEW_STATES, Evidence, Life
-from simulations.invariants.bounds import (
-    detection_s,
-)
+from simulations.invariants.bounds import detection_at_rest_s, detection_s
 from simulations.invariants.check import Check, Parameter
-from simulations.invariants.circumstances import Circumstances, Outage, quantile
+from simulations.invariants.circumstances import CUTS, Circumstances, quantile
 from simulations.invariants.subjects import WHOM, within
 from simulations.invariants.verdict import Verdict, verdict
+
+Loss = tuple[str, float, list[Life]]
+"""Who was lost, when, and who had to notice."""
 
 
 def detected(
@@ -24,11 +29,11 @@ def detected(
     p99_s: float = 0.0,
     mean_s: float = 0.0,
 ) -> Verdict:
-    """Looks at outages that lasted that long, and at brokers that were well all that time.
+    """Looks at losses that lasted that long, and at brokers that were well all that time.
 
     With ``by`` it is about being cut off: from the beginning of whatever parted them.
     """
-    within_s = within_s or detection_s(evidence)
+    within_s = within_s or (detection_s if whom or by else detection_at_rest_s)(evidence)
     circumstances = Circumstances(evidence)
     took_s: list[float] = []
     wrong: list[str] = []
@@ -75,60 +80,124 @@ def _losses(
     whom: tuple[str, ...],
     by: tuple[str, ...],
     within_s: float,
-) -> Iterator[tuple[str, float, list[Life]]]:
-    """Who was lost, when, and who had to notice."""
+) -> Iterator[Loss]:
     if by:
-        for each in circumstances.impairments:
-            if each.until_s < each.from_s + within_s:
+        yield from _cut_off_from(evidence, circumstances, whom, by, within_s)
+    elif whom:
+        for absence in circumstances.absences:
+            if absence.broker in whom and absence.length_s >= within_s:
+                present = circumstances.up_through(absence.from_s, absence.from_s + within_s)
+                others = [each for each in present if each.name != absence.broker]
+                yield absence.broker, absence.from_s, others
+    else:
+        for absence in circumstances.absences:
+            if absence.length_s >= within_s and not evidence.has_twin(absence.broker):
+                able = _able(evidence, circumstances, absence.broker, absence.from_s, within_s)
+                majorities = _majorities(evidence, circumstances, able, absence.from_s, within_s)
+                yield absence.broker, absence.from_s, list(majorities)
+        yield from _cut_off(evidence, circumstances, within_s)
+
+
+def _cut_off_from(
+    evidence: Evidence,
+    circumstances: Circumstances,
+    whom: tuple[str, ...],
+    by: tuple[str, ...],
+    within_s: float,
+) -> Iterator[Loss]:
+    """By anything that impairs the network between them for so long."""
+    for each in circumstances.impairments:
+        if each.until_s < each.from_s + within_s:
+            continue
+        for name in whom:
+            observers = [
+                life
+                for life in circumstances.up_through(each.from_s, each.from_s + within_s)
+                if life.name in by and each.parts(evidence.host_of(life.name), evidence.host_of(name))
+            ]
+            if observers:
+                yield name, each.from_s, observers
+
+
+def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) -> Iterator[Loss]:
+    """From a majority that nobody can tell that the lost one lives."""
+    starts = dict.fromkeys(
+        each.from_s
+        for each in circumstances.impairments
+        if each.kind in CUTS and each.until_s - each.from_s >= within_s
+    )
+    for from_s in starts:
+        until_s = from_s + within_s
+        for name in evidence.brokers:
+            if evidence.up(name, from_s, until_s) is None or evidence.has_twin(name):
                 continue
-            for name in whom:
-                observers = [
-                    life
-                    for life in circumstances.up_through(each.from_s, each.from_s + within_s)
-                    if life.name in by and each.parts(evidence.host_of(life.name), evidence.host_of(name))
-                ]
-                if observers:
-                    yield name, each.from_s, observers
-        return
-    for outage in circumstances.outages:
-        end_s = outage.from_s + within_s
-        if outage.until_s < end_s or (whom and outage.broker not in whom):
-            continue
-        if not whom and 2 * circumstances.present(outage.from_s, end_s) < len(evidence.brokers):
-            continue  # so few are left that they must take themselves for cut off
-        yield (
-            outage.broker,
-            outage.from_s,
-            list(_witnesses(evidence, circumstances, outage, within_s, asked=bool(whom))),
-        )
+            able = [
+                each
+                for each in _able(evidence, circumstances, name, from_s, within_s)
+                if circumstances.cut_throughout(each.name, name, from_s, until_s)
+            ]
+            found = list(_majorities(evidence, circumstances, able, from_s, within_s))
+            ours = (name, *(each.name for each in found))
+            if all(
+                circumstances.cut_throughout(other, name, from_s, until_s)
+                or all(circumstances.cut_throughout(other, one.name, from_s, until_s) for one in found)
+                for other in evidence.brokers
+                if other not in ours
+            ):
+                yield name, from_s, found
 
 
-def _witnesses(
-    evidence: Evidence, circumstances: Circumstances, outage: Outage, within_s: float, *, asked: bool
+def _able(
+    evidence: Evidence, circumstances: Circumstances, gone: str, from_s: float, within_s: float
+) -> list[Life]:
+    """Who was well until then and from some time before, when it had a link to the lost one."""
+    since_s = from_s - _settled_s(evidence)
+    return [
+        life
+        for life in circumstances.up_through(from_s, from_s + within_s)
+        if life.name != gone
+        and not evidence.has_twin(life.name)
+        and circumstances.is_well(life.name, since_s, from_s + within_s)
+        and _was_linked(evidence, life, gone, since_s, from_s)
+    ]
+
+
+def _majorities(
+    evidence: Evidence, circumstances: Circumstances, able: list[Life], from_s: float, within_s: float
 ) -> Iterator[Life]:
-    """Who was well, had had a link to the lost one, and could reach a majority of those who were left."""
-    from_s, until_s = outage.from_s, outage.from_s + within_s
-    present = circumstances.up_through(from_s, until_s)
-    for life in present:
-        if life.name == outage.broker:
-            continue
-        clear = [
-            other
-            for other in present
-            if other is life or not circumstances.parted(life.name, other.name, from_s - within_s, until_s)
-        ]
-        well = not circumstances.struck(life.name, from_s - within_s, until_s)
-        if asked or (well and 2 * len(clear) > len(present) and _was_linked(evidence, life, outage)):
-            yield life
+    """Of these, the members of a majority that reach each other over links with which nothing was wrong, by
+    way of others at least. One alone is none: it must take itself for cut off."""
+    since_s, until_s = from_s - _settled_s(evidence), from_s + within_s
+    present = len(circumstances.up_through(from_s, until_s))
+    left = list(able)
+    while left:
+        piece = [left.pop(0)]
+        for one in piece:
+            near = [
+                each
+                for each in left
+                if not circumstances.parted(one.name, each.name, since_s, until_s)
+                and _was_linked(evidence, one, each.name, since_s, from_s)
+            ]
+            piece += near
+            left = [each for each in left if each not in near]
+        if len(piece) > 1 and 2 * len(piece) > present:
+            yield from piece
 
 
-def _was_linked(evidence: Evidence, life: Life, outage: Outage) -> bool:
-    ids = [each.id for each in evidence.brokers[outage.broker]]
-    return any(
-        id in view.links
-        for sample in evidence.samples_between(life.started_s, outage.from_s)
-        if (view := sample.views.get(life.name)) is not None
-        for id in ids
+def _settled_s(evidence: Evidence) -> float:
+    """So long before a loss nothing must have been wrong: who voided a round judges again once it has had an
+    answer."""
+    return 2 * evidence.period_s + evidence.deadline_s
+
+
+def _was_linked(evidence: Evidence, life: Life, other: str, from_s: float, until_s: float) -> bool:
+    """At every look in that time, before its end."""
+    ids = [each.id for each in evidence.brokers[other]]
+    looks = [each for each in evidence.samples_between(from_s, until_s) if each.at_s < until_s]
+    views = [sample.views.get(life.name) for sample in looks]
+    return bool(views) and all(
+        view is not None and view.boot == life.boot and any(id in view.links for id in ids) for view in views
     )
 
 
@@ -142,7 +211,10 @@ CHECKS: Final[Sequence[Check]] = (
         (
             WHOM,
             Parameter("by", "names", (), "who must notice; then it is about who was cut off from them"),
-            within("seconds from the loss to the last death; 0 is four periods and a deadline"),
+            within(
+                "seconds from the loss to the last death; 0 is four periods and a deadline, or three periods "
+                "and one and a half deadlines if nobody is named"
+            ),
             Parameter("p50_s", "number", 0.0, "bound of the median; 0 is none"),
             Parameter("p99_s", "number", 0.0, "bound of the 99th percentile; 0 is none"),
             Parameter("mean_s", "number", 0.0, "bound of the mean; 0 is none"),

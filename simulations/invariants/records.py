@@ -65,15 +65,9 @@ def _told(pair: tuple[int, int]) -> str:
 
 
 def only_owners_raise(evidence: Evidence) -> Verdict:
-    """Whoever is up says at that instant what it calls itself; of who is not, all it ever said counts. What
-    somebody lied about is left out.
+    """What an earlier run of a member said counts even where a disk has lost it. What somebody lied about is
+    left out.
     """
-    said: dict[int, int] = {}
-    for _, view in evidence.looks():
-        said[view.id] = max(said.get(view.id, 0), view.me.incarnation)
-    for row in evidence.rows:
-        id = int(row["node"], 16)
-        said[id] = max(said.get(id, 0), row["inc"])
     lies = [
         (span.start_s, life.id)
         for span in evidence.faults
@@ -81,20 +75,25 @@ def only_owners_raise(evidence: Evidence) -> Verdict:
         for name in span.fault.a
         for life in evidence.brokers.get(name, ())
     ]
+    words = sorted((row["at_s"], int(row["node"], 16), row["inc"]) for row in evidence.rows)
+    said: dict[int, int] = {}
+    spoken = 0
     wrong: list[str] = []
     looked = 0
     for sample in evidence.samples:
-        lied_about = {id: None for since_s, id in lies if since_s <= sample.at_s}
-        own: dict[int, int] = {}
+        while spoken < len(words) and words[spoken][0] <= sample.at_s:
+            _, id, incarnation = words[spoken]
+            said[id] = max(said.get(id, 0), incarnation)
+            spoken += 1
         for view in sample.views.values():
-            own[view.id] = max(own.get(view.id, 0), view.me.incarnation)
+            said[view.id] = max(said.get(view.id, 0), view.me.incarnation)
+        lied_about = {id: None for since_s, id in lies if since_s <= sample.at_s}
+        # The last word of one that ended may be in no log: it can have raised by one.
+        ended = {life.id: None for life in evidence.lives if (life.ended_s or sample.at_s) < sample.at_s}
         for view in sample.views.values():
             for record in view.table[1:]:
                 looked += 1
-                # The last word of one that then died may be in no log: it can have raised by one.
-                most = said.get(record.id, record.incarnation) + 1
-                if record.id not in evidence.shared_ids:
-                    most = own.get(record.id, most)
+                most = said.get(record.id, record.incarnation) + (record.id in ended)
                 if record.incarnation > most and record.id not in lied_about:
                     wrong.append(
                         f"{view.name} holds incarnation {record.incarnation} of "
@@ -199,6 +198,7 @@ CHECKS: Final[Sequence[Check]] = (
         "always",
         "What a broker holds of a member never goes back in (incarnation, rank).",
         records_only_grow,
+        needs=Evidence.had_several,
         default=True,
     ),
     Check(
@@ -207,6 +207,7 @@ CHECKS: Final[Sequence[Check]] = (
         "always",
         "No table holds a greater incarnation of a member than the member calls itself.",
         only_owners_raise,
+        needs=Evidence.had_several,
         default=True,
     ),
     Check(
@@ -233,6 +234,7 @@ CHECKS: Final[Sequence[Check]] = (
         "always",
         "What a broker tells of a member's changes is one chain, in which joins and leaves take turns.",
         changes_follow,
+        needs=Evidence.had_several,
         default=True,
     ),
 )

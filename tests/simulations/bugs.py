@@ -293,8 +293,10 @@ def _flipped(offer: Callable[..., bool], outlet: Outlet, block: Any, *given: Any
     return offer(outlet, bytes(block[:-1]) + bytes([block[-1] ^ 1]), *given)
 
 
-lose_some: Final = _every(100, lambda offer, outlet, *given: True)
-lose_few: Final = _every(1000, lambda offer, outlet, *given: True)
+def lose_one_in(number: int) -> PutIn:
+    return _every(number, lambda offer, outlet, *given: True)
+
+
 send_twice: Final = _every(100, lambda offer, outlet, *given: offer(outlet, *given) and offer(outlet, *given))
 alter_some: Final = _every(100, _flipped)
 
@@ -409,8 +411,8 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "anew": Bug("who starts again begins with the first incarnation", begin_anew),
     "never-redials": Bug("who was linked once is not dialled again", never_redial),
     "keeps-dead-links": Bug("a link that brings nothing is kept", keep_dead_links),
-    "loses": Bug("one block in a hundred is lost", lose_some),
-    "loses-few": Bug("one block in a thousand is lost", lose_few),
+    "loses": Bug("one block in a hundred is lost", lose_one_in(100)),
+    "loses-few": Bug("one block in a thousand is lost", lose_one_in(1000)),
     "twice": Bug("one block in a hundred is delivered twice", deliver_twice),
     "alters": Bug("a bit of one block in a hundred is flipped", alter_some),
     "forgets-interest": Bug("what others want is forgotten when it is told whole", forget_a_pattern),

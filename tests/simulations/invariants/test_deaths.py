@@ -8,7 +8,7 @@ import pytest
 
 from mesh.identity import format_id
 from mesh.membership import State
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
@@ -104,12 +104,61 @@ def test_a_death_is_excused_by_what_was_done_to_the_dead_or_between_the_two() ->
         Span(Fault(20, "pause", (TWO,)), 20.0, 22.0),
         Span(Fault(20, "lossy_link", (ONE,), (TWO,), value=0.1), 20.0, 22.0),
         Span(Fault(20, "slow_link", (ONE,), (TWO,), value=0.05), 20.0, 22.0),
+        Span(Fault(20, "coalesce", (ONE,), (TWO,), value=0.05), 20.0, 22.0),
+        Span(Fault(20, "pause", (ONE,)), 19.0, 22.0),
     ],
 )
 def test_what_is_mild_excuses_no_death(mild: Span) -> None:
     evidence = right_history(false_death)
     evidence.faults.append(mild)
     assert not judged(evidence, "no_false_deaths").ok
+
+
+@pytest.mark.parametrize(
+    "harsh",
+    [
+        [Span(Fault(20, "coalesce", (ONE,), (TWO,), value=2.0), 20.0, 22.0)],
+        [Span(Fault(20, "partition", (), (TWO,)), 20.0, 22.0)],
+        [Span(Fault(20, "partition", (TWO,), ()), 20.0, 22.0)],
+        [Span(Fault(20, "isolate", (THREE,), (TWO,)), 20.0, 22.0)],
+    ],
+    ids=lambda spans: f"{spans[0].fault.kind}-{spans[0].fault.a}",
+)
+def test_what_keeps_heartbeats_away_excuses_a_death_whatever_side_is_named(harsh: list[Span]) -> None:
+    evidence = history(false_death)
+    evidence.faults += harsh
+    assert judged(evidence, "no_false_deaths").ok
+
+
+def stalls(name: str, from_s: float, *, every_s: float, times: int, for_s: float = 0.5) -> list[Span]:
+    starts = [from_s + number * every_s for number in range(times)]
+    return [Span(Fault(start_s, "stall", (name,), value=for_s), start_s) for start_s in starts]
+
+
+def test_silences_that_leave_no_time_between_them_are_one() -> None:
+    evidence = history(false_death)
+    evidence.faults += stalls(TWO, 19.0, every_s=0.6, times=5)
+    assert judged(evidence, "no_false_deaths").ok
+    evidence = history(false_death)
+    evidence.faults += stalls(TWO, 18.0, every_s=1.2, times=4)
+    assert not judged(evidence, "no_false_deaths").ok
+
+
+def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
+    """Two seconds of the one and then one of the other are three; the caller's own silence is no excuse."""
+    for name, excused in ((TWO, True), (ONE, False)):
+        evidence = history(false_death)
+        evidence.faults += [
+            Span(Fault(19.0, "pause", (name,)), 19.0, 21.0),
+            Span(Fault(21.0, "block_io", (ONE,)), 21.0, 22.5),
+        ]
+        assert judged(evidence, "no_false_deaths").ok is excused
+
+
+def test_one_of_two_with_one_id_is_not_blamed_for_what_it_misses() -> None:
+    evidence = history(false_death)
+    evidence.lives.append(Life("twin", 1, "twin", 15.0, None, "", 1, 99))
+    assert judged(evidence, "no_false_deaths").ok
 
 
 def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:

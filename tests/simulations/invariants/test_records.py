@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.identity import format_id
 from mesh.membership import MemberRecord, State
 from simulations.evidence import Evidence
 from simulations.faults import Fault
@@ -15,6 +16,7 @@ from tests.simulations.invariants.histories import (
     TWO,
     Log,
     Spoilt,
+    history,
     judged,
     log_spoilt,
     record,
@@ -100,6 +102,18 @@ def test_an_incarnation_that_somebody_lied_about_is_no_raise() -> None:
     assert judged(evidence, "only_owners_raise").ok
     evidence.faults[-1] = Span(Fault(11.5, "huge_incarnation", (THREE,)), 11.5)
     assert not judged(evidence, "only_owners_raise").ok
+
+
+def test_what_a_broker_said_before_its_disk_forgot_it_counts() -> None:
+    """It lost power, and others still hold what it said."""
+
+    def said(log: Log) -> None:
+        log.write(THREE, 3.5, "link", peer=format_id(1), dir="out", state="up", inc=7)
+
+    for spoil, right in ((said, True), (lambda log: None, False)):
+        evidence = history(spoil)
+        with_view(evidence, 12.0, ONE, table=(record(ONE), record(THREE, incarnation=7)))
+        assert judged(evidence, "only_owners_raise").ok is right
 
 
 def test_a_gap_in_a_log_breaks_no_chain() -> None:
