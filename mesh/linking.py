@@ -31,6 +31,7 @@ from typing import Final, Protocol, TypeAlias
 
 from mesh.environment import Environment
 from mesh.errors import LinkError
+from mesh.keepalive import Keepalive
 from mesh.link import (
     CHALLENGE_SIZE,
     SENTENCE_MAX,
@@ -67,7 +68,7 @@ class LinkEnded(Exception):
 
 class Link:
     """A link in the making, or up. ``news`` and ``goodbye`` are kept by `mesh.news`, ``agreed`` by
-    `mesh.rounds`; ``rtt_s`` is the admission's until that has measured."""
+    `mesh.rounds`, ``keepalive`` by `mesh.peering`; ``rtt_s`` is the admission's until it is measured."""
 
     __slots__ = (
         "admission",
@@ -79,6 +80,7 @@ class Link:
         "end_reason",
         "ended",
         "goodbye",
+        "keepalive",
         "member",
         "news",
         "refusal",
@@ -104,6 +106,7 @@ class Link:
         self.end_reason = ""
         self.refusal = ""
         self.goodbye = False
+        self.keepalive = Keepalive()
         self.rtt_s = 0.0
         self.spoke_at = now
         self.news: dict[int, MemberRecord] = {}

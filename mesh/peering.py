@@ -6,11 +6,13 @@ told to the broker (`PeeringHooks`). The work at links is done by
 * `mesh.linking`: which connections make a link, who is let in, when it is over;
 * `mesh.dialling`: attempts at links to where the overlay points;
 * `mesh.rounds`: surveys and their answers;
+* `mesh.keepalive`: whether the Bus, on which they do not travel, is alive;
 * `mesh.news`: tables, changes of members and of interest, and who has heard them;
 * `mesh.own_address`: where the others are told to find this broker.
 
 Here is what ties them: one timer for all machines, the order in which each hears of a link, and the phases
-of a broker from joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened.
+of a broker from joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of
+them, PING, is also said here.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from mesh.dialling import Dialling
 from mesh.environment import Environment
 from mesh.errors import LinkError
 from mesh.interest import InterestTable, Pattern
+from mesh.keepalive import SILENT_ROUNDS_MAX
 from mesh.link import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, decode
 from mesh.linking import Link, Linking
 from mesh.membership import (
@@ -48,6 +51,7 @@ from mesh.news import News, NewsHooks
 from mesh.overlay import Overlay, OverlayOptions
 from mesh.own_address import OwnAddress
 from mesh.rounds import RoundHooks, Rounds
+from mesh.session import Kind, encode
 from protocols import Pipe, Socket, TlsConfig
 
 LEAVE_S: Final = 1.0
@@ -331,7 +335,9 @@ class Peering:
         for instruction in instructions:
             match instruction:
                 case Survey(round, members):
-                    self.rounds.ask(round, [self._links[id] for id in members if id in self._links])
+                    links = [self._links[id] for id in members if id in self._links]
+                    self.rounds.ask(round, links)
+                    self._keep_alive(links)
                 case Tell(records, except_member):
                     self.news.tell(records, except_member)
                 case TellAll(member, reply):
@@ -358,6 +364,15 @@ class Peering:
                     if state is not NodeState.JOINING:
                         self.news.reached(self.interest.set_joining(()))
                     self._hooks.state_changed(state)
+
+    def _keep_alive(self, links: list[Link]) -> None:
+        """Ask for a sign on each Bus that has none; a session answers PING."""
+        for link in links:
+            if link.keepalive.round(link.bus.taken, link.bus.bytes_in):
+                link.say([encode(Kind.PING, 0)])
+            elif link.keepalive.dead:
+                reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
+                self.linking.end(link, reason)
 
     def _live_changed(self) -> None:
         live = self.live()
@@ -451,7 +466,8 @@ class Peering:
             elif not link.ended:
                 self.news.received(link, frame)
         if session and not link.ended:
-            self._hooks.link_frames(link.peer.id, session)
+            self._hooks.link_frames(link.member, session)
+        link.keepalive.heard(link.bus.taken)
 
     def link_writable(self, bus: Pipe) -> None:
         self._hooks.link_writable(bus)

@@ -200,6 +200,11 @@ class Pipe:
         """Frames that wait for the connection."""
         return len(self._output) + len(self._control)
 
+    @property
+    def taken(self) -> int:
+        """Frames taken so far, those that wait included."""
+        return self._frames_out + len(self._output) + len(self._control)
+
     def send(self, frame: bytes) -> bool:
         """Queue one frame; False (and counted) when the queue is full or the pipe closed."""
         output = self._output

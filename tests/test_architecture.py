@@ -42,6 +42,7 @@ PURE_MESH = (
     "routing",
     "exchange",
     "membership",
+    "keepalive",
     "link",
     "interest",
     "overlay",

@@ -13,11 +13,13 @@ from typing import Any, cast
 from mesh.environment import Environment
 from mesh.membership import MemberRecord, NodeState, State
 from mesh.peering import Peering
+from mesh.session import Kind, encode
 from mesh.storage import Storage
 from protocols import Pipe, SharedListener
 
 PERIOD_S = 0.2
 DEADLINE_S = 0.1
+PING, PONG = encode(Kind.PING, 0), encode(Kind.PONG, 0)
 
 
 async def until(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
@@ -126,7 +128,11 @@ class Peer:
         self.downs.append((member, reason))
 
     def link_frames(self, member: int, frames: list[bytes]) -> None:
-        self.frames += [(member, frame) for frame in frames]
+        for frame in frames:
+            if frame == PING:  # as a session does
+                self.peering.linking.links[member].bus.send(PONG)
+            elif frame != PONG:
+                self.frames.append((member, frame))
 
     def link_writable(self, pipe: Pipe) -> None: ...
 

@@ -339,6 +339,19 @@ async def test_a_peer_may_give_up_a_link_that_is_up_here_already() -> None:
         await whole([a, b])
 
 
+async def test_a_link_whose_bus_is_dead_is_made_again_though_its_heartbeats_pass() -> None:
+    async with Peers() as peers:
+        a, b = await peers.mesh("a", "b")
+        b.ups[-1][1].pause_reading()
+        a.peering.set_interest([("news.*", 0)])
+        await until(lambda: b.interests.get(a.who.id) == [("news.*", 0)], "it went by another link")
+        await whole([a, b])
+        assert "nothing came on its data connection in 3 rounds" in {
+            reason for _, reason in a.downs + b.downs
+        }
+        assert not any(change[2] == "dead" for change in (*a.changes, *b.changes))
+
+
 async def test_who_is_at_a_join_url_is_believed_only_once_it_has_proven_it() -> None:
     async with Peers() as peers, Bus0(options=SocketOptions(recv_timeout_s=10)) as fake:
         listener = await fake.listen("tcp://127.0.0.1:0")
@@ -480,7 +493,7 @@ async def test_a_great_interest_travels_in_parts() -> None:
 async def test_session_frames_pass_unopened_and_in_order() -> None:
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
-        frames = [encode(Kind.PING, number) for number in range(1000)]
+        frames = [encode(Kind.PING, number) for number in range(1, 1001)]
         assert a.peering.sockets[0].send_to(a.ups[-1][1], frames)
         await until(lambda: len(b.frames) == 1000, "all are there")
         assert b.frames == [(a.who.id, frame) for frame in frames]
