@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-MACHINE_S: Final = 1.0
-"""What a busy machine may be late by, or early where it was late to note the fault's time."""
+EARLY_S: Final = 0.5
+LATE_S: Final = 1.5
+"""What a busy machine may be early by, where it was late to do something, and late by."""
 
 Changes = list[tuple[str, float]]
 """States and when they were entered, in seconds since the fault."""
@@ -88,7 +89,7 @@ class Expected:
             found += [
                 f"{who} told {state} after {at_s:.2f} s, the simulation after {low_s:.2f} to {high_s:.2f} s"
                 for (state, at_s), (low_s, high_s) in zip(changes, known[states], strict=True)
-                if not low_s - MACHINE_S <= at_s <= high_s + MACHINE_S
+                if not low_s - EARLY_S <= at_s <= high_s + LATE_S
             ]
         return found
 

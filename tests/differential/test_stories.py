@@ -46,11 +46,12 @@ def differences(by_chance: bool = False, **told: Changes) -> list[str]:
 
 def test_the_same_states_at_about_the_same_times_are_the_same_story() -> None:
     assert differences() == []
-    assert differences(av=[("suspect", 0.1), ("dead", 4.4)]) == []
+    assert differences(av=[("suspect", 0.6), ("dead", 4.9)]) == []
 
 
 def test_every_difference_is_a_sentence() -> None:
-    assert "after 4.60 s" in differences(av=[("suspect", 1.0), ("dead", 4.6)])[0]
+    assert "after 5.10 s" in differences(av=[("suspect", 1.0), ("dead", 5.1)])[0]
+    assert "after 0.40 s" in differences(av=[("suspect", 0.4), ("dead", 3.0)])[0]
     assert "'suspect', 1.0" in differences(av=[("suspect", 1.0)])[0]
     assert differences(av=[])
     assert differences(ab=[("suspect", 1.0)]), "of somebody to whom nothing was done"
