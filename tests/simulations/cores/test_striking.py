@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from simulations import Process, World, faults
@@ -29,6 +31,11 @@ def test_what_means_nothing_here_is_refused_by_name() -> None:
         striking.do(Fault(0.0, "slow_link", ("one",), value=1.0, more=(("jitter_s", 0.1),)))
     with pytest.raises(ValueError, match="how means nothing to the cores alone"):
         striking.do(Fault(0.0, "restart", ("one",), more=(("how", "stop"),)))
+
+
+def test_its_kinds_are_on_the_page_of_the_cores() -> None:
+    page = (Path(__file__).parents[3] / "docs/reference/simulation-cores.md").read_text()
+    assert [name for name in KINDS if f"`{name}`" not in page] == []
 
 
 NAMES = [f"broker-{number}" for number in range(1, 8)]
