@@ -119,7 +119,10 @@ class MemberRecord:
     @property
     def in_view(self) -> bool:
         """Counts as a living member: suspects do until they are dead."""
-        return self.state in (State.ALIVE, State.SUSPECT)
+        return self.state in _IN_VIEW
+
+
+_IN_VIEW: Final = (State.ALIVE, State.SUSPECT)  # every record is asked in every round
 
 
 def merge(left: MemberRecord, right: MemberRecord) -> MemberRecord:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mesh import blocks
 from mesh.delivery import Buffer, DeliveryOptions, Held, Outlet, Source
@@ -83,9 +83,8 @@ class Turn:
         """Outlets in which blocks wait; kept from turn to turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class LinkStatistics:
-    """Counters of the link to one broker, cumulative over its connections."""
+class LinkStatistics(NamedTuple):
+    """Counters of the link to one broker, cumulative over its connections. A tuple, as there are many."""
 
     msgs_in: int
     msgs_out: int

@@ -167,7 +167,7 @@ class Report:
         links = {link.peer: link for link in self._peering.links()}
         others = [member.record.id for member in self._peering.members() if not member.is_self]
         views = [self._link(peer, links.get(peer)) for peer in others]
-        return [view for view in views if view.peer in links or view.traffic != Traffic()]
+        return [view for view in views if view.peer in links or any(view.traffic)]
 
     def _link(self, peer: int, link: LinkInfo | None) -> LinkView:
         counters = self._exchange.link_statistics(peer)

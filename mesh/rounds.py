@@ -21,6 +21,8 @@ from protocols import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 
 ROUND_MASK: Final = 0x7FFFFFFF
+_SURVEY: Final = LinkKind.SURVEY  # globals are found faster than members of an enum
+_ANSWER: Final = LinkKind.ANSWER
 READ_KEPT: Final = 64
 """Bodies whose meaning is remembered, before all are forgotten."""
 
@@ -62,7 +64,7 @@ class Rounds:
 
     def ask(self, round: int, links: Iterable[Link]) -> None:
         """Begin a round on these links."""
-        frame = encode_word(END_BIT | round & ROUND_MASK) + self._spoken(LinkKind.SURVEY)
+        frame = encode_word(END_BIT | round & ROUND_MASK) + self._spoken(_SURVEY)
         self._asked_at = self._clock()
         for link in links:
             if link.surveyor is not None:
@@ -75,8 +77,8 @@ class Rounds:
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
-            read = self._opened(frame, LinkKind.SURVEY)
-            answer(frame[:WORD_SIZE] + self._spoken(LinkKind.ANSWER))
+            read = self._opened(frame, _SURVEY)
+            answer(frame[:WORD_SIZE] + self._spoken(_ANSWER))
             if link.up:
                 now = self._clock()
                 self._heard_survey(link.member, int.from_bytes(frame[:WORD_SIZE]) & ROUND_MASK, now)
@@ -88,7 +90,7 @@ class Rounds:
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
-            read = self._opened(frame, LinkKind.ANSWER)
+            read = self._opened(frame, _ANSWER)
             if not link.up:
                 return
             now = self._clock()
