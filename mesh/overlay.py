@@ -10,7 +10,9 @@ Three kinds of targets, each dialled at most once at a time, with growing pauses
 * **the dead**, one at random every five periods with a probability that falls with their share of the table
   (Serf's rule), so that two halves of a mesh find each other without any join URL. Whoever left is let be.
 
-Peers known from an earlier run stand in for join URLs while there is no link at all.
+Peers known from an earlier run stand in for join URLs while there is no link at all. Afterwards those at
+whose address nobody is known to live, or to have left, are dialled like the dead, for a day: the first link
+may be to another that was away as well, and the mesh be elsewhere.
 
 A pause is forgotten only once a link has lived for two periods: two brokers that refuse each other, or take a
 link from each other, do so at the pace of the longest pause.
@@ -22,7 +24,7 @@ ends the dial it names: whoever answered, the one that was expected or another o
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -30,6 +32,8 @@ from mesh.membership import MemberRecord, State
 
 DIALS_MAX: Final = 32
 """Dials under way at once."""
+KNOWN_S: Final = 86400.0
+"""From its start on a broker tries addresses of its last run, as long as membership remembers the dead."""
 NOBODY: Final = 0
 Key = TypeVar("Key", int, str)
 
@@ -95,6 +99,8 @@ class Overlay:
         self._known = {
             url: _Target(url, NOBODY, pause_max_s, later) for url in known if url not in self._join
         }
+        self._known_until = now + KNOWN_S
+        self._known_next = ""  # whose turn it is, once there is a link
         self._living: dict[int, _Target] = {}
         self._dead: dict[int, _Target] = {}
         self._records: dict[int, MemberRecord] = {}
@@ -125,8 +131,6 @@ class Overlay:
                 self.dial_failed(dial.url, dial.member, now)  # somebody else is there now
             elif (target := self._find(dial.url, dial.member)) is not None:
                 self._ended(target)
-        for known in list(self._known):
-            self._forget(self._known, known)
 
     def link_down(self, id: int, now: float) -> None:
         """The link of a member is gone."""
@@ -155,12 +159,16 @@ class Overlay:
             target.due = now + self._pause(target)
             if target is self._dead.get(id):
                 del self._dead[id]
+        if url == self._known_next:
+            self._known_next = ""
 
     def met(self, url: str, id: int) -> None:
-        """Who is behind a join URL, though there may be no link (a duplicate, for one)."""
+        """Who is behind an address, though no link may come of it (a duplicate, for one)."""
         target = self._join.get(url)
         if target is not None:
             target.member = id
+        if id in self._links:
+            self._forget(self._known, url)
 
     def is_self(self, url: str) -> None:
         """This broker answered its own dial: that address need not be tried again."""
@@ -189,7 +197,7 @@ class Overlay:
 
     def next_deadline(self) -> float:
         """When to call `tick`."""
-        due = self._dead_due if self._has_dead() else float("inf")
+        due = self._dead_due if self._has_dead() or (self._links and self._known) else float("inf")
         if self._dials < DIALS_MAX:
             for target in self._targets():
                 if not target.dialling:
@@ -210,6 +218,8 @@ class Overlay:
                 yield target
         if not self._links:
             yield from self._known.values()
+        elif self._known_next in self._known:
+            yield self._known[self._known_next]
         for id, target in self._dead.items():
             if id not in self._links:
                 yield target
@@ -275,7 +285,23 @@ class Overlay:
             and record.id not in self._dead
             and record.id not in self._links
         ]
+        known = self._known_elsewhere(taken, now)
         living = sum(record.in_view for record in self._records.values()) + 1
-        if dead and self._rng.random() < len(dead) / living:
-            record = dead[self._rng.randrange(len(dead))]
+        lost = len(dead) + len(known)
+        if not lost or self._rng.random() >= lost / living:
+            return
+        chosen = self._rng.randrange(lost)
+        if chosen < len(dead):
+            record = dead[chosen]
             self._dead[record.id] = _Target(record.peer_url, record.id, self.options.dead_pause_s, now)
+        else:
+            target = known[chosen - len(dead)]
+            target.due, self._known_next = now, target.url
+
+    def _known_elsewhere(self, taken: Container[str], now: float) -> list[_Target]:
+        """Addresses of an earlier run of which nothing newer is known."""
+        left = {record.peer_url for record in self._records.values() if record.state is State.LEFT}
+        for url in list(self._known):
+            if url in taken or url in left or now >= self._known_until:
+                self._forget(self._known, url)
+        return [target for target in self._known.values() if self._links and not target.dialling]

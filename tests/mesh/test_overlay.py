@@ -16,7 +16,7 @@ from mesh.membership import (
     MembershipOptions,
     State,
 )
-from mesh.overlay import DIALS_MAX, Dial, Overlay
+from mesh.overlay import DIALS_MAX, KNOWN_S, Dial, Overlay
 
 
 def record(id: int, state: State = State.ALIVE, url: str | None = None) -> MemberRecord:
@@ -142,6 +142,22 @@ def test_peers_of_an_earlier_run_are_tried_while_there_is_no_link() -> None:
     driven.overlay.link_up(9, Dial("tcp://old:1", 0), driven.now)
     driven.overlay.link_down(9, driven.now)
     assert driven.run(60) == []
+
+
+def test_peers_of_an_earlier_run_that_nobody_knows_are_looked_for_like_the_dead_for_a_day() -> None:
+    """Two that were away come back together and link to each other first; the mesh is elsewhere."""
+    driven = Driven(me=1, known=("tcp://3:1", "tcp://4:1", "tcp://8:1", "tcp://9:1"))
+    driven.member(9)
+    driven.member(8)
+    driven.member(8, State.LEFT)
+    driven.overlay.link_up(9, None, 0.0)
+    dials = driven.run(60)
+    assert {url for _, url in dials} == {"tcp://3:1", "tcp://4:1"} and 5 <= len(dials) <= 20
+    driven.member(3)
+    driven.overlay.link_up(3, Dial("tcp://3:1", 0), driven.now)
+    assert {url for _, url in driven.run(60)} == {"tcp://4:1"}
+    driven.run(KNOWN_S)
+    assert driven.run(1000) == []
 
 
 def test_links_that_die_at_once_do_not_make_a_storm_of_dials() -> None:
