@@ -1,21 +1,25 @@
-"""What must hold of the programs and of the simulator itself: X1 to X5 of the study."""
+"""What must hold of the programs and of the simulator itself: X1 to X5 of the study, and their logs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
+from mesh.identity import format_id
 from mesh.membership import State
-from simulations.evidence import Evidence, Sample, View
+from simulations.evidence import FLUSH_S, Evidence, Life, Row, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.check import Check, Parameter
-from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
+from simulations.invariants.circumstances import DISKS, LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
 BEFORE_S: Final = 10.0
 AFTER_S: Final = 2.0
 """So long after such bytes their effect would show."""
+AT_ONCE_S: Final = 0.001
+"""A look and a row that are no further apart may be in either order."""
 RESOURCES: Final = ("sockets", "tasks", "timers")
 
 
@@ -85,6 +89,62 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
     return verdict(
         "bytes_conserved", len(evidence.streams), "direction(s) of a connection", wrong, detail=detail
     )
+
+
+def logs_are_whole(evidence: Evidence) -> Verdict:
+    """Of brokers whose disks worked: no row that they numbered is missing, and what they were seen to hold of
+    others is what they had written last.
+    """
+    wrong: list[str] = []
+    looked = 0
+    for life in evidence.lives:
+        rows = evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), [])
+        if not rows or life.log_lost or _disk_was_struck(evidence, life):
+            continue
+        looked += 1
+        numbers = [0, *(row["seq"] for row in rows)]
+        wrong += [
+            f"the log of {life.name} has no row {before + 1}"
+            for before, number in pairwise(numbers)
+            if number != before + 1
+        ]
+        wrong += _untold(evidence, life, rows)
+    return verdict("logs_are_whole", looked, "log(s)", wrong)
+
+
+def _disk_was_struck(evidence: Evidence, life: Life) -> bool:
+    """In its time, or from before until then."""
+    ended_s = math.inf if life.ended_s is None else life.ended_s
+    return any(
+        span.fault.kind in DISKS
+        and life.host in span.fault.a
+        and span.start_s <= ended_s
+        and (span.end_s or span.start_s) >= life.started_s
+        for span in evidence.faults
+    )
+
+
+def _untold(evidence: Evidence, life: Life, rows: Sequence[Row]) -> Iterator[str]:
+    changes = [row for row in rows if row["kind"] == "mem" and row["node"] != row["subject"]]
+    ended_s = evidence.end_s if life.ended_s is None else life.ended_s
+    until_s = ended_s if life.how == "left" else ended_s - FLUSH_S
+    told: dict[str, str] = {}
+    written = 0
+    for sample in evidence.samples:
+        view = sample.views.get(life.name)
+        if view is None or view.boot != life.boot or sample.at_s > until_s:
+            continue
+        while written < len(changes) and changes[written]["at_s"] <= sample.at_s - AT_ONCE_S:
+            told[changes[written]["subject"]] = changes[written]["to_state"]
+            written += 1
+        news = [each["subject"] for each in changes[written:] if each["at_s"] <= sample.at_s + AT_ONCE_S]
+        for record in view.table[1:]:
+            subject = format_id(record.id)
+            if told.get(subject) != record.state and subject not in news:
+                yield (
+                    f"{life.name} holds {evidence.name_of(record.id)} {record.state} at {sample.at_s:.1f} s, "
+                    f"and its log says {told.get(subject, 'nothing of it')}"
+                )
 
 
 def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict:
@@ -201,6 +261,15 @@ CHECKS: Final[Sequence[Check]] = (
         "Malformed or foreign bytes cost only their own connection, are counted, and change no table.",
         foreign_input_is_harmless,
         (Parameter("counted", "whole number", 1, "0: it need not be counted"),),
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "X6",
+        "logs_are_whole",
+        "end",
+        "No row is missing from a log whose disk worked, and what a broker is seen to hold is what it wrote.",
+        logs_are_whole,
         default=True,
         occasional=True,
     ),

@@ -38,6 +38,10 @@ PHASES = {
     "end_s": 32.0,
 }
 PATTERNS = (("#", 0),)
+COUNTED = (
+    *("rounds", "late_rounds", "silent_rounds", "refutations", "refused_records", "syncs", "late_answers"),
+    *("refused", "control_out", "bus_out"),
+)
 
 
 class Log:
@@ -196,11 +200,10 @@ def _sample(rows: list[dict[str, Any]], at_s: float) -> Sample:
             interest_version=2,
             held={id: (2, PATTERNS) for id in linked},
             counters={
+                **dict.fromkeys(COUNTED, 0),
                 "rounds": int(at_s),
                 "control_out": int(4 * at_s),
-                "bus_out": 0,
-                "refused": 0,
-                "copies": 0,
+                "bus_out": int(at_s),
             },
             sizes={"members": 3, "strangers": 0, "barriers": 0, "questions": 0, "seen": 1, "queued": 0}
             | {"sockets": 6, "tasks": 5, "timers": 9},

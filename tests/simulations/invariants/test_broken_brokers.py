@@ -21,7 +21,7 @@ from simulations.playing import Play
 from simulations.scenario import Expectation, Scenario, Workload
 from simulations.world import Main, Process, World
 from tests.simulations import bugs
-from tests.simulations.invariants.histories import expectation
+from tests.simulations.invariants.histories import expectation, history
 
 ONE, TWO, THREE = "broker-1", "broker-2", "broker-3"
 SMALL = Scenario(
@@ -49,6 +49,17 @@ def play(*faults: Fault, expect: Iterable[Expectation] = (), **changes: Any) -> 
     scenario = replace(SMALL, faults=faults, expect=tuple(expect), **changes)
     result = Play(scenario, seed=1).run()
     return {verdict.check: verdict.violations for verdict in result.verdicts if not verdict.ok}
+
+
+def test_views_written_by_hand_count_what_recorded_ones_do() -> None:
+    """What nobody records, no check can see in a run."""
+    run = Play(SMALL, seed=1)
+    run.run()
+    assert run.evidence is not None
+    recorded = run.evidence.rest[-1].views[ONE]
+    by_hand = history().rest[-1].views[ONE]
+    assert sorted(recorded.counters) == sorted(by_hand.counters)
+    assert sorted(recorded.sizes) == sorted(by_hand.sizes)
 
 
 # --- members, links, what is told
@@ -105,6 +116,8 @@ PROOFS = [
         {"whom": ("sub-2",)},
     ),
     Proof("answers_count_once", "was counted twice", bugs.count_twice),
+    Proof("logs_are_whole", "has no row", bugs.drop_rows),
+    Proof("logs_are_whole", "holds broker-3 suspect", bugs.tell_no_suspicion, CRASH),
     Proof("no_leaks", "timers at rest", bugs.each_round(bugs.leak_timers)),
     Proof("foreign_input_is_harmless", "was not counted", bugs.count_no_strangers, GARBAGE),
     Proof("delivery_delay", "the slowest of", bugs.delay_all, NOTHING, {"most_s": 0.1}),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mesh.identity import format_id
 from mesh.membership import State
 from simulations.evidence import Evidence, Stream
 from simulations.faults import Fault
@@ -24,6 +25,7 @@ from tests.simulations.invariants.histories import (
     right_history,
     spoilt,
     with_view,
+    without,
 )
 
 
@@ -74,7 +76,19 @@ def _believed(evidence: Evidence) -> None:
     with_view(evidence, 24.0, THREE, table=(record(THREE, incarnation=3), record(TWO, State.DEAD)))
 
 
+def _row_missing(evidence: Evidence) -> None:
+    without(evidence, node=format_id(1), kind="hb", hb_seq=10)
+
+
+def _change_untold(evidence: Evidence) -> None:
+    with_view(evidence, 9.0, ONE, table=(record(ONE), record(TWO, State.SUSPECT)))
+
+
 SPOILT: list[Spoilt] = [
+    spoilt("logs_are_whole", _row_missing, "the log of broker-1 has no row"),
+    spoilt(
+        "logs_are_whole", _change_untold, "broker-1 holds broker-2 suspect at 9.0 s, and its log says alive"
+    ),
     spoilt("sound", _failed, "main ended by an exception: ValueError: no"),
     spoilt("sound", _escaped, "time.time was called"),
     spoilt("no_leaks", _leak("sockets"), "broker-1 has 30 sockets at rest, and had 6"),
@@ -110,3 +124,10 @@ def test_what_a_broken_connection_lost_and_what_is_on_its_way_has_not_vanished()
 
 def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
     assert judged(_uncounted(), "foreign_input_is_harmless", counted=0).ok
+
+
+def test_a_log_on_a_disk_that_was_struck_is_not_asked_for() -> None:
+    evidence = history()
+    _row_missing(evidence)
+    evidence.faults.append(Span(Fault(3.0, "disk_fault", (ONE,), value=28.0), 3.0, 4.0))
+    assert judged(evidence, "logs_are_whole").ok
