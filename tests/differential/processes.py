@@ -119,18 +119,23 @@ class RealMesh:
             raise TooBusy(f"a broker ran its timers {latest_s:.2f} s late")
 
     def wait_whole(self) -> None:
-        """Until each broker has said of all others that they are alive."""
-        views = len(self.brokers) * (len(self.brokers) - 1)
-        self.wait(lambda: self._views() == views, "a whole mesh")
+        """Until each broker has said of all others that they are alive, and has a link to them."""
+        pairs = len(self.brokers) * (len(self.brokers) - 1)
+        self.wait(lambda: self._views() == self._links() == pairs, "a whole mesh")
 
     def _views(self) -> int:
-        return len(
-            {
-                (row["node"], row["subject"])
-                for row in self.rows()
-                if row["kind"] == "mem" and row["to_state"] == "alive" and row["node"] != row["subject"]
-            }
-        )
+        alive = {
+            (row["node"], row["subject"]): row["to_state"] == "alive"
+            for row in self.rows()
+            if row["kind"] == "mem" and row["node"] != row["subject"]
+        }
+        return sum(alive.values())
+
+    def _links(self) -> int:
+        up = {
+            (row["node"], row["peer"]): row["state"] == "up" for row in self.rows() if row["kind"] == "link"
+        }
+        return sum(up.values())
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + START_S

@@ -123,9 +123,11 @@ class Case:
             mesh.program(
                 "publisher", "broker-1", "publish", mesh.url("broker-1"), self.count, self.pause_s, self.size
             )
-            mesh.wait(lambda: len(mesh.notes("subscriber")) > self.count, "all messages")
-            time.sleep(1)  # for rows to reach the disk
-            mesh.check_on_time(since_s, LATE_S)
+            try:
+                mesh.wait(lambda: len(mesh.notes("subscriber")) > self.count, "all messages")
+            finally:
+                time.sleep(1)  # for rows to reach the disk
+                mesh.check_on_time(since_s, LATE_S)
             return delays(mesh.notes("publisher"), mesh.notes("subscriber"))
 
 
