@@ -227,14 +227,20 @@ class Play:
         for number, name in enumerate(subscribers):
             main = programs.subscriber(self.ledger, PATTERNS[number % len(PATTERNS)])
             self.world.add_node(name, main, host=self._homes[name]).start()
+        for name in scenario.answerer_names:
+            self.world.add_node(name, programs.answerer, host=self._homes[name]).start()
+        listening = (*subscribers, *scenario.answerer_names)
         self.world.run_until(
-            lambda: all(self.world.node(name).exposed is not None for name in subscribers),
+            lambda: all(self.world.node(name).exposed is not None for name in listening),
             timeout_s=START_S,
             what="a subscription of every subscriber",
             poll_s=POLL_S,
         )
         for name in scenario.publisher_names:
             main = programs.publisher(self.ledger, TOPICS, workload.pause_s, size_max=workload.size_max)
+            self.world.add_node(name, main, host=self._homes[name]).start()
+        for name in scenario.asker_names:
+            main = programs.asker(self.ledger, workload.ask_pause_s, workload.ask_timeout_s)
             self.world.add_node(name, main, host=self._homes[name]).start()
 
     def _safety_phase(self) -> None:
@@ -286,14 +292,14 @@ class Play:
         self._say(f"quiet for {self.scenario.quiet_s:g} s")
         self.world.run_for(self.scenario.quiet_s)
         self._enter("quiet_until_s")
-        self._stop(self.scenario.publisher_names)
+        self._stop([*self.scenario.publisher_names, *self.scenario.asker_names])
         self.world.run_for(DRAIN_S)
         self._end_subscriptions()
         self._enter("drained_s")
 
     def _leave(self) -> None:
         """Everybody is asked to end, and must."""
-        self._stop(self.scenario.subscriber_names)
+        self._stop([*self.scenario.subscriber_names, *self.scenario.answerer_names])
         for name in self._brokers:
             if self.world.node(name).running:
                 self._do("stop", [name])
@@ -390,6 +396,8 @@ class Play:
                 "refused": ledger.count(Outcome.REFUSED),
                 "unknown": ledger.count(Outcome.UNKNOWN),
                 "delivered": len(ledger.receipts),
+                "asked": len(ledger.questions),
+                "answered": sum(len(question.answers) for question in ledger.questions),
                 "log_rows": len(evidence.rows),
             },
             faults=tuple(f"{at_s:.3f} {fault}" for at_s, fault in world.faults),

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 from mesh.client import Client, Subscription
 from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
 from simulations.environment import environment_of
-from simulations.ledger import Ledger, Outcome, Subscribed
+from simulations.ledger import Answered, Ledger, Outcome, Question, Subscribed
 from simulations.ledger import Receipt as Received
 from simulations.storage import LOG_FOLDER, STATE_FOLDER
 from simulations.versions import broker_ahead
@@ -21,6 +22,8 @@ PORT = 7770
 MESH_KEY = "a key of the simulation"
 PUBLISH_TIMEOUT_S = 5.0
 REDIAL_S = 0.5
+QUESTIONS = "question"
+"""Topic of the surveys; publications have none that begins like it."""
 
 
 def url_of(address: str) -> str:
@@ -114,13 +117,55 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
     return main
 
 
+def asker(ledger: Ledger, pause_s: float, timeout_s: float) -> Main:
+    """Asks surveys, one after the other, and enters what came of each."""
+
+    async def main(process: Process) -> None:
+        rng = process.stream("workload")
+        async with contextlib.aclosing(await opened(process)) as mesh:
+            process.exposed = mesh
+            for number in itertools.count():
+                if process.stopping.is_set():
+                    return
+                name = f"{process.name}/{process.life}/{number}"
+                question = Question(process.name, process.life, name, process.world.now_s, timeout_s)
+                ledger.questions.append(question)
+                with contextlib.suppress(MeshTimeout, Unknown):
+                    found = await mesh.survey(QUESTIONS, name.encode(), deadline=timeout_s)
+                    question.answers += [
+                        Answered(each.responder, each.body.decode(), process.world.now_s)
+                        for each in found.answers
+                    ]
+                question.ended_s = process.world.now_s
+                await asyncio.sleep(rng.expovariate(1 / pause_s))
+
+    return main
+
+
+async def answerer(process: Process) -> None:
+    """Answers every question with itself."""
+    async with contextlib.AsyncExitStack() as stack:
+        mesh = await stack.enter_async_context(contextlib.aclosing(await opened(process)))
+        subscription = await _subscribed(mesh, [QUESTIONS], stack, answers=True)
+        process.exposed = subscription
+        answering = asyncio.create_task(_answer(subscription))
+        await process.stopping.wait()
+        answering.cancel()
+        await asyncio.gather(answering, return_exceptions=True)
+
+
+async def _answer(subscription: Subscription) -> None:
+    async for question in subscription:
+        question.done(bytes(question.body))
+
+
 async def _subscribed(
-    mesh: Client, patterns: Sequence[str], stack: contextlib.AsyncExitStack
+    mesh: Client, patterns: Sequence[str], stack: contextlib.AsyncExitStack, *, answers: bool = False
 ) -> Subscription:
     """Its broker may be gone for longer than a client is willing to wait."""
     while True:
         with contextlib.suppress(MeshTimeout):
-            return await stack.enter_async_context(mesh.subscribe(*patterns))
+            return await stack.enter_async_context(mesh.subscribe(*patterns, answers=answers))
 
 
 async def _read(process: Process, ledger: Ledger, subscription: Subscription) -> None:

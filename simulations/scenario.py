@@ -68,13 +68,22 @@ class Workload:
     subscribers: int = 4
     pause_s: float = 0.05
     """From one publication of a publisher to its next, on average."""
+    askers: int = 0
+    """Clients that ask surveys, one after the other."""
+    answerers: int = 0
+    """Clients that answer them."""
+    ask_pause_s: float = 0.5
+    """From the result of an asker's survey to its next, on average."""
+    ask_timeout_s: float = 1.0
+    """How long an asker waits for answers."""
     size_max: int = 400
     """Bytes of the largest body, about."""
 
     def __post_init__(self) -> None:
-        for name in ("publishers", "subscribers"):
+        for name in ("publishers", "subscribers", "askers", "answerers"):
             _within(0, CLIENTS_MOST, name, getattr(self, name), "workload")
-        _within(PAUSE_LEAST_S, HORIZON_S, "pause_s", self.pause_s, "workload")
+        for name in ("pause_s", "ask_pause_s", "ask_timeout_s"):
+            _within(PAUSE_LEAST_S, HORIZON_S, name, getattr(self, name), "workload")
         _within(1, BODY_MOST, "size_max", self.size_max, "workload")
 
 
@@ -205,6 +214,14 @@ class Scenario:
     @property
     def subscriber_names(self) -> list[str]:
         return [f"sub-{number}" for number in range(1, self.workload.subscribers + 1)]
+
+    @property
+    def asker_names(self) -> list[str]:
+        return [f"ask-{number}" for number in range(1, self.workload.askers + 1)]
+
+    @property
+    def answerer_names(self) -> list[str]:
+        return [f"answer-{number}" for number in range(1, self.workload.answerers + 1)]
 
     def at_size(self, size: str) -> Scenario:
         """The scenario at its ``ci`` or ``full`` size, which then is its only one.

@@ -3,7 +3,8 @@
 Selectors, which stand wherever names do::
 
     broker-3                       a name
-    brokers                        a group: brokers, spares, publishers, subscribers, clients; or a pick
+    brokers                        a group: brokers, spares, publishers, subscribers, askers, answerers,
+                                   clients; or a pick
     2 of brokers                   so many, whom the seed chooses; also "half of", "1% of", "majority of",
                                    "minority of", and "1 to half of", whose number the seed chooses
     1% of brokers (at least 1)
@@ -50,6 +51,8 @@ def homes(scenario: Scenario, seed: int) -> dict[str, str]:
     found = {name: name for name in (*brokers, *scenario.spare_names)}
     found |= {name: order[n % len(order)] for n, name in enumerate(scenario.subscriber_names)}
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.publisher_names)}
+    found |= {name: order[n % len(order)] for n, name in enumerate(scenario.asker_names)}
+    found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.answerer_names)}
     return found
 
 
@@ -83,12 +86,15 @@ class Selection:
     def groups(self) -> dict[str, list[str]]:
         scenario = self.scenario
         publishers, subscribers = scenario.publisher_names, scenario.subscriber_names
+        askers, answerers = scenario.asker_names, scenario.answerer_names
         return {
             "brokers": scenario.broker_names,
             "spares": scenario.spare_names,
             "publishers": publishers,
             "subscribers": subscribers,
-            "clients": [*subscribers, *publishers],
+            "askers": askers,
+            "answerers": answerers,
+            "clients": [*subscribers, *publishers, *askers, *answerers],
         }
 
     @property
