@@ -1,8 +1,8 @@
 """Many seeds, each a scenario of its own that `simulations.generating` draws from it, over several processes.
 
-A seed that takes longer than `SEED_MAX_S` is stuck, which is a finding as well, and so is an exception that
-gets out of the simulator. Which seeds there are and what each leads to does not depend on how many processes
-play them; only the order in which they are told does.
+A seed that computes for longer than `SEED_MAX_S` is stuck, which is a finding as well, and so is an exception
+that gets out of the simulator. Which seeds there are and what each leads to does not depend on how many
+processes play them; only the order in which they are told does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from simulations.replaying import failing
 from simulations.scenario import Scenario
 
 SEED_MAX_S: Final = 120.0
-"""Of real time, in which a seed that costs a second is surely done."""
+"""Of processor time, in which a seed that costs a second is surely done; real time would be the machine's."""
 AHEAD: Final = 2
 """So many seeds wait for each process, so that it never waits for one."""
 DRAWN: Final = re.compile(r"swarm-(\d+)")
@@ -141,7 +141,9 @@ def play_seed(seed: int) -> Outcome:
         with at_most(SEED_MAX_S):
             result = play(generate(seed), seed=seed)
     except Stuck:
-        return Outcome(seed, time.perf_counter() - began, broke=f"it was not done after {SEED_MAX_S:g} s")
+        return Outcome(
+            seed, time.perf_counter() - began, broke=f"it was not done after computing for {SEED_MAX_S:g} s"
+        )
     except Exception as error:  # whatever it is, the other seeds are to be played
         return Outcome(seed, time.perf_counter() - began, broke=f"{type(error).__name__}: {error}")
     first = failing(result.verdicts)
@@ -231,15 +233,15 @@ class Stuck(KeyboardInterrupt):
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Raises `Stuck` in the main thread if it takes longer."""
+    """Raises `Stuck` in the main thread if it computes for longer; a simulation waits for nothing real."""
 
     def give_up(number: int, frame: FrameType | None) -> None:
         raise Stuck
 
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)

@@ -21,7 +21,7 @@ SMALL = Scenario(
     warm_s=1.0,
     quiet_s=1.0,
     workload=Workload(publishers=1, subscribers=1, pause_s=0.2),
-    faults=(Fault(0.0, "power_off", ("1 of brokers",), for_s=12.0),),
+    faults=(Fault(3.0, "power_off", ("1 of brokers",), for_s=8.0),),
 )
 
 

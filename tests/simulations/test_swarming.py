@@ -79,7 +79,7 @@ def test_a_seed_that_never_ends_is_a_finding(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(swarming, "play", play_for_ever)
     monkeypatch.setattr(swarming, "SEED_MAX_S", 0.05)
     outcome = play_seed(1)
-    assert not outcome.ok and outcome.broke == "it was not done after 0.05 s"
+    assert not outcome.ok and outcome.broke == "it was not done after computing for 0.05 s"
 
 
 def test_a_simulator_that_breaks_is_a_finding_and_no_end_of_the_swarm(
