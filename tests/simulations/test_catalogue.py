@@ -12,8 +12,6 @@ from simulations.faults import KINDS
 from simulations.playing import BROKERS_MAX
 from simulations.scenario import Scenario
 
-SEEDS: Final = {"lifeguard-interval": 3}
-"""Of those that fail on few seeds, one on which they do; all others are played with 1."""
 BROKERS_CI_MAX: Final = 12
 
 
@@ -27,7 +25,7 @@ def numbered() -> dict[str, Scenario]:
 def test_a_scenario_does_what_its_file_says(name: str) -> None:
     """A known failure must fail, and in nothing but the checks it names."""
     scenario = numbered()[name]
-    result = playing.play(scenario, seed=SEEDS.get(name, 1))
+    result = playing.play(scenario, seed=1)
     found = {each.check: each.violations[:3] for each in result.verdicts if not each.ok}
     if scenario.known_failure:
         assert found, f"{name} passes: take its known_failure away"
