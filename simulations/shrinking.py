@@ -42,6 +42,8 @@ PAUSE_MOST_S: Final = 1.0
 NO_AMOUNTS: Final = ("disk_fault",)
 """Kinds whose number says which one it is, and not how much."""
 
+CLIENTS: Final = ("publishers", "subscribers", "askers", "answerers")
+"""Of which a workload has so many."""
 NAMED: Final = re.compile(r"\d|\w[.-]\w")
 """A word that is a number, a time, an id, or a name such as broker-1 or news.uk."""
 
@@ -93,9 +95,9 @@ class Shrunk:
 
 def size_of(scenario: Scenario) -> str:
     """How large it is, in words."""
-    load = scenario.workload
+    clients = sum(getattr(scenario.workload, name) for name in CLIENTS)
     return (
-        f"{len(scenario.faults)} faults, {scenario.brokers} brokers, {load.publishers + load.subscribers} "
+        f"{len(scenario.faults)} faults, {scenario.brokers} brokers, {clients} "
         f"clients, {scenario.warm_s + scenario.safety_length_s + scenario.quiet_s:.4g} s"
     )
 
@@ -290,7 +292,7 @@ def _renamed(given: Sequence[Fault], names: dict[str, str]) -> tuple[Fault, ...]
 
 def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:
     load = scenario.workload
-    for name in ("publishers", "subscribers"):
+    for name in CLIENTS:
         count = getattr(load, name)
         for fewer in dict.fromkeys((0, count // 2, count - 1)):
             if 0 <= fewer < count:
