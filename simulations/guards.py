@@ -9,7 +9,9 @@ process, such as those of a Spark session beside it, are outside: simulated code
 that steps it.
 
 It works by patching names in modules, so it cannot see ``from time import monotonic`` bound earlier; a test
-looks for those in the source.
+looks for those in the source. Nor can it see what has no name to be patched: the methods of C types
+(``datetime.now``, ``Lock.acquire``, ``io.FileIO``), ``id()``, the hashes of strings, reading
+``/dev/urandom``, and what C extensions do.
 """
 
 from __future__ import annotations
@@ -20,8 +22,10 @@ import io
 import os
 import random
 import select
+import selectors
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -55,6 +59,7 @@ RANDOM_HINT: Final = "use environment.rng or environment.token"
 DISK_HINT: Final = "all disk work goes through environment.storage"
 NETWORK_HINT: Final = "use the event loop's connections and its getaddrinfo()"
 PROCESS_HINT: Final = "a simulated process is a node of the world"
+WAIT_HINT: Final = "it stops the only thread; wait with asyncio"
 THREAD_HINT: Final = "only storage has a thread, and the simulator has its own storage"
 SIGNAL_HINT: Final = "a process of the world is asked to end by process.stopping"
 
@@ -81,6 +86,7 @@ FORBIDDEN: Final[tuple[tuple[Any, str, str], ...]] = (
     *_calls(uuid, "uuid1 uuid4 getnode", RANDOM_HINT),
     *_calls(ssl, "RAND_bytes", RANDOM_HINT),
     *_calls(threading.Thread, "start", THREAD_HINT),
+    *_calls(threading.Condition, "wait", WAIT_HINT),
     *_calls(_thread, "start_new_thread start_new", THREAD_HINT),
     *_calls(
         socket,
@@ -89,16 +95,18 @@ FORBIDDEN: Final[tuple[tuple[Any, str, str], ...]] = (
         NETWORK_HINT,
     ),
     *_calls(select, "select poll epoll", NETWORK_HINT),
+    *_calls(selectors._BaseSelectorImpl, "__init__", NETWORK_HINT),
     *_calls(
         os,
-        "fork forkpty system popen posix_spawn posix_spawnp execv execve wait waitpid kill killpg _exit",
+        "fork forkpty system popen posix_spawn posix_spawnp execv execve wait waitpid kill killpg _exit "
+        "getpid getppid uname times getloadavg chdir putenv unsetenv",
         PROCESS_HINT,
     ),
     *_calls(signal, "signal alarm setitimer raise_signal set_wakeup_fd sigwait", SIGNAL_HINT),
     *_calls(
         os,
-        "fsync fdatasync sync replace rename renames remove rmdir removedirs mkdir makedirs "
-        "link symlink mkfifo truncate ftruncate utime listdir scandir",
+        "pipe fsync fdatasync sync replace rename renames remove rmdir removedirs mkdir "
+        "makedirs link symlink mkfifo truncate ftruncate utime listdir scandir",
         DISK_HINT,
     ),
     *_calls(builtins, "input", "a simulated process has no terminal"),
@@ -162,7 +170,7 @@ class Fence:
         seed = random.Random.seed
         new_socket = socket.socket.__init__
         new_process = subprocess.Popen.__init__
-        open_file, open_descriptor = builtins.open, os.open
+        open_file, open_descriptor, open_database = builtins.open, os.open, sqlite3.connect
 
         def guarded_seed(self_: Any, a: Any = None, version: int = 2) -> None:
             if a is None and self.holds and not _exempt():
@@ -189,6 +197,23 @@ class Fence:
                 self.refuse("os.open for writing", DISK_HINT)
             return open_descriptor(path, flags, *arguments, **options)
 
+        def guarded_database(database: Any, *arguments: Any, **options: Any) -> Any:
+            if self.holds and database != ":memory:":
+                self.refuse("sqlite3.connect", DISK_HINT)
+            return open_database(database, *arguments, **options)
+
+        def of_now(name: str, arguments_max: int) -> Callable[..., Any]:
+            """What is told of the present moment unless it is given another one."""
+            real = getattr(time, name)
+
+            def guarded_time(*arguments: Any) -> Any:
+                given = len(arguments) > arguments_max and arguments[-1] is not None
+                if self.holds and not given and not _exempt():
+                    self.refuse(f"time.{name} without a time", CLOCK_HINT)
+                return real(*arguments)
+
+            return guarded_time
+
         def of_sockets(name: str) -> Callable[..., Any]:
             """What changes a file changes a simulated one or none; asking about real ones is allowed."""
             real = getattr(os, name)
@@ -198,6 +223,9 @@ class Fence:
 
         return [
             *((os, name, of_sockets(name)) for name in files.CALLS),
+            *((time, name, of_now(name, 0)) for name in ("localtime", "gmtime", "ctime", "asctime")),
+            (time, "strftime", of_now("strftime", 1)),
+            (sqlite3, "connect", guarded_database),
             (os, "open", guarded_descriptor),
             (random.Random, "seed", guarded_seed),
             (socket.socket, "__init__", guarded_socket),
