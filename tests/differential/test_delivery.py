@@ -44,7 +44,7 @@ STALLED_S: Final = 0.15
 LOSS: Final = 0.1
 LINE_BYTES_S: Final = 50_000
 QUEUE_BYTES: Final = 1 << 20
-LATENCY_S: Final = 0.15
+LATENCY_S: Final = 0.1
 
 Delays = Sequence[float]
 """In the order of publishing."""
@@ -146,7 +146,7 @@ def stalled(delays: Delays) -> float:
 CASES: Final = [
     Case("lossy", "lossy_link", LOSS, 60, 0.25, 100, stalled, 0.5, 0),
     Case("narrow", "narrow_link", LINE_BYTES_S, 10, 0.001, 10_000, max, 0.15, 0.3),
-    Case("long", "slow_link", LATENCY_S, 20, 0.1, 100, statistics.median, 0, 0.1),
+    Case("long", "slow_link", LATENCY_S, 20, 0.1, 100, statistics.median, 0, 0.07),
 ]
 CLEAN: Final = Case("clean", "", 0, 20, 0.1, 100, max, 0, 0)
 
