@@ -27,7 +27,7 @@ import heapq
 import math
 import sys
 import threading
-from asyncio import events, format_helpers
+from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -413,7 +413,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._note((now_ns, self._name, "turn", callbacks))
 
     def _report(self, handle: events.Handle, error: BaseException) -> None:
-        what = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
+        callback = handle._callback  # type: ignore[attr-defined]
+        what = getattr(callback, "__qualname__", type(callback).__name__)  # asyncio's has addresses and paths
         self.call_exception_handler(
             {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
         )
@@ -534,7 +535,7 @@ class SimLoop(asyncio.BaseEventLoop):
             fenced, fence.closed = fence.closed, True
             try:
                 result = func(*args)
-            except (SystemExit, KeyboardInterrupt):
+            except KeyboardInterrupt:
                 raise
             except BaseException as error:  # whatever it is belongs to the caller
                 future.set_exception(error)

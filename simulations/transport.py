@@ -386,7 +386,11 @@ class SimServer(asyncio.AbstractServer):
         if self._closed:
             half.reset()
             return
-        protocol = self._protocol_factory()
+        try:
+            protocol = self._protocol_factory()
+        except BaseException:
+            half.close()
+            raise
         SimTransport(self._loop, half, protocol, server=self, chunk_rng=self._chunk_rng)
 
     def _attach(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from contextvars import Context
@@ -38,6 +39,8 @@ from simulations.waiting import waits
 
 EPOCH_S: Final = 1_767_225_600.0
 """When every run begins by the wall clock: the first second of 2026, UTC."""
+ADDRESS: Final = re.compile(r"\bat 0x[0-9a-f]+")
+"""Where an object is differs between two equal runs."""
 COLLECT_EVERY: Final = 20_000
 """Events between two collections of garbage."""
 COLLECTIONS_YOUNG: Final = 64
@@ -552,6 +555,4 @@ class World:
             return
         self.failures.append(Failure(self.now_s, process, message, exception))
         kind = "" if exception is None else type(exception).__name__
-        self.history.record(
-            self.scheduler.now_ns, process, "failure", f"{message.partition(' at 0x')[0]}|{kind}"
-        )
+        self.history.record(self.scheduler.now_ns, process, "failure", ADDRESS.sub("at ...", message), kind)

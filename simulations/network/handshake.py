@@ -15,6 +15,7 @@ from simulations.network.hosts import LOOPBACK, Address, Host, Listener, Owner
 from simulations.scheduler import SECOND
 
 if TYPE_CHECKING:
+    from simulations.network.links import Link
     from simulations.network.network import Network
     from simulations.network.tcp import Half
 
@@ -51,14 +52,10 @@ class Attempt:
         self._unheard = False
         self._address: Address
         if isinstance(destination, str):
-            target: Host | None = host
             self._address = ""
         else:
-            target = network.host_at(host, destination[0])
             own = LOOPBACK if destination[0] == LOOPBACK else host.address
             self._address = (own, host.free_port())
-        self._there = None if target is None else network.link(host, target)
-        self._back = None if target is None else network.link(target, host)
         self._send_syn(0)
 
     def cancel(self) -> None:
@@ -77,13 +74,19 @@ class Attempt:
             return
         wait_s = SYN_TIMES_S[number + 1] - SYN_TIMES_S[number]
         self._network.scheduler.after(wait_s * SECOND, self._send_syn, number + 1)
-        if self._there is not None:
-            self._there.post(self._syn_arrived)
+        target = self._target()
+        if target is not None:
+            there = self._network.link(self._host, target)
+            there.post(self._syn_arrived, there)
 
-    def _syn_arrived(self) -> None:
-        there = self._there
-        assert there is not None
-        if self._unwanted or not there.up:
+    def _target(self) -> Host | None:
+        """Who has the address now."""
+        if isinstance(self._destination, str):
+            return self._host
+        return self._network.host_at(self._host, self._destination[0])
+
+    def _syn_arrived(self, there: Link) -> None:
+        if self._unwanted or not there.up or self._target() is not there.target:
             return
         fate = there.dialling[-1] if there.dialling else None
         listener = there.target.listener_at(self._destination)
@@ -94,23 +97,22 @@ class Attempt:
                 error: OSError = FileNotFoundError(errno.ENOENT, f"no unix socket at {self._destination}")
             else:
                 error = ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {self._destination}")
-            self._answer(None, error)
+            self._answer(there, None, error)
         elif listener.waiting < listener.backlog:
             self._unheard = fate == Dialling.UNHEARD
-            self._answer(listener, None)
+            self._answer(there, listener, None)
 
     def _destination_exists(self, host: Host) -> bool:
         """An abstract name always does, as a name."""
         assert isinstance(self._destination, str)
         return self._destination.startswith("\0") or self._destination in host.unix
 
-    def _answer(self, listener: Listener | None, error: OSError | None) -> None:
-        assert self._back is not None
-        self._back.post(self._answered, listener, error)
+    def _answer(self, there: Link, listener: Listener | None, error: OSError | None) -> None:
+        back = self._network.link(there.target, self._host)
+        back.post(self._answered, back, listener, error)
 
-    def _answered(self, listener: Listener | None, error: OSError | None) -> None:
-        assert self._back is not None
-        if self._unwanted or not self._back.up:
+    def _answered(self, back: Link, listener: Listener | None, error: OSError | None) -> None:
+        if self._unwanted or not back.up:
             return
         if listener is None:
             self._finish(None, error)

@@ -454,6 +454,36 @@ def test_who_sends_to_a_host_that_has_moved_hears_nothing() -> None:
         assert isinstance(client.error, TimeoutError)
 
 
+def test_who_dials_an_address_that_is_left_is_answered_by_nobody() -> None:
+    with World(1) as world:
+        world.add_node("server", serve(Echo)).start()
+        world.run_for(1)
+        address = world.network.hosts["server"].address
+        client = world.add_node("client", dial(address))
+        world.inject("partition", ["server"])
+        client.start()
+        world.run_for(0.5)
+        world.network.readdress("server")
+        world.inject("heal")
+        world.run_for(60)
+        assert client.exposed is None
+        world.run_for(100)
+        assert isinstance(client.exposed, TimeoutError)
+
+
+def test_a_server_whose_protocol_cannot_be_made_closes_the_connection() -> None:
+    def broken() -> Echo:
+        raise ValueError("no protocol today")
+
+    with World(1) as world:
+        world.add_node("server", serve(broken)).start()
+        world.run_for(0.1)
+        world.add_node("client", dial("server")).start()
+        world.run_for(1)
+        assert world.node("client").exposed.events == ["made", "eof", "lost"]
+        assert "no protocol today" in str(world.failures[0])
+
+
 def test_a_process_killed_behind_a_cut_is_half_open_until_its_kernel_is_heard() -> None:
     with World(1) as world:
         _, client = pair(world)

@@ -343,3 +343,33 @@ def test_connections_that_have_ended_do_not_stay_in_memory(monkeypatch: pytest.M
         world.run_for(200)
         assert world.network.connections > 1500
         assert sum(isinstance(each, SimTransport) for each in gc.get_objects()) < 1000
+
+
+def test_where_objects_lie_in_memory_is_not_in_the_history() -> None:
+    def boom(thing: object) -> None:
+        raise ValueError(thing)
+
+    def run(garbage: int) -> str:
+        async def main(process: Process) -> None:
+            process.exposed = [object() for _ in range(garbage)]
+            asyncio.get_running_loop().call_later(1, boom, object())
+            await asyncio.sleep(2)
+
+        with World(1) as world:
+            world.add_node("alpha", main).start()
+            world.run_for(3)
+            assert "boom" in world.failures[0].message
+            return world.history.digest
+
+    assert run(1) == run(4321)
+
+
+def test_a_job_of_a_thread_that_exits_ends_its_process_and_not_the_run() -> None:
+    async def main(process: Process) -> None:
+        await asyncio.to_thread(sys.exit, 3)
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(3)
+        assert not node.alive and len(world.failures) == 1
