@@ -228,6 +228,28 @@ class Circumstances:
                     return True
         return False
 
+    def longest_trouble_s(self, one: str, other: str, from_s: float, until_s: float) -> float:
+        """How long in that time the two may not have heard each other, without a pause. TCP is as long in
+        coming back as what impaired it lasted."""
+        here, there = self.evidence.host_of(one), self.evidence.host_of(other)
+        troubles = [each for each in self._silences if each.broker in (one, other)]
+        troubles += [
+            Outage(name, begin_s, end_s, kind)
+            for name, kind, begin_s, end_s in self._blows
+            if name in (one, other, here, there)
+        ]
+        troubles += [
+            Outage(one, each.from_s, 2 * each.until_s - each.from_s, each.kind)
+            for each in self.impairments
+            if each.parts(here, there)
+        ]
+        within = (
+            replace(each, from_s=max(from_s, each.from_s), until_s=min(until_s, each.until_s))
+            for each in merged(troubles, self.evidence.deadline_s)
+            if each.from_s <= until_s and each.until_s >= from_s
+        )
+        return max((each.length_s for each in within), default=0.0)
+
     def cut_throughout(self, one: str, other: str, from_s: float, until_s: float) -> bool:
         """Nothing at all passed between the two."""
         here, there = self.evidence.host_of(one), self.evidence.host_of(other)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import VIEW_STATES, Evidence, Row
+from simulations.evidence import VIEW_STATES, Evidence, Row, Sample
 from simulations.invariants.bounds import (
     grace_s,
 )
@@ -29,13 +29,14 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
         holders = evidence.holders(int(row["subject"], 16), at_s)
         if not holders:
             continue  # it is dead, if only in this shape: who loses its state comes back as another
-        if any(
-            circumstances.struck(name, at_s - before_s, at_s) for name in dict.fromkeys((subject, *holders))
-        ):
+        if any(evidence.has_twin(name) for name in (writer, *holders)):
             continue
-        if evidence.has_twin(writer) or circumstances.parted(writer, subject, at_s - before_s, at_s):
-            continue
-        if circumstances.unheard(subject, writer, at_s - before_s, at_s):
+        excused = (
+            any(circumstances.struck(name, at_s - before_s, at_s) for name in (subject, *holders))
+            or circumstances.parted(writer, subject, at_s - before_s, at_s)
+            or circumstances.unheard(subject, writer, at_s - before_s, at_s)
+        )
+        if excused and not (raised(row) and _could_be_heard(evidence, circumstances, writer, subject, at_s)):
             continue
         if observers == "healthy" and circumstances.touched(writer, at_s - before_s, at_s):
             continue
@@ -46,6 +47,26 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     return verdict(
         "no_false_deaths", len(evidence.member_rows), "change(s) of a member", wrong, detail=detail
     )
+
+
+def _could_be_heard(
+    evidence: Evidence, circumstances: Circumstances, writer: str, subject: str, at_s: float
+) -> bool:
+    """Whatever was done before: the two had a link for as long as a death takes, and no trouble in that time
+    was long enough for two rounds."""
+    since_s = at_s - 3 * evidence.period_s - evidence.deadline_s
+    looks = evidence.samples_between(since_s, at_s)
+    return (
+        len(looks) >= 3
+        and all(_are_linked(look, writer, subject) for look in looks)
+        and circumstances.longest_trouble_s(writer, subject, since_s, at_s) < 2 * evidence.period_s
+    )
+
+
+def _are_linked(look: Sample, one: str, other: str) -> bool:
+    """At both ends."""
+    here, there = look.views.get(one), look.views.get(other)
+    return here is not None and there is not None and there.id in here.links and here.id in there.links
 
 
 def _raised_deaths(evidence: Evidence) -> list[Row]:

@@ -188,7 +188,7 @@ def _majorities(
 def _settled_s(evidence: Evidence) -> float:
     """So long before a loss nothing must have been wrong: who voided a round judges again once it has had an
     answer."""
-    return 2 * evidence.period_s + evidence.deadline_s
+    return evidence.period_s + evidence.deadline_s
 
 
 def _was_linked(evidence: Evidence, life: Life, other: str, from_s: float, until_s: float) -> bool:

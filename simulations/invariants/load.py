@@ -44,8 +44,9 @@ def no_storm(evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0)
 
 
 def _spoken(evidence: Evidence, view: View) -> int:
-    """All that goes over links where nobody publishes; else the heartbeats."""
-    quiet = not evidence.scenario.workload.publishers
+    """All that goes over links where nobody publishes or asks; else the heartbeats."""
+    workload = evidence.scenario.workload
+    quiet = not workload.publishers and not workload.askers
     return view.counters.get("control_out", 0) + (view.counters.get("bus_out", 0) if quiet else 0)
 
 

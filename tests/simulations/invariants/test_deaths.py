@@ -155,6 +155,16 @@ def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
         assert judged(evidence, "no_false_deaths").ok is excused
 
 
+def test_trouble_too_short_for_a_death_excuses_none_between_two_that_stayed_linked() -> None:
+    """A reset two seconds ago, say, after which the link was up again at once."""
+    reset = Span(Fault(20, "reset", (ONE,), (TWO,)), 20.0)
+    evidence = history(false_death)
+    evidence.faults.append(reset)
+    assert not judged(evidence, "no_false_deaths").ok
+    with_view(evidence, 21.0, ONE, links=(3,))
+    assert judged(evidence, "no_false_deaths").ok
+
+
 def test_one_of_two_with_one_id_is_not_blamed_for_what_it_misses() -> None:
     evidence = history(false_death)
     evidence.lives.append(Life("twin", 1, "twin", 15.0, None, "", 1, 99))
