@@ -28,7 +28,7 @@ from simulations import faults, playing
 from simulations.faults import Fault
 from simulations.playing import Result
 from simulations.replaying import Failure, PlayIt, failing, failure_of
-from simulations.scenario import Scenario, last_end_s
+from simulations.scenario import Scenario, Workload, last_end_s
 from simulations.swarming import SEED_MAX_S, Stuck, at_most
 
 T = TypeVar("T")
@@ -297,7 +297,9 @@ def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:
         for fewer in dict.fromkeys((0, count // 2, count - 1)):
             if 0 <= fewer < count:
                 yield from _candidate(scenario, workload=replace(load, **{name: fewer}))
-    if load.publishers and load.pause_s < PAUSE_MOST_S:
+    if not load.publishers:
+        yield from _candidate(scenario, workload=replace(load, pause_s=Workload().pause_s))
+    elif load.pause_s < PAUSE_MOST_S:
         yield from _candidate(scenario, workload=replace(load, pause_s=load.pause_s * 2))
 
 
