@@ -192,8 +192,8 @@ def swarm(
     _at_least(1, seeds=seeds, jobs=jobs)
     _at_least(0, first=first)
     wall_max_s = _seconds(minutes)
-    if out is not None:
-        with _refusals(out):
+    with _refusals(out):
+        if out is not None:
             os.makedirs(out, exist_ok=True)
     report = swarming.Report(seeds)
     unkept: CommandFailed | None = None

@@ -222,9 +222,12 @@ def _be_quiet() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+_NOBODY: Final = logging.NullHandler()
+
+
 def hush() -> None:
     """Brokers in trouble, as they are here on purpose, warn in the log; that nobody listens is no error."""
-    logging.getLogger("mesh").addHandler(logging.NullHandler())
+    logging.getLogger("mesh").addHandler(_NOBODY)
 
 
 class Stuck(KeyboardInterrupt):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,14 @@ def test_a_swarm_keeps_its_failures_and_names_the_command_for_each(
     assert main(["simulate", "swarm", "--seeds", "2", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["seeds"] == 2 and [each["seed"] for each in report["failures"]] == [2]
+
+
+def test_brokers_in_trouble_do_not_warn_who_plays_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swarming, "swarm", some_fail)
+    monkeypatch.setattr(logging.getLogger("mesh"), "handlers", [])
+    for _ in range(2):
+        main(["simulate", "swarm", "--seeds", "2"])
+    assert len(logging.getLogger("mesh").handlers) == 1
 
 
 def test_a_swarm_that_is_interrupted_says_what_it_found(
