@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from simulations import playing, scenario_file, scenario_reference
+from simulations import figures, playing, scenario_file, scenario_reference
 from simulations.faults import KINDS
 from simulations.playing import BROKERS_MAX
 from simulations.scenario import Scenario
@@ -59,6 +59,15 @@ def test_known_failures_name_the_checks_that_fail() -> None:
         for part in filter(None, scenario.known_failure.split("; ")):
             check, _, instead = part.partition(": ")
             assert check.replace("_", "").isalpha() and instead, f"{name}: {part!r}"
+
+
+def test_figures_of_papers_stand_beside_ours() -> None:
+    """Of what is compared there are figures, and only what has a paper is compared."""
+    kept = figures.kept()
+    for name, scenario in numbered().items():
+        assert scenario.paper or not scenario.compared, name
+        if scenario.compared:
+            assert kept[name, "ci"].ours, f"measure it: python -m simulations.figures {name}"
 
 
 def test_the_scenarios_use_most_kinds_of_fault() -> None:
