@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from mesh.client import GRACE_S
 from simulations.evidence import Evidence
 from simulations.invariants.bounds import (
     ROUND_LATE_MAX,
@@ -54,7 +55,9 @@ def answers_count_once(evidence: Evidence) -> Verdict:
 
 
 def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
-    """Callers whose process was let run until then."""
+    """Callers whose process was let run until then. A client waits longer for a broker that does not tell it
+    that the time is over, as one may not that left or was struck.
+    """
     circumstances = Circumstances(evidence)
     alive_until = {
         (life.name, life.number): evidence.end_s if life.ended_s is None else life.ended_s
@@ -64,6 +67,9 @@ def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
     looked = 0
     for question in evidence.ledger.questions:
         due_s = question.asked_s + question.timeout_s + slack_s
+        host, since_s = evidence.host_of(question.asker), question.asked_s - evidence.period_s
+        if host in evidence.brokers and not circumstances.is_well(host, since_s, due_s):
+            due_s += GRACE_S
         if alive_until.get((question.asker, question.life), evidence.end_s) < due_s:
             continue
         if circumstances.struck(question.asker, question.asked_s, due_s):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from simulations.ledger import Answered
 from tests.simulations.invariants.histories import (
     ONE,
@@ -15,6 +15,8 @@ from tests.simulations.invariants.histories import (
     TWO,
     Log,
     Spoilt,
+    history,
+    judged,
     log_spoilt,
     spoilt,
 )
@@ -60,3 +62,13 @@ SPOILT: list[Spoilt] = [
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
 def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
+
+
+def test_a_client_waits_a_second_longer_for_a_broker_that_left() -> None:
+    """Broker-1 leaves at 24 s."""
+    for host, right in ((ONE, True), (TWO, False)):
+        evidence = history()
+        evidence.lives.append(Life("asker", 1, host, 1.0))
+        evidence.ledger.questions[0].asked_s = 23.5
+        evidence.ledger.questions[0].ended_s = 25.4
+        assert judged(evidence, "surveys_return").ok is right
