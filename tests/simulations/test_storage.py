@@ -212,7 +212,7 @@ def test_a_power_loss_takes_back_names_from_some_change_on_unless_they_were_sync
         ["a", "b.part", "old"],
         ["a", "b.part"],
     ]
-    found = [names_after_a_power_loss(seed, synced=False) for seed in range(40)]
+    found = [names_after_a_power_loss(seed, synced=False) for seed in range(24)]
     assert [names for names in in_order if names not in [each for each, _ in found]] == []
     assert all(names in in_order and b"first".startswith(content) for names, content in found)
     for seed in range(10):
