@@ -145,7 +145,8 @@ async def test_losing_one_heartbeat_connection_ends_the_whole_link_and_it_is_mad
         a.peering.sockets[1].pipes[0].close("cut by the test")
         await until(lambda: b.downs, "b lost the link as well")
         await whole([a, b])
-        assert [len(socket.pipes) for socket in b.peering.sockets] == [1, 1, 1]
+        # On a busy machine both may have dialled, and what was one too many is on its way out.
+        await until(lambda: [len(s.pipes) for s in b.peering.sockets] == [1, 1, 1], "one of each is left")
 
 
 async def test_the_only_peer_lost_is_dead_after_three_rounds_and_found_again() -> None:
