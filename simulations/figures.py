@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from simulations.scenario import Scenario
 ROOT: Final = Path(__file__).parent.parent
 KEPT: Final = ROOT / "docs" / "results" / "scenarios.json"
 SEED: Final = 1
-TIMEOUT_S: Final = 180.0
+CPU_MAX_S: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +65,22 @@ def keep(measured: Iterable[Figures]) -> None:
     KEPT.write_text(text + "\n")
 
 
-def measured(scenario: Scenario, size: str, timeout_s: float) -> Figures:
-    """Play it in a process of its own."""
+def measured(scenario: Scenario, size: str, cpu_max_s: int) -> Figures:
+    """Play it in a process of its own, which is broken off after so many seconds of processor time."""
     sized = scenario.at_size(size)
     command = [sys.executable, "-m", "mesh", "simulate", scenario.name, "--seed", str(SEED), "--json"]
     command += ["--full"] if size == "full" else []
-    playing = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    playing = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, (cpu_max_s, cpu_max_s)),
+    )
     assert playing.stdout is not None
-    timer = threading.Timer(timeout_s, os.kill, (playing.pid, signal.SIGKILL))
-    timer.start()
     with playing.stdout:
         shown = playing.stdout.read()
     _, status, usage = os.wait4(playing.pid, 0)
-    timer.cancel()
     playing.returncode = os.waitstatus_to_exitcode(status)
     result = json.loads(shown) if shown else {}
     commit, date = _commit()
@@ -91,12 +95,14 @@ def measured(scenario: Scenario, size: str, timeout_s: float) -> Figures:
         virtual_s=round(result.get("virtual_s", 0.0), 1),
         cpu_s=round(usage.ru_utime + usage.ru_stime, 1),
         memory_mb=usage.ru_maxrss // 1024,
-        broke="" if result else _broke(playing.returncode, timeout_s),
+        broke="" if result else _broke(playing.returncode, cpu_max_s),
     )
 
 
-def _broke(code: int, timeout_s: float) -> str:
-    return f"not done in {timeout_s:g} s" if code == -signal.SIGKILL else f"ended with exit code {code}"
+def _broke(code: int, cpu_max_s: int) -> str:
+    if code in (-signal.SIGXCPU, -signal.SIGKILL):
+        return f"not done in {cpu_max_s} s"
+    return f"ended with exit code {code}"
 
 
 def _commit() -> tuple[str, str]:
@@ -126,11 +132,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m simulations.figures", description="Measure scenarios.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which; all, if none is named")
     parser.add_argument("--full", action="store_true", help="at their full sizes")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S, metavar="S", help="for each")
+    parser.add_argument(
+        "--cpu-max", type=int, default=CPU_MAX_S, metavar="S", help="seconds of processor time for each"
+    )
     given = parser.parse_args(arguments)
     size = "full" if given.full else "ci"
     for scenario in _chosen(given.names, size):
-        figures = measured(scenario, size, given.timeout)
+        figures = measured(scenario, size, given.cpu_max)
         keep([figures])
         said = figures.broke or ", ".join(figures.failed) or "passed"
         print(f"{figures.name} {size}: {said}; {figures.ours} ({figures.cpu_s} s, {figures.memory_mb} MB)")

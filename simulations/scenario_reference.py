@@ -52,8 +52,8 @@ FULL: Final = """
 ## Full sizes
 
 They are played on demand only: `mesh simulate NAME --full`. These were, with seed 1, by
-`python -m simulations.figures --full --timeout {timeout_s:g}` at the commit named; each has one process,
-and its time and memory are those of the machine that played it.
+`python -m simulations.figures --full` at the commit named, each in a process of its own that had {cpu_max_s} s
+of processor time; time and memory are those of the machine that played it.
 
 | number | name | brokers | what came | virtual s | processor s | MB | played at |
 |---|---|---|---|---|---|---|---|
@@ -71,7 +71,7 @@ def page() -> str:
     measured = figures.kept()
     parts += [PAPERS]
     parts += [_compared(each, measured.get((each.name, "ci"))) for each in numbered if each.paper]
-    parts += [FULL.format(timeout_s=figures.TIMEOUT_S)]
+    parts += [FULL.format(cpu_max_s=figures.CPU_MAX_S)]
     full = [(each, measured.get((each.name, "full"))) for each in numbered]
     parts += [_at_full_size(each, found) for each, found in full if found is not None]
     return "".join([*parts, WAITING.format(names=waiting)])
