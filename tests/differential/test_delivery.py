@@ -1,8 +1,8 @@
 """Messages through two brokers whose line is lossy, narrow or long arrive as late as simulated ones.
 
 A publisher at one broker and a subscriber at the other run the same code in both worlds. Everything must
-arrive, in order; what is measured must lie within what seeds of the simulation span, widened
-by a share and by what a busy machine may be late by.
+arrive, in order; what is measured must lie within what seeds of the simulation span, widened by a share and
+by what a busy machine may be late by.
 """
 
 from __future__ import annotations
