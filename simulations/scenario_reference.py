@@ -52,8 +52,8 @@ FULL: Final = """
 ## Full sizes
 
 They are played on demand only: `mesh simulate NAME --full`. These were, with seed 1, by
-`python -m simulations.figures --full` at the commit named, each in a process of its own that had {cpu_max_s} s
-of processor time; time and memory are those of the machine that played it.
+`python -m simulations.figures --full` at the commit named. Each had a process of its own and {cpu_max_s} s of
+processor time; time and memory are those of the machine that played it.
 
 | number | name | brokers | what came | virtual s | processor s | MB | played at |
 |---|---|---|---|---|---|---|---|
