@@ -23,6 +23,7 @@ SAFETY_S: Final = 30.0
 BROKERS: Final = (3, 7)
 SPARES: Final = (0, 0, 2)
 PUBLISHERS: Final = (0, 1, 1, 2, 2, 3, 3)
+ASKERS: Final = (0, 0, 1, 2)
 GAP_S: Final = (3.0, 15.0)
 """Between two faults of a class: the mean of a run is drawn from here."""
 CLASS_CHANCE: Final = 0.5
@@ -170,6 +171,7 @@ def generate(seed: int) -> Scenario:
             publishers=rng.choice(PUBLISHERS),
             subscribers=rng.randint(2, 4),
             pause_s=round(rng.uniform(0.1, 0.4), 3),
+            **_surveys(random.Random(f"{seed}:swarm:surveys")),
         ),
     )
     draw = _Draw(plain.broker_names, plain.spare_names)
@@ -178,6 +180,11 @@ def generate(seed: int) -> Scenario:
             draw.faults_of(recipes, random.Random(f"{seed}:swarm:{name}"))
     faults = sorted(draw.faults, key=lambda fault: fault.at_s)
     return replace(plain, faults=_within_reach(plain, faults))
+
+
+def _surveys(rng: random.Random) -> dict[str, int]:
+    askers = rng.choice(ASKERS)
+    return {"askers": askers, "answerers": rng.randint(1, 3) if askers else 0}
 
 
 class _Draw:

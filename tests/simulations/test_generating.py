@@ -41,6 +41,13 @@ def test_what_is_drawn_is_concrete_and_can_be_done() -> None:
         assert all(fault.at_s < SAFETY_S for fault in scenario.faults)
 
 
+def test_some_meshes_have_no_traffic_and_some_ask_and_answer() -> None:
+    loads = [generate(seed).workload for seed in range(50)]
+    assert any(load.publishers == 0 for load in loads) and any(load.publishers for load in loads)
+    assert any(load.askers for load in loads) and any(load.askers == 0 for load in loads)
+    assert all(load.answerers for load in loads if load.askers)
+
+
 def test_each_class_of_faults_is_left_out_of_about_half_of_the_seeds() -> None:
     seen = Counter[str]()
     for seed in SEEDS:
