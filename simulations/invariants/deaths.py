@@ -35,6 +35,8 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
             any(circumstances.struck(name, at_s - before_s, at_s) for name in (subject, *holders))
             or circumstances.parted(writer, subject, at_s - before_s, at_s)
             or circumstances.unheard(subject, writer, at_s - before_s, at_s)
+            # It is deaf at that moment; who was so before, and judges then, is to blame.
+            or circumstances.away(writer, at_s, at_s + 1e-6)
         )
         if excused and not (raised(row) and _could_be_heard(evidence, circumstances, writer, subject, at_s)):
             continue

@@ -13,7 +13,7 @@ from simulations.evidence import VIEW_STATES, Evidence, Life
 from simulations.invariants.bounds import detection_at_rest_s, detection_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import CUTS, Circumstances, quantile
-from simulations.invariants.subjects import WHOM, within
+from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
 
 Loss = tuple[str, float, list[Life]]
@@ -209,7 +209,12 @@ CHECKS: Final[Sequence[Check]] = (
         "Whoever is gone for long enough is called dead by everyone else in time.",
         detected,
         (
-            WHOM,
+            Parameter(
+                "whom",
+                "names",
+                (),
+                "about whom, by all who were up, cut off or not; nobody named is everybody",
+            ),
             Parameter("by", "names", (), "who must notice; then it is about who was cut off from them"),
             within(
                 "seconds from the loss to the last death; 0 is four periods and a deadline, or three periods "

@@ -121,6 +121,7 @@ CHECKS: Final[Sequence[Check]] = (
         ),
         needs=Evidence.was_whole,
         default=True,
+        occasional=True,
     ),
     Check(
         "M21",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mesh.membership import RANKS, MemberRecord, merge
-from simulations.evidence import VIEW_STATES, Evidence, Row
+from simulations.evidence import FLUSH_S, VIEW_STATES, Evidence, Row
 from simulations.invariants.bounds import (
     TOMBSTONE_S,
 )
@@ -88,12 +89,13 @@ def only_owners_raise(evidence: Evidence) -> Verdict:
         for view in sample.views.values():
             said[view.id] = max(said.get(view.id, 0), view.me.incarnation)
         lied_about = {id: None for since_s, id in lies if since_s <= sample.at_s}
-        # The last word of one that ended may be in no log: it can have raised by one.
+        # The last words of one that ended may be in no log: it can have refuted twice a period until then.
+        unlogged = math.ceil(2 * FLUSH_S / evidence.period_s)
         ended = {life.id: None for life in evidence.lives if (life.ended_s or sample.at_s) < sample.at_s}
         for view in sample.views.values():
             for record in view.table[1:]:
                 looked += 1
-                most = said.get(record.id, record.incarnation) + (record.id in ended)
+                most = said.get(record.id, record.incarnation) + unlogged * (record.id in ended)
                 if record.incarnation > most and record.id not in lied_about:
                     wrong.append(
                         f"{view.name} holds incarnation {record.incarnation} of "

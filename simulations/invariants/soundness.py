@@ -245,6 +245,7 @@ CHECKS: Final[Sequence[Check]] = (
         "end",
         "Repetitions of the run have the same history, event for event.",
         repeatable,
+        elsewhere="who has played it again; `mesh simulate diff --twice` does both",
     ),
     Check(
         "X4",

@@ -150,7 +150,7 @@ def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
         evidence = history(false_death)
         evidence.faults += [
             Span(Fault(19.0, "pause", (name,)), 19.0, 21.0),
-            Span(Fault(21.0, "block_io", (ONE,)), 21.0, 22.5),
+            Span(Fault(21.0, "block_io", (ONE,)), 21.0, 22.0),
         ]
         assert judged(evidence, "no_false_deaths").ok is excused
 
@@ -163,6 +163,13 @@ def test_trouble_too_short_for_a_death_excuses_none_between_two_that_stayed_link
     assert not judged(evidence, "no_false_deaths").ok
     with_view(evidence, 21.0, ONE, links=(3,))
     assert judged(evidence, "no_false_deaths").ok
+
+
+def test_who_is_deaf_itself_when_it_calls_somebody_dead_is_excused() -> None:
+    for until_s, excused in ((23.0, True), (21.9, False)):
+        evidence = history(false_death)
+        evidence.faults.append(Span(Fault(18, "block_io", (ONE,)), 18.0, until_s))
+        assert judged(evidence, "no_false_deaths").ok is excused
 
 
 def test_one_of_two_with_one_id_is_not_blamed_for_what_it_misses() -> None:

@@ -108,11 +108,11 @@ def test_what_a_broker_said_before_its_disk_forgot_it_counts() -> None:
     """It lost power, and others still hold what it said."""
 
     def said(log: Log) -> None:
-        log.write(THREE, 3.5, "link", peer=format_id(1), dir="out", state="up", inc=7)
+        log.write(THREE, 3.5, "link", peer=format_id(1), dir="out", state="up", inc=9)
 
     for spoil, right in ((said, True), (lambda log: None, False)):
         evidence = history(spoil)
-        with_view(evidence, 12.0, ONE, table=(record(ONE), record(THREE, incarnation=7)))
+        with_view(evidence, 12.0, ONE, table=(record(ONE), record(THREE, incarnation=9)))
         assert judged(evidence, "only_owners_raise").ok is right
 
 
