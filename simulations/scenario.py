@@ -35,6 +35,8 @@ BROKERS_MOST: Final = 100_000
 CLIENTS_MOST: Final = 10_000
 BODY_MOST: Final = 10_000_000
 PAUSE_LEAST_S: Final = 0.000_001
+PERIOD_LEAST_S: Final = 0.001
+"""A run with shorter ones would not come to an end."""
 
 Value = float | str | tuple[str, ...]
 
@@ -156,8 +158,9 @@ class Scenario:
         _within(1, BROKERS_MOST, "contacts", self.contacts)
         for name in ("start_gap_s", "warm_s", "quiet_s"):
             _within(0, HORIZON_S, name, getattr(self, name))
-        for name in ("period_s", "deadline_s", "bound_s"):
-            _above_0(HORIZON_S, name, getattr(self, name))
+        for name in ("period_s", "deadline_s"):
+            _within(PERIOD_LEAST_S, HORIZON_S, name, getattr(self, name))
+        _above_0(HORIZON_S, "bound_s", self.bound_s)
         if self.deadline_s > self.period_s:
             raise ScenarioError(
                 f"deadline_s is {self.deadline_s:g}; it must be at most period_s, which is {self.period_s:g}",

@@ -166,6 +166,7 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         (CRASH + "for_s = [1, 1e99]\n", 7, "may last until 1e+99 s; it must be over by"),
         (CRASH + "for_s = -1\n", 7, "cannot last -1 s"),
         (CRASH + "repeat = 10000\nrepeat_s = 1e300\n", 4, "it must be over by 10000000 s"),
+        ('name = "t"\ndeadline_s = 1e-9\n', 2, "deadline_s is 1e-09; it must be at least 0.001"),
         ('name = "t"\nquiet_s = inf\n', 2, "quiet_s must be a number, and is inf"),
         ('name = "t"\nwarm_s = 1e9\n', 2, "warm_s is 1000000000; it must be at most 10000000"),
         ('name = "t"\n[[expect]]\ncheck = "M7"\nwithin_s = -3\n', 4, "within_s is -3; it must be at least 0"),
