@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import random
 import re
 from collections.abc import Callable, Coroutine, Iterable
@@ -106,8 +107,20 @@ class Failure:
     exception: BaseException | None = None
 
     def __str__(self) -> str:
-        reason = "" if self.exception is None else f": {type(self.exception).__name__}: {self.exception}"
+        reason = ""
+        if self.exception is not None:
+            reason = f": {type(self.exception).__name__}: {self.exception}{_raised_at(self.exception)}"
         return f"at {self.t_s:.6f} s {self.process}: {self.message}{reason}"
+
+
+def _raised_at(error: BaseException) -> str:
+    """The line where it was raised, if that is known."""
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
 
 
 class Process:
@@ -503,19 +516,20 @@ class World:
     def inject(
         self,
         kind: str,
-        a: Iterable[str] = (),
-        b: Iterable[str] = (),
+        a: Iterable[str] | str = (),
+        b: Iterable[str] | str = (),
         value: float = 0.0,
         *,
         for_s: float | None = None,
         **more: float | str,
     ) -> None:
-        """Do something now.
+        """Do something now, to one or several by name.
 
         Raises:
             ValueError: there is no such kind, nobody of that name, or a number out of range.
         """
-        fault = Fault(self.now_s, kind, tuple(a), tuple(b), for_s, value, tuple(sorted(more.items())))
+        one, other = ((side,) if isinstance(side, str) else tuple(side) for side in (a, b))
+        fault = Fault(self.now_s, kind, one, other, for_s, value, tuple(sorted(more.items())))
         faults.apply(self, fault)
 
     def heal(self) -> None:

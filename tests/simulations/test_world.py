@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -373,3 +374,22 @@ def test_a_job_of_a_thread_that_exits_ends_its_process_and_not_the_run() -> None
         node.start()
         world.run_for(3)
         assert not node.alive and len(world.failures) == 1
+
+
+def test_a_failure_names_the_line_that_raised() -> None:
+    async def main(process: Process) -> None:
+        raise KeyError("broken")
+
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        (failure,) = world.failures
+        assert re.search(r"KeyError: 'broken' \(test_world\.py:\d+\)$", str(failure))
+
+
+def test_one_name_stands_for_a_side() -> None:
+    with World(1) as world:
+        world.add_node("server", serve(Echo)).start()
+        world.run_for(0.1)
+        world.inject("crash", "server")
+        assert not world.node("server").alive
