@@ -202,7 +202,9 @@ def read_trace(path: Path) -> Iterator[str]:
     trace_head(path)
     with _readable(path), path.open(encoding="utf-8") as file:
         next(file)
-        for line in file:
+        for number, line in enumerate(file, 2):
+            if not line.endswith("\n"):
+                raise TraceError(f"{path}:{number}: ends within a line: the writing of it was broken off")
             yield line.rstrip("\n")
 
 
@@ -227,7 +229,9 @@ def trace_head(path: Path) -> dict[str, Any]:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except UnicodeDecodeError:
+        raise TraceError(f"{path}: is no history: it is not even text") from None
+    except json.JSONDecodeError as error:
         raise TraceError(f"{path}: is no history: {error}") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None

@@ -23,6 +23,7 @@ from simulations.invariants import CHECKS, Parameter
 from simulations.measuring import TOLD
 from simulations.scenario import SPAN, TABLES, Expectation, Scenario, ScenarioError, Value
 from simulations.selecting import resolve
+from simulations.spelling import nearest
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
 """Those that are shipped."""
@@ -167,7 +168,7 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
         elif key == FAILURE:
             _table(value, key)
         else:
-            raise ScenarioError(f"there is no field {key!r} in a scenario{_nearest(key, known)}", key)
+            raise ScenarioError(f"there is no field {key!r} in a scenario{nearest(key, known)}", key)
     if "name" not in given:
         raise ScenarioError("a scenario needs a name")
     scenario = Scenario(**given)
@@ -180,7 +181,7 @@ def _check_compared(scenario: Scenario) -> None:
     for name in scenario.compared_names:
         if name not in known:
             raise ScenarioError(
-                f"there is nothing measured called {name!r}{_nearest(name, known)}", "compared"
+                f"there is nothing measured called {name!r}{nearest(name, known)}", "compared"
             )
 
 
@@ -227,7 +228,7 @@ def _record(record: Any, value: Any, key: str) -> Any:
     given = {}
     for name, each in _table(value, key).items():
         if name not in plain:
-            raise ScenarioError(f"there is no field {name!r} in [{key}]{_nearest(name, plain)}", key, name)
+            raise ScenarioError(f"there is no field {name!r} in [{key}]{nearest(name, plain)}", key, name)
         given[name] = _typed(plain[name], each, key, name)
     try:
         return record(**given)
@@ -275,7 +276,7 @@ def _fault(value: Any, index: int) -> Fault:
     kind_name = _typed("text", table["kind"], "fault", index, "kind")
     kind = faults.KINDS.get(kind_name)
     if kind is None:
-        hint = _nearest(kind_name, faults.KINDS)
+        hint = nearest(kind_name, faults.KINDS)
         raise ScenarioError(f"there is no fault kind {kind_name!r}{hint}", "fault", index, "kind")
     parameters = [each.name for each in kind.parameters]
     given: dict[str, Any] = {"kind": kind_name, "a": (), "b": ()}
@@ -293,7 +294,7 @@ def _fault(value: Any, index: int) -> Fault:
         elif name in ("repeat", "repeat_s"):
             more[name] = _typed("number" if name == "repeat_s" else "whole number", each, *where)
         elif name != "kind":
-            hint = _nearest(name, [*FAULT_FIELDS, *parameters])
+            hint = nearest(name, [*FAULT_FIELDS, *parameters])
             raise ScenarioError(f"there is no field {name!r} in a {kind_name}{hint}", *where)
     if not given.get("value", 1) and not more.get(f"value{SPAN}"):
         _refuse_no_value(kind, index)
@@ -332,17 +333,18 @@ def _expectation(value: Any, index: int) -> Expectation:
     name = _typed("text", table["check"], "expect", index, "check")
     check = CHECKS.get(name)
     if check is None:
-        hint = _nearest(name, CHECKS)
+        hint = nearest(name, CHECKS)
         raise ScenarioError(f"there is no check {name!r}{hint}", "expect", index, "check")
+    if check.elsewhere:
+        sentence = f"{name} finds nothing to look at in one run; it is asked {check.elsewhere}"
+        raise ScenarioError(sentence, "expect", index, "check")
     known = {each.name: each for each in check.parameters}
     given: dict[str, Value] = {}
     for key, each in table.items():
         if key == "check":
             continue
         if key not in known:
-            raise ScenarioError(
-                f"{name} has no parameter {key!r}{_nearest(key, known)}", "expect", index, key
-            )
+            raise ScenarioError(f"{name} has no parameter {key!r}{nearest(key, known)}", "expect", index, key)
         given[key] = _parameter(known[key], each, "expect", index, key)
     return Expectation(name, tuple(sorted(given.items())))
 
@@ -422,9 +424,3 @@ def _escaped(character: str) -> str:
     if "\ud800" <= character <= "\udfff":
         return "\ufffd"
     return f"\\u{ord(character):04x}" if character < " " or character == "\x7f" else character
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"

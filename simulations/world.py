@@ -24,6 +24,7 @@ from contextlib import ExitStack
 from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -434,7 +435,9 @@ class World:
                 node.process.drift(ppb)
 
     def run_for(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let so much time pass. Raises `ValueError`: that is no time that can pass."""
+        if not 0 <= seconds < inf:
+            raise ValueError(f"{seconds} s cannot pass; name a time from 0 on")
         self._run_to(self.scheduler.now_ns + nanoseconds(seconds))
 
     def run_until(

@@ -8,6 +8,7 @@ from typing import Final
 from simulations.faults import clocks, connections, data, disks, links, operations, partitions, processes
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault, FaultError
+from simulations.spelling import nearest
 
 KINDS: Final[dict[str, Kind]] = {
     kind.name: kind
@@ -31,7 +32,7 @@ def check(fault: Fault, *, processes: Collection[str], hosts: Collection[str]) -
     """
     kind = KINDS.get(fault.kind)
     if kind is None:
-        raise FaultError(f"there is no fault kind {fault.kind!r}; there are {', '.join(KINDS)}", "kind")
+        raise FaultError(f"there is no fault kind {fault.kind!r}{nearest(fault.kind, KINDS)}", "kind")
     kind.check(fault)
     known, what = (processes, "process") if kind.of == "processes" else (hosts, "host")
     for side, names in (("a", fault.a), ("b", fault.b)):

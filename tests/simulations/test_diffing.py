@@ -103,6 +103,20 @@ def test_a_file_of_something_else_is_one_sentence(tmp_path: Path, head: str, sen
     assert sentence in str(caught.value)
 
 
+def test_a_history_whose_writing_was_broken_off_is_one_sentence(tmp_path: Path) -> None:
+    good, torn = trace(tmp_path / "good", "a", "b"), trace(tmp_path / "torn", "a", "b")
+    torn.path.write_bytes(torn.path.read_bytes()[:-1])
+    with pytest.raises(TraceError, match="torn:3: ends within a line: the writing of it was broken off"):
+        diff(good, torn)
+
+
+def test_a_file_that_is_no_text_is_no_history(tmp_path: Path) -> None:
+    good, bad = trace(tmp_path / "good", "a"), trace(tmp_path / "bad", "a")
+    bad.path.write_bytes(b"\x7fELF\xff\xfe")
+    with pytest.raises(TraceError, match="bad: is no history: it is not even text"):
+        diff(good, bad)
+
+
 def test_only_the_lines_asked_for_are_kept_and_the_hash_stays() -> None:
     whole, some = History(keep=True), History()
     some.keep_lines(CHECKPOINT_LINES + 1, CHECKPOINT_LINES + 3)

@@ -124,6 +124,11 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         ('name = "t"\n[workload]\npublisher = 5\n', 3, "no field 'publisher' in [workload]; did you mean"),
         ('name = "t"\n[network]\nvigour = 5\n', 3, "no field 'vigour' in [network]; there are latency_s"),
         (CRASH + "fors = 3\n", 7, "no field 'fors' in a crash; did you mean 'for_s'?"),
+        (
+            'name = "t"\n[[expect]]\ncheck = "repeatable"\n',
+            3,
+            "repeatable finds nothing to look at in one run",
+        ),
         (CRASH.replace('"crash"', '"crush"'), 5, "no fault kind 'crush'; did you mean 'crash'?"),
         (
             CRASH.replace('"broker-1"', '"broker-6"'),

@@ -212,6 +212,7 @@ def test_bad_records_of_faults_are_refused_with_a_sentence(data: dict[str, Any],
     ("fault", "sentence"),
     [
         (Fault(1, "explode"), "no fault kind 'explode'"),
+        (Fault(1, "crahs"), "no fault kind 'crahs'; did you mean 'crash'"),
         (Fault(1, "crash"), "name some in a"),
         (Fault(1, "start", ("alpha",), for_s=2), "over at once"),
         (Fault(1, "crash", ("alpha",), value=2), "no parameter value|it has none"),
@@ -223,6 +224,12 @@ def test_faults_that_cannot_be_are_refused_with_a_sentence(fault: Fault, sentenc
     with World(1) as world, pytest.raises(ValueError, match=sentence):
         world.add_node("alpha", serve(Echo))
         faults.apply(world, fault)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
+def test_only_time_that_can_pass_passes(seconds: float) -> None:
+    with World(1) as world, pytest.raises(ValueError, match="cannot pass; name a time from 0 on"):
+        world.run_for(seconds)
 
 
 def test_what_lasts_ends_by_its_time_or_by_healing() -> None:
