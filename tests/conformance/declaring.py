@@ -101,6 +101,7 @@ def item(
     pairs: Iterable[Pair] = ALONE,
     fails: Failing | str = "",
     note: str = "",
+    cuts: bool = False,
 ) -> Callable[[F], F]:
     """Declare that a test proves these items.
 
@@ -108,6 +109,7 @@ def item(
         transports, pairs: where it runs; every possible combination is a case.
         fails: why all cases, or those the function answers for, fail today; they must fail (strict xfail).
         note: what the table says beside the verdict: a deliberate difference, a bound.
+        cuts: connections are cut under way, at which NNG may end its process over any transport.
     """
 
     def decorate(test: F) -> F:
@@ -117,16 +119,16 @@ def item(
         known = {case: reason for case, reason in reasons.items() if reason}
         remarks = tuple(dict.fromkeys(text for text in (*known.values(), note) if text))
         REGISTER.declarations.append(Declaration(test.__name__, tuple(cases), known, remarks))
-        parameters = [pytest.param(case, id=case.id, marks=_marks(case, known)) for case in cases]
+        parameters = [pytest.param(case, id=case.id, marks=_marks(case, known, cuts)) for case in cases]
         marked: F = pytest.mark.parametrize("case", parameters, indirect=True)(test)
         return pytest.mark.usefixtures("case")(marked)
 
     return decorate
 
 
-def _marks(case: Case, known: dict[Case, str]) -> list[pytest.MarkDecorator]:
+def _marks(case: Case, known: dict[Case, str], cuts: bool) -> list[pytest.MarkDecorator]:
     marks = [] if set(case.pair) == {OURS} else [pytest.mark.interop]
-    if PYNNG in case.pair and case.transport in ("ws", "tls+tcp"):
+    if PYNNG in case.pair and (cuts or case.transport in ("ws", "tls+tcp")):
         marks.append(pytest.mark.isolated)
     if {CHILD, NNGCAT, NANOCAT} & set(case.pair):
         marks.append(pytest.mark.process)
