@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 # How many tests run at once; the process tests want a core each.
 WORKERS ?= 2
 PYTEST_ARGS ?=
+# Anything here adds the tests marked slow, as CI does.
+SLOW ?=
 # How long `make fuzz` spends on each decoder, and how many examples `make machines` tries of each machine.
 SECONDS ?= 60
 TARGETS ?=
@@ -43,8 +45,8 @@ install: $(VENV)/.all-installed ## make .venv with everything in it
 demo: $(VENV)/.demo-installed ## five brokers, two faults, a verdict: the whole line in 90 seconds
 	$(BIN)/mesh demo
 
-test: check ## everything CI runs: format, lint, types, architecture, tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+test: check ## format, lint, types, architecture, tests; with SLOW=1 all that CI runs
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(if $(SLOW),,-m "not slow") $(PYTEST_ARGS)
 
 check: lint types architecture ## the fast half of `make test`
 

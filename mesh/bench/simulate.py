@@ -32,6 +32,8 @@ ALONE: Final = "cores alone, bounded degree"
 SIZES: Final = (10, 25, 50, 100)
 IDLE_MESSAGES: Final = 100_000
 """About so many are timed at every size."""
+SILENT_S: Final = 900.0
+"""A worker may take so long: a hundred brokers join in half a minute, later where others are at work."""
 SETTLE_S: Final = 3.0
 JOIN_S: Final = 60.0
 SWARM_BROKERS: Final = 5
@@ -127,7 +129,7 @@ def run_alone(nodes: int, seconds: float, report: Report, gate: Any) -> None:
 
 def _alone_in_a_process(function: Callable[..., None], *arguments: Any) -> Figures:
     with workers() as group:
-        figures: Figures = group.start(_in_silence, function, *arguments, core=1).hear()
+        figures: Figures = group.start(_in_silence, function, *arguments, core=1).hear(SILENT_S)
     return figures
 
 

@@ -14,14 +14,15 @@ from mesh.bench import broker, simulate, sockets
 
 def bench(*arguments: str) -> dict[str, object]:
     command = [sys.executable, "-m", "mesh", "bench", *arguments, "--rounds", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=840)
     assert done.returncode == 0, done.stderr
     document: dict[str, object] = json.loads(done.stdout)
     return document
 
 
+@pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.timeout(250)
+@pytest.mark.timeout(850)
 @pytest.mark.parametrize(
     ("name", "scale", "targets"),
     [
