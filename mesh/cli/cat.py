@@ -399,6 +399,7 @@ class Cat:
                 await self._act(socket)
                 if job.engine == "nng" and job.body is not None:
                     await asyncio.sleep(NNG_DRAIN_S)
+                await asyncio.sleep(0)  # whoever came with the last message is still told of
             finally:
                 watching.cancel()
         return ExitCode.OK
