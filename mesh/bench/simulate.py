@@ -33,7 +33,7 @@ SIZES: Final = (10, 25, 50, 100)
 IDLE_MESSAGES: Final = 100_000
 """About so many are timed at every size."""
 SILENT_S: Final = 900.0
-"""A worker may take so long: a hundred brokers join in half a minute, later where others are at work."""
+"""A worker may take so long: a hundred brokers needed 100 s to join on a machine that was slow that day."""
 SETTLE_S: Final = 3.0
 JOIN_S: Final = 60.0
 SWARM_BROKERS: Final = 5
