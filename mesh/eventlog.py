@@ -7,6 +7,7 @@ rotated (by size or age) or closed. Rows of one boot are numbered without a gap;
 
 The broker never waits for this: `ROWS_MAX` rows wait at most, those that find no room are counted in
 ``dropped`` (their numbers are used up), and a failing disk is counted, said once on the log, and tried again.
+A folder that somebody takes away under a running broker is made again, without the rows that were in it.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ class EventLog:
             self._writing = len(lines)
             try:
                 data = ("\n".join(lines) + "\n").encode()
-                await self._storage.append(self.path, data)
+                await self._append(data)
             except (OSError, MeshError):  # but not when cancelled: the storage does the job all the same
                 self._buffer = [*lines, *self._buffer]
                 raise
@@ -274,6 +275,16 @@ class EventLog:
             self._file_size and self._clock() - self._file_since >= FILE_AGE_MAX_S
         ):
             await self._finish_file()
+
+    async def _append(self, data: bytes) -> None:
+        try:
+            await self._storage.append(self.path, data)
+        except FileNotFoundError:  # appending makes the file, so it is the folder that is not there
+            assert self._folder is not None
+            await self._storage.make_folder(self._folder)
+            await self._storage.append(self.path, data)
+            self._file_size = 0
+            log.warning("%s was gone, with the rows in it; it is made again", self._folder)
 
     async def _finish_file(self) -> None:
         if self._file_size:

@@ -32,6 +32,15 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 EXIT_VIOLATED: Final = ExitCode.FAILED
+# What a user did wrong, as every other command of ours tells it. First match wins, as there.
+CODES: Final[tuple[tuple[type[ValueError], ExitCode], ...]] = (
+    (scenario_file.UnknownScenario, ExitCode.USAGE),
+    (scenario_file.UnreadableScenario, ExitCode.NO_INPUT),
+    (diffing.UnreadableTrace, ExitCode.NO_INPUT),
+    (scenario_file.ScenarioFileError, ExitCode.BAD_DATA),
+    (diffing.TraceError, ExitCode.BAD_DATA),
+    (ValueError, ExitCode.USAGE),
+)
 
 
 def _whole(type_: type, tokens: Sequence[Token]) -> int:
@@ -390,9 +399,12 @@ def _side(
     name, at, given = text.rpartition("@") if "@" in text else (text, "", "")
     if at and not (given.isascii() and given.isdigit()):
         raise CommandFailed(ExitCode.USAGE, f"{text}: the seed after the @ must be a whole number")
-    if "." in name and not os.path.exists(name):  # no scenario is called so
+    if ("." in name or os.sep in name) and not os.path.exists(name):  # no scenario is called so
         raise CommandFailed(ExitCode.NO_INPUT, f"{name}: there is no such file")
-    scenario, usual = _found(name)
+    try:
+        scenario, usual = _found(name)
+    except scenario_file.UnknownScenario as error:
+        raise CommandFailed(ExitCode.USAGE, f"{text} is no file of a history, and {error}") from None
     chosen = int(given) if given else seed if seed is not None else usual
     return diffing.Run(scenario, chosen, "full" if full else "ci", hash_seed, keeps)
 
@@ -408,14 +420,15 @@ def _replay_command(scenario: str, result: Result, nodes: Whole | None, keep: st
 
 @contextmanager
 def _refusals(out: str | None) -> Iterator[None]:
-    """What a user did wrong becomes a sentence; brokers' warnings are no concern of who plays with them."""
+    """What a user did wrong becomes a sentence and a code; brokers' warnings are no concern of who plays with
+    them.
+    """
     swarming.hush()
     try:
         yield
-    except diffing.TraceError as error:
-        raise CommandFailed(ExitCode.BAD_DATA, str(error)) from error
     except ValueError as error:
-        raise CommandFailed(ExitCode.USAGE, str(error)) from error
+        code = next(code for kind, code in CODES if isinstance(error, kind))
+        raise CommandFailed(code, str(error)) from error
     except OSError as error:
         if out is None:
             raise

@@ -62,6 +62,10 @@ class TraceError(ValueError):
     """A file is no history, or one of another version."""
 
 
+class UnreadableTrace(TraceError):
+    """It is not there, or cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class TraceFile:
     """A history that was written down."""
@@ -234,7 +238,7 @@ def _readable(path: Path) -> Iterator[None]:
     except json.JSONDecodeError as error:
         raise TraceError(f"{path}: is no history: {error}") from None
     except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UnreadableTrace(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _strangers(one: dict[str, Any], other: dict[str, Any]) -> str:

@@ -39,6 +39,14 @@ class ScenarioFileError(ValueError):
     """A scenario file cannot be used; the message names file and line and what is wrong there."""
 
 
+class UnknownScenario(ScenarioFileError):
+    """No shipped scenario has that name."""
+
+
+class UnreadableScenario(ScenarioFileError):
+    """The file is not there, or cannot be read."""
+
+
 # --- finding
 
 
@@ -51,7 +59,8 @@ def load(name_or_path: str) -> Scenario:
     """A shipped scenario by its name, or any by its file's path, which ends with ``.toml`` or has a ``/``.
 
     Raises:
-        ScenarioFileError: there is no such scenario, or its file cannot be used.
+        UnknownScenario: none has that name.
+        ScenarioFileError: its file cannot be read or used.
     """
     if name_or_path.endswith(".toml") or os.sep in name_or_path:
         return read(Path(name_or_path))
@@ -59,7 +68,7 @@ def load(name_or_path: str) -> Scenario:
     if name_or_path not in known:
         close = difflib.get_close_matches(name_or_path, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "see mesh simulate list, or name a .toml file"
-        raise ScenarioFileError(f"there is no scenario {name_or_path!r}; {hint}")
+        raise UnknownScenario(f"there is no scenario {name_or_path!r}; {hint}")
     return read(known[name_or_path])
 
 
@@ -68,14 +77,14 @@ def read(path: Path) -> Scenario:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ScenarioFileError(f"{path}: there is no such scenario file") from None
+        raise UnreadableScenario(f"{path}: there is no such scenario file") from None
     except OSError as error:
-        raise ScenarioFileError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UnreadableScenario(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         line = 1 + error.object[: error.start].count(b"\n")
         raise ScenarioFileError(f"{path}:{line}: it is not UTF-8") from None
     except ValueError:
-        raise ScenarioFileError(f"{str(path)!r} is no path of a file") from None
+        raise UnreadableScenario(f"{str(path)!r} is no path of a file") from None
     return parse(text, str(path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,25 @@ async def test_a_failing_disk_is_counted_said_once_and_loses_nothing_that_fits(
     await log.aclose()
     (name,) = await storage.list("/log")
     assert [row["seq"] for row in rows_of(storage.files[f"/log/{name}"])] == [1, 2, 3, 4, 5]
+
+
+async def test_a_folder_taken_away_under_a_running_broker_is_made_again_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = ThreadStorage()
+    log = make(storage, str(tmp_path / "deep/log"))
+    log.write("hb", {})
+    await log.start()
+    shutil.rmtree(tmp_path / "deep")
+    for _ in range(3):
+        log.write("hb", {})
+        await log.flush()
+    await log.aclose()
+    await storage.aclose()
+    (path,) = (tmp_path / "deep/log").iterdir()
+    assert path.suffix == ".jsonl"
+    assert [row["seq"] for row in rows_of(path.read_bytes())] == [2, 3, 4]
+    assert log.write_errors == 0 and caplog.text.count("it is made again") == 1
 
 
 async def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(
