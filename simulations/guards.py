@@ -17,6 +17,7 @@ looks for those in the source. Nor can it see what has no name to be patched: th
 from __future__ import annotations
 
 import _thread
+import asyncio
 import builtins
 import io
 import os
@@ -34,6 +35,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Final
 
 from simulations.network import files
@@ -50,8 +52,13 @@ WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 
-BETWEEN: Final = (LIBRARY, "<frozen ", __file__, files.__file__)
+OURS: Final = (__file__, files.__file__)
+
+BETWEEN: Final = (LIBRARY, "<frozen ", *OURS)
 """Code that calls on behalf of who is to be named."""
+
+BY_THE_LOOP: Final = (asyncio.Handle._run.__code__,)
+"""What calls whatever a loop was given, such as time.sleep by call_soon."""
 
 CLOCK_HINT: Final = "use the event loop's time() for durations and environment.wall_time for time stamps"
 RANDOM_HINT: Final = "use environment.rng or environment.token"
@@ -62,6 +69,8 @@ PROCESS_HINT: Final = "a simulated process is a node of the world"
 WAIT_HINT: Final = "it stops the only thread; wait with asyncio"
 THREAD_HINT: Final = "only storage has a thread, and the simulator has its own storage"
 SIGNAL_HINT: Final = "a process of the world is asked to end by process.stopping"
+HINTS: Final = {"tempfile": DISK_HINT}
+"""Of modules whose first forbidden call has little to do with what they are for."""
 
 
 def _calls(owner: Any, names: str, hint: str) -> tuple[tuple[Any, str, str], ...]:
@@ -135,8 +144,11 @@ class Fence:
         return self.closed and threading.get_ident() == self.thread
 
     def refuse(self, call: str, hint: str) -> None:
-        caller = _caller()
-        message = f"{call} was called by {caller} inside a simulation; {hint}"
+        caller, called = _caller()
+        first = called or call
+        by_way = f" and calls {call}" if called else ""
+        hint = HINTS.get(first.partition(".")[0], hint)
+        message = f"{first} was called by {caller} inside a simulation{by_way}; {hint}"
         self.escapes.append(message)
         raise Escaped(message)
 
@@ -174,7 +186,7 @@ class Fence:
 
         def guarded_seed(self_: Any, a: Any = None, version: int = 2) -> None:
             if a is None and self.holds and not _exempt():
-                self.refuse("random.Random() without a seed", RANDOM_HINT)
+                self.refuse("random.Random.seed without a number", RANDOM_HINT)
             seed(self_, a, version)
 
         def guarded_socket(*arguments: Any, **options: Any) -> None:
@@ -235,12 +247,23 @@ class Fence:
         ]
 
 
-def _caller() -> str:
-    """The nearest caller outside of the standard library and of this module."""
-    frame = sys._getframe(1)
+def _caller() -> tuple[str, str | None]:
+    """The nearest caller outside of the standard library and of this module, and what of the library it
+    called, unless that was the refused name itself.
+    """
+    frame, called = sys._getframe(1), None
     while frame.f_back is not None and frame.f_code.co_filename.startswith(BETWEEN):
+        if frame.f_code.co_filename not in OURS:
+            called = frame
         frame = frame.f_back
-    return f"{frame.f_globals.get('__name__')}:{frame.f_lineno}"
+    caller = f"{frame.f_globals.get('__name__')}:{frame.f_lineno}"
+    return caller, None if called is None or called.f_code in BY_THE_LOOP else _name_of(called)
+
+
+def _name_of(frame: FrameType) -> str:
+    """As whoever called it would write it."""
+    name = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
+    return name.removesuffix(".__init__").removesuffix(".__new__")
 
 
 def _exempt() -> bool:

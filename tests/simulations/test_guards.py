@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import builtins
 import datetime
 import logging
@@ -111,6 +112,63 @@ def test_the_real_world_is_out_of_reach_inside_a_step(call: Callable[[], Any]) -
         world.run_for(1)
         assert node.exposed == "tried"
         assert world.fence.escapes  # counted even where the code swallows the exception
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: secrets.token_hex(),
+            r"^secrets\.token_hex was called .* and calls random\._urandom; use env",
+        ),
+        (
+            lambda: random.SystemRandom().random(),
+            r"^random\.SystemRandom\.random was called .* and calls random\._",
+        ),
+        (
+            lambda: random.Random(),
+            r"^random\.Random was called .* and calls random\.Random\.seed without a num",
+        ),
+        (
+            lambda: tempfile.TemporaryDirectory(),
+            r"^tempfile\.TemporaryDirectory was called .*; all disk work goes",
+        ),
+        (
+            lambda: Path("/tmp/never-written").touch(),
+            r"^pathlib\.Path\.touch was called .* and calls os\.utime;",
+        ),
+        (
+            lambda: time.time(),
+            r"^time\.time was called by tests\.simulations\.test_guards:\d+ inside a simulation; ",
+        ),
+    ],
+)
+def test_what_the_code_called_is_named_and_what_of_it_is_refused(
+    call: Callable[[], Any], sentence: str
+) -> None:
+    async def main(process: Process) -> None:
+        with pytest.raises(Escaped, match=sentence):
+            call()
+        process.exposed = "tried"
+        await process.stopping.wait()
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(1)
+        assert node.exposed == "tried"
+
+
+def test_what_the_loop_calls_for_the_code_is_named_itself() -> None:
+    async def main(process: Process) -> None:
+        asyncio.get_running_loop().call_soon(time.sleep, 1)
+        await process.stopping.wait()
+
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        assert [each.partition(" was called")[0] for each in world.fence.escapes] == ["time.sleep"]
+        world.failures.clear()
 
 
 def test_seeded_randomness_reading_and_logging_are_allowed(caplog: pytest.LogCaptureFixture) -> None:
