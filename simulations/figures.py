@@ -27,7 +27,7 @@ from simulations.scenario import Scenario
 ROOT: Final = Path(__file__).parent.parent
 KEPT: Final = ROOT / "docs" / "results" / "scenarios.json"
 SEED: Final = 1
-CPU_MAX_S: Final = 180
+CPU_MAX_S: Final = 600
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -35,12 +36,13 @@ FAILURES: Final = """
 PAPERS: Final = """
 ## What papers and other tools say of them
 
-Ours is of the CI size with seed 1, as `python -m simulations.figures` measured it at the commit named, and as
-`mesh simulate NAME` prints it; in `compared` a scenario's file says which of a run's figures that are. Papers
+Ours is of seed 1, as `python -m simulations.figures` measured it at the commit named, and as
+`mesh simulate NAME` prints it, at the CI size and, where it was played to its end, at the
+[full one](#full-sizes); in `compared` a scenario's file says which of a run's figures that are. Papers
 measured hundreds of members or more, so what bears comparing is the kind of figure and not its last digit.
 
-| number | name | theirs | ours | measured at |
-|---|---|---|---|---|
+| number | name | theirs | ours | ours at full size | measured at |
+|---|---|---|---|---|---|
 """
 WAITING: Final = """
 ## What waits
@@ -58,6 +60,9 @@ processor time; time and memory are those of the machine that played it.
 | number | name | brokers | what came | virtual s | processor s | MB | played at |
 |---|---|---|---|---|---|---|---|
 """
+UNPLAYED: Final = """
+Not played at their full size yet, for want of processor time: {names}.
+"""
 
 
 def page() -> str:
@@ -65,22 +70,35 @@ def page() -> str:
     found = [scenario_file.load(name) for name in scenario_file.shipped()]
     numbered = sorted((each for each in found if each.number is not None), key=lambda each: each.number or 0)
     failing = [each for each in numbered if each.known_failure]
-    waiting = ", ".join(f"{each.number} (`{each.name}`)" for each in numbered if each.waiting_for)
     parts = [HEAD, *map(_row, numbered), FAILURES]
     parts += [_cells(each, _marked(each.known_failure)) for each in failing]
     measured = figures.kept()
     parts += [PAPERS]
-    parts += [_compared(each, measured.get((each.name, "ci"))) for each in numbered if each.paper]
+    parts += [
+        _compared(each, measured.get((each.name, "ci")), measured.get((each.name, "full")))
+        for each in numbered
+        if each.paper
+    ]
     parts += [FULL.format(cpu_max_s=figures.CPU_MAX_S)]
     full = [(each, measured.get((each.name, "full"))) for each in numbered]
     parts += [_at_full_size(each, found) for each, found in full if found is not None]
-    return "".join([*parts, WAITING.format(names=waiting)])
+    unplayed = [each for each, found in full if found is None and each.full and not each.waiting_for]
+    parts += [UNPLAYED.format(names=_names(unplayed))] if unplayed else []
+    waiting = [each for each in numbered if each.waiting_for]
+    return "".join([*parts, WAITING.format(names=_names(waiting))])
 
 
-def _compared(scenario: Scenario, found: Figures | None) -> str:
-    if found is None or not scenario.compared:
-        return _cells(scenario, scenario.paper, "", "")
-    return _cells(scenario, scenario.paper, found.ours, f"{found.commit}, {found.date}")
+def _names(scenarios: Iterable[Scenario]) -> str:
+    return ", ".join(f"{each.number} (`{each.name}`)" for each in scenarios)
+
+
+def _compared(scenario: Scenario, small: Figures | None, full: Figures | None) -> str:
+    if not scenario.compared:
+        return _cells(scenario, scenario.paper, "", "", "")
+    found = [each for each in (small, full) if each is not None and each.ours]
+    ours = ["" if each is None else each.ours for each in (small, full)]
+    commits = dict.fromkeys(f"{each.commit}, {each.date}" for each in found)
+    return _cells(scenario, scenario.paper, *ours, "; ".join(commits))
 
 
 def _at_full_size(scenario: Scenario, found: Figures) -> str:
