@@ -367,7 +367,7 @@ class Recorder:
         }
         if deep:
             sizes["tasks"] = len(asyncio.all_tasks(process.loop))
-            sizes["timers"] = sum(not handle.cancelled() for handle in process.loop._scheduled)
+            sizes["timers"] = process.loop.timers
         void_until = membership._void_until
         return View(
             name=process.name,

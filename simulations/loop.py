@@ -1,9 +1,9 @@
 """An asyncio event loop in virtual time: one per simulated process, all of them turned by one scheduler.
 
-A loop never runs by itself. It tells the scheduler when it next wants a turn, and a turn is what
-``_run_once`` is in CPython: timers that are due become ready, then everything that was ready at the start
-runs. Between two turns of one loop others run, so processes interleave as they would on different machines,
-yet always in the same order.
+A loop never runs by itself. Its timers are actions of the scheduler; what becomes ready, by a timer, by bytes
+or by its own code, waits for a turn, and a turn is what ``_run_once`` is in CPython: everything that was
+ready at the start runs, timers behind the rest. A loop that is idle has it at once. Between two turns of one
+loop others run, so processes interleave as they would on different machines, yet always in the same order.
 
 * **Time passes while code runs**: a turn costs `TURN_NS` plus `CALLBACK_NS` for each callback, times
   ``slowness``; the next turn of this loop waits for that. So a loop that never sleeps still cannot stop the
@@ -23,7 +23,6 @@ What would touch the real world raises `NotSimulated`, which names the call.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 import sys
 import threading
@@ -44,8 +43,6 @@ TURN_NS: Final = 5_000
 CALLBACK_NS: Final = 1_000
 """A turn of CPython's loop costs a few microseconds, a callback about one; what it calls is not counted."""
 CLOSES_MAX: Final = 1000
-CANCELLED_TIMERS_MAX: Final = 100
-"""More cancelled timers than this, if they are half of all, are swept, as BaseEventLoop does."""
 
 
 @contextmanager
@@ -126,7 +123,7 @@ class SimHandle(events.Handle):
 
 
 class SimTimer(events.TimerHandle):
-    """The same for a timer, which is in its loop's heap from the beginning."""
+    """The same for a timer, which waits in the scheduler from the beginning."""
 
     __slots__ = ()
 
@@ -148,8 +145,10 @@ class SimTimer(events.TimerHandle):
         self._when = when
         self._scheduled = not loop.dead  # its cancel() tells _timer_handle_cancelled
 
-    def __lt__(self, other: events.TimerHandle) -> bool:
-        return self._when < other._when  # type: ignore[attr-defined, no-any-return]
+
+def _is_cancelled(_action: object, arguments: tuple[Any, ...]) -> bool:
+    """Whether an action of the scheduler is a timer that nobody wants any more."""
+    return bool(arguments) and type(arguments[0]) is SimTimer and arguments[0]._cancelled
 
 
 class Machine(Protocol):
@@ -184,30 +183,24 @@ class SimLoop(asyncio.BaseEventLoop):
     """
 
     __slots__ = (
-        "_asked",
         "_asked_ns",
         "_busy_until_ns",
         "_clock_offset_ns",
-        "_clock_resolution",
         "_closed",
         "_drift_ppb",
+        "_due",
         "_fence",
-        "_first_timer",
-        "_first_timer_ns",
         "_left_ns",
         "_name",
         "_note",
         "_parked",
         "_paused",
         "_ready",
-        "_scheduled",
         "_stopped_jobs",
         "_thread_id",
         "_time",
         "_time_ns",
-        "_timer_cancelled_count",
         "_turning",
-        "_wakes",
         "dead",
         "machine",
         "scheduler",
@@ -218,10 +211,8 @@ class SimLoop(asyncio.BaseEventLoop):
     # BaseEventLoop's own, which typeshed does not show.
     _closed: bool
     _ready: deque[Any]
-    _scheduled: list[Any]
     _asyncgens: Any
     _thread_id: int | None
-    _timer_cancelled_count: int
     _check_closed: Callable[[], None]
     _asyncgen_firstiter_hook: Any
 
@@ -242,19 +233,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._drift_ppb = drift_ppb
         self._busy_until_ns = 0
         self._left_ns = 0  # of what it was computing when it was paused
-        self._wakes: set[int] = set()  # looked up only, never iterated
-        self._asked: Any = None  # the timer for which a turn was asked last, and when that is
-        self._asked_ns = 0
-        self._first_timer: Any = None
-        self._first_timer_ns = 0
+        self._asked_ns = -1  # when it shall have a turn, if one was asked for
+        self._due: list[SimTimer] = []  # came due while it could not run
         self._time_ns = -1
         self._time = 0.0
         self._thread_id = threading.get_ident()  # it is running all the time, as its programs see it
         self._turning = False
         self._parked: list[Any] = []
         self._stopped_jobs: list[Callable[[], None]] = []
-        # Timers are compared in floats of seconds; a nanosecond is above their error for the first months.
-        self._clock_resolution = 1e-9
         self.set_debug(False)
 
     # --- the clock
@@ -273,8 +259,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._drift_ppb = ppb
         self._clock_offset_ns += local_ns - self._local_ns(self.scheduler.now_ns)
         self._time_ns = -1
-        self._first_timer = self._asked = None
-        self._ask_for_turn()
+        self.scheduler.move(self._fire, lambda timer: self._world_ns(timer._when))
 
     def _local_ns(self, world_ns: int) -> int:
         return world_ns + world_ns * self._drift_ppb // SECOND + self._clock_offset_ns
@@ -321,75 +306,55 @@ class SimLoop(asyncio.BaseEventLoop):
         self._busy_until_ns = max(self._busy_until_ns, self.scheduler.now_ns) + ns
 
     def _ask_for_turn(self) -> None:
-        ready, scheduled = self._ready, self._scheduled
-        due_ns = self._busy_until_ns
-        if not ready:
-            while scheduled and scheduled[0]._cancelled:
-                self._timer_cancelled_count -= 1
-                heapq.heappop(scheduled)._scheduled = False
-            if not scheduled:
-                return
-            timer = scheduled[0]
-            if timer is self._asked:
-                return
-            if timer is not self._first_timer:
-                self._first_timer = timer
-                self._first_timer_ns = self._world_ns(timer._when)
-            if due_ns < self._first_timer_ns:
-                due_ns = self._first_timer_ns
-        if self.dead or self._paused:
+        """For what is ready, as soon as it can run."""
+        if self.dead or self._paused or not (self._ready or self._due):
             return
         scheduler = self.scheduler
-        if due_ns < scheduler.now_ns:
-            due_ns = scheduler.now_ns
-        if not ready:
-            self._asked, self._asked_ns = timer, due_ns
-        if due_ns not in self._wakes:
-            self._wakes.add(due_ns)
-            scheduler.at(due_ns, self._woken, due_ns)
+        turn_ns = self._busy_until_ns
+        if turn_ns < scheduler.now_ns:
+            turn_ns = scheduler.now_ns
+        if turn_ns != self._asked_ns:
+            self._asked_ns = turn_ns
+            scheduler.at(turn_ns, self._woken)
 
-    def _woken(self, due_ns: int) -> None:
-        self._wakes.discard(due_ns)
-        if due_ns == self._asked_ns:
-            self._asked = None
-        if self.dead or self._paused:
+    def _woken(self) -> None:
+        now_ns = self.scheduler.now_ns
+        if now_ns != self._asked_ns:
+            return  # another turn was asked for since
+        self._asked_ns = -1
+        if self._busy_until_ns > now_ns:
+            self._ask_for_turn()
+        elif not self.dead and not self._paused:
+            self._turn()
+
+    def _fire(self, timer: SimTimer) -> None:
+        """A timer is due: it runs at once if it can."""
+        if timer._cancelled:
+            self.scheduler.unwanted -= 1
             return
-        if self._busy_until_ns <= self.scheduler.now_ns:
-            self._iterate()
+        timer._scheduled = False
+        if self.dead:
+            self._parked.append(timer)
+        elif self._is_free():
+            self._turn_of(timer)
         else:
+            self._due.append(timer)
             self._ask_for_turn()
 
-    def _iterate(self) -> None:
-        """``_run_once``: timers that are due become ready, what is ready has its turn, and the next turn is
-        asked for."""
-        scheduled, ready = self._scheduled, self._ready
-        if scheduled and (
-            scheduled[0] is not self._first_timer or self._first_timer_ns <= self.scheduler.now_ns
-        ):
-            if self._timer_cancelled_count > CANCELLED_TIMERS_MAX:
-                self._sweep_timers()
-                scheduled = self._scheduled
-            end = self.time() + self._clock_resolution
-            while scheduled and scheduled[0]._when < end:
-                handle = heapq.heappop(scheduled)
-                handle._scheduled = False
-                if handle._cancelled:
-                    self._timer_cancelled_count -= 1
-                else:
-                    ready.append(handle)
-        if ready:
-            self._turn(ready)
-            scheduled = self._scheduled
-        if ready or not scheduled or scheduled[0] is not self._asked:
-            self._ask_for_turn()
+    def _is_free(self) -> bool:
+        """Idle, and nothing else happens at this instant that might share a turn."""
+        now_ns, heap = self.scheduler.now_ns, self.scheduler.heap
+        return self._busy_until_ns <= now_ns and not self._paused and not (heap and heap[0][0] <= now_ns)
 
-    def _turn(self, ready: deque[Any]) -> None:
-        """Run what is ready now, with this loop as the running one; see `outside_of_loops`."""
-        fence = self._fence
-        fence.closed = True
-        self._turning = True
-        events._set_running_loop(self)
+    def _turn(self) -> None:
+        """``_run_once``: run what is ready now, with this loop as the running one; see `outside_of_loops`."""
+        ready, fence = self._ready, self._fence
+        if self._due:
+            ready.extend(self._due)
+            self._due.clear()
         callbacks = len(ready)
+        fence.closed = self._turning = True
+        events._set_running_loop(self)
         try:
             for _ in range(callbacks):
                 if not ready:
@@ -398,19 +363,43 @@ class SimLoop(asyncio.BaseEventLoop):
                 if not handle._cancelled:
                     try:  # Handle._run, without the call
                         handle._context.run(handle._callback, *handle._args)
-                    except KeyboardInterrupt:
-                        raise
-                    except SystemExit as error:
-                        self.machine.exits(error)
-                    except BaseException as error:  # whatever a callback raises is reported, as asyncio does
-                        self._report(handle, error)
+                    except BaseException as error:
+                        self._raised(handle, error)
             handle = None  # a traceback may hold this frame, which would hold the task that raised
         finally:
-            self._turning = False
-            fence.closed = False
+            self._turning = fence.closed = False
             now_ns = self.scheduler.now_ns
             self._busy_until_ns = now_ns + int((TURN_NS + CALLBACK_NS * callbacks) * self.slowness)
         self._note((now_ns, self._name, "turn", callbacks))
+        if ready:
+            self._ask_for_turn()
+
+    def _turn_of(self, handle: Any) -> None:
+        """`_turn` for one callback, which most turns are for."""
+        fence = self._fence
+        fence.closed = self._turning = True
+        events._set_running_loop(self)
+        try:
+            handle._context.run(handle._callback, *handle._args)
+        except BaseException as error:
+            self._raised(handle, error)
+        finally:
+            handle = None
+            self._turning = fence.closed = False
+            now_ns = self.scheduler.now_ns
+            self._busy_until_ns = now_ns + int((TURN_NS + CALLBACK_NS) * self.slowness)
+        self._note((now_ns, self._name, "turn", 1))
+        if self._ready:
+            self._ask_for_turn()
+
+    def _raised(self, handle: events.Handle, error: BaseException) -> None:
+        """Whatever a callback raises is reported, as asyncio does; only an interrupt is the user's."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if isinstance(error, SystemExit):
+            self.machine.exits(error)
+        else:
+            self._report(handle, error)
 
     def _report(self, handle: events.Handle, error: BaseException) -> None:
         callback = handle._callback  # type: ignore[attr-defined]
@@ -418,20 +407,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self.call_exception_handler(
             {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
         )
-
-    def _sweep_timers(self) -> None:
-        """As BaseEventLoop does, if the cancelled ones are most."""
-        if self._timer_cancelled_count * 2 <= len(self._scheduled):
-            return
-        kept = []
-        for handle in self._scheduled:
-            if handle._cancelled:
-                handle._scheduled = False
-            else:
-                kept.append(handle)
-        heapq.heapify(kept)
-        self._scheduled = kept
-        self._timer_cancelled_count = 0
 
     # --- scheduling: as in BaseEventLoop, and then a turn is asked for
 
@@ -466,39 +441,39 @@ class SimLoop(asyncio.BaseEventLoop):
             self._ask_for_turn()
 
     def run_now(self, handle: events.Handle) -> None:
-        """As `run_soon`, for what happens to a process from outside: if it is idle and nothing else happens
-        at this instant, it has its turn in this call, which saves the way through the scheduler.
+        """As `run_soon`, for what happens to a process from outside: if it is free it has its turn in this
+        call, which saves the way through the scheduler.
 
         Only for actions of the scheduler, and as the last thing they do."""
         if self.dead:
             self._parked.append(handle)
-            return
-        self._ready.append(handle)
-        scheduler, scheduled = self.scheduler, self._scheduled
-        now_ns = scheduler.now_ns
-        heap = scheduler.heap
-        if self._busy_until_ns > now_ns or self._paused or (heap and heap[0][0] <= now_ns):
-            self._ask_for_turn()
-        elif scheduled and (scheduled[0] is not self._first_timer or self._first_timer_ns <= now_ns):
-            self._iterate()
+        elif self._is_free():
+            self._turn_of(handle)
         else:
-            self._turn(self._ready)
-            if self._ready or not scheduled or scheduled[0] is not self._asked:
-                self._ask_for_turn()
+            self._ready.append(handle)
+            self._ask_for_turn()
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> events.TimerHandle:
         if self._closed:
             self._check_closed()
-        handle = SimTimer(when, callback, args, self, context)
+        timer = SimTimer(when, callback, args, self, context)
         if self.dead:
-            self._parked.append(handle)
-            return handle
-        heapq.heappush(self._scheduled, handle)
-        if not self._turning:
-            self._ask_for_turn()
-        return handle
+            self._parked.append(timer)
+        elif when != math.inf:  # how asyncio sleeps for ever
+            self.scheduler.at(self._world_ns(when), self._fire, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, timer: events.TimerHandle) -> None:
+        if timer._scheduled:  # type: ignore[attr-defined]
+            self.scheduler.forget_one(_is_cancelled)
+
+    @property
+    def timers(self) -> int:
+        """How many wait, cancelled ones left out."""
+        waiting = [arguments[0] for _, _, action, arguments in self.scheduler.heap if action == self._fire]
+        return sum(not timer._cancelled for timer in (*waiting, *self._due))
 
     def create_future(self) -> asyncio.Future[Any]:
         return SimFuture(loop=self)
@@ -573,9 +548,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._parked.extend(asyncio.all_tasks(self))
         self._parked.extend(self._asyncgens)
         self._parked.extend(self._ready)
-        self._parked.extend(self._scheduled)
+        self._parked.extend(self._due)
         self._ready.clear()
-        self._scheduled.clear()
+        self._due.clear()
         self.dead = True
 
     def dispose(self) -> None:
@@ -595,7 +570,6 @@ class SimLoop(asyncio.BaseEventLoop):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close_quietly(task.get_coro())
             self._parked.clear()
-            self._first_timer = self._asked = None
         finally:
             fence.closed = False
             del fence.escapes[escapes:]  # of dead code, and the run is over

@@ -13,6 +13,9 @@ from typing import Any, Final
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 
+UNWANTED_MAX: Final = 100
+"""So many actions that do nothing are not worth sweeping out."""
+
 _push: Final = heapq.heappush  # bound once: every packet and every turn goes through it
 
 
@@ -22,11 +25,11 @@ def nanoseconds(seconds: float) -> int:
 
 
 class Scheduler:
-    """A heap of (instant, serial, action). Actions are never cancelled; they look whether they are still
-    wanted.
+    """A heap of (instant, serial, action). Actions look whether they are still wanted; who knows of one that
+    is not says so (`forget_one`), so that they do not pile up.
     """
 
-    __slots__ = ("_serial", "events", "heap", "now_ns")
+    __slots__ = ("_serial", "events", "heap", "now_ns", "unwanted")
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -34,6 +37,8 @@ class Scheduler:
         """How many actions have run."""
         self.heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         """What is due, the first in front; only `at` adds to it."""
+        self.unwanted = 0
+        """How many of them are known to do nothing."""
         self._serial = 0
 
     def at(self, when_ns: int, action: Callable[..., object], *arguments: Any) -> None:
@@ -44,6 +49,24 @@ class Scheduler:
 
     def after(self, delay_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         self.at(self.now_ns + delay_ns, action, *arguments)
+
+    def move(self, action: Callable[..., object], when_ns: Callable[..., int]) -> None:
+        """Give whatever is to be done by ``action`` another instant, which ``when_ns`` tells from its
+        arguments; it is now if that has passed."""
+        for place, (_, serial, waiting, arguments) in enumerate(self.heap):
+            if waiting == action:
+                moved_ns = max(self.now_ns, when_ns(*arguments))
+                self.heap[place] = (moved_ns, serial, waiting, arguments)
+        heapq.heapify(self.heap)
+
+    def forget_one(self, is_unwanted: Callable[[Callable[..., object], tuple[Any, ...]], bool]) -> None:
+        """One more action will do nothing. When they are half of all they are swept out: those of which
+        ``is_unwanted(action, arguments)`` holds."""
+        self.unwanted += 1
+        if self.unwanted > UNWANTED_MAX and self.unwanted * 2 > len(self.heap):
+            self.heap[:] = [entry for entry in self.heap if not is_unwanted(entry[2], entry[3])]
+            heapq.heapify(self.heap)
+            self.unwanted = 0
 
     def next_serial(self) -> int:
         """A number that is given once in a run: what tasks and futures are hashed by."""
@@ -77,3 +100,4 @@ class Scheduler:
 
     def clear(self) -> None:
         self.heap.clear()
+        self.unwanted = 0

@@ -374,9 +374,9 @@ class World:
         gc.collect()  # a task that failed unseen is reported by its finaliser
         self._over = True
         try:
-            self.scheduler.clear()
             for process in self.processes:
                 process.over()
+            self.scheduler.clear()
             for process in self.processes:
                 process.loop.dispose()
         finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from simulations.scheduler import Scheduler
 
 
@@ -41,3 +43,32 @@ def test_what_an_action_asks_for_is_run_too_and_the_past_is_now() -> None:
     scheduler.at(10, lambda: scheduler.at(5, lambda: done.append(scheduler.now_ns)))
     scheduler.run_to(10, 100)
     assert done == [10]
+
+
+def test_what_is_moved_runs_at_its_new_instant_and_never_in_the_past() -> None:
+    ran: list[tuple[str, int]] = []
+    scheduler = Scheduler()
+    scheduler.at(
+        5, scheduler.move, note := partial(_note, ran, scheduler), lambda name: 3 if name == "a" else 9
+    )
+    scheduler.at(20, note, "a")
+    scheduler.at(6, note, "b")
+    scheduler.at(7, ran.append, ("other", 7))
+    scheduler.run_to(100, 100)
+    assert ran == [("a", 5), ("other", 7), ("b", 9)]
+
+
+def test_actions_that_will_do_nothing_are_swept_out_when_they_are_half_of_all() -> None:
+    ran: list[int] = []
+    scheduler = Scheduler()
+    for number in range(1000):
+        scheduler.at(number, ran.append, number)
+    for _ in range(999):
+        scheduler.forget_one(lambda _action, arguments: arguments[0] != 500)
+    assert len(scheduler.heap) == 1
+    scheduler.run_to(1000, 1000)
+    assert ran == [500]
+
+
+def _note(ran: list[tuple[str, int]], scheduler: Scheduler, name: str) -> None:
+    ran.append((name, scheduler.now_ns))
