@@ -157,11 +157,13 @@ def _table(*columns: str, title: str | None = None) -> Table:
 
 
 class Progress:
-    """What happens in a run, on stderr: every fault a line, and on a terminal the virtual time running."""
+    """What happens in a run, on stderr: every fault a line, and on a terminal that can overwrite a line the
+    virtual time running.
+    """
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
         self._shown_at = 0.0
 
     def __call__(self, now_s: float, text: str) -> None:
