@@ -39,8 +39,11 @@ from simulations.scheduler import SECOND, Scheduler
 
 T = TypeVar("T")
 
+_set_running_loop: Final = events._set_running_loop  # bound once: every turn goes through it
+
 TURN_NS: Final = 5_000
 CALLBACK_NS: Final = 1_000
+SHORT_TURN_NS: Final = TURN_NS + CALLBACK_NS
 """A turn of CPython's loop costs a few microseconds, a callback about one; what it calls is not counted."""
 CLOSES_MAX: Final = 1000
 
@@ -335,16 +338,9 @@ class SimLoop(asyncio.BaseEventLoop):
         timer._scheduled = False
         if self.dead:
             self._parked.append(timer)
-        elif self._is_free():
-            self._turn_of(timer)
-        else:
+        elif not self._turn_of(timer):
             self._due.append(timer)
             self._ask_for_turn()
-
-    def _is_free(self) -> bool:
-        """Idle, and nothing else happens at this instant that might share a turn."""
-        now_ns, heap = self.scheduler.now_ns, self.scheduler.heap
-        return self._busy_until_ns <= now_ns and not self._paused and not (heap and heap[0][0] <= now_ns)
 
     def _turn(self) -> None:
         """``_run_once``: run what is ready now, with this loop as the running one; see `outside_of_loops`."""
@@ -354,7 +350,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._due.clear()
         callbacks = len(ready)
         fence.closed = self._turning = True
-        events._set_running_loop(self)
+        _set_running_loop(self)
         try:
             for _ in range(callbacks):
                 if not ready:
@@ -374,11 +370,16 @@ class SimLoop(asyncio.BaseEventLoop):
         if ready:
             self._ask_for_turn()
 
-    def _turn_of(self, handle: Any) -> None:
-        """`_turn` for one callback, which most turns are for."""
+    def _turn_of(self, handle: Any) -> bool:
+        """`_turn` for one callback, which most turns are for. Returns False if it must wait: the loop is busy
+        or paused, or something else is due at this instant, which might share the turn."""
+        scheduler = self.scheduler
+        now_ns, heap = scheduler.now_ns, scheduler.heap
+        if self._busy_until_ns > now_ns or self._paused or (heap and heap[0][0] <= now_ns):
+            return False
         fence = self._fence
         fence.closed = self._turning = True
-        events._set_running_loop(self)
+        _set_running_loop(self)
         try:
             handle._context.run(handle._callback, *handle._args)
         except BaseException as error:
@@ -386,11 +387,11 @@ class SimLoop(asyncio.BaseEventLoop):
         finally:
             handle = None
             self._turning = fence.closed = False
-            now_ns = self.scheduler.now_ns
-            self._busy_until_ns = now_ns + int((TURN_NS + CALLBACK_NS) * self.slowness)
+            self._busy_until_ns = now_ns + int(SHORT_TURN_NS * self.slowness)
         self._note((now_ns, self._name, "turn", 1))
         if self._ready:
             self._ask_for_turn()
+        return True
 
     def _raised(self, handle: events.Handle, error: BaseException) -> None:
         """Whatever a callback raises is reported, as asyncio does; only an interrupt is the user's."""
@@ -447,9 +448,7 @@ class SimLoop(asyncio.BaseEventLoop):
         Only for actions of the scheduler, and as the last thing they do."""
         if self.dead:
             self._parked.append(handle)
-        elif self._is_free():
-            self._turn_of(handle)
-        else:
+        elif not self._turn_of(handle):
             self._ready.append(handle)
             self._ask_for_turn()
 
