@@ -255,9 +255,13 @@ def test_counters_add_up_over_boots(analysed: Analysed, spark: SparkSession) -> 
     assert analysed.findings.drops == {"no credit": analysed.findings.traffic["dropped"]}
 
 
-def test_shuffled_split_and_repeated_logs_lead_to_the_same_findings(
-    analysed: Analysed, tmp_path: Path
+def test_shuffled_split_and_repeated_logs_lead_to_the_same_findings_as_large_ones(
+    analysed: Analysed, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One analysis for both: the settings for large logs, by which several tasks share the rows, are those
+    under which the order of lines could matter most.
+    """
+    monkeypatch.setattr(job, "SMALL_BYTES", 0)
     shuffled = tmp_path / "shuffled"
     for number, folder in enumerate(sorted(path for path in analysed.logs.iterdir())):
         shuffle_logs(folder, shuffled / folder.name, seed=number)
@@ -267,27 +271,41 @@ def test_shuffled_split_and_repeated_logs_lead_to_the_same_findings(
     assert replace(again, quality=analysed.findings.quality) == analysed.findings
 
 
-def test_the_settings_for_large_logs_lead_to_the_same_findings(
-    analysed: Analysed, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job, "SMALL_BYTES", 0)
-    again = analyse(analysed.logs, tmp_path / "out")
-    assert again == analysed.findings
-
-
-def test_a_file_that_is_renamed_while_the_logs_are_read_is_read_all_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "logs").mkdir()
+@pytest.fixture(scope="module")
+def renamed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+    """Two lines, of which one is in a file that is renamed while it is read, into a folder that was used."""
+    folder = tmp_path_factory.mktemp("renamed")
+    logs, out = folder / "logs", folder / "out"
+    logs.mkdir()
     for number in (1, 2):
         line = row(number, "meta", ',"op":"start","name":"only"')
-        (tmp_path / "logs" / f"{number}.jsonl.part").write_text(f"{line}\n")
-    listed = find_logs(tmp_path / "logs")
-    (tmp_path / "logs" / "2.jsonl.part").rename(tmp_path / "logs" / "2.jsonl")
+        (logs / f"{number}.jsonl.part").write_text(f"{line}\n")
+    listed = find_logs(logs)
+    (logs / "2.jsonl.part").rename(logs / "2.jsonl")
+    (out / "tables" / "stale").mkdir(parents=True)
+    (out / "_tmp" / "left").mkdir(parents=True)
+    (out / "quarantine").mkdir()
+    (out / "mine.txt").touch()
     stale = iter([listed])
-    monkeypatch.setattr(job, "find_logs", lambda folder: next(stale, None) or find_logs(folder))
-    found = analyse(tmp_path / "logs", tmp_path / "out")
-    assert (found.quality.files, found.quality.rows, found.quality.duplicates) == (2, 2, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "find_logs", lambda folder: next(stale, None) or find_logs(folder))
+        return Analysed(logs, out, analyse(logs, out))
+
+
+def test_a_file_that_is_renamed_while_the_logs_are_read_is_read_all_the_same(renamed: Analysed) -> None:
+    quality = renamed.findings.quality
+    assert (quality.files, quality.rows, quality.duplicates) == (2, 2, 0)
+
+
+def test_a_new_report_replaces_the_old_one_whole(renamed: Analysed) -> None:
+    assert not (renamed.out / "tables" / "stale").exists()
+    assert not (renamed.out / "quarantine").exists()
+    assert sorted(path.name for path in renamed.out.iterdir()) == [
+        "mine.txt",
+        "report.html",
+        "summary.json",
+        "tables",
+    ]
 
 
 def test_the_reference_names_every_table_and_column(analysed: Analysed, spark: SparkSession) -> None:
@@ -405,24 +423,6 @@ def test_logs_without_a_single_row_say_so_and_leave_the_lines_in_quarantine(
         analyse(logs, tmp_path / "out")
     assert list((tmp_path / "out" / "quarantine").glob("part-*"))
     assert not (tmp_path / "out" / "report.html").exists()
-
-
-def test_a_new_report_replaces_the_old_one_whole(spark: SparkSession, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    (out / "tables" / "stale").mkdir(parents=True)
-    (out / "_tmp" / "left").mkdir(parents=True)
-    (out / "quarantine").mkdir()
-    (out / "mine.txt").touch()
-    (tmp_path / "a.jsonl").write_text(row(1, "meta", ',"op":"start","name":"only"') + "\n")
-    analyse(tmp_path / "a.jsonl".replace("a.jsonl", ""), out)
-    assert not (out / "tables" / "stale").exists()
-    assert not (out / "quarantine").exists()
-    assert sorted(path.name for path in out.iterdir()) == [
-        "mine.txt",
-        "report.html",
-        "summary.json",
-        "tables",
-    ]
 
 
 @pytest.mark.parametrize(
