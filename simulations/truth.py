@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from simulations.faults import Fault, Span
 from simulations.storage import LOG_FOLDER
 from simulations.world import EPOCH_S, World
@@ -106,9 +108,9 @@ def log_rows(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
     for content in files.values():
         for line in content.split(b"\n"):
             try:
-                row = json.loads(line)
+                row = msgspec.json.decode(line)
                 row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, msgspec.DecodeError):
                 continue
             rows.append(row)
     return sorted(rows, key=lambda row: float(row["at_s"]))

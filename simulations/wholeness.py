@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mesh.broker import Broker
+from mesh.membership import State
 from simulations.scenario import Scenario
 from simulations.world import ConditionNotMet, World
 
@@ -25,12 +26,14 @@ def is_whole(world: World, brokers: Iterable[str]) -> bool:
     """Of the named ones, those that were never started do not count."""
     started = [node for node in map(world.node, brokers) if node.lives]
     up: list[Broker] = [node.exposed for node in started if node.running and node.exposed is not None]
-    ids = sorted(broker.id for broker in up)
+    ids = sorted(broker._running.identity.id for broker in up)
     return len(up) == len(started) and all(_alive(broker) == ids for broker in up)
 
 
-def _alive(broker: Broker) -> list[str]:
-    return sorted(row["id"] for row in broker.members() if row["state"] == "alive")
+def _alive(broker: Broker) -> list[int]:
+    """Straight from its table: this is asked twenty times a second, and a status takes long to write."""
+    records = broker._running.peering.membership.records()
+    return sorted(record.id for record in records if record.state == State.ALIVE)
 
 
 def wait_whole_for_good(world: World, brokers: Iterable[str], scenario: Scenario) -> float | None:
