@@ -10,6 +10,20 @@ from pathlib import Path
 
 import pytest
 
+INTERRUPTED = """
+import signal
+import subprocess
+import sys
+
+
+def test_who_is_interrupted_ends():
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    child = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1)
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    assert child.wait(10) != 0
+    child.communicate()
+"""
 SUITE = """
 import asyncio
 
@@ -42,12 +56,13 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def outcome(suite: Path, **environment: str) -> str:
+def outcome(suite: Path, *before: str, **environment: str) -> str:
+    """What pytest says of it; ``before`` is what the command is given to."""
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith(("MANGROVE_", "PYTEST_"))
     }
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"],
+        [*before, sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"],
         cwd=suite,
         env=inherited | environment,
         capture_output=True,
@@ -70,6 +85,12 @@ def test_ci_does_not_let_interop_be_skipped(suite: Path) -> None:
     assert "may not be skipped here" in said
     assert "no nngcat" in said
     assert "2 failed, 1 passed, 1 skipped" in said
+
+
+def test_an_interrupt_that_a_shell_ignores_in_the_background_reaches_what_tests_start(suite: Path) -> None:
+    (suite / "test_it.py").write_text(INTERRUPTED)
+    said = outcome(suite, "/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh")
+    assert "1 passed" in said, said
 
 
 def test_a_module_that_skips_itself_counts_as_interop_by_its_place(suite: Path) -> None:
