@@ -31,5 +31,10 @@ def detection_at_rest_s(evidence: Evidence) -> float:
     return (DETECTION_PERIODS - 1) * evidence.period_s + 1.5 * evidence.deadline_s
 
 
+def admission_s(evidence: Evidence) -> float:
+    """Within this a connection becomes a link or is given up (`mesh.linking`)."""
+    return 2 * max(1.0, evidence.period_s)
+
+
 def grace_s(evidence: Evidence) -> float:
     return GRACE_PERIODS * evidence.period_s

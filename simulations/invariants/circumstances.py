@@ -140,30 +140,61 @@ class Circumstances:
 
     @cached_property
     def _silences(self) -> list[Outage]:
-        return list(self._each_silence())
+        least_s = STALL_DEADLINES_MIN * self.evidence.deadline_s
+        return [each for each in (*self._pauses(), *self._stalls) if each.length_s >= least_s]
 
-    def _each_silence(self) -> Iterator[Outage]:
+    def _pauses(self) -> Iterator[Outage]:
         for span, fault, until_s in self._spans:
-            if fault.kind in SILENCES:
+            if fault.kind in SILENCES and fault.kind != "stall":
                 for name in fault.a:
                     if name in self.evidence.brokers:
-                        until_s = span.start_s + fault.value if fault.kind == "stall" else until_s
-                        silence = Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
-                        if silence.length_s >= STALL_DEADLINES_MIN * self.evidence.deadline_s:
-                            yield silence
+                        yield Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
+
+    @cached_property
+    def _stalls(self) -> list[Outage]:
+        """Computing is done piece by piece: what comes while a process is at work waits behind that, so two
+        faults that each leave it some time may leave none together."""
+        found: dict[str, list[Outage]] = {}
+        for span, fault, _ in self._spans:
+            for name in fault.a if fault.kind == "stall" else ():
+                if name not in self.evidence.brokers:
+                    continue
+                before = found.setdefault(name, [])
+                last = before.pop() if before and span.start_s <= before[-1].until_s else None
+                begun_s, free_s = (last.from_s, last.until_s) if last else (span.start_s, span.start_s)
+                until_s = min(free_s + fault.value, self._ended_s(name, span.start_s))
+                before.append(Outage(name, begun_s, until_s, "stall"))
+        return [each for stalls in found.values() for each in stalls]
+
+    def free_s(self, name: str, at_s: float) -> float:
+        """When that process, if it was computing at that time, had its next turn."""
+        for each in self._stalls:
+            if each.broker == name and each.from_s <= at_s < each.until_s:
+                return each.until_s
+        return at_s
 
     def _awake_s(self, name: str, span: Span, until_s: float) -> float:
         """It may be resumed by hand, or killed."""
-        ends = [until_s]
-        ends += [
+        resumed = (
             other.start_s
             for other, fault, _ in self._spans
             if fault.kind == "resume" and name in fault.a and other.start_s >= span.start_s
-        ]
-        for life in self.evidence.brokers[name]:
-            if life.ended_s is not None and life.ended_s >= span.start_s:
-                ends.append(life.ended_s)
-        return min(ends)
+        )
+        return min(until_s, self._ended_s(name, span.start_s), *resumed)
+
+    def _ended_s(self, name: str, since_s: float) -> float:
+        """When the life ended that it had then."""
+        ends = (life.ended_s for life in self.evidence.brokers[name] if life.ended_s is not None)
+        return min((end_s for end_s in ends if end_s >= since_s), default=math.inf)
+
+    def asked_to_end_s(self, life: Life) -> float:
+        """From then on it says goodbye, and judges nobody."""
+        asked = (
+            span.start_s
+            for span, fault, _ in self._spans
+            if fault.kind == "stop" and life.name in fault.a and span.start_s >= life.started_s
+        )
+        return min(asked, default=math.inf)
 
     @cached_property
     def impairments(self) -> list[Impairment]:

@@ -6,6 +6,7 @@ log.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -31,10 +32,14 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
             continue  # it is dead, if only in this shape: who loses its state comes back as another
         if any(evidence.has_twin(name) for name in (writer, *holders)):
             continue
+        since_s = at_s - before_s
         excused = (
-            any(circumstances.struck(name, at_s - before_s, at_s) for name in (subject, *holders))
-            or circumstances.parted(writer, subject, at_s - before_s, at_s)
-            or circumstances.unheard(subject, writer, at_s - before_s, at_s)
+            any(circumstances.struck(name, since_s, at_s) for name in (subject, *holders))
+            or any(
+                circumstances.parted(accuser, subject, since_s, at_s)
+                or circumstances.unheard(subject, accuser, since_s, at_s)
+                for accuser in _accusers(evidence, row, since_s)
+            )
             # It is deaf at that moment; who was so before, and judges then, is to blame.
             or circumstances.away(writer, at_s, at_s + 1e-6)
         )
@@ -49,6 +54,16 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     return verdict(
         "no_false_deaths", len(evidence.member_rows), "change(s) of a member", wrong, detail=detail
     )
+
+
+def _accusers(evidence: Evidence, row: Row, since_s: float) -> list[str]:
+    """Who may have called that death: if no log has who did, it was somebody whose log is lost."""
+    lost = [
+        life.name
+        for life in evidence.lives
+        if life.log_lost and life.started_s <= row["at_s"] and (life.ended_s or math.inf) >= since_s
+    ]
+    return [evidence.writer(row)] if raised(row) else [evidence.writer(row), *lost]
 
 
 def _could_be_heard(

@@ -86,7 +86,7 @@ def _losses(
     elif whom:
         for absence in circumstances.absences:
             if absence.broker in whom and absence.length_s >= within_s:
-                present = circumstances.up_through(absence.from_s, absence.from_s + within_s)
+                present = _watching(circumstances, absence.from_s, absence.from_s + within_s)
                 others = [each for each in present if each.name != absence.broker]
                 yield absence.broker, absence.from_s, others
     else:
@@ -112,7 +112,7 @@ def _cut_off_from(
         for name in whom:
             observers = [
                 life
-                for life in circumstances.up_through(each.from_s, each.from_s + within_s)
+                for life in _watching(circumstances, each.from_s, each.from_s + within_s)
                 if life.name in by and each.parts(evidence.host_of(life.name), evidence.host_of(name))
             ]
             if observers:
@@ -147,6 +147,12 @@ def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) 
                 yield name, from_s, found
 
 
+def _watching(circumstances: Circumstances, from_s: float, until_s: float) -> list[Life]:
+    """Who was there and judged all that time: who leaves does so no more, though it may take a second."""
+    lives = circumstances.up_through(from_s, until_s)
+    return [life for life in lives if circumstances.asked_to_end_s(life) >= until_s]
+
+
 def _able(
     evidence: Evidence, circumstances: Circumstances, gone: str, from_s: float, within_s: float
 ) -> list[Life]:
@@ -154,7 +160,7 @@ def _able(
     since_s = from_s - _settled_s(evidence)
     return [
         life
-        for life in circumstances.up_through(from_s, from_s + within_s)
+        for life in _watching(circumstances, from_s, from_s + within_s)
         if life.name != gone
         and not evidence.has_twin(life.name)
         and circumstances.is_well(life.name, since_s, from_s + within_s)

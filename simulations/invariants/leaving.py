@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mesh.identity import format_id
 from simulations.evidence import VIEW_STATES, Evidence, Life
-from simulations.invariants.bounds import (
-    grace_s,
-)
+from simulations.invariants.bounds import admission_s, grace_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
@@ -34,12 +32,15 @@ def left_by_own_word(evidence: Evidence) -> Verdict:
                     f"{evidence.writer(row)} holds that {row['subject_name']} left at {row['at_s']:.3f} s, "
                     "which never said so"
                 )
-    wrong += _redialled(evidence)
+    wrong += _redialled(evidence, own)
     return verdict("left_by_own_word", looked, "leave(s) heard of", wrong)
 
 
-def _redialled(evidence: Evidence) -> Iterator[str]:
-    """Who was started again meanwhile may be found, by its address, before it is heard to be back."""
+def _redialled(evidence: Evidence, own: Mapping[str, list[float]]) -> Iterator[str]:
+    """Who was started again meanwhile may be found, by its address, before it is heard to be back. A dial
+    under way at the goodbye is not called back, and ends within the time of an admission; who leaves lets
+    no other in.
+    """
     for rows in evidence.by_writer.values():
         left_s: dict[str, float] = {}
         for row in rows:
@@ -54,6 +55,11 @@ def _redialled(evidence: Evidence) -> Iterator[str]:
                 and row["peer"] in left_s
             ):
                 id, since_s = int(row["peer"], 16), left_s[row["peer"]]
+                goodbye_s = max(
+                    (at_s for at_s in own.get(row["peer"], ()) if at_s <= since_s), default=since_s
+                )
+                if row["at_s"] < goodbye_s + admission_s(evidence):
+                    continue
                 if not any(life.id == id and life.started_s > since_s for life in evidence.lives):
                     name = evidence.name_of(id)
                     yield f"{evidence.writer(row)} dialled {name} at {row['at_s']:.3f} s, which had left"

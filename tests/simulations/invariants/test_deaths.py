@@ -144,6 +144,35 @@ def test_silences_that_leave_no_time_between_them_are_one() -> None:
     assert not judged(evidence, "no_false_deaths").ok
 
 
+def test_stalls_of_two_faults_add_up_since_a_process_does_one_thing_at_a_time() -> None:
+    """Of each second the one takes 0.4 and the other 0.7."""
+    hogged = stalls(TWO, 18.5, every_s=1.0, times=4, for_s=0.4)
+    starved = stalls(TWO, 18.5, every_s=0.1, times=35, for_s=0.07)
+    for spans, excused in ((hogged, False), (starved, False), ([*hogged, *starved], True)):
+        evidence = history(false_death)
+        evidence.faults += sorted(spans, key=lambda span: span.start_s)
+        assert judged(evidence, "no_false_deaths").ok is excused
+
+
+def test_a_stall_ends_with_its_process() -> None:
+    evidence = history(false_death)
+    evidence.faults += [Span(Fault(3.0, "stall", (THREE,), value=60.0), 3.0)]
+    evidence.rows = [
+        {**row, "subject": format_id(3), "subject_name": THREE} if row["at_s"] == 22.0 else row
+        for row in evidence.rows
+    ]
+    assert not judged(evidence, "no_false_deaths").ok
+
+
+def test_a_death_that_no_log_has_was_called_by_one_whose_log_is_lost() -> None:
+    """Broker-1 heard it, with which nothing was wrong."""
+    for lost, excused in ((True, True), (False, False)):
+        evidence = history(_false_death_heard)
+        evidence.faults.append(Span(Fault(17, "partition", (TWO,), (THREE,)), 17.0, 21.0))
+        evidence.lives[-1] = replace(evidence.lives[-1], log_lost=lost)
+        assert judged(evidence, "no_false_deaths").ok is excused
+
+
 def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:
     """Two seconds of the one and then one of the other are three; the caller's own silence is no excuse."""
     for name, excused in ((TWO, True), (ONE, False)):

@@ -69,6 +69,14 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
     assert judged(evidence, "detected").empty
 
 
+def test_who_leaves_need_not_notice_though_its_goodbye_takes_time() -> None:
+    for asked_s, excused in ((6.0, True), (8.0, False)):
+        evidence = right_history()
+        _not_noticed(evidence)
+        evidence.faults.append(Span(Fault(asked_s, "stop", (ONE,)), asked_s))
+        assert judged(evidence, "detected", whom=(THREE,), within_s=3.75).ok is excused
+
+
 def test_who_never_had_a_link_to_the_lost_one_need_not_notice() -> None:
     evidence = right_history()
     _not_noticed(evidence)

@@ -84,6 +84,11 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
+def test_a_dial_under_way_when_its_member_left_may_still_bring_a_link() -> None:
+    evidence = history(lambda log: log.link(TWO, 25.9, ONE, "up"))
+    assert judged(evidence, "left_by_own_word").ok
+
+
 def test_a_leave_may_be_heard_only_by_some_or_only_after_the_heal() -> None:
     late = _two_leaves(heard_s=16.0)
     assert judged(late, "left_seen", whom=(TWO,), by=(THREE,)).ok

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from simulations.evidence import Evidence, Life
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
 from simulations.ledger import Answered
 from tests.simulations.invariants.histories import (
     ONE,
@@ -71,4 +73,15 @@ def test_a_client_waits_a_second_longer_for_a_broker_that_left() -> None:
         evidence.lives.append(Life("asker", 1, host, 1.0))
         evidence.ledger.questions[0].asked_s = 23.5
         evidence.ledger.questions[0].ended_s = 25.4
+        assert judged(evidence, "surveys_return").ok is right
+
+
+def test_what_the_broker_computes_when_it_is_asked_and_when_it_should_tell_is_added() -> None:
+    """It is asked at 5 s and has one second. Neither stall is long enough to make it one that is not well."""
+    stalls = [(4.9, 0.12), (5.95, 0.12)]
+    for done, ended_s, right in ((stalls, 6.16, True), (stalls, 6.18, False), (stalls[:1], 6.16, False)):
+        evidence = history()
+        evidence.lives.append(Life("asker", 1, ONE, 1.0))
+        evidence.ledger.questions[0].ended_s = ended_s
+        evidence.faults += [Span(Fault(at_s, "stall", (ONE,), value=for_s), at_s) for at_s, for_s in done]
         assert judged(evidence, "surveys_return").ok is right
