@@ -190,10 +190,16 @@ def kill_after_one_miss(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Membership, "_judge_member", broken)
 
 
-def void_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Whoever was late itself judges the others all the same."""
+def never_late(patch: pytest.MonkeyPatch) -> None:
+    """Whoever was late itself judges the others all the same; whoever heard nobody does not."""
     patch.setattr(Membership, "_was_late", lambda self, now: False)
-    patch.setattr(Membership, "_void", lambda self, now, out: None)
+
+
+def judge_unheard(self: Membership, now: float, out: list[Instruction]) -> None:
+    """In place of voiding a round: whoever was late, or heard nobody, judges the others all the same."""
+    for member in list(self._members.values()):
+        if member.record.in_view:
+            self._judge_member(member, now, out)
 
 
 def hurry(self: Membership, now: float, out: list[Instruction]) -> None:
@@ -404,7 +410,11 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "blind": Bug("nobody is ever judged", blind),
     "late": Bug("only every second round judges", judge_late),
     "hasty": Bug("one missed round is a death", kill_after_one_miss),
-    "self-righteous": Bug("who was late itself judges the others all the same", void_nothing),
+    "late-judges": Bug("who was late itself judges the others all the same", never_late),
+    "self-righteous": Bug(
+        "who was late, or heard nobody, judges the others all the same",
+        instead(Membership, "_void", judge_unheard),
+    ),
     "deaf": Bug("nobody answers an accusation", deaf),
     "grudging": Bug("a suspicion is never withdrawn", keep_suspecting),
     "forgets-dead": Bug("the dead are forgotten at once", forget_the_dead),

@@ -1,7 +1,8 @@
 """Which bugs the swarm finds, and how many seeds it takes: ``python -m tests.simulations.sensitivity``.
 
-A seed finds a bug if a check fails in it that passes in the same seed without the bug. Prints a table in
-Markdown, a row a bug as soon as it is known.
+A seed finds a bug if a check fails in it that passes in the same seed without the bug. With ``--scenario``
+shipped scenarios are played in place of seeds, each with seed 1. Prints a table in Markdown, a row a bug as
+soon as it is known.
 """
 
 from __future__ import annotations
@@ -9,47 +10,57 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
+from simulations import playing, scenario_file
 from simulations.swarming import hush, play_seed
 from tests.simulations.bugs import EVERYWHERE, Bug, with_bug
 
-HEAD = "| bug | what is broken | found by | checks that found it, and in how many seeds |\n|---|---|---|---|"
+HEAD = "| bug | what is broken | found by | checks that found it, and how often |\n|---|---|---|---|"
 
 
-def found_by(bug: Bug, right: dict[int, tuple[str, ...]]) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Each seed of ``right``, which says what fails without the bug, and what fails with it beyond that."""
-    for seed, failing in right.items():
+def failing(played: str) -> tuple[str, ...]:
+    """What fails in a seed of the swarm, if it is a number, or else in the scenario of that name."""
+    if not played.isdigit():
+        return playing.play(scenario_file.load(played), seed=1).failed
+    outcome = play_seed(int(played))
+    return ("a crash",) if outcome.broke else outcome.failed
+
+
+def found_by(bug: Bug, right: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Of each that is played: what fails with the bug beyond what fails in ``right``, without it."""
+    found = {}
+    for played, known in right.items():
         with with_bug(bug.put_in):
-            outcome = play_seed(seed)
-        failed = ("a crash",) if outcome.broke else outcome.failed
-        yield seed, tuple(check for check in failed if check not in failing)
+            found[played] = tuple(check for check in failing(played) if check not in known)
+    return found
 
 
-def row(name: str, bug: Bug, found: Sequence[tuple[str, ...]]) -> str:
-    seeds = sum(bool(checks) for checks in found)
-    counts = Counter(check for checks in found for check in checks)
+def row(name: str, bug: Bug, found: Mapping[str, tuple[str, ...]], *, named: bool) -> str:
+    finders = [played for played, checks in found.items() if checks]
+    counts = Counter(check for checks in found.values() for check in checks)
     shown = ", ".join(f"{check} {count}" for check, count in counts.most_common(4))
-    return f"| {name} | {bug.sentence} | {seeds} of {len(found)} | {shown or 'none'} |"
+    which = f": {', '.join(finders)}" if named and finders else ""
+    return f"| {name} | {bug.sentence} | {len(finders)} of {len(found)}{which} | {shown or 'none'} |"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulations.sensitivity")
     parser.add_argument("--seeds", type=int, default=12, help="how many seeds are played for each bug")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--scenario", nargs="*", metavar="NAME", help="play these instead of seeds")
     parser.add_argument("--bug", nargs="*", choices=EVERYWHERE, default=list(EVERYWHERE))
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     hush()
     began = time.monotonic()
-    right = {seed: play_seed(seed).failed for seed in range(given.first, given.first + given.seeds)}
+    seeds = map(str, range(given.first, given.first + given.seeds))
+    right = {played: failing(played) for played in given.scenario or seeds}
     print(HEAD, flush=True)
     for name in given.bug:
-        found = [checks for _, checks in found_by(EVERYWHERE[name], right)]
-        print(row(name, EVERYWHERE[name], found), flush=True)
-    failing = [seed for seed, checks in right.items() if checks]
-    print(
-        f"\nWithout a bug {len(failing)} of these {len(right)} seeds fail{':' if failing else '.'}", *failing
-    )
+        found = found_by(EVERYWHERE[name], right)
+        print(row(name, EVERYWHERE[name], found, named=bool(given.scenario)), flush=True)
+    wrong = [played for played, checks in right.items() if checks]
+    print(f"\nWithout a bug {len(wrong)} of these {len(right)} fail{':' if wrong else '.'}", *wrong)
     print(f"It took {time.monotonic() - began:.0f} s.")
 
 
