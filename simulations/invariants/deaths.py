@@ -6,7 +6,6 @@ log.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -57,13 +56,16 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
 
 
 def _accusers(evidence: Evidence, row: Row, since_s: float) -> list[str]:
-    """Who may have called that death: if no log has who did, it was somebody whose log is lost."""
-    lost = [
+    """Who may have called that death: if no log has who did, it was somebody whose log is lost, or who was
+    killed before its last rows were written."""
+    mute = [
         life.name
         for life in evidence.lives
-        if life.log_lost and life.started_s <= row["at_s"] and (life.ended_s or math.inf) >= since_s
+        if (life.log_lost or life.how == "killed")
+        and life.started_s <= row["at_s"]
+        and (life.ended_s is None or life.ended_s >= since_s)
     ]
-    return [evidence.writer(row)] if raised(row) else [evidence.writer(row), *lost]
+    return [evidence.writer(row)] if raised(row) else [evidence.writer(row), *mute]
 
 
 def _could_be_heard(

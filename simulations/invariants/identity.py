@@ -27,7 +27,7 @@ def restarts_are_one_member(evidence: Evidence) -> Verdict:
         for before, life in list(pairwise(lives))[-1:]:
             if before.id != life.id or life.id is None or life.id in evidence.shared_ids:
                 continue
-            name, old = life.name, _issued(evidence, before)
+            name, old = life.name, _heard(evidence, before)
             for view in last.values():
                 if view.name == name:
                     continue
@@ -38,23 +38,31 @@ def restarts_are_one_member(evidence: Evidence) -> Verdict:
                     wrong.append(f"{view.name} holds {held} of {name}, which was started again")
                 elif records[0].incarnation <= old:
                     wrong.append(
-                        f"{view.name} holds incarnation {records[0].incarnation} of {name}, which had {old} "
-                        "before it was started again"
+                        f"{view.name} holds incarnation {records[0].incarnation} of {name}, known "
+                        f"by {old} before it was started again"
                     )
                 wrong += _welcomed_twice(evidence, circumstances, view, life)
     return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
 
 
-def _issued(evidence: Evidence, life: Life) -> int:
-    """The greatest incarnation a life is known to have called itself."""
-    views = [
-        view.me.incarnation
-        for sample in evidence.samples
-        for view in sample.views.values()
-        if (view.name, view.life) == (life.name, life.number)
+def _heard(evidence: Evidence, life: Life) -> int:
+    """The greatest incarnation in which another held that life. What it called itself is saved within a
+    second, so who loses power may come back with an incarnation that it had, but told nobody.
+    """
+    held = [
+        record.incarnation
+        for _, view in evidence.looks()
+        if view.name != life.name
+        for record in view.table
+        if (record.id, record.boot) == (life.id, life.boot)
     ]
-    rows = evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), ())
-    return max([0, *views, *(int(row["inc"]) for row in rows)])
+    subject = (format_id(life.id or 0), format_id(life.boot or 0))
+    told = [
+        int(row["subject_inc"])
+        for row in evidence.member_rows
+        if (row["subject"], row["subject_boot"]) == subject
+    ]
+    return max([0, *held, *told])
 
 
 def _welcomed_twice(

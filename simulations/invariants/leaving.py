@@ -79,6 +79,8 @@ def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
             known = circumstances.belief(observer, life.id, left_s)
             if observer.id == life.id or known is None or known.state not in VIEW_STATES:
                 continue
+            if evidence.has_twin(observer.name):
+                continue  # one of the two has the link, and hears
             if circumstances.touched(observer.name, left_s - grace_s(evidence), left_s + within_s):
                 continue
             looked += 1

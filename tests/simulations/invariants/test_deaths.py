@@ -165,11 +165,16 @@ def test_a_stall_ends_with_its_process() -> None:
 
 
 def test_a_death_that_no_log_has_was_called_by_one_whose_log_is_lost() -> None:
-    """Broker-1 heard it, with which nothing was wrong."""
-    for lost, excused in ((True, True), (False, False)):
+    """Broker-1 heard it, with which nothing was wrong. Who is killed loses what it wrote last."""
+    for changes, excused in (
+        ({"log_lost": True}, True),
+        ({"how": "killed", "ended_s": 21.5}, True),
+        ({"how": "killed", "ended_s": 11.5}, False),
+        ({}, False),
+    ):
         evidence = history(_false_death_heard)
         evidence.faults.append(Span(Fault(17, "partition", (TWO,), (THREE,)), 17.0, 21.0))
-        evidence.lives[-1] = replace(evidence.lives[-1], log_lost=lost)
+        evidence.lives[-1] = replace(evidence.lives[-1], **changes)
         assert judged(evidence, "no_false_deaths").ok is excused
 
 

@@ -16,6 +16,7 @@ from tests.simulations.invariants.histories import (
     Log,
     Spoilt,
     history,
+    judged,
     log_spoilt,
     record,
     spoilt,
@@ -66,7 +67,7 @@ SPOILT: list[Spoilt] = [
     spoilt(
         "restarts_are_one_member",
         _returned_without_incarnation,
-        "broker-1 holds incarnation 1 of broker-3, which had 1",
+        "broker-1 holds incarnation 1 of broker-3, known by 1 before it was started again",
     ),
     spoilt(
         "restarts_are_one_member",
@@ -95,3 +96,15 @@ SPOILT: list[Spoilt] = [
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
 def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
+
+
+def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_come_again() -> None:
+    for told, right in ((False, True), (True, False)):
+
+        def tell(log: Log, told: bool = told) -> None:
+            if told:
+                log.member(ONE, 3.9, THREE, "suspect>alive", sub_inc=3)
+
+        evidence = history(tell)
+        with_view(evidence, 3.0, THREE, table=(record(THREE, incarnation=3), record(ONE), record(TWO)))
+        assert judged(evidence, "restarts_are_one_member").ok is right

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.identity import format_id
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from tests.simulations.invariants.histories import (
     ONE,
     SECOND_BOOT,
@@ -87,6 +87,13 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
 def test_a_dial_under_way_when_its_member_left_may_still_bring_a_link() -> None:
     evidence = history(lambda log: log.link(TWO, 25.9, ONE, "up"))
     assert judged(evidence, "left_by_own_word").ok
+
+
+def test_one_of_two_with_one_id_need_not_hear_of_a_leave() -> None:
+    evidence = history()
+    _leave_unseen(evidence)
+    evidence.lives.append(Life("twin", 1, "twin", 15.0, None, "", 2, 99))
+    assert judged(evidence, "leaves_are_seen").ok
 
 
 def test_a_leave_may_be_heard_only_by_some_or_only_after_the_heal() -> None:
