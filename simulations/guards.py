@@ -8,10 +8,10 @@ keys and certificates are; folders may not, since their order is nobody's. Other
 process, such as those of a Spark session beside it, are outside: simulated code has no thread but the one
 that steps it.
 
-It works by patching names in modules, so it cannot see ``from time import monotonic`` bound earlier; a test
-looks for those in the source. Nor can it see what has no name to be patched: the methods of C types
-(``datetime.now``, ``Lock.acquire``, ``io.FileIO``), ``id()``, the hashes of strings, reading
-``/dev/urandom``, and what C extensions do.
+It works by patching names in modules, so it cannot see ``from time import monotonic`` bound earlier, nor
+what has no name to be patched: the methods of C types (``datetime.now``, ``Lock.acquire``, ``io.FileIO``),
+``id()``, the hashes of strings, reading ``/dev/urandom``, and what C extensions do. Tests may see earlier
+names and ``datetime.now`` by `simulations.watching`, at a price.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 
-OURS: Final = (__file__, files.__file__)
+OURS: Final = (__file__, files.__file__, os.path.join(os.path.dirname(__file__), "watching.py"))
 
 BETWEEN: Final = (LIBRARY, "<frozen ", *OURS)
 """Code that calls on behalf of who is to be named."""
@@ -129,7 +129,7 @@ class Escaped(RuntimeError):
 class Fence:
     """Whether code under test is running, which is when the patched names refuse."""
 
-    __slots__ = ("closed", "escapes", "thread")
+    __slots__ = ("_saved", "closed", "escapes", "thread")
 
     def __init__(self) -> None:
         self.closed = False
@@ -137,6 +137,7 @@ class Fence:
         """The one that steps the simulation."""
         self.escapes: list[str] = []
         """Every refused call, since the code under test may swallow the exception."""
+        self._saved: list[tuple[Any, str, Any]] = []
 
     @property
     def holds(self) -> bool:
@@ -152,10 +153,15 @@ class Fence:
         self.escapes.append(message)
         raise Escaped(message)
 
+    def original(self, owner: Any, name: str) -> Any:
+        """What the name stands for without the fence."""
+        found = [saved for of, called, saved in self._saved if of is owner and called == name]
+        return found[0] if found else getattr(owner, name)
+
     @contextmanager
     def patched(self) -> Iterator[None]:
         """Put the fence up around a run and take it down after it."""
-        saved: list[tuple[Any, str, Any]] = []
+        saved = self._saved
         try:
             for owner, name, hint in FORBIDDEN:
                 original = owner.__dict__[name]
@@ -168,6 +174,7 @@ class Fence:
         finally:
             for owner, name, original in reversed(saved):
                 setattr(owner, name, original)
+            saved.clear()
 
     def _guarded(self, original: Callable[..., Any], call: str, hint: str) -> Callable[..., Any]:
         def guard(*arguments: Any, **options: Any) -> Any:
@@ -266,5 +273,10 @@ def _name_of(frame: FrameType) -> str:
     return name.removesuffix(".__init__").removesuffix(".__new__")
 
 
+def is_exempt(frame: FrameType) -> bool:
+    """Whether the calls of this code change nothing that is simulated."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] in EXEMPT
+
+
 def _exempt() -> bool:
-    return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0] in EXEMPT
+    return is_exempt(sys._getframe(2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,12 +21,18 @@ FAILED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("simulation").addoption(
+    group = parser.getgroup("simulation")
+    group.addoption(
         "--simulation-seed",
         type=int,
         default=None,
         metavar="SEED",
         help="run tests in simulated worlds with this seed only",
+    )
+    group.addoption(
+        "--simulation-strict",
+        action="store_true",
+        help="refuse datetime.now, and clocks and randomness by imported names, too (slow)",
     )
 
 
@@ -61,6 +68,12 @@ def simulation_seed(request: pytest.FixtureRequest) -> int:
     return seed
 
 
+def _watch(world: World) -> AbstractContextManager[None]:
+    from simulations.watching import watched
+
+    return watched(world.fence)
+
+
 @pytest.fixture
 def world(request: pytest.FixtureRequest, simulation_seed: int) -> Generator[World, None, None]:
     """A simulated world; whatever failed in it unhandled fails the test."""
@@ -69,7 +82,8 @@ def world(request: pytest.FixtureRequest, simulation_seed: int) -> Generator[Wor
     item: pytest.Item = request.node
     with World(simulation_seed) as found:
         item.stash[WORLD] = found
-        yield found
+        with _watch(found) if request.config.getoption("--simulation-strict") else nullcontext():
+            yield found
     unhandled = [*map(str, found.failures), *map(str, found.fence.escapes)]
     if unhandled and not item.stash.get(FAILED, False):
         pytest.fail("\n".join(["in the simulated world:", *unhandled]), pytrace=False)
