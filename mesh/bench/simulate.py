@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -72,14 +73,21 @@ def _figures(messages: int, virtual_s: float, wall_s: float) -> Figures:
     }
 
 
-def run_idle(brokers: int, messages: int, report: Report, gate: Any) -> None:
-    """A full mesh that has come to rest, then nothing but heartbeats."""
+@contextmanager
+def beating(brokers: int) -> Iterator[World]:
+    """A full mesh that has come to rest and does nothing but beat."""
     with World(1) as world:
         for number in range(1, brokers + 1):
             known = [world.network.hosts["broker-1"].address] if number > 1 else []
             world.add_node(f"broker-{number}", programs.broker("mangrove", known)).start()
         world.run_until(lambda: _whole(world), timeout_s=JOIN_S, what="a whole mesh", poll_s=1.0)
         world.run_for(SETTLE_S)
+        yield world
+
+
+def run_idle(brokers: int, messages: int, report: Report, gate: Any) -> None:
+    """Nothing but heartbeats."""
+    with beating(brokers) as world:
         arrived = world.history.counts["data"]
         seconds = max(1.0, float(round(messages / (2 * brokers * (brokers - 1)))))
         began = time.perf_counter()
