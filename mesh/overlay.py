@@ -208,9 +208,10 @@ class Overlay:
 
     def _targets(self) -> Iterable[_Target]:
         """Those worth dialling, in the order of worth."""
-        for id, target in self._living.items():
-            if id not in self._links:
-                yield target
+        if not self._living.keys() <= self._links.keys():  # at rest there is a link to everybody
+            for id, target in self._living.items():
+                if id not in self._links:
+                    yield target
         for target in self._join.values():
             record = self._records.get(target.member)
             found = record.in_view if record is not None else self._lives_at(target.url)

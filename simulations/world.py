@@ -176,7 +176,9 @@ class Process:
     def wall_time(self) -> float:
         """Seconds since the epoch by the host's wall clock."""
         clock, now_s = self._wall_clock, self.loop.scheduler.now_ns / SECOND
-        return EPOCH_S + now_s + clock.offset_s + (now_s - clock.since_s) * clock.drift_ppm * 1e-6
+        if clock.drift_ppm:
+            return EPOCH_S + now_s + clock.off_by(now_s)
+        return EPOCH_S + now_s + clock.offset_s  # each row of a log asks
 
     def drift(self, ppb: int) -> None:
         """Let the monotonic clock gain so much on top of what it gains by itself."""

@@ -86,7 +86,6 @@ class Half:
         "_network",
         "_next_number",
         "_received",
-        "_sent",
         "_stalled_since_ns",
         "_tries",
         "address",
@@ -137,7 +136,6 @@ class Half:
         self.sent_bytes = 0
         self._network = network
         self._received: deque[bytes] = deque()
-        self._sent = 0
         self._acknowledged = 0  # of what we sent, read by the peer's program as far as we have heard
         self._blocked = False
         self._cut_off = False
@@ -197,14 +195,13 @@ class Half:
         if self.cut_short and len(data) > 1:
             return self._send_cut_short(data)
         taken = len(data)
-        room = WINDOW_BYTES - self._sent + self._acknowledged
+        room = WINDOW_BYTES - self.sent_bytes + self._acknowledged
         if taken > room:
             taken = max(room, 0)
             self._blocked = True
             if not taken:
                 return 0
             data = data[:taken]
-        self._sent += taken
         self.sent_bytes += taken
         link = self.link
         if not link.smooth:
