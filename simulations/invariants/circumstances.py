@@ -141,19 +141,22 @@ class Circumstances:
     @cached_property
     def _silences(self) -> list[Outage]:
         least_s = STALL_DEADLINES_MIN * self.evidence.deadline_s
-        return [each for each in (*self._pauses(), *self._stalls) if each.length_s >= least_s]
+        return [each for each in (*self._pauses, *self._stalls) if each.length_s >= least_s]
 
-    def _pauses(self) -> Iterator[Outage]:
-        for span, fault, until_s in self._spans:
-            if fault.kind in SILENCES and fault.kind != "stall":
-                for name in fault.a:
-                    if name in self.evidence.brokers:
-                        yield Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
+    @cached_property
+    def _pauses(self) -> list[Outage]:
+        return [
+            Outage(name, span.start_s, self._awake_s(name, span, until_s), fault.kind)
+            for span, fault, until_s in self._spans
+            if fault.kind in SILENCES and fault.kind != "stall"
+            for name in fault.a
+            if name in self.evidence.brokers
+        ]
 
     @cached_property
     def _stalls(self) -> list[Outage]:
-        """Computing is done piece by piece: what comes while a process is at work waits behind that, so two
-        faults that each leave it some time may leave none together."""
+        """Computing is done piece by piece: what comes while a process is at work or paused waits behind
+        that, so two faults that each leave it some time may leave none together."""
         found: dict[str, list[Outage]] = {}
         for span, fault, _ in self._spans:
             for name in fault.a if fault.kind == "stall" else ():
@@ -162,9 +165,19 @@ class Circumstances:
                 before = found.setdefault(name, [])
                 last = before.pop() if before and span.start_s <= before[-1].until_s else None
                 begun_s, free_s = (last.from_s, last.until_s) if last else (span.start_s, span.start_s)
-                until_s = min(free_s + fault.value, self._ended_s(name, span.start_s))
+                done_s = self._worked_off_s(name, free_s, fault.value)
+                until_s = min(done_s, self._ended_s(name, span.start_s))
                 before.append(Outage(name, begun_s, until_s, "stall"))
         return [each for stalls in found.values() for each in stalls]
+
+    def _worked_off_s(self, name: str, from_s: float, work_s: float) -> float:
+        """When so much computing is done that begins then; a pause holds it up."""
+        pauses = (each for each in self._pauses if (each.broker, each.how) == (name, "pause"))
+        for pause in merged(pauses, 0.0):
+            if from_s < pause.until_s and from_s + work_s > pause.from_s:
+                work_s -= max(0.0, pause.from_s - from_s)
+                from_s = pause.until_s
+        return from_s + work_s
 
     def free_s(self, name: str, at_s: float) -> float:
         """When that process, if it was computing at that time, had its next turn."""

@@ -154,6 +154,16 @@ def test_stalls_of_two_faults_add_up_since_a_process_does_one_thing_at_a_time() 
         assert judged(evidence, "no_false_deaths").ok is excused
 
 
+def test_stalls_wait_while_their_process_is_paused() -> None:
+    """Neither the pause nor the stalls alone excuse a death."""
+    paused = [Span(Fault(18.5, "pause", (TWO,)), 18.5, 20.3)]
+    starved = stalls(TWO, 18.5, every_s=0.1, times=35, for_s=0.07)
+    for spans, excused in ((paused, False), (starved, False), ([*paused, *starved], True)):
+        evidence = history(false_death)
+        evidence.faults += spans
+        assert judged(evidence, "no_false_deaths").ok is excused
+
+
 def test_a_stall_ends_with_its_process() -> None:
     evidence = history(false_death)
     evidence.faults += [Span(Fault(3.0, "stall", (THREE,), value=60.0), 3.0)]
