@@ -22,6 +22,7 @@ from simulations.invariants import (
     queueing,
     records,
     refutation,
+    silence,
     soundness,
     surveys,
 )
@@ -42,6 +43,7 @@ SUBJECTS: Final = (
         isolation,
         links,
         load,
+        silence,
     ),
     *(delivery, broadcast_tree, interest, queueing, surveys, soundness),
 )

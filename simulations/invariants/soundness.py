@@ -18,6 +18,8 @@ from simulations.invariants.verdict import Verdict, verdict
 BEFORE_S: Final = 10.0
 AFTER_S: Final = 2.0
 """So long after such bytes their effect would show."""
+CLOCKS_S: Final = 0.05
+"""So far apart the clocks of two logs may be read."""
 AT_ONCE_S: Final = 0.001
 """A look and a row that are no further apart may be in either order."""
 RESOURCES: Final = ("sockets", "tasks", "timers")
@@ -89,6 +91,48 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
     return verdict(
         "bytes_conserved", len(evidence.streams), "direction(s) of a connection", wrong, detail=detail
     )
+
+
+def answers_are_traced(evidence: Evidence) -> Verdict:
+    """To the question in the log of who answered, where that log is whole. `genuine` traces data."""
+    asked: dict[tuple[str, str, int], list[float]] = {}
+    for row in evidence.rows:
+        if row["kind"] == "hb" and row["msg"] == "survey":
+            asked.setdefault((row["node"], row["src"], row["hb_seq"]), []).append(row["at_s"])
+    gaps = _gaps(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for row in evidence.rows:
+        if row["kind"] != "hb" or row["msg"] != "answer":
+            continue
+        since_s, until_s = row["at_s"] - row["rtt_us"] / 1e6 - CLOCKS_S, row["at_s"] + CLOCKS_S
+        if any(from_s <= until_s and to_s >= since_s for from_s, to_s in gaps.get(row["src"], ())):
+            continue
+        looked += 1
+        questions = asked.get((row["src"], row["node"], row["hb_seq"]), ())
+        if not any(since_s <= at_s <= until_s for at_s in questions):
+            peer = evidence.name_of(int(row["src"], 16))
+            wrong.append(
+                f"{evidence.writer(row)} heard {peer} answer round {row['hb_seq']} at {row['at_s']:.3f} s, "
+                f"and {peer} heard no such question"
+            )
+    return verdict("answers_are_traced", looked, "answer(s)", wrong)
+
+
+def _gaps(evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
+    """By the ids of brokers: from when to when rows of their logs may be missing."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for life in evidence.lives:
+        if life.id is None:
+            continue
+        ended_s = evidence.end_s if life.ended_s is None else life.ended_s
+        gap = (ended_s - FLUSH_S, ended_s) if life.how != "left" else (math.inf, math.inf)
+        if life.log_lost or _disk_was_struck(evidence, life):
+            gap = (life.started_s, ended_s)
+        if life.id in evidence.shared_ids:
+            gap = (-math.inf, math.inf)
+        found.setdefault(format_id(life.id), []).append(gap)
+    return found
 
 
 def logs_are_whole(evidence: Evidence) -> Verdict:
@@ -271,6 +315,15 @@ CHECKS: Final[Sequence[Check]] = (
         "end",
         "No row is missing from a log whose disk worked, and what a broker is seen to hold is what it wrote.",
         logs_are_whole,
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "X7",
+        "answers_are_traced",
+        "end",
+        "Each heartbeat answer that came is one to a question that its sender had heard.",
+        answers_are_traced,
         default=True,
         occasional=True,
     ),

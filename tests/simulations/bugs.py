@@ -387,6 +387,17 @@ def count_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "heard_answer", broken)
 
 
+def misnumber(patch: pytest.MonkeyPatch) -> None:
+    """One answer in a hundred is taken for one to the round to come."""
+    heard = Node.heard_answer
+    numbers = count(1)
+
+    def broken(self: Node, member: int, round: int, *when: float) -> None:
+        heard(self, member, round if next(numbers) % 100 else round + 1, *when)
+
+    patch.setattr(Node, "heard_answer", broken)
+
+
 count_no_strangers: Final = instead(Report, "_refused", lambda *_: {})
 
 
@@ -430,6 +441,7 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "forgets-interest": Bug("what others want is forgotten when it is told whole", forget_a_pattern),
     "drops-rows": Bug("one row of a heartbeat in a hundred is missing from the logs", drop_rows),
     "hides-suspicions": Bug("changes to suspect are in no log", tell_no_suspicion),
+    "misnumbers": Bug("one answer in a hundred is taken for one to the round to come", misnumber),
     "leaks": Bug("five timers a round are never cancelled", each_round(leak_timers)),
 }
 

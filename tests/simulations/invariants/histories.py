@@ -111,6 +111,20 @@ class Log:
             name, at_s, "link", peer=format_id(IDS[peer]), dir="out", state=state, reason="by hand", **more
         )
 
+    def survey(self, name: str, at_s: float, peer: str, round: int, **more: Any) -> None:
+        """``peer`` asked it."""
+        self.write(
+            name,
+            at_s,
+            "hb",
+            msg="survey",
+            src=format_id(IDS[peer]),
+            dst=format_id(IDS[name]),
+            hb_seq=round,
+            rtt_us=None,
+            **more,
+        )
+
     def answer(self, name: str, at_s: float, peer: str, round: int, rtt_us: int = 800, **more: Any) -> None:
         self.write(
             name,
@@ -137,6 +151,7 @@ def right_log() -> Log:
     for second in range(1, 22):
         for name in ("broker-1", "broker-2"):
             other = "broker-2" if name == "broker-1" else "broker-1"
+            log.survey(other, second + 0.5996, name, second)
             log.answer(name, second + 0.6, other, second)
     for name in ("broker-1", "broker-2"):
         log.link(name, KILLED_S + 0.01, "broker-3", "down")

@@ -11,6 +11,7 @@ import pytest
 
 from mesh.asking import Questions
 from mesh.client import Client
+from mesh.membership import Membership
 from simulations import programs
 from simulations.evidence import Recorder
 from simulations.faults import Fault
@@ -95,6 +96,13 @@ PROOFS = [
     Proof("detected", "did not call broker-3 dead within 3.75 s", bugs.blind, CRASH),
     Proof("no_false_deaths", "called broker-2 dead", bugs.about(TWO, bugs.kill)),
     Proof("void_rounds_accuse_nobody", "in a round that was void", bugs.accuse_in_void_rounds, LONG_PAUSE),
+    Proof(
+        "deaf_accuse_nobody",
+        "and heard nobody from",
+        bugs.instead(Membership, "_void", bugs.judge_unheard),
+        SPLIT,
+    ),
+    Proof("dead_links_end", "still has its link to broker-1", bugs.keep_dead_links, SPLIT),
     Proof("left_by_own_word", "which never said so", bugs.about(TWO, bugs.bid_farewell)),
     Proof("leaves_are_seen", "called broker-3 dead, which left", bugs.leave_in_silence, LEAVE),
     Proof("restarts_are_one_member", "of broker-3, which was started again", bugs.begin_anew, CRASH),
@@ -118,6 +126,7 @@ PROOFS = [
     Proof("answers_count_once", "was counted twice", bugs.count_twice),
     Proof("logs_are_whole", "has no row", bugs.drop_rows),
     Proof("logs_are_whole", "holds broker-3 suspect", bugs.tell_no_suspicion, CRASH),
+    Proof("answers_are_traced", "heard no such question", bugs.misnumber),
     Proof("no_leaks", "timers at rest", bugs.each_round(bugs.leak_timers)),
     Proof("foreign_input_is_harmless", "was not counted", bugs.count_no_strangers, GARBAGE),
     Proof("delivery_delay", "the slowest of", bugs.delay_all, NOTHING, {"most_s": 0.1}),

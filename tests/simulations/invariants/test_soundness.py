@@ -84,7 +84,19 @@ def _change_untold(evidence: Evidence) -> None:
     with_view(evidence, 9.0, ONE, table=(record(ONE), record(TWO, State.SUSPECT)))
 
 
+def _answer_from_nowhere(log: Log) -> None:
+    log.answer(ONE, 5.3, TWO, 77)
+
+
+def _question_unheard(log: Log) -> None:
+    log.rows.remove(next(row for row in log.rows if row["kind"] == "hb" and row["msg"] == "survey"))
+
+
 SPOILT: list[Spoilt] = [
+    log_spoilt(
+        "answers_are_traced", _answer_from_nowhere, "broker-1 heard broker-2 answer round 77 at 5.300 s"
+    ),
+    log_spoilt("answers_are_traced", _question_unheard, "and broker-2 heard no such question"),
     spoilt("logs_are_whole", _row_missing, "the log of broker-1 has no row"),
     spoilt(
         "logs_are_whole", _change_untold, "broker-1 holds broker-2 suspect at 9.0 s, and its log says alive"

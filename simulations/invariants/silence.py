@@ -1,0 +1,134 @@
+"""What a broker makes of hearing nothing: it accuses nobody by that, and lets go of links that bring nothing.
+
+Both are judged by what was really done, and not by what the broker says of its rounds: one that takes a
+silent round for a good one would say nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mesh.identity import format_id
+from simulations.evidence import Evidence, View
+from simulations.invariants.bounds import detection_s
+from simulations.invariants.check import Check
+from simulations.invariants.circumstances import CUTS, Circumstances, Impairment, raised
+from simulations.invariants.verdict import Verdict, verdict
+
+OTHERS_MIN: Final = 2
+"""Of one other broker alone nobody can know which of the two is cut off."""
+ROUNDS_BEFORE: Final = 2
+"""The round in which the silence begins has answers; what is judged are those behind the next."""
+
+
+def deaf_accuse_nobody(evidence: Evidence) -> Verdict:
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for name in evidence.brokers:
+        for from_s, until_s in _alone(evidence, circumstances, name):
+            begin_s = from_s + ROUNDS_BEFORE * evidence.period_s + evidence.deadline_s
+            boot = _boot_with_others(evidence, name, from_s, begin_s)
+            if until_s <= begin_s or boot is None:
+                continue
+            looked += 1
+            wrong += [
+                f"{name} called {row['subject_name']} {row['to_state']} at {row['at_s']:.3f} s "
+                f"({row['reason']}), and heard nobody from {from_s:.3f} s on"
+                for row in evidence.member_rows
+                if begin_s <= row["at_s"] <= until_s
+                and row["to_state"] in ("suspect", "dead")
+                and raised(row)
+                and (evidence.writer(row), row["boot"]) == (name, boot)
+            ]
+    return verdict("deaf_accuse_nobody", looked, "broker(s) that heard nobody", wrong)
+
+
+def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Iterator[tuple[float, float]]:
+    """When nothing could come to it from any other broker."""
+    if evidence.has_twin(name):
+        return
+    for outage in circumstances.outages:
+        if outage.broker == name and outage.how == "block_io":
+            yield outage.from_s, outage.until_s
+    host = evidence.host_of(name)
+    others = [evidence.host_of(each) for each in evidence.brokers if each != name]
+    for impairment in _cuts(circumstances):
+        if all(impairment.parts(host, other) for other in others):
+            yield impairment.from_s, impairment.until_s
+
+
+def _cuts(circumstances: Circumstances) -> list[Impairment]:
+    return [each for each in circumstances.impairments if each.kind in CUTS]
+
+
+def _boot_with_others(evidence: Evidence, name: str, from_s: float, until_s: float) -> str | None:
+    """The broker's, if it had links to enough others before and counted so many as living until then."""
+    before = _last_look(evidence, name, from_s)
+    if before is None or len(before.links) < OTHERS_MIN:
+        return None
+    views = [
+        sample.views[name] for sample in evidence.samples_between(from_s, until_s) if name in sample.views
+    ]
+    enough = all(len(view.in_view) > OTHERS_MIN and view.boot == before.boot for view in views)
+    return format_id(before.boot) if enough else None
+
+
+def _last_look(evidence: Evidence, name: str, at_s: float) -> View | None:
+    """At that broker, at that time or before, if it was up at the last of all looks."""
+    before = [sample for sample in evidence.samples if sample.at_s <= at_s]
+    return before[-1].views.get(name) if before else None
+
+
+def dead_links_end(evidence: Evidence) -> Verdict:
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for cut in _cuts(circumstances):
+        gone_s = cut.from_s + detection_s(evidence) + evidence.period_s
+        later = next((each for each in evidence.samples if gone_s <= each.at_s <= cut.until_s), None)
+        for view in later.views.values() if later is not None else ():
+            before = _last_look(evidence, view.name, cut.from_s)
+            since_s = cut.from_s - evidence.period_s
+            if before is None or before.boot != view.boot or later is None:
+                continue
+            if not circumstances.is_well(view.name, since_s, later.at_s):
+                continue
+            parted = [id for id in before.links if _is_parted(evidence, cut, view.name, id)]
+            looked += len(parted)
+            wrong += [
+                f"{view.name} still has its link to {evidence.name_of(id)} at {later.at_s:.1f} s, over which "
+                f"nothing passes since {cut.from_s:.3f} s"
+                for id in parted
+                if id in view.links
+            ]
+    return verdict("dead_links_end", looked, "link(s) on which nothing passed", wrong)
+
+
+def _is_parted(evidence: Evidence, cut: Impairment, name: str, other: int) -> bool:
+    if other in evidence.shared_ids or evidence.name_of(other) not in evidence.brokers:
+        return False
+    return cut.parts(evidence.host_of(name), evidence.host_of(evidence.name_of(other)))
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "M24",
+        "deaf_accuse_nobody",
+        "always",
+        "Who hears none of at least two others accuses nobody, from the second period and a deadline on.",
+        deaf_accuse_nobody,
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "M25",
+        "dead_links_end",
+        "always",
+        "Who is well has no link any more over which nothing passed for five periods and a deadline.",
+        dead_links_end,
+        default=True,
+        occasional=True,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Who hears nobody and accuses others, or keeps a link over which nothing passes, is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from simulations.evidence import Evidence
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from tests.simulations.invariants.histories import (
+    IDS,
+    ONE,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    cut,
+    history,
+    judged,
+    log_spoilt,
+    spoilt,
+    with_view,
+)
+
+
+def _alone(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
+    """Broker-1 is cut off, and all links to it have ended when that is asked."""
+    evidence = history(spoil)
+    cut(evidence, 12.5, 20.5, b=())
+    for name in IDS:
+        with_view(evidence, 18.0, name, links=() if name == ONE else (IDS[TWO], IDS[THREE]))
+    return evidence
+
+
+def _blocked(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
+    evidence = history(spoil)
+    evidence.faults.append(Span(Fault(12.5, "block_io", (ONE,), for_s=8.0), 12.5, 20.5))
+    return evidence
+
+
+def _accuses_at(at_s: float, state: str = "dead") -> Callable[[Log], None]:
+    return lambda log: log.member(ONE, at_s, TWO, f"alive>{state}")
+
+
+def _keeps(name: str, other: str) -> Callable[[Evidence], None]:
+    return lambda evidence: with_view(evidence, 18.0, name, links=(IDS[other],))
+
+
+SPOILT: list[Spoilt] = [
+    log_spoilt(
+        "deaf_accuse_nobody",
+        _accuses_at(15.5),
+        "broker-1 called broker-2 dead at 15.500 s (by hand), and heard nobody from 12.500 s on",
+        right=_alone,
+    ),
+    log_spoilt("deaf_accuse_nobody", _accuses_at(16.0, "suspect"), "called broker-2 suspect", right=_blocked),
+    spoilt(
+        "dead_links_end",
+        _keeps(ONE, TWO),
+        "broker-1 still has its link to broker-2 at 18.0 s, over which nothing passes since 12.500 s",
+        right=_alone,
+    ),
+    spoilt("dead_links_end", _keeps(TWO, ONE), "broker-2 still has its link to broker-1", right=_alone),
+]
+
+
+@pytest.mark.parametrize("case", SPOILT, ids=str)
+def test_it_is_found(case: Spoilt) -> None:
+    case.must_be_found()
+
+
+@pytest.mark.parametrize("at_s", [14.9, 20.6])
+def test_who_still_has_answers_of_a_round_or_hears_again_may_accuse(at_s: float) -> None:
+    assert judged(_alone(_accuses_at(at_s, "suspect")), "deaf_accuse_nobody").ok
+
+
+def test_one_other_broker_alone_may_be_accused() -> None:
+    """Broker-3 is away when broker-1 is cut off."""
+    evidence = history(_accuses_at(9.5))
+    cut(evidence, 6.5, 10.5, b=())
+    assert judged(evidence, "deaf_accuse_nobody").empty
+
+
+def test_who_reaches_one_of_the_others_may_accuse_the_rest() -> None:
+    evidence = history(_accuses_at(16.0))
+    cut(evidence, 12.5, 20.5, b=(TWO,))
+    assert judged(evidence, "deaf_accuse_nobody").empty
+
+
+def test_a_link_may_live_as_long_as_rounds_go_by() -> None:
+    evidence = history()
+    cut(evidence, 12.5, 17.5, b=())
+    assert judged(evidence, "dead_links_end").empty
+
+
+def test_who_was_away_itself_may_have_kept_its_link() -> None:
+    evidence = _alone()
+    _keeps(ONE, TWO)(evidence)
+    evidence.faults.append(Span(Fault(14.0, "pause", (ONE,), for_s=3.0), 14.0, 17.0))
+    assert judged(evidence, "dead_links_end").ok
