@@ -151,6 +151,15 @@ class Findings:
     drops: Mapping[str, int]
     quality: Quality
 
+    @property
+    def brokers(self) -> int:
+        """How many there were in all runs; simulations of one seed have brokers of the same ids."""
+        return len(self.availability)
+
+    def called(self, run: str, name: str) -> str:
+        """What a broker is called: by its run as well where there are several, in which names come again."""
+        return f"{run}/{name}" if len(self.runs) > 1 else name
+
     def of_kind(self, kind: EventKind) -> tuple[ChurnEvent, ...]:
         return tuple(event for event in self.events if event.kind == kind)
 
@@ -184,7 +193,7 @@ class Findings:
             "duration_s": round(self.duration_s, 6),
             "window_s": self.window_s,
             "counts": {
-                "brokers": len(self.names),
+                "brokers": self.brokers,
                 "joins": len(self.joins),
                 "leaves": len(self.leaves),
                 "failures": len(self.failures),

@@ -216,7 +216,7 @@ def matrix(
         parts.append(
             f'<text class="tick" x="{x:.1f}" y="{top - 6}" text-anchor="middle">{escape(short)}</text>'
         )
-        label_text = escape(_shorten(name, 15))
+        label_text = escape(_shorten(name, 14))
         parts.append(
             f'<text class="label" x="{left - 8}" y="{y + 4:.1f}" text-anchor="end">{label_text}</text>'
         )
@@ -360,7 +360,7 @@ def _scale(height: float, top: float, form: Callable[[float], str]) -> str:
 
 
 def _label(text: str, y: float) -> str:
-    shown = escape(_shorten(text, 15))
+    shown = escape(_shorten(text, 14))
     return f'<text class="label" x="{LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{shown}</text>'
 
 
@@ -386,7 +386,8 @@ def _round_up(value: float) -> float:
 
 
 def _shorten(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: max(1, length - 1)] + "…"
+    """Without what comes first, for brokers' names differ at their ends."""
+    return text if len(text) <= length else "…" + text[-max(1, length - 1) :]
 
 
 def _clock(at: float) -> str:

@@ -176,8 +176,14 @@ def verdict(found: Findings) -> str:
         _count(len(found.leaves), "leave"),
         _count(len(found.partitions), "partition"),
     ]
-    brokers = _count(len(found.names), "broker")
+    brokers = _count(found.brokers, "broker")
     return f"{brokers} over {duration(found.duration_s)}: {', '.join(parts[:-1])} and {parts[-1]}."
+
+
+def episode_title(episode: PartitionEpisode, found: Findings) -> str:
+    """Its number, and its run where there are several."""
+    run = f" of {episode.run}" if len(found.runs) > 1 else ""
+    return f"partition {episode.number}{run}"
 
 
 def duration(seconds: float) -> str:
@@ -207,7 +213,7 @@ def _head(data: ReportData) -> str:
     share = f"{up / (up + down):.2%}" if up + down else "-"
     bad = "bad" if found.partitions else ""
     tiles = (
-        ("brokers", f"{len(found.names)}", ""),
+        ("brokers", f"{found.brokers}", ""),
         ("failures", f"{len(found.failures)}", "bad" if found.failures else ""),
         ("rejoins", f"{len(found.rejoins)}", "good" if found.rejoins else ""),
         ("leaves", f"{len(found.leaves)}", ""),
@@ -235,7 +241,7 @@ def _over_time(data: ReportData) -> str:
         plots.Band(
             episode.start,
             found.ended if episode.end is None else episode.end,
-            f"partition {episode.number}: {_sides_text(episode, found.names)}",
+            f"{episode_title(episode, found)}: {_sides_text(episode, found.names)}",
         )
         for episode in found.partitions
     ]
@@ -260,7 +266,6 @@ def _over_time(data: ReportData) -> str:
 def _lanes(found: Findings) -> tuple[list[plots.Lane], str]:
     lanes = []
     keys = list(dict.fromkeys((session.run, session.node) for session in found.sessions))
-    many = len(found.runs) > 1
     ordered = sorted(keys, key=lambda key: (key[0], found.names[key[1]]))
     for run, node in ordered[:LANES_MAX]:
         name = found.names[node]
@@ -279,7 +284,7 @@ def _lanes(found: Findings) -> tuple[list[plots.Lane], str]:
             for event in found.events
             if (event.run, event.node) == (run, node)
         ]
-        lanes.append(plots.Lane(f"{run}/{name}" if many else name, bars, marks))
+        lanes.append(plots.Lane(found.called(run, name), bars, marks))
     hidden = len(ordered) - len(lanes)
     return lanes, f" {hidden} more brokers are in the tables." if hidden else ""
 
@@ -358,7 +363,6 @@ def _lateness(axis: plots.TimeAxis, data: ReportData, bands: Sequence[plots.Band
 
 
 def _events(found: Findings) -> str:
-    many = len(found.runs) > 1
     rows = []
     for event in found.events[:EVENTS_SHOWN]:
         delay = ""
@@ -370,7 +374,7 @@ def _events(found: Findings) -> str:
             [
                 _clock_full(event.at, found),
                 f'<span class="key {event.kind}">{event.kind}</span>',
-                escape(f"{event.run}/{event.name}" if many else event.name),
+                escape(found.called(event.run, event.name)),
                 escape(event.detail),
                 escape(delay),
             ]
@@ -383,12 +387,11 @@ def _events(found: Findings) -> str:
 
 def _availability(found: Findings) -> str:
     rows = []
-    many = len(found.runs) > 1
     for broker in sorted(found.availability, key=lambda broker: (broker.run, broker.name)):
         share = broker.availability
         rows.append(
             [
-                escape(f"{broker.run}/{broker.name}" if many else broker.name),
+                escape(found.called(broker.run, broker.name)),
                 "" if share is None else plots.meter(share, f"up {share:.2%} of the time"),
                 "-" if share is None else f"{share:.2%}",
                 f"{broker.sessions}",
@@ -487,7 +490,7 @@ def _partitions(found: Findings) -> str:
         until = "the end of the logs" if episode.end is None else _clock_full(episode.end, found)
         lasted = duration((found.ended if episode.end is None else episode.end) - episode.start)
         shown.append(
-            f"<figure><figcaption><b>Partition {episode.number}</b> "
+            f"<figure><figcaption><b>{escape(_capital(episode_title(episode, found)))}</b> "
             f"{_clock_full(episode.start, found)} to {until}, {lasted}, "
             f"{_count(episode.windows, 'window')}</figcaption>"
             f"{plots.sides(episode.named(found.names))}</figure>"
@@ -498,7 +501,7 @@ def _partitions(found: Findings) -> str:
 
 
 def _links(data: ReportData) -> str:
-    names = data.findings.names
+    found, names = data.findings, data.findings.names
     links = sorted(
         data.links, key=lambda link: (-(link.msgs_out + link.msgs_in), link.run, link.node, link.peer)
     )
@@ -515,7 +518,10 @@ def _links(data: ReportData) -> str:
             ]
         rows.append(
             [
-                escape(f"{names.get(link.node, link.node)} → {names.get(link.peer, link.peer)}"),
+                escape(
+                    f"{found.called(link.run, names.get(link.node, link.node))} → "
+                    f"{names.get(link.peer, link.peer)}"
+                ),
                 f"{link.msgs_out:,}",
                 f"{link.msgs_in:,}",
                 _bytes(link.bytes_out),
@@ -548,7 +554,7 @@ def _drops(data: ReportData) -> str:
     names = data.findings.names
     totals = [
         [
-            escape(names.get(broker.node, broker.node)),
+            escape(data.findings.called(broker.run, names.get(broker.node, broker.node))),
             f"{broker.published:,}",
             f"{broker.delivered:,}",
             _worry(broker.dropped),
@@ -623,6 +629,10 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Iterabl
 
 def _sides_text(episode: PartitionEpisode, names: Mapping[str, str]) -> str:
     return " | ".join(", ".join(side) for side in episode.named(names))
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _clock(at: float) -> str:

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mesh.analysis.findings import EventKind, Findings
-from mesh.analysis.report import MIXED, duration, verdict
+from mesh.analysis.report import MIXED, duration, episode_title, verdict
 
 EVENTS_SHOWN = 40
 COLOURS = {
@@ -33,15 +33,14 @@ def summary(found: Findings) -> RenderableType:
 def _events(found: Findings) -> Table:
     table = Table(box=None, pad_edge=False, title="what happened", title_justify="left", title_style="bold")
     for column in ("time", "what", "broker", "how"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")  # cut off, a name would be another's
     for event in found.events[:EVENTS_SHOWN]:
         how = event.detail
         if event.detected_at is not None:
             late = duration(max(0.0, event.detected_at - event.at))
             how = f"held dead after {late} by {event.observers}"
-        table.add_row(
-            _clock(event.at), Text(event.kind, style=COLOURS[event.kind]), Text(event.name), Text(how)
-        )
+        who = Text(found.called(event.run, event.name))
+        table.add_row(_clock(event.at), Text(event.kind, style=COLOURS[event.kind]), who, Text(how))
     more = len(found.events) - EVENTS_SHOWN
     if more > 0:
         table.add_row("", f"and {more} more", "", "")
@@ -50,13 +49,14 @@ def _events(found: Findings) -> Table:
 
 def _brokers(found: Findings) -> Table:
     table = Table(box=None, pad_edge=False, title="availability", title_justify="left", title_style="bold")
-    table.add_column("broker")
+    table.add_column("broker", overflow="fold")
     for column in ("available", "sessions", "failures", "up", "down"):
         table.add_column(column, justify="right")
     for broker in sorted(found.availability, key=lambda broker: (broker.run, broker.name)):
         share = "-" if broker.availability is None else f"{broker.availability:.2%}"
         counts = (str(broker.sessions), str(broker.failures))
-        table.add_row(Text(broker.name), share, *counts, duration(broker.up_s), duration(broker.down_s))
+        who = Text(found.called(broker.run, broker.name))
+        table.add_row(who, share, *counts, duration(broker.up_s), duration(broker.down_s))
     return table
 
 
@@ -67,7 +67,7 @@ def _partitions(found: Findings) -> Text:
     for episode in found.partitions:
         sides = " | ".join(", ".join(side) for side in episode.named(found.names))
         until = "the end" if episode.end is None else _clock(episode.end)
-        text.append(f"partition {episode.number}", style="red")
+        text.append(episode_title(episode, found), style="red")
         text.append(f" from {_clock(episode.start)} to {until}: {sides}\n")
     text.right_crop(1)
     return text

@@ -208,6 +208,52 @@ def test_the_summary_says_the_same_in_a_terminal() -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
+def two_runs() -> Findings:
+    """The same in two simulations, whose brokers have the same names and ids."""
+    found = findings()
+    other = "crash-and-return-7"
+    return replace(
+        found,
+        runs=("run", other),
+        events=(*found.events, *(replace(event, run=other) for event in found.events)),
+        sessions=(*found.sessions, *(replace(session, run=other) for session in found.sessions)),
+        availability=(*found.availability, *(replace(each, run=other) for each in found.availability)),
+        partitions=(*found.partitions, replace(found.partitions[0], run=other, number=2)),
+    )
+
+
+def test_brokers_of_several_runs_are_told_apart_in_a_terminal() -> None:
+    console = Console(file=io.StringIO(), width=120, _environ={})
+    console.print(summary(two_runs()))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.startswith("4 brokers over")
+    for run in ("run", "crash-and-return-7"):
+        assert len(re.findall(rf" join +{run}/<b>", text)) == 1
+    assert re.search(r"^crash-and-return-7/beta +\S+%", text, re.MULTILINE)
+    assert "partition 2 of crash-and-return-7 from" in text
+
+
+def test_a_narrow_terminal_cuts_no_name_off() -> None:
+    console = Console(file=io.StringIO(), width=60, _environ={})
+    console.print(summary(two_runs()))
+    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_brokers_of_several_runs_are_told_apart_in_the_page() -> None:
+    found = two_runs()
+    links = (*data(found).links, replace(data(found).links[1], run="crash-and-return-7"))
+    totals = (*data(found).brokers, replace(data(found).brokers[1], run="crash-and-return-7"))
+    page = render(replace(data(found), links=links, brokers=totals))
+    check(page)
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", page)
+    assert sum(cell.startswith("run/beta → ") for cell in cells) == 1
+    assert sum(cell.startswith("crash-and-return-7/beta → ") for cell in cells) == 1
+    assert cells.count("crash-and-return-7/beta") == 2  # its availability, and what it delivered
+    assert "<b>Partition 2 of crash-and-return-7</b>" in page
+    labels = re.findall(r'<text class="label"[^>]*>(.*?)</text>', page)
+    assert "…return-7/beta" in labels, "the broker's name is what a lane's label must not lose"
+
+
 def test_churn_windows_count_who_is_up_at_the_start_and_what_happens_within() -> None:
     found = findings()
     rows = churn_windows(found.events, found.sessions, 5.0)
