@@ -43,8 +43,10 @@ _set_running_loop: Final = events._set_running_loop  # bound once: every turn go
 
 TURN_NS: Final = 5_000
 CALLBACK_NS: Final = 1_000
-SHORT_TURN_NS: Final = TURN_NS + CALLBACK_NS
 """A turn of CPython's loop costs a few microseconds, a callback about one; what it calls is not counted."""
+SHORT_TURN_NS: Final = TURN_NS + CALLBACK_NS
+FOREVER_S: Final = 1e12
+"""A timer that is due later is never due; asyncio sleeps for ever until infinity."""
 CLOSES_MAX: Final = 1000
 
 
@@ -146,7 +148,14 @@ class SimTimer(events.TimerHandle):
         self._repr = None
         self._source_traceback = None
         self._when = when
-        self._scheduled = not loop.dead  # its cancel() tells _timer_handle_cancelled
+        self._scheduled = not loop.dead
+
+    def cancel(self) -> None:
+        """It waits on, as in asyncio, but is known to do nothing."""
+        wanted = self._scheduled and not self._cancelled
+        events.Handle.cancel(self)
+        if wanted:
+            self._loop.forget(self)
 
 
 def _is_cancelled(_action: object, arguments: tuple[Any, ...]) -> bool:
@@ -192,6 +201,7 @@ class SimLoop(asyncio.BaseEventLoop):
         "_closed",
         "_drift_ppb",
         "_due",
+        "_endless",
         "_fence",
         "_left_ns",
         "_name",
@@ -238,6 +248,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._left_ns = 0  # of what it was computing when it was paused
         self._asked_ns = -1  # when it shall have a turn, if one was asked for
         self._due: list[SimTimer] = []  # came due while it could not run
+        self._endless: dict[
+            int, SimTimer
+        ] = {}  # never due, by id; what waits for them may have no other holder
         self._time_ns = -1
         self._time = 0.0
         self._thread_id = threading.get_ident()  # it is running all the time, as its programs see it
@@ -460,19 +473,22 @@ class SimLoop(asyncio.BaseEventLoop):
         timer = SimTimer(when, callback, args, self, context)
         if self.dead:
             self._parked.append(timer)
-        elif when != math.inf:  # how asyncio sleeps for ever
-            self.scheduler.at(self._world_ns(when), self._fire, timer)
+        elif when < FOREVER_S:
+            self.scheduler.at(self._world_ns(when) if when > 0 else 0, self._fire, timer)
+        else:
+            self._endless[id(timer)] = timer
         return timer
 
-    def _timer_handle_cancelled(self, timer: events.TimerHandle) -> None:
-        if timer._scheduled:  # type: ignore[attr-defined]
+    def forget(self, timer: SimTimer) -> None:
+        """It was cancelled before it came due."""
+        if self._endless.pop(id(timer), None) is None:
             self.scheduler.forget_one(_is_cancelled)
 
     @property
     def timers(self) -> int:
         """How many wait, cancelled ones left out."""
         waiting = [arguments[0] for _, _, action, arguments in self.scheduler.heap if action == self._fire]
-        return sum(not timer._cancelled for timer in (*waiting, *self._due))
+        return len(self._endless) + sum(not timer._cancelled for timer in (*waiting, *self._due))
 
     def create_future(self) -> asyncio.Future[Any]:
         return SimFuture(loop=self)
@@ -548,8 +564,10 @@ class SimLoop(asyncio.BaseEventLoop):
         self._parked.extend(self._asyncgens)
         self._parked.extend(self._ready)
         self._parked.extend(self._due)
+        self._parked.extend(self._endless.values())
         self._ready.clear()
         self._due.clear()
+        self._endless.clear()
         self.dead = True
 
     def dispose(self) -> None:

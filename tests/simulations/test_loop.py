@@ -71,11 +71,63 @@ def test_cancelled_timers_are_swept_and_do_not_fire() -> None:
     assert fired == [499]
 
 
-def test_a_sleep_for_ever_is_no_event_and_can_be_cancelled() -> None:
+@pytest.mark.parametrize("delay", [float("inf"), 1e300])
+def test_a_sleep_for_ever_is_no_event_and_can_be_cancelled(delay: float) -> None:
     async def main(process: Process) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
-                await asyncio.sleep(float("inf"))
+                await asyncio.sleep(delay)
+        assert process.loop.timers == 0
+
+    assert run(main).failures == []
+
+
+def test_who_sleeps_for_ever_is_kept_by_its_loop_alone() -> None:
+    """As in asyncio; a task that the collector ends would run its finally block whenever that comes by."""
+    ended: list[str] = []
+
+    async def sleep() -> None:
+        try:
+            await asyncio.sleep(float("inf"))
+        finally:
+            ended.append("sleep")
+
+    async def main(process: Process) -> None:
+        asyncio.create_task(sleep())  # noqa: RUF006
+        await asyncio.sleep(1)
+        gc.collect()
+        assert ended == []
+        (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+        task.cancel()
+        await asyncio.sleep(0)
+
+    assert run(main).failures == []
+    assert ended == ["sleep"]
+
+
+def test_what_was_due_long_ago_runs_at_once() -> None:
+    ran: list[float] = []
+
+    async def main(process: Process) -> None:
+        for when in (float("-inf"), -1.0, 0.0):
+            process.loop.call_at(when, ran.append, when)
+        await asyncio.sleep(0.001)
+
+    assert run(main).failures == []
+    assert sorted(ran) == [float("-inf"), -1.0, 0.0]
+
+
+def test_cancelled_timers_are_counted_as_long_as_they_wait() -> None:
+    async def main(process: Process) -> None:
+        loop, scheduler = process.loop, process.world.scheduler
+        timers = [loop.call_later(1 + number / 1000, print) for number in range(300)]
+        for count, timer in enumerate(timers, start=1):
+            timer.cancel()
+            timer.cancel()
+            waiting = sum(entry[2] == loop._fire and entry[3][0].cancelled() for entry in scheduler.heap)
+            assert scheduler.unwanted == waiting <= count
+        await asyncio.sleep(3)
+        assert scheduler.unwanted == 0
 
     assert run(main).failures == []
 
