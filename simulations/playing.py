@@ -38,6 +38,10 @@ JOINS: Final = ("start", "mass_join")
 """Kinds that strike who is down."""
 CUTS: Final = ("partition", "cut_one_way", "isolate")
 """Simple kinds of links that let nothing through."""
+GOES_ON: Final = "goes_on"
+ENDS_WHEN_ASKED: Final = "ends_when_asked"
+OF_THE_RUN: Final = (GOES_ON, ENDS_WHEN_ASKED)
+"""What is found wrong without a check: the run itself did not go on."""
 HEALING_S: Final = 5.0
 """So long after a fault has ended others meet a mesh that is healing."""
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
@@ -175,7 +179,7 @@ class Play:
             try:
                 self._phases()
             except (Deadlock, TimeoutError) as error:
-                self._violated("goes_on", "the scenario", str(error))
+                self._violated(GOES_ON, "the scenario", str(error))
             self._enter("end_s")
         # Only now: what a task died of unseen is known when the world has been taken apart.
         self.evidence = evidence = self._recorder.finish(dict(self.phases))
@@ -369,10 +373,10 @@ class Play:
             )
         except TimeoutError as error:
             waiting = ", ".join(name for name in names if self.world.node(name).running)
-            self._violated("ends_when_asked", waiting, f"{error}: {self.world.waiting()}")
+            self._violated(ENDS_WHEN_ASKED, waiting, f"{error}: {self.world.waiting()}")
 
     def _violated(self, check: str, looked_at: str, violation: str) -> None:
-        """What no check of the evidence could see: the run itself did not go on."""
+        """One of `OF_THE_RUN`."""
         self.verdicts.append(Verdict(check, looked_at, (violation,)))
 
     def _result(self, evidence: Evidence) -> Result:

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulations import playing, scenario_file
-from simulations.invariants import Verdict
-from simulations.playing import Result, Say
+from simulations.invariants import CHECKS, Verdict
+from simulations.playing import OF_THE_RUN, Result, Say
 from simulations.scenario import Scenario
 from simulations.scenario_file import FAILURE, ScenarioFileError, line_of
+from simulations.spelling import nearest
 
 FORMAT: Final = 1
 """Of the table; a file of another one is refused."""
@@ -36,9 +37,6 @@ FIELDS: Final[dict[str, type]] = {
     "python": str,
     "code": str,
 }
-
-NOTHING: Final = " to look at"
-"""How the violation of a check ends that had nothing before it."""
 
 PlayIt = Callable[..., Result]
 
@@ -84,15 +82,11 @@ def fingerprint() -> str:
 def failing(verdicts: tuple[Verdict, ...], check: str | None = None) -> Verdict | None:
     """The first verdict that found something wrong, or that of one check if it did.
 
-    What found nothing to look at does not count beside others: it says more of the run than of the brokers.
+    What found nothing to look at stands behind what found something: it says more of the run than of the
+    brokers.
     """
     failed = [each for each in verdicts if not each.ok and check in (None, each.check)]
-    found = next((each for each in failed if not _is_empty(each)), None)
-    return found or (failed[0] if failed and check is None else None)
-
-
-def _is_empty(verdict: Verdict) -> bool:
-    return not verdict.count and verdict.violations[0].endswith(NOTHING)
+    return next((each for each in failed if not each.empty), failed[0] if failed else None)
 
 
 def failure_of(result: Result) -> Failure:
@@ -140,10 +134,14 @@ def read(path: Path) -> Failure:
             f"{where}: its format is {table.get('format')}, and this program reads {FORMAT}: "
             f"replay it by the version that wrote it"
         )
+    known = (*CHECKS, *OF_THE_RUN)
     for name, type_ in FIELDS.items():
         if type(table.get(name)) is not type_:
             what = "missing" if name not in table else f"{table[name]!r}"
             raise ScenarioFileError(f"{where}: {name} of the failure is {what}")
+    if table["check"] not in known:
+        at = f"{path}:{line_of(text, (FAILURE, 'check'))}"
+        raise ScenarioFileError(f"{at}: there is no check {table['check']!r}{nearest(table['check'], known)}")
     return Failure(scenario, **{name: table[name] for name in FIELDS if name != "format"})
 
 
@@ -176,8 +174,8 @@ class Replay:
         hashes = f"history {result.history_hash}"
         if self.broken:
             return (
-                f"NOT THE SAME RUN: {hashes}, and {failure.history_hash} is expected of the same code; look "
-                f"for the difference by mesh simulate diff --twice"
+                f"NOT THE SAME RUN: {hashes}, and {failure.history_hash} is expected of the same code; "
+                f"unless the file was changed by hand, look for the difference by mesh simulate diff --twice"
             )
         same = "reproduced exactly" if self.exact else "another run, by other code"
         if self.again is None:

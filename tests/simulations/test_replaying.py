@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations import replaying, scenario_file
+from simulations import playing, replaying, scenario_file
 from simulations.faults import Fault
 from simulations.invariants import Verdict
 from simulations.replaying import Failure, Replay, failing, failure_of, read, replay, write
@@ -65,6 +65,7 @@ def test_others_who_wrote_it_are_named(failure: Failure) -> None:
         ("format = 1", "format = 9", "its format is 9, and this program reads 1"),
         ("seed = 3", 'seed = "3"', "seed of the failure is '3'"),
         ("python = ", "snake = ", "python of the failure is missing"),
+        ('check = "detected"', 'check = "detectd"', "there is no check 'detectd'; did you mean 'detected'?"),
         ("[failure]", "[failures]", "there is no field 'failures' in a scenario"),
     ],
 )
@@ -89,14 +90,21 @@ def test_a_scenario_is_no_failure(tmp_path: Path) -> None:
 
 def test_what_found_nothing_to_look_at_stands_behind_what_found_something() -> None:
     empty, full = (
-        Verdict("one", "0", ("there is no round to look at",), 0),
+        Verdict("one", "0", ("there is no round to look at",), 0, empty=True),
         Verdict("two", "3", ("wrong",), 3),
     )
     assert failing((empty, full)) is full
     assert failing((empty,)) is empty
-    assert failing((empty, full), "one") is None
+    assert failing((empty, full), "one") is empty
     assert failing((Verdict("one", "0", ("it was not seen",), 0),), "one") is not None
     assert failing((Verdict("one", "1", ()),)) is None
+
+
+def test_a_failure_that_had_nothing_to_look_at_comes_again(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.toml"
+    path.write_text(write(failure_of(playing.play(replace(SMALL, faults=(), quiet_s=0.0), seed=3))))
+    again = replay(read(path))
+    assert str(again).endswith("complete fails: there is no delivery to look at")
 
 
 def test_the_fingerprint_is_of_the_code_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
