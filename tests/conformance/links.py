@@ -17,8 +17,8 @@ from typing import Any
 
 import protocols
 from protocols import SocketOptions
-from tests.protocols.interop.peers import free_port
 from tests.support.certificates import authority, config, local
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 from .declaring import OURS, Case

@@ -28,7 +28,8 @@ from protocols.errors import (
 from protocols.options import SocketOptions
 from protocols.wire.framing import encode_frames
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, encode_header
-from tests.protocols.transports.support import FakeSocket, free_port, listen_url, raw_peer, until
+from tests.protocols.transports.support import FakeSocket, listen_url, raw_peer, until
+from tests.support.ports import free_port
 
 SCHEMES = ["tcp", "ipc", "inproc"]
 FAST = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05)

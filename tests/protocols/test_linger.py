@@ -14,8 +14,9 @@ import pytest
 
 from protocols import Pub0, Pull0, Push0, Req0, SharedListener, SocketOptions, Sub0, WouldBlock
 from protocols.wire.handshake import ProtocolNumber, encode_header
-from tests.protocols.interop.peers import Nng, free_port
+from tests.protocols.interop.peers import Nng
 from tests.protocols.transports.support import RawPeer, listen_url, raw_peer
+from tests.support.ports import free_port
 from tests.support.waiting import until
 
 SCHEMES = ["tcp", "ipc", "inproc"]

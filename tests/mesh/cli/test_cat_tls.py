@@ -13,8 +13,9 @@ from mesh.cli import app as application
 from mesh.cli import cat as module
 from mesh.cli.exits import CommandFailed
 from tests.mesh.cli.cats import cat, finished, job
-from tests.protocols.interop.peers import free_port, program
+from tests.protocols.interop.peers import program
 from tests.support.certificates import LOCAL, Authority
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.process
 
@@ -183,9 +184,7 @@ def test_the_broker_is_found_by_its_variable_and_by_its_default_socket(sandbox: 
     "arguments", [["pub", "a", "b"], ["sub", "a"], ["request", "a"], ["survey", "a"], ["status"], ["top"]]
 )
 def test_no_broker_is_one_sentence_and_69(sandbox: Sandbox, arguments: list[str]) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    url = f"tcp://127.0.0.1:{free_port()}"
     sandbox.environment["MANGROVE_TIMEOUT_S"] = "0.5"
     ran = sandbox.mesh(*arguments, "--url", url)
     assert ran.returncode == 69, ran.stderr

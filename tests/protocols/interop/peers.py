@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket as sockets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Self
 import pytest
 
 from protocols import SocketOptions
+from tests.support.ports import free_port
 
 DEADLINE_S = 10.0
 OPTIONS = SocketOptions(
@@ -23,13 +23,6 @@ OPTIONS = SocketOptions(
     recv_timeout_s=DEADLINE_S,
     survey_s=DEADLINE_S,
 )
-
-
-def free_port() -> int:
-    with sockets.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def address(scheme: str, folder: Path) -> str:

@@ -10,9 +10,10 @@ import pytest
 from protocols import Bus0, Pair0, Pair1, Pub0, Pull0, Push0, Rep0, Req0, Respondent0, Socket, Sub0, Surveyor0
 from tests.conformance.declaring import NANOCAT, NNGCAT, OURS, Case, item
 from tests.support.certificates import authority, config, local
+from tests.support.ports import free_port
 
 from . import peers
-from .peers import free_port, program
+from .peers import program
 
 OPTIONS = replace(peers.OPTIONS, tls=config(local(), server_name="localhost"))
 

@@ -12,8 +12,9 @@ import pytest
 from protocols import HandshakeError, Pair1, Pull0, Push0, Rep0, Req0, SharedListener
 from tests.protocols.transports.support import until
 from tests.support.certificates import Signed, alice, authority, config, local, stranger
+from tests.support.ports import free_port
 
-from .peers import DEADLINE_S, OPTIONS, Nng, free_port, program
+from .peers import DEADLINE_S, OPTIONS, Nng, program
 
 pytestmark = pytest.mark.interop
 

@@ -23,9 +23,10 @@ from protocols import (
 )
 from tests.protocols.transports.support import until
 from tests.support.certificates import config, local
+from tests.support.ports import free_port
 
 from .child import child
-from .peers import OPTIONS, Nng, free_port, program
+from .peers import OPTIONS, Nng, program
 
 pytestmark = pytest.mark.interop
 

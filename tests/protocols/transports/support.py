@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -71,13 +70,6 @@ async def until(condition: Callable[[], object], timeout_s: float = 20.0) -> Non
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(0.001)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def listen_url(scheme: str, folder: Path) -> str:

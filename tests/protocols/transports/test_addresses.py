@@ -14,8 +14,9 @@ from protocols.errors import AddressError, AddressInUse, ConnectionRefused
 from protocols.transports.ipc import PATH_SIZE_MAX
 from protocols.transports.registry import check_dialable, check_url, is_wildcard
 from protocols.transports.tcp import TcpAddress, format_address, parse_address
+from tests.support.ports import free_port
 
-from .support import FakeSocket, free_port, listen_url, raw_peer, until
+from .support import FakeSocket, listen_url, raw_peer, until
 
 SCHEMES = ["tcp", "ipc", "inproc"]
 

@@ -14,8 +14,9 @@ from protocols.options import SocketOptions
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, encode_header
 from tests.protocols.wire.test_handshake import BROKEN
+from tests.support.ports import free_port
 
-from .support import FakeSocket, free_port, raw_peer, until
+from .support import FakeSocket, raw_peer, until
 
 pynng = pytest.importorskip("pynng")
 pytestmark = pytest.mark.interop

@@ -39,8 +39,9 @@ from protocols.wire.websocket import WebSocketCodec
 from tests.protocols.wire.test_upgrade import LINES, request
 from tests.protocols.wire.test_websocket import BINARY, CLOSE, PING, PONG, TEXT, close_code, frame
 from tests.support.certificates import authority, config, local, stranger
+from tests.support.ports import free_port
 
-from .support import FakeSocket, RawPeer, free_port, until
+from .support import FakeSocket, RawPeer, until
 
 BASE = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05, recv_timeout_s=10.0, send_timeout_s=10.0)
 SECURE = replace(BASE, tls=config(local()))
