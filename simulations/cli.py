@@ -394,7 +394,7 @@ def _found(name: str) -> tuple[Scenario, int]:
 def _side(
     text: str, seed: int | None, *, full: bool, hash_seed: int, keeps: bool
 ) -> diffing.TraceFile | diffing.Run:
-    if os.path.isfile(text) and not text.endswith(".toml"):
+    if os.path.exists(text) and not os.path.isdir(text) and not text.endswith(".toml"):
         return diffing.TraceFile(Path(text))
     name, at, given = text.rpartition("@") if "@" in text else (text, "", "")
     if at and not (given.isascii() and given.isdigit()):
@@ -404,6 +404,8 @@ def _side(
     try:
         scenario, usual = _found(name)
     except scenario_file.UnknownScenario as error:
+        if os.path.isdir(text):
+            raise CommandFailed(ExitCode.NO_INPUT, f"{text} is a folder; name a file") from None
         raise CommandFailed(ExitCode.USAGE, f"{text} is no file of a history, and {error}") from None
     chosen = int(given) if given else seed if seed is not None else usual
     return diffing.Run(scenario, chosen, "full" if full else "ci", hash_seed, keeps)

@@ -274,6 +274,8 @@ def test_cores_are_played_without_brokers(capsys: Output) -> None:
         (("shrink", "nowhere.toml", "--minutes", "-1"), 64, "--minutes is -1"),
         (("diff", "nowhere.history", "calm"), 66, "nowhere.history: there is no such file"),
         (("diff", "trk", "calm"), 64, "trk is no file of a history, and there is no scenario 'trk'"),
+        (("diff", ".", "calm"), 66, ". is a folder; name a file"),
+        (("diff", "/dev/null", "calm"), 65, "/dev/null:1: is no history"),
         (("diff", "folder/trk", "calm"), 66, "folder/trk: there is no such file"),
         (("diff", "nowhere.toml", "calm"), 66, "nowhere.toml: there is no such file"),
         (("diff", __file__, "--twice"), 64, "--twice plays a scenario"),
