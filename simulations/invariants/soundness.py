@@ -11,6 +11,7 @@ from mesh.identity import format_id
 from mesh.membership import State
 from simulations.evidence import FLUSH_S, Evidence, Life, Row, Sample, View
 from simulations.faults.ongoing import Span
+from simulations.invariants.bounds import admission_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import DISKS, LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
@@ -22,6 +23,8 @@ CLOCKS_S: Final = 0.05
 """So far apart the clocks of two logs may be read."""
 AT_ONCE_S: Final = 0.001
 """A look and a row that are no further apart may be in either order."""
+LOOKS_S: Final = 1.0
+"""From one look at the brokers to the next."""
 RESOURCES: Final = ("sockets", "tasks", "timers")
 
 
@@ -94,18 +97,23 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
 
 
 def answers_are_traced(evidence: Evidence) -> Verdict:
-    """To the question in the log of who answered, where that log is whole. `genuine` traces data."""
+    """To the question in the log of who answered, where that log is whole. A question that comes before READY
+    is answered unwritten (`mesh.rounds`). `genuine` traces data.
+    """
     asked: dict[tuple[str, str, int], list[float]] = {}
     for row in evidence.rows:
         if row["kind"] == "hb" and row["msg"] == "survey":
             asked.setdefault((row["node"], row["src"], row["hb_seq"]), []).append(row["at_s"])
-    gaps = _gaps(evidence)
+    gaps, links = _gaps(evidence), _links(evidence)
     wrong: list[str] = []
     looked = 0
     for row in evidence.rows:
         if row["kind"] != "hb" or row["msg"] != "answer":
             continue
         since_s, until_s = row["at_s"] - row["rtt_us"] / 1e6 - CLOCKS_S, row["at_s"] + CLOCKS_S
+        ups = links.get((row["src"], row["node"]), ())
+        if _may_admit(ups, since_s, until_s, admission_s(evidence)):
+            continue
         if any(from_s <= until_s and to_s >= since_s for from_s, to_s in gaps.get(row["src"], ())):
             continue
         looked += 1
@@ -119,6 +127,32 @@ def answers_are_traced(evidence: Evidence) -> Verdict:
     return verdict("answers_are_traced", looked, "answer(s)", wrong)
 
 
+def _links(evidence: Evidence) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """By the ids of a broker and its peer: from when to when there was a link, by the first one's log."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for (node, _), rows in evidence.by_writer.items():
+        since_s: dict[str, float] = {}
+        for row in rows:
+            if row["kind"] != "link":
+                continue
+            if row["peer"] in since_s:
+                found.setdefault((node, row["peer"]), []).append((since_s.pop(row["peer"]), row["at_s"]))
+            if row["state"] == "up":
+                since_s[row["peer"]] = row["at_s"]
+        for peer, up_s in since_s.items():
+            found.setdefault((node, peer), []).append((up_s, rows[-1]["at_s"]))
+    return found
+
+
+def _may_admit(
+    ups: Sequence[tuple[float, float]], since_s: float, until_s: float, admission_s: float
+) -> bool:
+    """There was no link, or one was on its way."""
+    if not any(up_s < since_s <= down_s for up_s, down_s in ups):
+        return True
+    return any(since_s <= up_s <= until_s + admission_s for up_s, _ in ups)
+
+
 def _gaps(evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
     """By the ids of brokers: from when to when rows of their logs may be missing."""
     found: dict[str, list[tuple[float, float]]] = {}
@@ -128,7 +162,7 @@ def _gaps(evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
         ended_s = evidence.end_s if life.ended_s is None else life.ended_s
         gap = (ended_s - FLUSH_S, ended_s) if life.how != "left" else (math.inf, math.inf)
         if life.log_lost or _disk_was_struck(evidence, life):
-            gap = (life.started_s, ended_s)
+            gap = (life.started_s - LOOKS_S, ended_s)  # its first row may be lost, and it was seen later
         if life.id in evidence.shared_ids:
             gap = (-math.inf, math.inf)
         found.setdefault(format_id(life.id), []).append(gap)

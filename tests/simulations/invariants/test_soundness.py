@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -143,3 +144,22 @@ def test_a_log_on_a_disk_that_was_struck_is_not_asked_for() -> None:
     _row_missing(evidence)
     evidence.faults.append(Span(Fault(3.0, "disk_fault", (ONE,), value=28.0), 3.0, 4.0))
     assert judged(evidence, "logs_are_whole").ok
+
+
+def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
+    for up_s, right in ((5.4, True), (7.4, False)):
+
+        def spoil(log: Log, up_s: float = up_s) -> None:
+            _answer_from_nowhere(log)
+            log.link(TWO, up_s, ONE, "up")
+
+        assert judged(history(spoil), "answers_are_traced").ok is right
+
+
+def test_the_first_row_of_a_lost_log_was_written_before_anybody_looked() -> None:
+    """Broker-2, which answered at 5.3 s, was first seen in its second life at 6 s, or at 7."""
+    for seen_s, right in ((6.0, True), (7.0, False)):
+        evidence = history(_answer_from_nowhere)
+        evidence.lives[1] = replace(evidence.lives[1], started_s=seen_s, log_lost=True)
+        evidence.rows = [row for row in evidence.rows if row["at_s"] < 6 or row["kind"] != "hb"]
+        assert judged(evidence, "answers_are_traced").ok is right
