@@ -9,12 +9,14 @@ from __future__ import annotations
 import json as json_format
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter, Token
@@ -206,18 +208,23 @@ def swarm(
             os.makedirs(out, exist_ok=True)
     report = swarming.Report(seeds)
     unkept: CommandFailed | None = None
-    interrupted = False
+    ended: ExitCode | None = None
     began = time.perf_counter()
     with SwarmProgress(seeds) as progress:
         try:
-            with closing(swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s)) as outcomes:
+            with (
+                _terminable(),
+                closing(swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s)) as outcomes,
+            ):
                 for outcome in outcomes:
                     report.add(outcome)
                     progress.passed(outcome, len(report.failures))
                     if out is not None and unkept is None:
                         unkept = _keep(report, outcome, out)
+        except Terminated:
+            ended = ExitCode.TERMINATED
         except KeyboardInterrupt:
-            interrupted = True
+            ended = ExitCode.INTERRUPTED
     report.wall_s = time.perf_counter() - began
     if json:
         print(json_format.dumps(report.as_json(), indent=2))
@@ -225,9 +232,25 @@ def swarm(
         swarm_summary(report)
     if unkept is not None:
         raise unkept
-    if interrupted:
-        return ExitCode.INTERRUPTED
+    if ended is not None:
+        return ended
     return EXIT_VIOLATED if report.failures else ExitCode.OK
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a swarm as Ctrl-C does."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, give_up)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> CommandFailed | None:

@@ -167,6 +167,9 @@ def diff(one: TraceFile | Run, other: TraceFile | Run) -> Difference:
     """
     if isinstance(one, Run) and isinstance(other, Run):
         return _of_runs(one, other)
+    for each in (one, other):
+        if isinstance(each, TraceFile):
+            trace_head(each.path)  # before the other one is played, which takes a while
     with tempfile.TemporaryDirectory() as folder:
         left, right = (_as_file(each, Path(folder) / f"{n}.history") for n, each in enumerate((one, other)))
         found = _compared((one.name, other.name), read_trace(left), read_trace(right))

@@ -10,9 +10,11 @@ from __future__ import annotations
 import itertools
 import logging
 import multiprocessing
+import os
 import re
 import shlex
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -197,7 +199,7 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes. Who goes away early, as Ctrl-C makes one do, does not wait for what they are at."""
     others = multiprocessing.active_children()
     # Spawned rather than forked: each begins as a fresh program does.
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _be_quiet)
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _serve)
     try:
         yield pool
     except BaseException:
@@ -216,10 +218,21 @@ def _outcome(done: Future[Outcome], seed: int) -> Outcome:
         return Outcome(seed, 0.0, broke="a process that played seeds was killed (out of memory?)")
 
 
-def _be_quiet() -> None:
-    """What brokers log in a run of which nothing is wanted but the outcome; SIGINT is the parent's."""
+def _serve() -> None:
+    """How a process begins that plays for another one: quietly, for nothing is wanted but the outcome; SIGINT
+    is the parent's, and whatever ends the parent ends it.
+    """
     hush()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    """Who is killed tells nobody, and a process that waits for seeds would wait for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 _NOBODY: Final = logging.NullHandler()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mesh.cli.app import main
@@ -190,6 +195,24 @@ def test_a_swarm_that_is_interrupted_says_what_it_found(
     assert main(["simulate", "swarm", "--seeds", "9"]) == 130
     shown = capsys.readouterr().out
     assert "seed 2: sound: it broke" in shown and "2 of 9 seeds, 1 failed" in shown
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_swarm_that_is_ended_takes_its_processes_with_it(number: signal.Signals, code: int) -> None:
+    """They hold its standard output, so whoever reads that would wait for them for ever."""
+    command = [sys.executable, "-m", "mesh", "simulate", "swarm", "--seeds", "9999", "--jobs", "2"]
+    swarm = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    others: list[psutil.Process] = []
+    while len(others) < 3:  # two that play, and the tracker of what they share
+        assert swarm.poll() is None
+        time.sleep(0.02)
+        others = psutil.Process(swarm.pid).children()
+    swarm.send_signal(number)
+    shown, _ = swarm.communicate(timeout=20)
+    assert swarm.returncode == code
+    assert psutil.wait_procs(others, timeout=20)[1] == []
+    assert ("of 9999 seeds" in shown) is (number is signal.SIGTERM)
 
 
 def test_a_full_disk_ends_no_swarm_and_is_told_after_it(
