@@ -56,6 +56,8 @@ def _seeds(test: pytest.Item, only: int | None) -> list[int]:
 
 
 def _spanned(nodeid: str, count: int, first: int = 1) -> Iterable[int]:
+    if not isinstance(count, int) or not isinstance(first, int):
+        raise pytest.UsageError(f"{nodeid}: seeds({count!r}, first={first!r}) must be whole numbers")
     if count < 1:
         raise pytest.UsageError(f"{nodeid}: seeds({count}) must be at least 1")
     return range(first, first + count)

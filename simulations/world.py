@@ -31,7 +31,7 @@ from typing import Any, Final, Self
 from simulations import faults
 from simulations.connections import ProcessLoop
 from simulations.faults import Fault
-from simulations.guards import Fence
+from simulations.guards import Escaped, Fence
 from simulations.history import History
 from simulations.loop import outside_of_loops
 from simulations.network import LAN, Host, LinkQuality, Network
@@ -115,9 +115,9 @@ class Failure:
 
 
 def _raised_at(error: BaseException) -> str:
-    """The line where it was raised, if that is known."""
+    """The line where it was raised, if that is known; the fence's errors name the one that counts."""
     trace = error.__traceback__
-    if trace is None:
+    if trace is None or isinstance(error, Escaped):
         return ""
     while trace.tb_next is not None:
         trace = trace.tb_next

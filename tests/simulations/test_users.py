@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from mesh import Client
-from simulations import Mesh, Violated, World
+from simulations import Mesh, Process, Violated, World
 
 pytest_plugins = ["pytester"]
 
@@ -131,6 +132,19 @@ def test_what_fails_in_the_world_fails_the_test(pytester: pytest.Pytester) -> No
     result.stdout.fnmatch_lines(["*in the simulated world:*", "*a: main ended by an exception: Escaped*"])
 
 
+def test_code_that_escapes_is_told_with_its_own_line_alone() -> None:
+    async def main(process: Process) -> None:
+        time.time()
+
+    with World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+        (failure,) = map(str, world.failures)
+        world.failures.clear()
+    assert re.search(rf"time was called by {__name__}:\d+ inside a simulation", failure)
+    assert "guards.py" not in failure
+
+
 def test_one_seed_is_the_default_and_none_a_mistake(pytester: pytest.Pytester) -> None:
     code = """
         def test_seed(world, simulation_seed):
@@ -139,6 +153,8 @@ def test_one_seed_is_the_default_and_none_a_mistake(pytester: pytest.Pytester) -
     run(pytester, code).assert_outcomes(passed=1)
     result = run(pytester, "import pytest\n@pytest.mark.seeds(0)\ndef test_none(world): ...")
     result.stdout.fnmatch_lines(["*seeds(0) must be at least 1*"])
+    result = run(pytester, "import pytest\n@pytest.mark.seeds('3')\ndef test_none(world): ...")
+    result.stdout.fnmatch_lines(["*seeds('3', first=1) must be whole numbers*"])
 
 
 def test_pytest_finds_the_plugin_where_the_package_is_installed() -> None:
