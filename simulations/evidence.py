@@ -68,6 +68,15 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
+class Dialled:
+    """One attempt of a process at a connection over TCP."""
+
+    at_s: float
+    by: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """One running broker at one instant."""
 
@@ -81,6 +90,8 @@ class View:
     """Its record of itself, then those of the others."""
     links: tuple[int, ...] = ()
     """To whom one is up."""
+    join: tuple[str, ...] = ()
+    """The URLs it was told to join by."""
     digest: bytes = b""
     interest: Patterns = ()
     interest_version: int = 1
@@ -151,6 +162,8 @@ class Evidence:
     lives: list[Life] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     samples: list[Sample] = field(default_factory=list)
+    dials: list[Dialled] = field(default_factory=list)
+    """Of all processes, in order."""
     phases: dict[str, float] = field(default_factory=dict)
     """When each began; see `simulations.playing`."""
     failures: list[str] = field(default_factory=list)
@@ -377,6 +390,7 @@ class Recorder:
             state=str(peering.state),
             table=tuple(membership.records()),
             links=links,
+            join=tuple(peering.overlay._join),
             digest=membership.digest,
             interest=self._shared(interest.own),
             interest_version=interest.version,
@@ -421,6 +435,11 @@ class Recorder:
             lives=lives,
             ledger=self._ledger,
             samples=self._samples,
+            dials=[
+                Dialled(at_ns / 1e9, by, f"tcp://{whither[0]}:{whither[1]}")
+                for at_ns, by, whither in world.network.attempts
+                if not isinstance(whither, str)
+            ],
             phases=phases,
             failures=[str(failure) for failure in world.failures],
             escapes=list(world.fence.escapes),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 from mesh.identity import format_id
-from simulations.evidence import VIEW_STATES, Evidence, Life
+from mesh.membership import State
+from simulations.evidence import VIEW_STATES, Evidence, Life, Sample
 from simulations.invariants.bounds import admission_s, grace_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances
@@ -32,37 +35,47 @@ def left_by_own_word(evidence: Evidence) -> Verdict:
                     f"{evidence.writer(row)} holds that {row['subject_name']} left at {row['at_s']:.3f} s, "
                     "which never said so"
                 )
-    wrong += _redialled(evidence, own)
+    wrong += _redialled(evidence)
     return verdict("left_by_own_word", looked, "leave(s) heard of", wrong)
 
 
-def _redialled(evidence: Evidence, own: Mapping[str, list[float]]) -> Iterator[str]:
-    """Who was started again meanwhile may be found, by its address, before it is heard to be back. A dial
-    under way at the goodbye is not called back, and ends within the time of an admission; who leaves lets
-    no other in.
+def _redialled(evidence: Evidence) -> Iterator[str]:
+    """At the address of who left nobody is looked for, but by who was told to join there or has no link at
+    all. A dial that was under way at the goodbye ends within the time of an admission.
     """
-    for rows in evidence.by_writer.values():
-        left_s: dict[str, float] = {}
-        for row in rows:
-            if row["kind"] == "mem":
-                left_s.pop(row["subject"], None)
-                if row["to_state"] == "left":
-                    left_s[row["subject"]] = row["at_s"]
-            elif (
-                row["kind"] == "link"
-                and row["state"] == "up"
-                and row["dir"] == "out"
-                and row["peer"] in left_s
-            ):
-                id, since_s = int(row["peer"], 16), left_s[row["peer"]]
-                goodbye_s = max(
-                    (at_s for at_s in own.get(row["peer"], ()) if at_s <= since_s), default=since_s
-                )
-                if row["at_s"] < goodbye_s + admission_s(evidence):
-                    continue
-                if not any(life.id == id and life.started_s > since_s for life in evidence.lives):
-                    name = evidence.name_of(id)
-                    yield f"{evidence.writer(row)} dialled {name} at {row['at_s']:.3f} s, which had left"
+    gone_s: dict[tuple[str, int, int], float] = {}
+    dials = iter(evidence.dials)
+    dial = next(dials, None)
+    for sample, following in pairwise(evidence.samples):
+        while dial is not None and dial.at_s <= sample.at_s:
+            dial = next(dials, None)
+        let_be = _let_be(sample, following, gone_s)
+        while dial is not None and dial.at_s < following.at_s:
+            name, since_s = let_be.get((dial.by, dial.url), ("", math.inf))
+            if dial.at_s > since_s + admission_s(evidence):
+                yield f"{dial.by} dialled {name} at {dial.at_s:.3f} s, which had left"
+            dial = next(dials, None)
+
+
+def _let_be(
+    sample: Sample, following: Sample, gone_s: dict[tuple[str, int, int], float]
+) -> dict[tuple[str, str], tuple[str, float]]:
+    """By broker and URL: who is not to be dialled from one look to the next, and since when it was seen to
+    have left. ``gone_s`` keeps that from look to look."""
+    found: dict[tuple[str, str], tuple[str, float]] = {}
+    for view in sample.views.values():
+        later = following.views.get(view.name)
+        taken = {record.peer_url for record in view.table if record.in_view} | {*view.join, ""}
+        for record in view.table[1:]:
+            key = (view.name, view.life, record.id)
+            if record.state is not State.LEFT:
+                gone_s.pop(key, None)
+                continue
+            since_s = gone_s.setdefault(key, sample.at_s)
+            same = later is not None and later.life == view.life and later.record(record.id) == record
+            if same and view.links and record.peer_url not in taken:
+                found[view.name, record.peer_url] = (record.name, since_s)
+    return found
 
 
 def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:

@@ -247,6 +247,17 @@ def dial_for_a_while(patch: pytest.MonkeyPatch) -> None:
     blind(patch)
 
 
+def dial_who_left(patch: pytest.MonkeyPatch) -> None:
+    """At every turn of the overlay, which comes several times a second."""
+    dials = Overlay.tick
+
+    def tick(self: Overlay, now: float) -> list[Dial]:
+        left = [each for each in self._records.values() if each.state is State.LEFT and each.peer_url]
+        return [*dials(self, now), *(Dial(each.peer_url, each.id) for each in left)]
+
+    patch.setattr(Overlay, "tick", tick)
+
+
 def never_redial(patch: pytest.MonkeyPatch) -> None:
     """Whom a broker has once had a link to it does not dial again."""
     linked = Overlay.link_up
@@ -432,6 +443,7 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "forgets-left": Bug("who left is forgotten at once", forget_who_left),
     "silent-leave": Bug("who leaves says no goodbye", leave_in_silence),
     "anew": Bug("who starts again begins with the first incarnation", begin_anew),
+    "dials-left": Bug("who left is dialled again", dial_who_left),
     "never-redials": Bug("who was linked once is not dialled again", never_redial),
     "keeps-dead-links": Bug("a link that brings nothing is kept", keep_dead_links),
     "loses": Bug("one block in a hundred is lost", lose_one_in(100)),

@@ -104,6 +104,7 @@ PROOFS = [
     ),
     Proof("dead_links_end", "still has its link to broker-1", bugs.keep_dead_links, SPLIT),
     Proof("left_by_own_word", "which never said so", bugs.about(TWO, bugs.bid_farewell)),
+    Proof("left_by_own_word", "dialled broker-3 at", bugs.dial_who_left, LEAVE),
     Proof("leaves_are_seen", "called broker-3 dead, which left", bugs.leave_in_silence, LEAVE),
     Proof("restarts_are_one_member", "of broker-3, which was started again", bugs.begin_anew, CRASH),
     Proof("healed", "does not see broker-1", bugs.deaf, SPLIT, {"within_s": 10.0}),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from mesh.identity import format_id
-from simulations.evidence import Evidence, Life
+from mesh.membership import State
+from simulations.evidence import Dialled, Evidence, Life
 from tests.simulations.invariants.histories import (
     ONE,
     SECOND_BOOT,
@@ -18,9 +20,13 @@ from tests.simulations.invariants.histories import (
     history,
     judged,
     log_spoilt,
+    record,
     spoilt,
+    with_view,
     without,
 )
+
+URL = "tcp://10.0.0.1:7770"
 
 
 def _leave_unseen(evidence: Evidence) -> None:
@@ -31,8 +37,17 @@ def _rumoured_leave(log: Log) -> None:
     log.member(ONE, 12.0, TWO, "alive>left", via=THREE)
 
 
-def _redialled(log: Log) -> None:
-    log.link(TWO, 26.0, ONE, "up")
+def _left_at(evidence: Evidence, url: str, **changes: Any) -> None:
+    """Broker-3 sees that broker-1 has left, where it was, and is otherwise changed."""
+    for at_s in range(25, 31):
+        left = replace(record(ONE, State.LEFT), peer_url=url)
+        table = (record(THREE, incarnation=3, boot=SECOND_BOOT), left, record(TWO))
+        with_view(evidence, float(at_s), THREE, **{"table": table, "links": (2,), **changes})
+
+
+def _redialled(evidence: Evidence) -> None:
+    _left_at(evidence, URL)
+    evidence.dials.append(Dialled(27.5, THREE, URL))
 
 
 def _leave_taken_for_death(log: Log) -> None:
@@ -64,7 +79,7 @@ SPOILT: list[Spoilt] = [
         _rumoured_leave,
         "broker-1 holds that broker-2 left at 12.000 s, which never said so",
     ),
-    log_spoilt("left_by_own_word", _redialled, "broker-2 dialled broker-1 at 26.000 s, which had left"),
+    spoilt("left_by_own_word", _redialled, "broker-3 dialled broker-1 at 27.500 s, which had left"),
     log_spoilt(
         "leaves_are_seen", _leave_taken_for_death, "broker-2 called broker-1 dead, which left at 24.000 s"
     ),
@@ -84,8 +99,19 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
-def test_a_dial_under_way_when_its_member_left_may_still_bring_a_link() -> None:
-    evidence = history(lambda log: log.link(TWO, 25.9, ONE, "up"))
+def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
+    """It was under way at the goodbye, or goes where it was told to, or to the only address there is, or to
+    who lives there now."""
+    newcomer = replace(record(TWO), peer_url=URL)
+    table = (record(THREE), replace(record(ONE, State.LEFT), peer_url=URL), newcomer)
+    for changes in ({"join": (URL,)}, {"links": ()}, {"table": table}):
+        evidence = history()
+        _left_at(evidence, URL, **changes)
+        evidence.dials.append(Dialled(27.5, THREE, URL))
+        assert judged(evidence, "left_by_own_word").ok
+    evidence = history()
+    _left_at(evidence, URL)
+    evidence.dials += [Dialled(26.9, THREE, URL), Dialled(27.5, THREE, "tcp://10.0.0.9:7770")]
     assert judged(evidence, "left_by_own_word").ok
 
 
