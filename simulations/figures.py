@@ -18,9 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from simulations import scenario_file
+from simulations.cores import KINDS
+from simulations.cores.running import MEMBERSHIP_MAX
 from simulations.playing import BROKERS_MAX
 from simulations.scenario import Scenario
 
@@ -32,7 +34,8 @@ CPU_MAX_S: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One scenario at one size, played with seed 1."""
+    """One scenario at one size, played with seed 1. Sizes are ``ci``, ``full``, and ``cores``: the full one
+    by the cores alone."""
 
     name: str
     size: str
@@ -67,9 +70,11 @@ def keep(measured: Iterable[Figures]) -> None:
 
 def measured(scenario: Scenario, size: str, cpu_max_s: int) -> Figures:
     """Play it in a process of its own, which is broken off after so many seconds of processor time."""
-    sized = scenario.at_size(size)
+    sized = scenario.at_size("ci" if size == "ci" else "full")
+    brokers = sized.brokers + sized.spares
     command = [sys.executable, "-m", "mesh", "simulate", scenario.name, "--seed", str(SEED), "--json"]
-    command += ["--full"] if size == "full" else []
+    command += ["--full"] if size != "ci" else []
+    command += ["--fidelity", "cores", "--core", core_of(brokers)] if size == "cores" else []
     playing = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -89,14 +94,24 @@ def measured(scenario: Scenario, size: str, cpu_max_s: int) -> Figures:
         size=size,
         commit=commit,
         date=date,
-        brokers=sized.brokers + sized.spares,
+        brokers=brokers,
         failed=tuple(check["check"] for check in result.get("checks", ()) if not check["ok"]),
-        ours=result.get("ours", ""),
+        ours=_of_cores(result) if size == "cores" and result else result.get("ours", ""),
         virtual_s=round(result.get("virtual_s", 0.0), 1),
         cpu_s=round(usage.ru_utime + usage.ru_stime, 1),
         memory_mb=usage.ru_maxrss // 1024,
         broke="" if result else _broke(playing.returncode, cpu_max_s),
     )
+
+
+def core_of(brokers: int) -> str:
+    """That of today's membership for as many as it can be played with."""
+    return "membership" if brokers <= MEMBERSHIP_MAX else "gossip"
+
+
+def _of_cores(result: dict[str, Any]) -> str:
+    whole = "whole at the end" if result["ok"] else f"not whole at the end: {result['wrong'][0]}"
+    return f"{whole}; {result['deaths_seen']} deaths seen, {result['messages']} messages"
 
 
 def _broke(code: int, cpu_max_s: int) -> str:
@@ -115,31 +130,37 @@ def _commit() -> tuple[str, str]:
 def _chosen(names: Sequence[str], size: str) -> list[Scenario]:
     """All that are numbered, unless some are named; of the full size, those that can be played today."""
     found = [scenario_file.load(name) for name in names or scenario_file.shipped()]
-    return [
-        each
-        for each in found
-        if each.number is not None
-        and (size == "ci" or (each.full and sum(_brokers(each.at_size("full"))) <= BROKERS_MAX))
-    ]
+    can_be_played = {"ci": lambda each: True, "full": _by_brokers, "cores": _by_cores}[size]
+    return [each for each in found if each.number is not None and can_be_played(each)]
 
 
-def _brokers(scenario: Scenario) -> tuple[int, int]:
-    return scenario.brokers, scenario.spares
+def _by_brokers(scenario: Scenario) -> bool:
+    full = scenario.at_size("full")
+    return bool(scenario.full) and full.brokers + full.spares <= BROKERS_MAX
+
+
+def _by_cores(scenario: Scenario) -> bool:
+    """The cores alone know all its kinds of faults; some of their numbers they may not."""
+    full = scenario.at_size("full")
+    return bool(scenario.full) and not full.spares and all(fault.kind in KINDS for fault in full.faults)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Play, keep and say what came."""
     parser = argparse.ArgumentParser(prog="python -m simulations.figures", description="Measure scenarios.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="which; all, if none is named")
-    parser.add_argument("--full", action="store_true", help="at their full sizes")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--full", action="store_true", help="at their full sizes")
+    sizes.add_argument("--cores", action="store_true", help="at their full sizes, by the cores alone")
     parser.add_argument(
         "--cpu-max", type=int, default=CPU_MAX_S, metavar="S", help="seconds of processor time for each"
     )
     given = parser.parse_args(arguments)
-    size = "full" if given.full else "ci"
+    size = "full" if given.full else "cores" if given.cores else "ci"
     for scenario in _chosen(given.names, size):
         figures = measured(scenario, size, given.cpu_max)
-        keep([figures])
+        if size != "cores" or not figures.broke:  # what the cores do not know is no figure
+            keep([figures])
         said = figures.broke or ", ".join(figures.failed) or "passed"
         print(f"{figures.name} {size}: {said}; {figures.ours} ({figures.cpu_s} s, {figures.memory_mb} MB)")
 

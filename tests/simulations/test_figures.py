@@ -40,7 +40,21 @@ def test_what_takes_too_long_is_broken_off_and_said() -> None:
     assert measured(load("rolling-partition"), "ci", 1).broke == "not done in 1 s"
 
 
+def test_a_full_size_is_played_by_the_cores_alone() -> None:
+    found = measured(load("split-and-heal"), "cores", 120)
+    assert (found.size, found.brokers, found.broke, found.failed) == ("cores", 5, "", ())
+    assert found.ours.startswith("whole at the end; 8 deaths seen, ")
+
+
+def test_what_the_cores_cannot_play_is_not_kept(_empty: None, capsys: pytest.CaptureFixture[str]) -> None:
+    figures.main(["restart-in-the-past", "--cores"])
+    assert kept() == {}
+    assert "restart-in-the-past cores: ended with exit code 64" in capsys.readouterr().out
+
+
 def test_only_full_sizes_that_can_be_played_today_are() -> None:
     full = {scenario.name for scenario in figures._chosen((), "full")}
     assert "lifeguard-interval" in full and "ten-thousand" not in full and "calm" not in full
     assert len(figures._chosen((), "ci")) == 46
+    cores = {scenario.name for scenario in figures._chosen((), "cores")}
+    assert {"ten-thousand", "split-in-half"} <= cores and not {"twins", "slow-reader"} & cores
