@@ -35,6 +35,8 @@ BLOCK = re.compile(
     r"^(?P<before>[^\n]*)\n+```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 COMMAND_TIMEOUT_S = 40.0
+PAGE_TIMEOUT_S = 300.0
+"""A page has many commands, each of which has a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ def commands(block: Block) -> Iterator[str]:
 
 
 @pytest.mark.process
+@pytest.mark.timeout(PAGE_TIMEOUT_S)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.stem)
 def test_shell_lines_of_a_page_work_in_order(page: Path, shell: Shell) -> None:
     said, job = "", None
