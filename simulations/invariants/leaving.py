@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -15,6 +14,11 @@ from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
 from simulations.invariants.verdict import Verdict, verdict
+
+Leave = tuple[str, int, int]
+"""Who sees it, in which life, of whom by its id."""
+Gone = dict[Leave, float]
+"""Since when it was seen."""
 
 
 def left_by_own_word(evidence: Evidence) -> Verdict:
@@ -40,41 +44,45 @@ def left_by_own_word(evidence: Evidence) -> Verdict:
 
 
 def _redialled(evidence: Evidence) -> Iterator[str]:
-    """At the address of who left nobody is looked for, but by who was told to join there or has no link at
-    all. A dial that was under way at the goodbye ends within the time of an admission.
+    """At the address of who left nobody is looked for, but by who was told to join there or has lost all
+    links. A dial that was under way at the goodbye ends within the time of an admission.
     """
-    gone_s: dict[tuple[str, int, int], float] = {}
+    gone_s: Gone = {}
     dials = iter(evidence.dials)
     dial = next(dials, None)
     for sample, following in pairwise(evidence.samples):
         while dial is not None and dial.at_s <= sample.at_s:
             dial = next(dials, None)
-        let_be = _let_be(sample, following, gone_s)
+        gone_s = {key: gone_s.get(key, sample.at_s) for key in _left(sample)}
+        let_be = _let_be(sample, following)
         while dial is not None and dial.at_s < following.at_s:
-            name, since_s = let_be.get((dial.by, dial.url), ("", math.inf))
-            if dial.at_s > since_s + admission_s(evidence):
+            name, key = let_be.get((dial.by, dial.url), ("", None))
+            if key is not None and dial.at_s > gone_s[key] + admission_s(evidence):
                 yield f"{dial.by} dialled {name} at {dial.at_s:.3f} s, which had left"
             dial = next(dials, None)
 
 
-def _let_be(
-    sample: Sample, following: Sample, gone_s: dict[tuple[str, int, int], float]
-) -> dict[tuple[str, str], tuple[str, float]]:
-    """By broker and URL: who is not to be dialled from one look to the next, and since when it was seen to
-    have left. ``gone_s`` keeps that from look to look."""
-    found: dict[tuple[str, str], tuple[str, float]] = {}
+def _left(sample: Sample) -> Iterator[Leave]:
+    """Whom each broker sees to have left."""
+    for view in sample.views.values():
+        for record in view.table[1:]:
+            if record.state is State.LEFT:
+                yield view.name, view.life, record.id
+
+
+def _let_be(sample: Sample, following: Sample) -> dict[tuple[str, str], tuple[str, Leave]]:
+    """By broker and URL: who is not to be dialled there from one look to the next."""
+    found: dict[tuple[str, str], tuple[str, Leave]] = {}
     for view in sample.views.values():
         later = following.views.get(view.name)
-        taken = {record.peer_url for record in view.table if record.in_view} | {*view.join, ""}
+        if later is None or later.life != view.life or not any(id in later.links for id in view.links):
+            continue
+        others = [record for record in (*view.table, *later.table) if record.state is not State.LEFT]
+        sought = dict.fromkeys((*(record.peer_url for record in others), *view.join, ""))
         for record in view.table[1:]:
-            key = (view.name, view.life, record.id)
-            if record.state is not State.LEFT:
-                gone_s.pop(key, None)
-                continue
-            since_s = gone_s.setdefault(key, sample.at_s)
-            same = later is not None and later.life == view.life and later.record(record.id) == record
-            if same and view.links and record.peer_url not in taken:
-                found[view.name, record.peer_url] = (record.name, since_s)
+            same = record.state is State.LEFT and later.record(record.id) == record
+            if same and record.peer_url not in sought:
+                found[view.name, record.peer_url] = (record.name, (view.name, view.life, record.id))
     return found
 
 

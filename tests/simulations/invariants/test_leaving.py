@@ -101,10 +101,11 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
 
 def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
     """It was under way at the goodbye, or goes where it was told to, or to the only address there is, or to
-    who lives there now."""
-    newcomer = replace(record(TWO), peer_url=URL)
-    table = (record(THREE), replace(record(ONE, State.LEFT), peer_url=URL), newcomer)
-    for changes in ({"join": (URL,)}, {"links": ()}, {"table": table}):
+    who lives or died there since."""
+    left = replace(record(ONE, State.LEFT), peer_url=URL)
+    newcomer, lost = (replace(record(TWO, state), peer_url=URL) for state in (State.ALIVE, State.DEAD))
+    tables = [{"table": (record(THREE), left, other)} for other in (newcomer, lost)]
+    for changes in ({"join": (URL,)}, {"links": ()}, *tables):
         evidence = history()
         _left_at(evidence, URL, **changes)
         evidence.dials.append(Dialled(27.5, THREE, URL))
