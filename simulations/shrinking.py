@@ -96,10 +96,9 @@ class Shrunk:
 def size_of(scenario: Scenario) -> str:
     """How large it is, in words."""
     clients = sum(getattr(scenario.workload, name) for name in CLIENTS)
-    return (
-        f"{len(scenario.faults)} faults, {scenario.brokers} brokers, {clients} "
-        f"clients, {scenario.warm_s + scenario.safety_length_s + scenario.quiet_s:.4g} s"
-    )
+    counts = {"fault": len(scenario.faults), "broker": scenario.brokers, "client": clients}
+    words = [f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items()]
+    return ", ".join([*words, f"{scenario.warm_s + scenario.safety_length_s + scenario.quiet_s:.4g} s"])
 
 
 def ddmin(items: Sequence[T], fails: Callable[[list[T]], bool]) -> list[T]:

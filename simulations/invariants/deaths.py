@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from simulations.evidence import VIEW_STATES, Evidence, Row, Sample
-from simulations.invariants.bounds import (
-    grace_s,
-)
+from simulations.invariants.bounds import grace_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, raised
 from simulations.invariants.subjects import BY, WHOM, at_most, named, pairs_watched

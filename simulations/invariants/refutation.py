@@ -7,9 +7,7 @@ from typing import Final
 
 from mesh.membership import State
 from simulations.evidence import Evidence, Sample
-from simulations.invariants.bounds import (
-    grace_s,
-)
+from simulations.invariants.bounds import grace_s
 from simulations.invariants.check import Check
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import WHOM, named, within

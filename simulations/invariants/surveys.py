@@ -7,10 +7,7 @@ from typing import Final
 
 from mesh.client import GRACE_S
 from simulations.evidence import Evidence
-from simulations.invariants.bounds import (
-    ROUND_LATE_MAX,
-    grace_s,
-)
+from simulations.invariants.bounds import ROUND_LATE_MAX, grace_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
