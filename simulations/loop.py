@@ -248,9 +248,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self._left_ns = 0  # of what it was computing when it was paused
         self._asked_ns = -1  # when it shall have a turn, if one was asked for
         self._due: list[SimTimer] = []  # came due while it could not run
-        self._endless: dict[
-            int, SimTimer
-        ] = {}  # never due, by id; what waits for them may have no other holder
+        # Those that are never due, found by their id(): what waits for them may have no other holder.
+        self._endless: dict[int, SimTimer] = {}
         self._time_ns = -1
         self._time = 0.0
         self._thread_id = threading.get_ident()  # it is running all the time, as its programs see it
@@ -458,7 +457,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """As `run_soon`, for what happens to a process from outside: if it is free it has its turn in this
         call, which saves the way through the scheduler.
 
-        Only for actions of the scheduler, and as the last thing they do."""
+        Only for actions of the scheduler; what they do after it finds the loop busy."""
         if self.dead:
             self._parked.append(handle)
         elif not self._turn_of(handle):

@@ -456,7 +456,12 @@ class World:
         Raises:
             Deadlock: nothing is scheduled any more.
             ConditionNotMet: it did not hold within ``timeout_s``.
+            ValueError: these are no times that can pass.
         """
+        if not 0 <= timeout_s < inf:
+            raise ValueError(f"{timeout_s} s cannot pass; name a timeout from 0 on")
+        if not 1 / SECOND <= poll_s < inf:
+            raise ValueError(f"cannot look every {poll_s} s; name a pause from a nanosecond on")
         start_ns = self.scheduler.now_ns
         end_ns = start_ns + nanoseconds(timeout_s)
         while not condition():

@@ -24,6 +24,7 @@ from simulations import cores, programs
 from simulations.cores.running import start_all
 from simulations.generating import generate
 from simulations.playing import play
+from simulations.wholeness import is_whole
 from simulations.world import World
 
 IDLE: Final = "idle brokers in full"
@@ -80,7 +81,9 @@ def beating(brokers: int) -> Iterator[World]:
         for number in range(1, brokers + 1):
             known = [world.network.hosts["broker-1"].address] if number > 1 else []
             world.add_node(f"broker-{number}", programs.broker("mangrove", known)).start()
-        world.run_until(lambda: _whole(world), timeout_s=JOIN_S, what="a whole mesh", poll_s=1.0)
+        world.run_until(
+            lambda: is_whole(world, world.nodes), timeout_s=JOIN_S, what="a whole mesh", poll_s=1.0
+        )
         world.run_for(SETTLE_S)
         yield world
 
@@ -97,14 +100,6 @@ def run_idle(brokers: int, messages: int, report: Report, gate: Any) -> None:
         if world.failures:
             raise BenchError(f"an idle mesh failed: {world.failures[0]}")
     report(figures)
-
-
-def _whole(world: World) -> bool:
-    return all(
-        node.exposed is not None
-        and [row["state"] for row in node.exposed.members()] == ["alive"] * len(world.nodes)
-        for node in world.nodes.values()
-    )
 
 
 def run_swarm(scenarios: int, report: Report, gate: Any) -> None:

@@ -230,6 +230,14 @@ def test_faults_that_cannot_be_are_refused_with_a_sentence(fault: Fault, sentenc
 def test_only_time_that_can_pass_passes(seconds: float) -> None:
     with World(1) as world, pytest.raises(ValueError, match="cannot pass; name a time from 0 on"):
         world.run_for(seconds)
+    with World(1) as world, pytest.raises(ValueError, match="cannot pass; name a timeout from 0 on"):
+        world.run_until(lambda: False, timeout_s=seconds)
+
+
+@pytest.mark.parametrize("poll_s", [-1.0, 0.0, 1e-10, float("inf"), float("nan")])
+def test_time_passes_between_two_looks(poll_s: float) -> None:
+    with World(1) as world, pytest.raises(ValueError, match="name a pause from a nanosecond on"):
+        world.run_until(lambda: False, timeout_s=1, poll_s=poll_s)
 
 
 def test_what_lasts_ends_by_its_time_or_by_healing() -> None:
