@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, Literal
@@ -208,23 +208,18 @@ def swarm(
             os.makedirs(out, exist_ok=True)
     report = swarming.Report(seeds)
     unkept: CommandFailed | None = None
-    ended: ExitCode | None = None
+    interrupted = False
     began = time.perf_counter()
-    with SwarmProgress(seeds) as progress:
+    with _interruptible() as interruption, SwarmProgress(seeds) as progress:
         try:
-            with (
-                _terminable(),
-                closing(swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s)) as outcomes,
-            ):
+            with closing(swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s)) as outcomes:
                 for outcome in outcomes:
                     report.add(outcome)
                     progress.passed(outcome, len(report.failures))
                     if out is not None and unkept is None:
                         unkept = _keep(report, outcome, out)
-        except Terminated:
-            ended = ExitCode.TERMINATED
         except KeyboardInterrupt:
-            ended = ExitCode.INTERRUPTED
+            interrupted = True
     report.wall_s = time.perf_counter() - began
     if json:
         print(json_format.dumps(report.as_json(), indent=2))
@@ -232,25 +227,9 @@ def swarm(
         swarm_summary(report)
     if unkept is not None:
         raise unkept
-    if ended is not None:
-        return ended
+    if interrupted:
+        return interruption.code
     return EXIT_VIOLATED if report.failures else ExitCode.OK
-
-
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, which ends a swarm as Ctrl-C does."""
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, give_up)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> CommandFailed | None:
@@ -310,7 +289,7 @@ def shrink(
 ) -> int:
     """Make a failure small: fewer faults, brokers, clients and seconds, while the same check still fails.
 
-    Ctrl-C ends it with the smallest so far.
+    Ctrl-C and SIGTERM end it with the smallest so far.
 
     Parameters
     ----------
@@ -333,7 +312,10 @@ def shrink(
         failure = replaying.read(Path(file))
         _check_files(target)
         try:
-            shrunk = shrinking.shrink(failure, plays_max=plays, wall_max_s=wall_max_s, say=progress.counted)
+            with _interruptible() as interruption:
+                shrunk = shrinking.shrink(
+                    failure, plays_max=plays, wall_max_s=wall_max_s, say=progress.counted
+                )
         finally:
             progress.end()
     _write(target, replaying.write(shrunk.after, f"Shrunk in {shrunk}.\n{shrunk.after.violation}"))
@@ -341,7 +323,7 @@ def shrink(
         print(json_format.dumps({"file": target, **shrunk.as_json()}, indent=2))
     else:
         print(f"{target}: {shrunk}\n  {shrunk.after.check}: {shrunk.after.violation}")
-    return ExitCode.INTERRUPTED if shrunk.ending is shrinking.Ending.INTERRUPTED else ExitCode.OK
+    return interruption.code if shrunk.ending is shrinking.Ending.INTERRUPTED else ExitCode.OK
 
 
 @app.command
@@ -386,6 +368,29 @@ def diff(
 
 
 # --- what they share
+
+
+@dataclass(slots=True)
+class Interruption:
+    """Which of the two ways of asking for an end it was, if one came."""
+
+    code: ExitCode = ExitCode.INTERRUPTED
+
+
+@contextmanager
+def _interruptible() -> Iterator[Interruption]:
+    """SIGTERM interrupts what is within as Ctrl-C does, so that it shows what it has."""
+    interruption = Interruption()
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        interruption.code = ExitCode.TERMINATED
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _play_cores(

@@ -245,6 +245,29 @@ def test_a_failure_is_shrunk_into_a_file(
     assert "cannot write /dev/full: No space left on device" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_shrink_that_is_asked_to_end_keeps_the_smallest_so_far(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
+) -> None:
+    played = 0
+
+    def asked(scenario: Scenario, **given: Any) -> Result:
+        nonlocal played
+        played += 1
+        if played == 3:
+            signal.raise_signal(number)
+        return result(scenario, WRONG)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(shrinking.shrink, "__kwdefaults__", {**KEYWORDS, "play": asked})
+    path, small = tmp_path / "failure.toml", tmp_path / "failure.small.toml"
+    large = Scenario("large", brokers=5)
+    path.write_text(replaying.write(replaying.failure_of(result(large, WRONG))))
+    assert main(["simulate", "shrink", str(path)]) == code
+    assert replaying.read(small).scenario.workload.publishers < large.workload.publishers
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_a_failure_is_replayed_and_shrunk_by_its_file(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
