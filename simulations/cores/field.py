@@ -282,7 +282,9 @@ class Field:
         self._arrive_now(wire, held)
 
     def renew(self, wire: int) -> None:
-        """A new connection begins with a ladder of its own; what an old one held is forgotten."""
+        """A new connection begins with a ladder of its own; what an old one held is forgotten, and what that
+        sends again, in minutes perhaps, stands before nothing."""
+        self.wires.last_ns[wire] = 0
         trouble = self.wires.trouble(wire)
         if trouble.held or trouble.clogged:
             trouble.held, trouble.clogged = [], []

@@ -152,6 +152,17 @@ def test_loss_is_delay_and_slowness_adds() -> None:
     assert not field.wires.special[THERE] and not field.wires.trouble(THERE)
 
 
+def test_a_new_connection_waits_for_nothing_that_the_old_one_sends_again() -> None:
+    field, echo, striking = pair()
+    striking.do(Fault(0.0, "lossy_link", ("one",), value=0.99, for_s=1.0))
+    field.send(THERE, ("note", 0))
+    field.run_for(1.5)
+    field.renew(THERE)
+    field.send(THERE, ("note", 1))
+    field.run_for(0.1)
+    assert [message for _, message in echo.heard[OTHER]] == [("note", 1)]
+
+
 def test_what_is_no_core_or_no_size_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no core 'raft'"):
         build("raft", nodes=3, seed=1)

@@ -44,6 +44,12 @@ def test_a_shipped_scenario_can_be_played() -> None:
     assert "whole at the end" in cores.told(outcome, 0.1)
 
 
+def test_who_lost_most_packets_for_half_a_minute_is_back_when_that_is_over() -> None:
+    lossy = Fault(1.0, "lossy_link", ("broker-2",), value=0.8, for_s=30.0)
+    outcome = cores.play(Scenario(name="lossy", brokers=5, faults=(lossy,)), seed=1)
+    assert outcome.ok and outcome.deaths_seen, outcome.wrong
+
+
 def test_what_needs_more_than_cores_is_refused_before_anything_is_run() -> None:
     with pytest.raises(ValueError, match="know no disk_fault"):
         cores.play(Scenario(name="disk", faults=(Fault(1.0, "disk_fault", ("broker-1",)),)), seed=1)
