@@ -9,6 +9,7 @@ from __future__ import annotations
 import json as json_format
 import math
 import os
+import shlex
 import signal
 import sys
 import time
@@ -389,6 +390,10 @@ def _interruptible() -> Iterator[Interruption]:
     before = signal.signal(signal.SIGTERM, terminated)
     try:
         yield interruption
+    except KeyboardInterrupt:
+        if interruption.code is ExitCode.TERMINATED:
+            raise CommandFailed(interruption.code, "terminated before there was anything to show") from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -441,8 +446,8 @@ def _side(
 
 def _replay_command(scenario: str, result: Result, nodes: Whole | None, keep: str | None) -> str:
     if keep is not None:
-        return f"mesh simulate replay {keep}"
-    parts = [f"mesh simulate {scenario} --seed {result.seed}"]
+        return f"mesh simulate replay {shlex.quote(keep)}"
+    parts = [f"mesh simulate {shlex.quote(scenario)} --seed {result.seed}"]
     parts += ["--full"] if result.size == "full" else []
     parts += [f"--nodes {nodes}"] if nodes is not None else []
     return " ".join(parts)

@@ -268,6 +268,21 @@ def test_a_shrink_that_is_asked_to_end_keeps_the_smallest_so_far(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_a_shrink_that_is_terminated_at_once_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
+) -> None:
+    def asked(scenario: Scenario, **given: Any) -> Result:
+        signal.raise_signal(signal.SIGTERM)
+        return result(scenario, WRONG)
+
+    monkeypatch.setattr(shrinking.shrink, "__kwdefaults__", {**KEYWORDS, "play": asked})
+    path = tmp_path / "failure.toml"
+    path.write_text(replaying.write(replaying.failure_of(result(Scenario("large"), WRONG))))
+    assert main(["simulate", "shrink", str(path)]) == 143
+    assert "terminated before there was anything to show" in capsys.readouterr().err
+    assert not (tmp_path / "failure.small.toml").exists()
+
+
 def test_a_failure_is_replayed_and_shrunk_by_its_file(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
@@ -346,6 +361,8 @@ def test_a_papers_figure_is_shown_beside_ours() -> None:
 def test_the_command_that_plays_a_run_again_has_all_that_made_it() -> None:
     found = result(Scenario("calm"), WRONG)
     assert cli._replay_command("my.toml", found, None, None) == "mesh simulate my.toml --seed 7"
+    assert cli._replay_command("a b.toml", found, 3, None) == "mesh simulate 'a b.toml' --seed 7 --nodes 3"
+    assert cli._replay_command("my.toml", found, None, "0;x") == "mesh simulate replay '0;x'"
 
 
 @pytest.mark.parametrize(
