@@ -141,7 +141,8 @@ def _misuse(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         tokens = " ".join(repr(token) for token in error.unused_tokens or ())
         return f"{tokens}: more arguments than it takes."
-    return " ".join(str(error).split())
+    sentence = " ".join(str(error).split())
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
 def _check_command(tokens: list[str]) -> None:

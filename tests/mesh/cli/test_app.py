@@ -63,6 +63,7 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["sub", "a", "--raw", "--json"], 64, "give --raw or --json, not both"),
         (["pub", "news.uk", "--file", "/"], 66, "--file / is a folder"),
         (["request", "a", "b", "c", "d"], 64, "mesh request: 'c' 'd': more arguments than it takes."),
+        (["simulate", "calm", "--seed", "x"], 64, '"x" is no whole number. See mesh simulate --help.'),
         (["broker", "--period", "inf"], 64, "--period: broker.period_s must be above zero and at most"),
         (["broker", "--period", "0.1"], 64, "--period: broker.deadline_s is 0.5 (default) and must be at"),
         (["broker", "--listen", "inproc://x"], 64, "reaches only the program itself"),
