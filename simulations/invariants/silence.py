@@ -46,7 +46,9 @@ def deaf_accuse_nobody(evidence: Evidence) -> Verdict:
 
 
 def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Iterator[tuple[float, float]]:
-    """When nothing could come to it from any other broker."""
+    """When nothing could come to it from any other broker. A cut is between the hosts of its beginning: one
+    that comes later is heard.
+    """
     if evidence.has_twin(name):
         return
     for outage in circumstances.outages:
@@ -56,7 +58,9 @@ def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Itera
     others = [evidence.host_of(each) for each in evidence.brokers if each != name]
     for impairment in _cuts(circumstances):
         if all(impairment.parts(host, other) for other in others):
-            yield impairment.from_s, impairment.until_s
+            first_s = [lives[0].started_s for lives in evidence.brokers.values()]
+            later_s = [each for each in first_s if each > impairment.from_s]
+            yield impairment.from_s, min([impairment.until_s, *later_s])
 
 
 def _cuts(circumstances: Circumstances) -> list[Impairment]:

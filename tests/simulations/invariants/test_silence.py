@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
@@ -74,6 +74,13 @@ def test_it_is_found(case: Spoilt) -> None:
 @pytest.mark.parametrize("at_s", [14.9, 20.6])
 def test_who_still_has_answers_of_a_round_or_hears_again_may_accuse(at_s: float) -> None:
     assert judged(_alone(_accuses_at(at_s, "suspect")), "deaf_accuse_nobody").ok
+
+
+def test_who_hears_a_host_that_came_after_the_cut_may_accuse_the_others() -> None:
+    for came_s, excused in ((12.6, True), (15.6, False)):
+        evidence = _alone(_accuses_at(15.5))
+        evidence.lives.append(Life("broker-4", 1, "broker-4", came_s, None, "", 4, 14))
+        assert judged(evidence, "deaf_accuse_nobody").empty is excused
 
 
 def test_one_other_broker_alone_may_be_accused() -> None:
