@@ -72,11 +72,11 @@ CORES: Final = """
 ### By the cores alone
 
 A virtual second of a hundred whole brokers costs up to two of a processor, by the
-[cores alone](simulation-cores.md) a tenth of one. They know no clients and judge nothing but whether the mesh is
-whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
-`python -m simulations.figures --cores`: up to 500 brokers by today's membership, above by the gossip of bounded
-degree, which is a workload and not our membership, and dials nobody anew: after a minute of heavy loss it waits
-for TCP. What is missing needs faults that the cores do not know, or was not played yet.
+[cores alone](simulation-cores.md) a tenth of one. They know no clients and judge nothing but whether the mesh
+is whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
+`python -m simulations.figures --cores`: up to 500 brokers by today's membership, above by the gossip of
+bounded degree, which is a workload and not our membership, and dials nobody anew: after a minute of heavy
+loss it waits for TCP. What is missing needs faults that the cores do not know, or was not played yet.
 
 | number | name | brokers | core | what came | virtual s | processor s | MB | played at |
 |---|---|---|---|---|---|---|---|---|
