@@ -271,6 +271,13 @@ def test_shuffled_split_and_repeated_logs_lead_to_the_same_findings_as_large_one
     assert replace(again, quality=analysed.findings.quality) == analysed.findings
 
 
+def test_a_session_for_small_logs_has_room_for_the_code_of_many_jobs(spark: SparkSession) -> None:
+    """This file and its neighbours filled the 48 MB that Java keeps for its simpler compiler alone."""
+    management = spark._jvm.java.lang.management.ManagementFactory  # type: ignore[union-attr]
+    pools = [pool for pool in management.getMemoryPoolMXBeans() if pool.getName().startswith("Code")]
+    assert sum(pool.getUsage().getMax() for pool in pools) >= 200 << 20
+
+
 @pytest.fixture(scope="module")
 def renamed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     """Two lines, of which one is in a file that is renamed while it is read, into a folder that was used."""
