@@ -73,8 +73,8 @@ def append(journal: Path, entry: dict[str, str]) -> None:
 
 
 class Journal:
-    """The child's pytest plugin: leaves out what is done, writes down what it does, and ends the child when it
-    is stuck, with the stacks of all its threads."""
+    """The child's pytest plugin: leaves out what is done, writes down what it does, and ends the child, with
+    the stacks of all its threads, when it is stuck."""
 
     def __init__(self, path: Path, stuck_s: float) -> None:
         self._stuck_s = stuck_s

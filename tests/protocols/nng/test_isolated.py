@@ -1,7 +1,7 @@
 """The engine over TLS and WebSocket, in a process of its own.
 
 NNG 1.11 aborts its process now and then when such a connection closes ("panic: pthread_mutex_lock: Invalid
-argument"; a bare pynng socket does it too). That is no failure of ours, and no reason to lose the test run.
+argument", or a segmentation fault; a bare pynng socket does it too). That is no failure of ours, and no reason to lose the test run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_tls_and_websocket() -> None:
             text=True,
             timeout=55,
         )
-        if ran.returncode != -signal.SIGABRT:
+        if ran.returncode not in (-signal.SIGABRT, -signal.SIGSEGV):
             break
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert " passed" in ran.stdout
