@@ -1,8 +1,8 @@
 """The engine over TLS and WebSocket, in a process of its own.
 
 NNG 1.11 ends its process now and then when such a connection closes ("panic: pthread_mutex_lock: Invalid
-argument", or a segmentation fault; a bare pynng socket does it too). That is no failure of ours, and no reason
-to lose the test run.
+argument", or a segmentation fault; a bare pynng socket does it, too). That is no failure of ours and no
+reason to lose the test run.
 """
 
 from __future__ import annotations
