@@ -92,6 +92,8 @@ class View:
     """To whom one is up."""
     join: tuple[str, ...] = ()
     """The URLs it was told to join by."""
+    known: tuple[str, ...] = ()
+    """The URLs of an earlier run that it has not met yet."""
     digest: bytes = b""
     interest: Patterns = ()
     interest_version: int = 1
@@ -391,6 +393,7 @@ class Recorder:
             table=tuple(membership.records()),
             links=links,
             join=tuple(peering.overlay._join),
+            known=tuple(peering.overlay._known),
             digest=membership.digest,
             interest=self._shared(interest.own),
             interest_version=interest.version,

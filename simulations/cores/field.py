@@ -225,20 +225,17 @@ class Field:
         _push(self._under_way, (at_ns, self.next_serial(), wire, message))
 
     def _takes_ns(self, wire: int) -> int:
-        trouble, draw = self.wires.trouble(wire), self._random
-        takes_ns = self._latency_ns + int(self._jitter_ns * draw()) + sum(trouble.extra_ns)
-        for share in trouble.loss:
-            sent_again = 0
-            while draw() < share:
-                takes_ns += wait_ns(sent_again)
-                sent_again += 1
-        return takes_ns
+        extra_ns = sum(self.wires.trouble(wire).extra_ns)
+        return self._latency_ns + int(self._jitter_ns * self._random()) + extra_ns
+
+    def _loses(self, wire: int) -> bool:
+        return any(self._random() < share for share in self.wires.trouble(wire).loss)
 
     def _arrive_in_trouble(self, wire: int, message: Message) -> None:
         place, trouble = self.wires.targets[wire], self.wires.trouble(wire)
         if trouble.clogs or trouble.clogged:
             trouble.clogged.append(message)
-        elif trouble.cuts or trouble.held:
+        elif trouble.cuts or trouble.held or self._loses(wire):
             if self.states[self.wires.source(wire)] is not PlaceState.DOWN:
                 self._hold(wire, message)
         elif self.states[place] is PlaceState.PAUSED:
@@ -263,7 +260,12 @@ class Field:
         trouble = wires.trouble(wire)
         if trouble.held is not held:
             return  # of a connection that is no more
-        if trouble.cuts or wires.trouble(wire ^ 1).cuts or not self._powered[wires.targets[wire]]:
+        if (
+            trouble.cuts
+            or wires.trouble(wire ^ 1).cuts
+            or not self._powered[wires.targets[wire]]
+            or self._loses(wire)
+        ):
             trouble.tries += 1
             self.after(wait_ns(trouble.tries), self._try_again, what)
         else:

@@ -150,7 +150,7 @@ class Circumstances:
             for span, fault, until_s in self._spans
             if fault.kind in SILENCES and fault.kind != "stall"
             for name in fault.a
-            if name in self.evidence.brokers
+            if name in self.evidence.brokers and (fault.kind == "block_io" or self._strikes(name, span))
         ]
 
     @cached_property
@@ -160,7 +160,7 @@ class Circumstances:
         found: dict[str, list[Outage]] = {}
         for span, fault, _ in self._spans:
             for name in fault.a if fault.kind == "stall" else ():
-                if name not in self.evidence.brokers:
+                if not self._strikes(name, span):
                     continue
                 before = found.setdefault(name, [])
                 last = before.pop() if before and span.start_s <= before[-1].until_s else None
@@ -169,6 +169,10 @@ class Circumstances:
                 until_s = min(done_s, self._ended_s(name, span.start_s))
                 before.append(Outage(name, begun_s, until_s, "stall"))
         return [each for stalls in found.values() for each in stalls]
+
+    def _strikes(self, name: str, span: Span) -> bool:
+        """Nothing is done to who is down (`simulations.faults.processes`), nor to its next life."""
+        return self.evidence.up(name, span.start_s, span.start_s) is not None
 
     def _worked_off_s(self, name: str, from_s: float, work_s: float) -> float:
         """When so much computing is done that begins then; a pause holds it up."""

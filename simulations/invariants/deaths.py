@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import VIEW_STATES, Evidence, Row, Sample
+from simulations.evidence import FLUSH_S, VIEW_STATES, Evidence, Row, Sample
 from simulations.invariants.bounds import grace_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, raised
@@ -59,9 +59,11 @@ def _accusers(evidence: Evidence, row: Row, since_s: float) -> list[str]:
     mute = [
         life.name
         for life in evidence.lives
-        if (life.log_lost or life.how == "killed")
+        if life.id is not None
+        and (life.log_lost or life.how == "killed")
         and life.started_s <= row["at_s"]
         and (life.ended_s is None or life.ended_s >= since_s)
+        and (life.log_lost or (life.ended_s or 0.0) - FLUSH_S <= row["at_s"])
     ]
     return [evidence.writer(row)] if raised(row) else [evidence.writer(row), *mute]
 

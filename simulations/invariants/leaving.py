@@ -75,10 +75,11 @@ def _let_be(sample: Sample, following: Sample) -> dict[tuple[str, str], tuple[st
     found: dict[tuple[str, str], tuple[str, Leave]] = {}
     for view in sample.views.values():
         later = following.views.get(view.name)
-        if later is None or later.life != view.life or not any(id in later.links for id in view.links):
+        if later is None or later.life != view.life:
             continue
         others = [record for record in (*view.table, *later.table) if record.state is not State.LEFT]
-        sought = dict.fromkeys((*(record.peer_url for record in others), *view.join, ""))
+        earlier = () if any(id in later.links for id in view.links) else view.known
+        sought = dict.fromkeys((*(record.peer_url for record in others), *view.join, *earlier, ""))
         for record in view.table[1:]:
             same = record.state is State.LEFT and later.record(record.id) == record
             if same and record.peer_url not in sought:

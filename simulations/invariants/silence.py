@@ -58,7 +58,9 @@ def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Itera
     others = [evidence.host_of(each) for each in evidence.brokers if each != name]
     for impairment in _cuts(circumstances):
         if all(impairment.parts(host, other) for other in others):
-            first_s = [lives[0].started_s for lives in evidence.brokers.values()]
+            planned = [*evidence.scenario.broker_names, *evidence.scenario.spare_names]
+            new = [lives for each, lives in evidence.brokers.items() if each not in planned]
+            first_s = [lives[0].started_s for lives in new]
             later_s = [each for each in first_s if each > impairment.from_s]
             yield impairment.from_s, min([impairment.until_s, *later_s])
 

@@ -112,7 +112,9 @@ def answers_are_traced(evidence: Evidence) -> Verdict:
             continue
         since_s, until_s = row["at_s"] - row["rtt_us"] / 1e6 - CLOCKS_S, row["at_s"] + CLOCKS_S
         ups = links.get((row["src"], row["node"]), ())
-        if _may_admit(ups, since_s, until_s, admission_s(evidence)):
+        own = links.get((row["node"], row["src"]), ())
+        fresh = any(since_s - admission_s(evidence) <= up_s <= until_s for up_s, _ in own)
+        if fresh and _may_admit(ups, since_s, until_s, admission_s(evidence)):
             continue
         if any(from_s <= until_s and to_s >= since_s for from_s, to_s in gaps.get(row["src"], ())):
             continue

@@ -69,6 +69,7 @@ def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
         due_s = circumstances.free_s(host, heard_s + question.timeout_s) + slack_s
         if host in evidence.brokers and not circumstances.is_well(host, since_s, due_s):
             due_s += GRACE_S
+        due_s = min(due_s, question.asked_s + question.timeout_s + GRACE_S + slack_s)
         if alive_until.get((question.asker, question.life), evidence.end_s) < due_s:
             continue
         if circumstances.struck(question.asker, question.asked_s, due_s):
