@@ -215,6 +215,14 @@ class Evidence:
         """Another broker had the same id: it answers in its name, and the others let go of one of them."""
         return any(life.id in self.shared_ids for life in self.brokers[name])
 
+    def twin_between(self, name: str, id: int | None, from_s: float, until_s: float) -> bool:
+        """`has_twin`, in that time."""
+        return any(
+            life.id == id and life.name != name
+            for life in self.lives
+            if life.started_s <= until_s and (life.ended_s is None or life.ended_s >= from_s)
+        )
+
     def holders(self, id: int, at_s: float) -> list[str]:
         """Who is up under that id at that time."""
         return [

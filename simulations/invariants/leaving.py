@@ -77,7 +77,12 @@ def _let_be(sample: Sample, following: Sample) -> dict[tuple[str, str], tuple[st
         later = following.views.get(view.name)
         if later is None or later.life != view.life:
             continue
-        others = [record for record in (*view.table, *later.table) if record.state is not State.LEFT]
+        others = [record for record in view.table if record.state is not State.LEFT]
+        others += [  # who left may have been heard of as living since
+            record
+            for record in later.table
+            if record.state is not State.LEFT or view.record(record.id) != record
+        ]
         earlier = () if any(id in later.links for id in view.links) else view.known
         sought = dict.fromkeys((*(record.peer_url for record in others), *view.join, *earlier, ""))
         for record in view.table[1:]:
@@ -101,7 +106,8 @@ def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
             known = circumstances.belief(observer, life.id, left_s)
             if observer.id == life.id or known is None or known.state not in VIEW_STATES:
                 continue
-            if evidence.has_twin(observer.name):
+            twin_from_s = left_s - grace_s(evidence)
+            if evidence.twin_between(observer.name, observer.id, twin_from_s, left_s + within_s):
                 continue  # one of the two has the link, and hears
             if circumstances.touched(observer.name, left_s - grace_s(evidence), left_s + within_s):
                 continue

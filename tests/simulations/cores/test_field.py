@@ -9,8 +9,10 @@ import sys
 import pytest
 
 from simulations.cores import Change, Options, build, run
-from simulations.cores.running import degree_of
+from simulations.cores.running import degree_of, start_all
+from simulations.cores.striking import Striking
 from simulations.faults import Fault
+from simulations.scheduler import SECOND
 from tests.simulations.cores.echoing import BACK, ONE, OTHER, THERE, pair
 
 
@@ -150,6 +152,20 @@ def test_loss_is_delay_and_slowness_adds() -> None:
     delays = [at_s - 0.5 * message[1] for at_s, message in echo.heard[OTHER]]
     assert min(delays) >= 1.0 and max(delays) >= 1.4
     assert not field.wires.special[THERE] and not field.wires.trouble(THERE)
+
+
+@pytest.mark.parametrize("core", ["gossip", "membership"])
+def test_of_a_loss_that_is_over_nothing_is_left(core: str) -> None:
+    """Each try is lost or not when it is made: none is paid for in advance."""
+    field = build(core, nodes=5, seed=1)
+    start_all(field, core)
+    field.run_for(1.0)
+    Striking(field).do(Fault(0.0, "lossy_link", ("broker-2",), value=0.8, for_s=30.0))
+    field.run_for(100.0)
+    arrived = [last_ns <= field.now_ns + SECOND for last_ns in field.wires.last_ns]
+    assert arrived and all(arrived)
+    # What was sent again until then is sent again at the latest when as much time has passed again.
+    assert [change for change in field.changes if change.at_s > 70] == []
 
 
 def test_a_new_connection_waits_for_nothing_that_the_old_one_sends_again() -> None:

@@ -180,12 +180,28 @@ def test_a_death_that_no_log_has_was_called_by_one_whose_log_is_lost() -> None:
         ({"log_lost": True}, True),
         ({"how": "killed", "ended_s": 21.5}, True),
         ({"how": "killed", "ended_s": 11.5}, False),
+        ({"how": "killed", "ended_s": 31.0}, False),
         ({}, False),
     ):
         evidence = history(_false_death_heard)
         evidence.faults.append(Span(Fault(17, "partition", (TWO,), (THREE,)), 17.0, 21.0))
         evidence.lives[-1] = replace(evidence.lives[-1], **changes)
         assert judged(evidence, "no_false_deaths").ok is excused
+
+
+def test_a_client_that_was_killed_called_nobody_dead() -> None:
+    evidence = history(_false_death_heard)
+    evidence.faults.append(Span(Fault(17, "partition", (TWO,), (THREE,)), 17.0, 21.0))
+    evidence.lives.append(Life("sub-9", 1, THREE, 1.0, 22.5, "killed"))
+    assert not judged(evidence, "no_false_deaths").ok
+
+
+@pytest.mark.parametrize(("kind", "until_s"), [("stall", None), ("pause", 21.0)])
+def test_nothing_is_done_to_who_is_down_nor_to_its_next_life(kind: str, until_s: float | None) -> None:
+    """Broker-3 is down from 4 to 11 s."""
+    evidence = history(lambda log: log.member(ONE, 18.5, THREE, "alive>dead"))
+    evidence.faults += [Span(Fault(5.0, kind, (THREE,), value=60.0), 5.0, until_s)]
+    assert not judged(evidence, "no_false_deaths").ok
 
 
 def test_what_counts_is_how_long_the_two_cannot_hear_each_other() -> None:

@@ -100,12 +100,12 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
 
 
 def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
-    """It was under way at the goodbye, or goes where it was told to, or to the only address there is, or to
-    who lives or died there since."""
+    """It was under way at the goodbye, or goes where it was told to, or to an address of an earlier run while
+    there is no link, or to who lives or died there since."""
     left = replace(record(ONE, State.LEFT), peer_url=URL)
     newcomer, lost = (replace(record(TWO, state), peer_url=URL) for state in (State.ALIVE, State.DEAD))
     tables = [{"table": (record(THREE), left, other)} for other in (newcomer, lost)]
-    for changes in ({"join": (URL,)}, {"links": ()}, *tables):
+    for changes in ({"join": (URL,)}, {"links": (), "known": (URL,)}, *tables):
         evidence = history()
         _left_at(evidence, URL, **changes)
         evidence.dials.append(Dialled(27.5, THREE, URL))
@@ -116,11 +116,31 @@ def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
     assert judged(evidence, "left_by_own_word").ok
 
 
-def test_one_of_two_with_one_id_need_not_hear_of_a_leave() -> None:
+def test_who_came_to_the_address_of_one_who_left_and_left_within_a_second_was_rightly_dialled() -> None:
+    """Seed 738: it came back under another id, since its state was lost, twice in a row."""
     evidence = history()
-    _leave_unseen(evidence)
-    evidence.lives.append(Life("twin", 1, "twin", 15.0, None, "", 2, 99))
-    assert judged(evidence, "leaves_are_seen").ok
+    _left_at(evidence, URL)
+    for at_s in (28.0, 29.0, 30.0):
+        left = [replace(record(name, State.LEFT), peer_url=URL) for name in (ONE, TWO)]
+        with_view(evidence, at_s, THREE, table=(record(THREE, incarnation=3, boot=SECOND_BOOT), *left))
+    evidence.dials.append(Dialled(27.5, THREE, URL))
+    assert judged(evidence, "left_by_own_word").ok
+
+
+@pytest.mark.parametrize("changes", [{"links": ()}, {"known": (URL,)}])
+def test_who_has_no_link_or_knows_an_address_of_old_still_lets_who_left_be(changes: dict[str, Any]) -> None:
+    evidence = history()
+    _left_at(evidence, URL, **changes)
+    evidence.dials.append(Dialled(27.5, THREE, URL))
+    assert not judged(evidence, "left_by_own_word").ok
+
+
+def test_one_of_two_with_one_id_need_not_hear_of_a_leave_while_there_are_two() -> None:
+    for ended_s, excused in ((None, True), (6.0, False)):
+        evidence = history()
+        _leave_unseen(evidence)
+        evidence.lives.append(Life("twin", 1, "twin", 5.0, ended_s, "", 2, 99))
+        assert judged(evidence, "leaves_are_seen").ok is excused
 
 
 def test_a_leave_may_be_heard_only_by_some_or_only_after_the_heal() -> None:

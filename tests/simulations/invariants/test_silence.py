@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -81,6 +82,14 @@ def test_who_hears_a_host_that_came_after_the_cut_may_accuse_the_others() -> Non
         evidence = _alone(_accuses_at(15.5))
         evidence.lives.append(Life("broker-4", 1, "broker-4", came_s, None, "", 4, 14))
         assert judged(evidence, "deaf_accuse_nobody").empty is excused
+
+
+def test_the_host_of_a_spare_is_cut_off_before_it_starts() -> None:
+    evidence = _alone(_accuses_at(18.5))
+    evidence.scenario = replace(evidence.scenario, spares=1)
+    (spare,) = evidence.scenario.spare_names
+    evidence.lives.append(Life(spare, 1, spare, 13.0, None, "", 4, 14))
+    assert not judged(evidence, "deaf_accuse_nobody").ok
 
 
 def test_one_other_broker_alone_may_be_accused() -> None:

@@ -85,3 +85,13 @@ def test_what_the_broker_computes_when_it_is_asked_and_when_it_should_tell_is_ad
         evidence.ledger.questions[0].ended_s = ended_s
         evidence.faults += [Span(Fault(at_s, "stall", (ONE,), value=for_s), at_s) for at_s, for_s in done]
         assert judged(evidence, "surveys_return").ok is right
+
+
+def test_no_client_waits_longer_than_a_second_beyond_its_deadline() -> None:
+    """Whatever its broker computes meanwhile."""
+    for ended_s, right in ((7.0, True), (7.2, False)):
+        evidence = history()
+        evidence.lives.append(Life("asker", 1, ONE, 1.0))
+        evidence.ledger.questions[0].ended_s = ended_s
+        evidence.faults.append(Span(Fault(4.9, "stall", (ONE,), value=2.0), 4.9))
+        assert judged(evidence, "surveys_return").ok is right
