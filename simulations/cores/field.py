@@ -4,9 +4,9 @@ There is no event loop, no transport and no byte here. A core is handed messages
 messages; the field carries them. So one message costs about a microsecond, and ten thousand brokers fit into
 one process. What is kept of the network is what a core can notice:
 
-* **Latency**: drawn for each message; one direction of a pair stays in order, as a TCP stream does.
+* **Latency**: drawn for each message; one direction of a connection stays in order, as a TCP stream does.
 * **A cut** holds messages back as TCP does: they are sent again on its ladder (`wait_ns`), and go on in order
-  once both directions pass. **Loss** is the same as a delay. A **clog** only lets them wait.
+  once both directions pass. **Loss** is the same, drawn for each try. A **clog** only lets them wait.
 * **A killed** process is silence, and its peers are told (`Core.lost`) after a latency, as by its kernel; a
   host without **power** is silence only. A **paused** process finds at its end what came meanwhile.
 

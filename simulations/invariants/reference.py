@@ -30,8 +30,10 @@ everybody leaves; a difference that is gone a second later is none. What excuses
 for more than 2.5 periods (the caller's silence right behind counts) or struck otherwise, or being parted from
 whoever calls it, up to ten periods before; but no trouble shorter than two rounds between two that stayed
 linked. A loss of up to a tenth of the packets, or a latency that fits into half a deadline both ways, excuses
-nothing. Who must *notice* a loss: a majority of those who are left, if they were well from a period and a
-deadline before it, linked to the lost one and to each other.
+nothing. Short stalls queue in their process, and count together; nothing is done to who is down. A death that
+no log has was called by somebody whose log is lost or lacks its last rows. Who must *notice* a loss: most of
+those who are left, if they were well from a period and a deadline before it, linked to the lost one and to each
+other.
 
 """
 GROUPS: Final = (
