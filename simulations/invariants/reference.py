@@ -32,8 +32,8 @@ whoever calls it, up to ten periods before; but no trouble shorter than two roun
 linked. A loss of up to a tenth of the packets, or a latency that fits into half a deadline both ways, excuses
 nothing. Short stalls queue in their process, and count together; nothing is done to who is down. A death that
 no log has was called by somebody whose log is lost or lacks its last rows. Who must *notice* a loss: most of
-those who are left, if they were well from a period and a deadline before it, linked to the lost one and to each
-other.
+those who are left, if they were well from a period and a deadline before it, linked to the lost one and to
+each other.
 
 """
 GROUPS: Final = (
