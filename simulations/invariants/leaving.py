@@ -44,8 +44,9 @@ def left_by_own_word(evidence: Evidence) -> Verdict:
 
 
 def _redialled(evidence: Evidence) -> Iterator[str]:
-    """At the address of who left nobody is looked for, but by who was told to join there or has lost all
-    links. A dial that was under way at the goodbye ends within the time of an admission.
+    """At the address of who left nobody is looked for, but by who was told to join there, or has no link that
+    lasted and knows the address from an earlier run. A dial that was under way at the goodbye ends within the
+    time of an admission.
     """
     gone_s: Gone = {}
     dials = iter(evidence.dials)

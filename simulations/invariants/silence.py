@@ -46,8 +46,8 @@ def deaf_accuse_nobody(evidence: Evidence) -> Verdict:
 
 
 def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Iterator[tuple[float, float]]:
-    """When nothing could come to it from any other broker. A cut is between the hosts of its beginning: one
-    that comes later is heard.
+    """When nothing could come to it from any other broker. A cut is between the hosts of its beginning, those
+    of spares included: one that comes later, with a fault, is heard.
     """
     if evidence.has_twin(name):
         return

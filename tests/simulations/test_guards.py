@@ -36,6 +36,23 @@ from simulations.world import Process, World
 ROOT = Path(__file__).parents[2]
 
 
+def escapes(call: Callable[[], Any], sentence: str) -> list[str]:
+    """Call it inside a simulation, where it must be refused with that sentence; what the fence has noted."""
+
+    async def main(process: Process) -> None:
+        with pytest.raises(Escaped, match=sentence):
+            call()
+        process.exposed = "tried"
+        await process.stopping.wait()
+
+    with World(1) as world:
+        node = world.add_node("alpha", main)
+        node.start()
+        world.run_for(1)
+        assert node.exposed == "tried"
+        return list(world.fence.escapes)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -100,18 +117,7 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_the_real_world_is_out_of_reach_inside_a_step(call: Callable[[], Any]) -> None:
-    async def main(process: Process) -> None:
-        with pytest.raises(Escaped, match="test_guards"):
-            call()
-        process.exposed = "tried"
-        await process.stopping.wait()
-
-    with World(1) as world:
-        node = world.add_node("alpha", main)
-        node.start()
-        world.run_for(1)
-        assert node.exposed == "tried"
-        assert world.fence.escapes  # counted even where the code swallows the exception
+    assert escapes(call, "test_guards")  # counted even where the code swallows the exception
 
 
 @pytest.mark.parametrize(
@@ -146,17 +152,7 @@ def test_the_real_world_is_out_of_reach_inside_a_step(call: Callable[[], Any]) -
 def test_what_the_code_called_is_named_and_what_of_it_is_refused(
     call: Callable[[], Any], sentence: str
 ) -> None:
-    async def main(process: Process) -> None:
-        with pytest.raises(Escaped, match=sentence):
-            call()
-        process.exposed = "tried"
-        await process.stopping.wait()
-
-    with World(1) as world:
-        node = world.add_node("alpha", main)
-        node.start()
-        world.run_for(1)
-        assert node.exposed == "tried"
+    escapes(call, sentence)
 
 
 def test_what_the_loop_calls_for_the_code_is_named_itself() -> None:
