@@ -2,6 +2,7 @@
 
 * ``async def`` tests run on a fresh event loop each, in debug-free asyncio; one that leaves tasks fails.
 * Tests marked ``spark`` run in one xdist worker, so that one session (and one Java) serves them all.
+* Tests marked ``isolated`` run in a child process; see `tests.support.isolation`.
 * An interrupt that whoever started the tests ignores, as a shell does for what it runs in the background, is
   no longer ignored by what the tests start, or none of it could be interrupted.
 * With ``MANGROVE_REQUIRE_INTEROP`` in the environment (CI sets it) a skipped interop test is a failure:
@@ -20,6 +21,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.isolation import VARIABLE, Isolating
+
 ASYNC_TEST_TIMEOUT_S = 45.0
 # Two cores shared with real brokers make any time limit on one example a lottery.
 settings.register_profile("mangrove", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,6 +30,11 @@ settings.load_profile("mangrove")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 REQUIRE_INTEROP = bool(os.environ.get("MANGROVE_REQUIRE_INTEROP"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if VARIABLE not in os.environ:
+        config.pluginmanager.register(Isolating())
 
 
 @pytest.hookimpl(tryfirst=True)

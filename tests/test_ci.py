@@ -32,7 +32,7 @@ def ci(folder: Path, *, test: str = "exit 0", swarm: str = "exit 0") -> subproce
     path = f"{commands}:{os.environ['PATH']}"
     return subprocess.run(
         [folder / ".ci/run"],
-        env={**os.environ, "PATH": path, "FRESH_SEEDS_S": "1"},
+        env={**os.environ, "PATH": path, "FRESH_SEEDS_S": "1", "TESTS_S": "2"},
         capture_output=True,
         text=True,
         timeout=50,
@@ -50,6 +50,12 @@ def test_fresh_seeds_are_played_after_the_tests_in_bounds(tmp_path: Path) -> Non
 def test_tests_that_fail_fail_ci_and_no_seeds_are_played(tmp_path: Path) -> None:
     done = ci(tmp_path, test="exit 2")
     assert done.returncode == 2 and "swarm: " not in done.stdout
+
+
+def test_tests_that_hang_fail_ci_in_time_with_a_sentence(tmp_path: Path) -> None:
+    done = ci(tmp_path, test="trap 'echo where it was; exit 2' INT; while :; do sleep 0.1; done")
+    assert done.returncode == 124 and "swarm: " not in done.stdout
+    assert "did not end within 2 s" in done.stderr and "where it was" in done.stdout
 
 
 @pytest.mark.parametrize(

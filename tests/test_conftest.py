@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 INTERRUPTED = """
 import signal
 import subprocess
@@ -64,7 +65,7 @@ def outcome(suite: Path, *before: str, **environment: str) -> str:
     ran = subprocess.run(
         [*before, sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"],
         cwd=suite,
-        env=inherited | environment,
+        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
         timeout=60,

@@ -34,6 +34,8 @@ class NngPipe:
         self.url: str = asked(lambda: pipe.url, "")
         self.local_address: str = asked(lambda: str(pipe.local_address), "")
         self.remote_address: str = asked(lambda: str(pipe.remote_address), "")
+        self.gone = not self.url
+        """It had ended before it was looked at: NNG answers nothing about such a pipe."""
         self.closed = False
 
     def __repr__(self) -> str:

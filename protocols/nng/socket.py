@@ -256,8 +256,11 @@ class Socket(Channel):
         if self.closed:
             return
         attached = NngPipe(pipe)
-        self._pipes[attached.id] = attached
         self._attached += 1
+        if attached.gone:  # its end may have been told before its coming, and is not told again
+            self._detached += 1
+            return
+        self._pipes[attached.id] = attached
         self.peer_waiters.wake_all()
 
     def _note_went(self, pipe: Any) -> None:

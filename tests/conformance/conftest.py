@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from .declaring import PYNNG, Case
-from .isolation import VARIABLE
 from .links import Link
 
 
@@ -29,7 +27,7 @@ def link(case: Case, tmp_path: Path) -> Link:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    absent = [each for each in items if wants_star_of_nng(each) or is_elsewhere(each)]
+    absent = [each for each in items if wants_star_of_nng(each)]
     if absent:
         config.hook.pytest_deselected(items=absent)
         gone = {id(each) for each in absent}
@@ -42,8 +40,3 @@ def wants_star_of_nng(item: pytest.Item) -> bool:
     parameters = callspec.params if callspec is not None else {}
     case = parameters.get("case")
     return isinstance(case, Case) and PYNNG in case.pair and "Star0" in parameters.values()
-
-
-def is_elsewhere(item: pytest.Item) -> bool:
-    """Isolated cases are run by `test_isolated`, in another process."""
-    return item.get_closest_marker("isolated") is not None and not os.environ.get(VARIABLE)

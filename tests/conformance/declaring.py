@@ -58,9 +58,8 @@ class Case:
     @property
     def possible(self) -> bool:
         """Two implementations in one process share no inproc names. And NNG 1.11 panics in about one of fifty
-        closings of a wss connection ("pthread_mutex_lock: Invalid argument") and takes the process with it,
-        so there it runs in a process of its own, for item 176 only. Over ws and tls+tcp it does so in one
-        of a thousand; see `isolation`."""
+        closings of a wss connection ("pthread_mutex_lock: Invalid argument") and takes the process with it:
+        too often for `tests.support.isolation`, so there it has one of its own, for item 176 only."""
         if NANOCAT in self.pair:
             return self.transport in ("tcp", "ipc", "ws")
         return PYNNG not in self.pair or self.transport not in ("inproc", "wss")
@@ -101,7 +100,6 @@ def item(
     pairs: Iterable[Pair] = ALONE,
     fails: Failing | str = "",
     note: str = "",
-    cuts: bool = False,
 ) -> Callable[[F], F]:
     """Declare that a test proves these items.
 
@@ -109,7 +107,6 @@ def item(
         transports, pairs: where it runs; every possible combination is a case.
         fails: why all cases, or those the function answers for, fail today; they must fail (strict xfail).
         note: what the table says beside the verdict: a deliberate difference, a bound.
-        cuts: connections are cut under way, at which NNG may end its process over any transport.
     """
 
     def decorate(test: F) -> F:
@@ -119,16 +116,16 @@ def item(
         known = {case: reason for case, reason in reasons.items() if reason}
         remarks = tuple(dict.fromkeys(text for text in (*known.values(), note) if text))
         REGISTER.declarations.append(Declaration(test.__name__, tuple(cases), known, remarks))
-        parameters = [pytest.param(case, id=case.id, marks=_marks(case, known, cuts)) for case in cases]
+        parameters = [pytest.param(case, id=case.id, marks=_marks(case, known)) for case in cases]
         marked: F = pytest.mark.parametrize("case", parameters, indirect=True)(test)
         return pytest.mark.usefixtures("case")(marked)
 
     return decorate
 
 
-def _marks(case: Case, known: dict[Case, str], cuts: bool) -> list[pytest.MarkDecorator]:
+def _marks(case: Case, known: dict[Case, str]) -> list[pytest.MarkDecorator]:
     marks = [] if set(case.pair) == {OURS} else [pytest.mark.interop]
-    if PYNNG in case.pair and (cuts or case.transport in ("ws", "tls+tcp")):
+    if PYNNG in case.pair:
         marks.append(pytest.mark.isolated)
     if {CHILD, NNGCAT, NANOCAT} & set(case.pair):
         marks.append(pytest.mark.process)

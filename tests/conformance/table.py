@@ -14,14 +14,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from .checklist import ITEMS, SECTIONS
 from .declaring import REGISTER, TRANSPORTS, Case, Declaration
-from .isolation import ROOT, SUITES
 
+ROOT: Final = Path(__file__).resolve().parents[2]
+SUITES: Final = ("tests/conformance", "tests/protocols/interop")
 PAGE: Final = ROOT / "docs" / "reference" / "conformance.md"
 
 NOT_APPLICABLE: Final[Mapping[int, str]] = {
@@ -73,10 +75,6 @@ class Recorder:
         outcome = outcome_of(report)
         if outcome is not None and "conformance" in told:
             self._take(str(told["conformance"]), outcome)
-        if report.when == "call":
-            for case, when, words in told.get("isolated", ()):  # type: ignore[attr-defined]
-                if case and (outcome := outcome_elsewhere(when, words)) is not None:
-                    self._take(case, outcome)
 
     def _take(self, told: str, outcome: Outcome) -> None:
         test, case = told.split(" ", 1)
@@ -93,17 +91,6 @@ def outcome_of(report: pytest.TestReport) -> Outcome | None:
     if report.skipped:
         return Outcome.NOT_RUN
     return Outcome.PASSED if report.when == "call" else None
-
-
-def outcome_elsewhere(when: str, words: str) -> Outcome | None:
-    """The same for an entry of `isolation`'s journal."""
-    if words == "passed":
-        return Outcome.PASSED if when == "call" else None
-    return {
-        "failed": Outcome.FAILED,
-        "skipped": Outcome.NOT_RUN,
-        "xfailed": Outcome.EXPECTED,
-    }.get(words)
 
 
 def declared() -> Results:

@@ -6,8 +6,7 @@ import re
 
 from .checklist import ITEMS
 from .declaring import REGISTER
-from .isolation import ROOT
-from .table import NOT_APPLICABLE, load
+from .table import NOT_APPLICABLE, ROOT, load
 
 PAGE = ROOT / "docs" / "reference" / "differences.md"
 

@@ -280,7 +280,7 @@ async def test_pipe_ids_wrap_and_are_not_used_twice(link: Link) -> None:
 @pytest.mark.parametrize(
     "kind, other", [("Pair0", "Pair0"), ("Pull0", "Push0"), ("Rep0", "Req0"), ("Sub0", "Pub0")]
 )
-@item(155, transports=TRANSPORTS, pairs=PAIRS, cuts=True)
+@item(155, transports=TRANSPORTS, pairs=PAIRS)
 async def test_traffic_goes_on_however_often_the_pipe_is_cut(kind: str, other: str, link: Link) -> None:
     topics = {"topics": [b""]} if kind == "Sub0" else {}
     async with link.pair(kind, other, a=topics) as (one, two):

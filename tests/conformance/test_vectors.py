@@ -10,9 +10,9 @@ from protocols import ProtocolNumber
 from protocols.wire.handshake import PEER_OF, encode_header
 
 from .declaring import EACH, PLAIN, STREAMS, item
-from .isolation import ROOT
 from .links import Link
 from .script import header
+from .table import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "wire-format-sp.md").read_text()
 HEADERS = re.findall(r"^\| (\w+) \| (\d+) \| `([0-9a-f]{16})` \| (\w+) \|", PAGE, re.MULTILINE)

@@ -77,6 +77,7 @@ async def test_how_long_closing_waits_is_the_sockets_and_not_its_listeners(
 
 
 @pytest.mark.interop
+@pytest.mark.isolated
 async def test_what_is_queued_for_nng_arrives_too() -> None:
     pytest.importorskip("pynng")
     url = f"tcp://127.0.0.1:{free_port()}"

@@ -31,7 +31,7 @@ from tests.support.waiting import until
 from .peers import OPTIONS, Nng, address, program
 
 pynng = pytest.importorskip("pynng")
-pytestmark = [pytest.mark.interop]
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 
 class Ends(NamedTuple):

@@ -30,7 +30,7 @@ from tests.support.waiting import until
 from .peers import OPTIONS, Nng, address
 
 pynng = pytest.importorskip("pynng")
-pytestmark = [pytest.mark.interop]
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 BODIES = [b"x", b"", bytes(range(256)), b"y" * 300_000, b"\x00", b"\x80\x00\x00\x00"]
 

@@ -16,7 +16,7 @@ from tests.support.ports import free_port
 
 from .peers import DEADLINE_S, OPTIONS, Nng, program
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 SERVER = replace(OPTIONS, tls=config(local()))
 MUTUAL = replace(OPTIONS, tls=config(local(), verify="required"))

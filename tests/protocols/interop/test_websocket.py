@@ -28,7 +28,7 @@ from tests.support.ports import free_port
 from .child import child
 from .peers import OPTIONS, Nng, program
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 SERVER = replace(OPTIONS, tls=config(local()))
 CLIENT = replace(OPTIONS, tls=config())

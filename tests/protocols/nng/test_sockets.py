@@ -34,7 +34,7 @@ pytest.importorskip("pynng", reason="pynng is not installed (extra nng)")
 
 from protocols import nng
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 10.0
@@ -494,6 +494,20 @@ async def test_peers_come_and_go_and_are_told_apart() -> None:
         await until(lambda: not pull.pipes)
         counted = pull.statistics()
         assert (counted.attached, counted.detached, counted.peers) == (2, 2, 0)
+
+
+async def test_a_peer_whose_end_is_told_before_its_coming_is_no_peer() -> None:
+    """NNG tells of either in a thread of its own; about one of seventy connections cut at once came so."""
+    async with nng.Pull0(options=QUICK) as pull, nng.Push0(options=QUICK) as push:
+        push.dial((await pull.listen("tcp://127.0.0.1:0")).url)
+        await until(lambda: pull.pipes)
+        (told,) = pull._nng.pipes
+        pull.pipes[0].close()
+        await until(lambda: pull.statistics().attached == 2 and len(pull.pipes) == 1)
+        pull._pipe_went(told)
+        pull._pipe_came(told)
+        await until(lambda: pull.statistics().attached == 3)
+        assert len(pull.pipes) == 1 and pull.statistics().detached == 2
 
 
 async def test_a_closed_dialer_waits_for_nobody() -> None:

@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 from .support import FakeSocket, raw_peer, until
 
 pynng = pytest.importorskip("pynng")
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 NNG_NUMBERS = [number for number in ProtocolNumber if number is not ProtocolNumber.STAR0]
 LEADS = {"tcp": TCP_LEAD, "ipc": IPC_LEAD}

@@ -1,7 +1,4 @@
-"""One `TlsConfig` for both engines: NNG's TLS from it, alone and across to ours; and where ws listeners are.
-
-Not collected by itself: `test_isolated` runs it in a process that NNG may abort.
-"""
+"""One `TlsConfig` for both engines: NNG's TLS from it, alone and across to ours; where ws listeners are."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ pytest.importorskip("pynng", reason="pynng is not installed (extra nng)")
 
 from protocols import nng
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 DEADLINE_S = 10.0
 ENGINES: dict[str, tuple[ModuleType, ModuleType]] = {
