@@ -64,7 +64,7 @@ Results = Mapping[tuple[str, str], Outcome]
 WORSE: Final = (Outcome.PASSED, Outcome.EXPECTED, Outcome.NOT_RUN, Outcome.FAILED)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # pytest keeps plugins in sets
 class Recorder:
     """A pytest plugin that remembers what became of each case; the ``case`` fixture tells of which."""
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 from .checklist import ITEMS
 from .declaring import PYNNG, REGISTER, Case, Declaration
-from .table import NOT_APPLICABLE, PAGE, Outcome, declared, load, render, verdict
+from .table import NOT_APPLICABLE, PAGE, ROOT, Outcome, declared, load, render, verdict
 
 
 def test_there_are_180_items_each_proven_or_not_applicable() -> None:
@@ -43,3 +48,26 @@ def test_known_failures_are_shown_and_nothing_proven_is_told() -> None:
     assert verdict(40, []) == "NOT PROVEN"
     case = Case((40,), "tcp", (PYNNG,))
     assert Declaration("test", (case,), {case: "why"}, ("why",)).known[case] == "why"
+
+
+RECORDED = """
+import pytest
+from tests.conformance.table import Outcome, Recorder
+
+recorder = Recorder()
+options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "036-inproc or 037-tcp"]
+suites = ["tests/conformance/test_pair.py", "tests/protocols/interop/test_every_pattern.py"]
+assert pytest.main([*options, *suites], plugins=[recorder]) == 0
+assert {case.partition("-")[0] for _, case in recorder.results} == {"036", "037"}
+assert set(recorder.results.values()) == {Outcome.PASSED}
+"""
+
+
+@pytest.mark.process
+@pytest.mark.interop
+def test_results_are_recorded_of_cases_here_and_in_a_child() -> None:
+    pytest.importorskip("pynng")
+    ran = subprocess.run(
+        [sys.executable, "-c", RECORDED], cwd=ROOT, capture_output=True, text=True, timeout=50
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
