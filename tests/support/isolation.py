@@ -59,6 +59,7 @@ class Child:
         self._said: IO[bytes] = tempfile.TemporaryFile()
         command = [sys.executable, "-m", "tests.support.isolation", str(theirs.fileno()), str(stuck_s)]
         options = ["--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options += ["-o", "faulthandler_timeout=0"]  # the child has a watchdog of its own
         if config.inipath is not None:
             options += ["-c", str(config.inipath)]
         self._process = subprocess.Popen(
