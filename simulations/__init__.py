@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simulations.faults import Fault
+    from simulations.kernel.network import LinkQuality
     from simulations.meshes import Mesh, Violated
-    from simulations.network import LinkQuality
     from simulations.world import ConditionNotMet, Deadlock, Process, World
 
 __all__ = ["ConditionNotMet", "Deadlock", "Fault", "LinkQuality", "Mesh", "Process", "Violated", "World"]
@@ -19,7 +19,7 @@ _HOMES = {
     "ConditionNotMet": "simulations.world",
     "Deadlock": "simulations.world",
     "Fault": "simulations.faults",
-    "LinkQuality": "simulations.network",
+    "LinkQuality": "simulations.kernel.network",
     "Mesh": "simulations.meshes",
     "Process": "simulations.world",
     "Violated": "simulations.meshes",

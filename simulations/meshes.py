@@ -25,10 +25,10 @@ from mesh.broker import Broker
 from mesh.client import Client
 from simulations import programs
 from simulations.evidence import Recorder
+from simulations.evidence.ledger import Ledger
 from simulations.invariants import Verdict, judge
-from simulations.ledger import Ledger
+from simulations.runs.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
 from simulations.scenario import Scenario, Workload
-from simulations.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
 from simulations.world import ConditionNotMet, Main, Node, Process, World
 
 LEAVE_S: Final = 30.0

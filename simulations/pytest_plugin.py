@@ -71,7 +71,7 @@ def simulation_seed(request: pytest.FixtureRequest) -> int:
 
 
 def _watch(world: World) -> AbstractContextManager[None]:
-    from simulations.watching import watched
+    from simulations.kernel.watching import watched
 
     return watched(world.fence)
 

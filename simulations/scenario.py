@@ -1,9 +1,9 @@
 """A scenario as data: which brokers and clients there are, what is done to them and when, and what must hold.
 
 A scenario is written before its seed is known. Whom a fault strikes may be said in words ("2 of brokers"),
-and a number may be a span, so one scenario is a family of runs; `simulations.selecting.resolve` makes the
-member that a seed has, in which every name and number is concrete, which is a `Scenario` as well. So what was
-played can be written down, cut short and played again.
+and a number may be a span, so one scenario is a family of runs; `simulations.scenarios.selecting.resolve`
+makes the member that a seed has, in which every name and number is concrete, which is a `Scenario` as well.
+So what was played can be written down, cut short and played again.
 
 **The phases of a run.** Brokers start and find each other; clients start, and ``warm_s`` pass. In the *safety
 phase* the faults come at their times, counted from its beginning, and only what must hold at all times is
@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from simulations.faults import Fault
-from simulations.network import LAN, LinkQuality
+from simulations.kernel.network import LAN, LinkQuality
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,47}")
 """With its seed it names a mesh, whose name has at most 64 characters."""

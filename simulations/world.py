@@ -8,8 +8,8 @@ Everything random comes from streams named ``seed:stream:place``, so one more dr
 reshuffle the rest. Every turn, arrival and fault goes into the run's `History`: two runs of one seed have one
 hash.
 
-The world is a context manager: inside, the fence of `simulations.guards` is up and the garbage collector runs
-only at fixed points, since finalisers run code; at the end the dead processes are taken apart.
+The world is a context manager: inside, the fence of `simulations.kernel.guards` is up and the garbage
+collector runs only at fixed points, since finalisers run code; at the end the dead processes are taken apart.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from simulations import faults
-from simulations.connections import ProcessLoop
 from simulations.faults import Fault
-from simulations.guards import Escaped, Fence
-from simulations.history import History
-from simulations.loop import outside_of_loops
-from simulations.network import LAN, Host, LinkQuality, Network
-from simulations.scheduler import SECOND, Scheduler, nanoseconds
-from simulations.storage import Disk, VirtualStorage
-from simulations.waiting import waits
+from simulations.kernel.connections import ProcessLoop
+from simulations.kernel.guards import Escaped, Fence
+from simulations.kernel.history import History
+from simulations.kernel.loop import outside_of_loops
+from simulations.kernel.network import LAN, Host, LinkQuality, Network
+from simulations.kernel.scheduler import SECOND, Scheduler, nanoseconds
+from simulations.kernel.storage import Disk, VirtualStorage
+from simulations.kernel.waiting import waits
 
 EPOCH_S: Final = 1_767_225_600.0
 """When every run begins by the wall clock: the first second of 2026, UTC."""

@@ -195,7 +195,137 @@ LAYERS = (
     Layer(("mesh.bench",), ("mesh", "protocols"), ("pyspark", "pandas")),
     Layer(("mesh.cli", "mesh.__main__", "mesh.demo"), ("mesh", "protocols", "simulations"), ()),
     Layer(("mesh",), ("mesh",)),
-    Layer(("simulations",), ("simulations", "mesh", "protocols"), ("pyspark", "pandas", "pynng", "zmq")),
+    Layer(("simulations.kernel.scheduler", "simulations.kernel.history", "simulations.spelling"), ()),
+    Layer(
+        ("simulations.kernel.network",),
+        ("simulations.kernel.network", "simulations.kernel.scheduler", "simulations.kernel.history"),
+    ),
+    Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors")),
+    # A world is told what to do to itself, and what is done is done to a world: these two name each other.
+    Layer(("simulations.world",), ("simulations.kernel", "simulations.faults")),
+    Layer(
+        ("simulations.faults",),
+        (
+            "simulations.kernel",
+            "simulations.spelling",
+            "simulations.faults",
+            "simulations.world",
+            "mesh",
+            "protocols",
+        ),
+    ),
+    Layer(("simulations.scenario",), ("simulations.kernel", "simulations.faults")),
+    Layer(
+        ("simulations.evidence",),
+        (
+            "simulations.kernel",
+            "simulations.faults",
+            "simulations.world",
+            "simulations.scenario",
+            "simulations.evidence",
+            "mesh",
+            "protocols",
+        ),
+    ),
+    Layer(
+        ("simulations.invariants",),
+        (
+            "simulations.faults",
+            "simulations.scenario",
+            "simulations.evidence",
+            "simulations.invariants",
+            "mesh",
+        ),
+    ),
+    Layer(
+        ("simulations.scenarios",),
+        (
+            "simulations.spelling",
+            "simulations.faults",
+            "simulations.scenario",
+            "simulations.evidence.measuring",
+            "simulations.invariants",
+            "simulations.scenarios",
+        ),
+    ),
+    Layer(
+        ("simulations.programs",),
+        (
+            "simulations.kernel",
+            "simulations.world",
+            "simulations.evidence.ledger",
+            "simulations.programs",
+            "mesh",
+        ),
+    ),
+    Layer(
+        ("simulations.runs",),
+        (
+            "simulations.kernel",
+            "simulations.spelling",
+            "simulations.world",
+            "simulations.faults",
+            "simulations.scenario",
+            "simulations.evidence",
+            "simulations.invariants",
+            "simulations.scenarios",
+            "simulations.programs",
+            "simulations.runs",
+            "mesh",
+        ),
+    ),
+    Layer(
+        ("simulations.meshes",),
+        (
+            "simulations.world",
+            "simulations.scenario",
+            "simulations.evidence",
+            "simulations.invariants",
+            "simulations.programs",
+            "simulations.runs.wholeness",
+            "mesh",
+        ),
+    ),
+    # The cores alone run in no world, and leave no evidence.
+    Layer(
+        ("simulations.cores",),
+        (
+            "simulations.kernel",
+            "simulations.faults",
+            "simulations.scenario",
+            "simulations.scenarios",
+            "simulations.cores",
+            *(f"mesh.{name}" for name in PURE_MESH),
+        ),
+    ),
+    Layer(
+        ("simulations.pages",),
+        (
+            "simulations.faults",
+            "simulations.scenario",
+            "simulations.invariants",
+            "simulations.scenarios",
+            "simulations.runs",
+            "simulations.cores",
+            "simulations.pages",
+        ),
+    ),
+    Layer(
+        ("simulations.cli",),
+        (
+            "simulations.faults",
+            "simulations.scenario",
+            "simulations.invariants",
+            "simulations.scenarios",
+            "simulations.runs",
+            "simulations.cores",
+            "simulations.cli",
+            "mesh.cli.exits",
+        ),
+        ("pyspark", "pandas", "pynng", "zmq"),
+    ),
+    Layer(("simulations.pytest_plugin",), ("simulations.kernel", "simulations.world")),
+    Layer(("simulations",), ("simulations",)),
 )
 
 # What ours may use beyond the standard library in `protocols`: nothing but these, where they are named.
@@ -241,7 +371,7 @@ def layer_of(name: str) -> Layer | None:
     best: tuple[int, Layer] | None = None
     for layer in LAYERS:
         for prefix in layer.modules:
-            matches = name == prefix if prefix in ("protocols", "mesh") else covers(prefix, name)
+            matches = name == prefix if prefix in PACKAGES else covers(prefix, name)
             if matches and (best is None or len(prefix) > best[0]):
                 best = (len(prefix), layer)
     return best[1] if best else None

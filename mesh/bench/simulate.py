@@ -22,9 +22,9 @@ from mesh.bench.harness import BenchError, Case, Figures, Outcome, Target, worke
 from mesh.bench.measuring import Report, resident_bytes
 from simulations import cores, programs
 from simulations.cores.running import start_all
-from simulations.generating import generate
-from simulations.playing import play
-from simulations.wholeness import is_whole
+from simulations.runs.playing import play
+from simulations.runs.wholeness import is_whole
+from simulations.scenarios.generating import generate
 from simulations.world import World
 
 IDLE: Final = "idle brokers in full"

@@ -34,7 +34,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("status", "mesh.cli.status:status", "Show a broker and the mesh as it sees it."),
     ("top", "mesh.cli.status:top", "Watch the mesh live: topology, peers, rates, events."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),
-    ("simulate", "simulations.cli:app", "Run a mesh in virtual time and break it on purpose."),
+    ("simulate", "simulations.cli.app:app", "Run a mesh in virtual time and break it on purpose."),
     ("analyze", "mesh.analysis.cli:analyze", "Say from the event logs how the mesh fared."),
     ("bench", "mesh.cli.bench:app", "Measure sockets and brokers beside their peers, and the simulator."),
     ("demo", "mesh.demo.cli:demo", "Five brokers, two faults and a verdict, in 90 seconds."),

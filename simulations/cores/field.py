@@ -33,9 +33,9 @@ from typing import Any, Final
 from simulations.cores.calendar import Calendar
 from simulations.cores.core import Change, Core, Message
 from simulations.cores.wires import Wires
-from simulations.history import History
-from simulations.network.links import wait_ns
-from simulations.scheduler import SECOND, nanoseconds
+from simulations.kernel.history import History
+from simulations.kernel.network.links import wait_ns
+from simulations.kernel.scheduler import SECOND, nanoseconds
 
 NEVER_NS: Final = 1 << 62
 CHANGES_MAX: Final = 1_000_000

@@ -31,7 +31,7 @@ from typing import ClassVar, Final
 
 from simulations.cores.core import Message
 from simulations.cores.field import Field, PlaceState
-from simulations.scheduler import MILLISECOND, nanoseconds
+from simulations.kernel.scheduler import MILLISECOND, nanoseconds
 
 SURVEY: Final = 0
 ANSWER: Final = 1

@@ -36,7 +36,7 @@ from mesh.membership import (
 from mesh.overlay import Dial, Overlay, OverlayOptions
 from simulations.cores.core import Message
 from simulations.cores.field import NEVER_NS, Field, PlaceState
-from simulations.scheduler import MILLISECOND, SECOND, nanoseconds
+from simulations.kernel.scheduler import MILLISECOND, SECOND, nanoseconds
 
 
 class MessageKind(IntEnum):

@@ -10,7 +10,7 @@ from simulations.cores.field import Options
 from simulations.cores.running import Outcome, build, check_size, finish, start_all
 from simulations.cores.striking import Striking
 from simulations.scenario import Scenario
-from simulations.selecting import resolve
+from simulations.scenarios.selecting import resolve
 
 SETTLE_S = 5.0
 """After the start, until all have met."""

@@ -20,7 +20,7 @@ from typing import Any, Final
 from simulations import faults
 from simulations.cores.field import Field, PlaceState
 from simulations.faults import Fault
-from simulations.scheduler import nanoseconds
+from simulations.kernel.scheduler import nanoseconds
 
 
 @dataclass(slots=True, eq=False)

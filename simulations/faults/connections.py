@@ -15,7 +15,7 @@ from simulations.faults.kind import Kind, Parameter
 from simulations.faults.links import WAYS, struck_links
 from simulations.faults.partitions import sides
 from simulations.faults.record import Fault
-from simulations.network import Dialling, Half
+from simulations.kernel.network import Dialling, Half
 
 if TYPE_CHECKING:
     from simulations.world import World

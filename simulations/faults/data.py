@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.link import LinkKind, encode, encode_record, members_frames
 from mesh.membership import MemberRecord, State
+from simulations.faults import strangers
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
-from simulations.scheduler import nanoseconds
+from simulations.kernel.scheduler import nanoseconds
 
 if TYPE_CHECKING:
     from mesh.broker import Broker
@@ -28,8 +29,6 @@ BITS: Final = 62.0
 
 
 def _send_stranger(world: World, fault: Fault) -> None:
-    from simulations import strangers  # they run in worlds, and worlds know all faults
-
     attempt: strangers.Attempt = getattr(strangers, fault.kind)
     for name in fault.a:
         broker = _broker(world.node(name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
-from simulations.storage import LOG_FOLDER, STATE_FOLDER, Disk
+from simulations.kernel.storage import LOG_FOLDER, STATE_FOLDER, Disk
 
 if TYPE_CHECKING:
     from simulations.world import World

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.partitions import sides
 from simulations.faults.record import Fault
-from simulations.network import Bursts, Link, LinkQuality
-from simulations.network.links import QUEUE_BYTES, Shape
+from simulations.kernel.network import Bursts, Link, LinkQuality
+from simulations.kernel.network.links import QUEUE_BYTES, Shape
 
 if TYPE_CHECKING:
     from simulations.world import World

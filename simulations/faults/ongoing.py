@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from simulations.faults.catalogue import check
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault
-from simulations.scheduler import nanoseconds
+from simulations.kernel.scheduler import nanoseconds
 
 if TYPE_CHECKING:
     from simulations.world import World

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.processes import ended_since, start_if_down, start_unless_kept_down
 from simulations.faults.record import Fault
-from simulations.scheduler import nanoseconds
-from simulations.storage import STATE_FOLDER
+from simulations.kernel.scheduler import nanoseconds
+from simulations.kernel.storage import STATE_FOLDER
 
 if TYPE_CHECKING:
     from simulations.world import Node, World

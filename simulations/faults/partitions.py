@@ -16,7 +16,7 @@ from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
 
 if TYPE_CHECKING:
-    from simulations.network import Link
+    from simulations.kernel.network import Link
     from simulations.world import World
 
 ON_OFF_S: Final = 20.0

@@ -7,10 +7,10 @@ from typing import Final
 
 from mesh.topics import matches
 from simulations.evidence import PHASES, Evidence
+from simulations.evidence.ledger import Outcome, Publication, Receipt, Subscribed
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, quantile
 from simulations.invariants.verdict import Verdict, verdict
-from simulations.ledger import Outcome, Publication, Receipt, Subscribed
 
 
 def at_most_once(evidence: Evidence) -> Verdict:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from simulations.truth import log_rows
+from simulations.evidence.truth import log_rows
 from simulations.world import EPOCH_S
 from tests.differential.namespaces import Hosts
 

@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from simulations import Mesh, World
-from simulations.truth import log_files, log_rows
+from simulations.evidence.truth import log_files, log_rows
 from tests.differential.conftest import Played
 from tests.differential.namespaces import hosts
 from tests.differential.processes import RealMesh, on_time

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from mesh.membership import Membership
-from simulations import playing, swarming
-from simulations.playing import Result
+from simulations.runs import playing, swarming
+from simulations.runs.playing import Result
+from simulations.runs.swarming import Outcome
 from simulations.scenario import Scenario
-from simulations.swarming import Outcome
 
 
 @contextmanager

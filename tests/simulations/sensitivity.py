@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from simulations import playing, scenario_file
-from simulations.swarming import hush, play_seed
+from simulations.runs import playing
+from simulations.runs.swarming import hush, play_seed
+from simulations.scenarios import scenario_file
 from tests.simulations.bugs import EVERYWHERE, Bug, with_bug
 
 HEAD = "| bug | what is broken | found by | checks that found it, and how often |\n|---|---|---|---|"

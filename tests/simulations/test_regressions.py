@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulations import playing, replaying
+from simulations.runs import playing, replaying
 
 FOLDER = Path(__file__).parent / "regressions"
 FILES = sorted(FOLDER.glob("*.toml"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulations.faults import Fault
-from simulations.network import LinkQuality
+from simulations.kernel.network import LinkQuality
 from simulations.scenario import AFTERMATH_S, Scenario, ScenarioError, Workload
 
 

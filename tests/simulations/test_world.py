@@ -17,10 +17,10 @@ import pytest
 from simulations import faults
 from simulations import world as world_module
 from simulations.faults import Fault
-from simulations.history import History, first_difference
-from simulations.transport import SimTransport
+from simulations.kernel.history import History, first_difference
+from simulations.kernel.transport import SimTransport
 from simulations.world import EPOCH_S, ConditionNotMet, Deadlock, NodeState, Process, World
-from tests.simulations.programs import PORT, Echo, Recorder, serve
+from tests.simulations.echoing import PORT, Echo, Recorder, serve
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.analysis.job import analyse
-from simulations.playing import Play
-from simulations.scenario_file import load
+from simulations.runs.playing import Play
+from simulations.scenarios.scenario_file import load
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from simulations.cores import Field, Options, Striking
 from simulations.cores.core import Message
-from simulations.scheduler import SECOND
+from simulations.kernel.scheduler import SECOND
 
 
 class Echo:

@@ -7,8 +7,9 @@ from functools import cache
 
 import pytest
 
-from simulations import cores, programs, truth
+from simulations import cores, programs
 from simulations.cores import Change
+from simulations.evidence import truth
 from simulations.faults import Fault
 from simulations.world import World
 

@@ -12,7 +12,7 @@ from simulations.cores import Change, Options, build, run
 from simulations.cores.running import degree_of, start_all
 from simulations.cores.striking import Striking
 from simulations.faults import Fault
-from simulations.scheduler import SECOND
+from simulations.kernel.scheduler import SECOND
 from tests.simulations.cores.echoing import BACK, ONE, OTHER, THERE, pair
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from simulations import cores, scenario_file
+from simulations import cores
 from simulations.faults import Fault
 from simulations.scenario import Scenario
+from simulations.scenarios import scenario_file
 
 SPLIT = Scenario(
     name="split",

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from simulations.network import WINDOW_BYTES
+from simulations.kernel.network import WINDOW_BYTES
 from simulations.world import World
-from tests.simulations.programs import Echo, Recorder, dial, serve, wait_exposed
+from tests.simulations.echoing import Echo, Recorder, dial, serve, wait_exposed
 
 
 def pair(world: World, factory: Callable[[], Any] = Echo) -> tuple[Any, Recorder]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from simulations.faults import KINDS
-from simulations.network import LAN, Link
+from simulations.kernel.network import LAN, Link
 from simulations.world import World
-from tests.simulations.programs import Echo, Recorder, dial, serve, wait_exposed
+from tests.simulations.echoing import Echo, Recorder, dial, serve, wait_exposed
 
 HOSTS = ("one", "two", "three", "four")
 OF_LINKS = [kind.name for kind in KINDS.values() if kind.of == "links" and kind.name != "heal"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from simulations.network import LAN, Bursts, Link, LinkQuality, Network
-from simulations.scheduler import SECOND, Scheduler
+from simulations.kernel.network import LAN, Bursts, Link, LinkQuality, Network
+from simulations.kernel.scheduler import SECOND, Scheduler
 from simulations.world import World
-from tests.simulations.programs import Echo, Recorder, dial, serve, wait_exposed
+from tests.simulations.echoing import Echo, Recorder, dial, serve, wait_exposed
 
 
 def pair(world: World, factory: Callable[[], Any] = Echo) -> tuple[Any, Recorder]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulations.world import Process, World
-from tests.simulations.programs import Echo, Recorder, dial, serve, wait_exposed
+from tests.simulations.echoing import Echo, Recorder, dial, serve, wait_exposed
 
 HOSTS = ["one", "two", "three", "four", "five"]
 

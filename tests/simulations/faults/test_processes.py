@@ -9,8 +9,8 @@ import pytest
 
 from simulations.faults import Fault
 from simulations.world import Deadlock, NodeState, Process, World
+from tests.simulations.echoing import Echo, dial, serve, wait_exposed
 from tests.simulations.faults.meshes import all_alive, incarnation, mesh, peering, states
-from tests.simulations.programs import Echo, dial, serve, wait_exposed
 
 
 async def ticks(process: Process) -> None:

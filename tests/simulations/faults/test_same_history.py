@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from simulations import programs
+from simulations.evidence.ledger import Ledger
 from simulations.faults import KINDS
-from simulations.ledger import Ledger
 from simulations.world import World
 
 ROOT = Path(__file__).parents[3]

@@ -13,10 +13,10 @@ from typing import Any
 from mesh.identity import format_id
 from mesh.membership import MemberRecord, State
 from simulations.evidence import Evidence, Life, Sample, Stream, View
+from simulations.evidence.ledger import Answered, Ledger, Outcome, Question, Receipt, Subscribed
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from simulations.invariants import CHECKS, Verdict
-from simulations.ledger import Answered, Ledger, Outcome, Question, Receipt, Subscribed
 from simulations.scenario import Expectation, Scenario, Workload
 
 ONE, TWO, THREE = "broker-1", "broker-2", "broker-3"

@@ -14,11 +14,12 @@ from mesh.client import Client
 from mesh.membership import Membership
 from simulations import programs
 from simulations.evidence import Recorder
+from simulations.evidence.ledger import Answered, Ledger, Question
 from simulations.faults import Fault
 from simulations.invariants import ALL, judge
-from simulations.ledger import Answered, Ledger, Question
-from simulations.network import Half
-from simulations.playing import Play
+from simulations.kernel.network import Half
+from simulations.programs import clients
+from simulations.runs.playing import Play
 from simulations.scenario import Expectation, Scenario, Workload
 from simulations.world import Main, Process, World
 from tests.simulations import bugs
@@ -227,18 +228,18 @@ class Faulty:
 
 
 def test_a_mesh_that_delivers_twice_alters_or_loses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = programs._read
+    read = clients._read
 
     async def broken(process: Process, ledger: Ledger, subscription: Any) -> None:
         await read(process, ledger, Faulty(subscription))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(programs, "_read", broken)
+    monkeypatch.setattr(clients, "_read", broken)
     failed = play(workload=replace(SMALL.workload, publishers=2))
     assert {"at_most_once", "genuine", "complete"} <= set(failed)
 
 
 def test_a_mesh_that_turns_two_messages_round_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = programs._read
+    read = clients._read
 
     class Turned(Faulty):
         async def __anext__(self) -> Any:
@@ -252,7 +253,7 @@ def test_a_mesh_that_turns_two_messages_round_is_found(monkeypatch: pytest.Monke
     async def broken(process: Process, ledger: Ledger, subscription: Any) -> None:
         await read(process, ledger, Turned(subscription))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(programs, "_read", broken)
+    monkeypatch.setattr(clients, "_read", broken)
     assert "after number" in play()["in_order"][0]
 
 

@@ -1,4 +1,4 @@
-"""The catalogue is whole, says of every check what its function takes, and is the reference page."""
+"""The catalogue is whole, and says of every check what its function takes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 
 from simulations.invariants import ALL, CHECKS, Check
-from simulations.invariants.reference import page
-
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "invariants.md"
 
 
 def test_every_invariant_of_the_study_is_there_by_its_id_and_by_its_name() -> None:
@@ -50,9 +47,3 @@ def test_a_check_declares_the_parameters_that_its_function_takes(check: Check) -
 def test_a_check_says_in_a_sentence_what_must_hold(check: Check) -> None:
     assert check.sentence[0].isupper() and check.sentence.endswith(".")
     assert check.name == check.judge.__name__
-
-
-def test_the_reference_page_is_made_from_the_catalogue() -> None:
-    assert PAGE.read_text() == page(), (
-        "run python -m simulations.invariants.reference > docs/reference/invariants.md"
-    )

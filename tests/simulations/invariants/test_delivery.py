@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulations.evidence import Evidence
-from simulations.ledger import Outcome, Receipt
+from simulations.evidence.ledger import Outcome, Receipt
 from tests.simulations.invariants.histories import (
     Spoilt,
     history,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from simulations.evidence import Evidence, Life
+from simulations.evidence.ledger import Answered
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
-from simulations.ledger import Answered
 from tests.simulations.invariants.histories import (
     ONE,
     THREE,

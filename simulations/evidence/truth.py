@@ -1,0 +1,173 @@
+"""What really happened, beside what the brokers wrote: logs of a simulated mesh in files, and rows of kind
+``truth``.
+
+The brokers of a simulation write the event log they always write, onto virtual disks; a `LogWriter` copies it
+to a folder of the real one while the run goes on, so that it can be followed, and a run that is broken off
+leaves what it had. What was done to them goes to ``truth-*.jsonl``, in rows of the same schema, so that an
+analysis can be judged by it (and must not read it).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from simulations.faults import Fault, Span
+from simulations.kernel.storage import LOG_FOLDER
+from simulations.world import EPOCH_S, World
+
+WRITER: Final = f"{1:016x}"
+"""The id of the simulator among ids of brokers, which are random."""
+GROWING: Final = ".part"
+"""How the name of a log ends that its broker still writes."""
+
+
+class Truth:
+    """A row for everything that is done to a world, and one for each end of what lasted."""
+
+    def __init__(self, world: World, *, run: str, scenario: str) -> None:
+        self._world = world
+        self._run = run
+        self._scenario = scenario
+        self._seq = 0
+        self._faults = 0
+        self._spans = 0
+        self._lasting: list[Span] = []
+        self._lives: dict[str, int] = {}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """What there is since the last call, in order. ``op`` is the kind of fault, or ``end`` with the kind
+        in ``of``; ``a`` and ``b`` are names joined by commas.
+        """
+        world = self._world
+        self._lasting += world.ongoing.spans[self._spans :]
+        self._spans = len(world.ongoing.spans)
+        ended = [span for span in self._lasting if span.end_s is not None]
+        self._lasting = [span for span in self._lasting if span.end_s is None]
+        begun = [(at_s, self._op(fault), fault) for at_s, fault in world.faults[self._faults :]]
+        self._faults = len(world.faults)
+        ends = [(span.end_s or 0.0, "end", span.fault) for span in ended]
+        for at_s, op, fault in sorted([*ends, *begun], key=lambda each: each[0]):
+            self._seq += 1
+            yield self._row(at_s, op, fault)
+
+    def _op(self, fault: Fault) -> str:
+        if fault.kind == "partition":
+            return "cut"
+        if fault.kind != "start":
+            return fault.kind
+        again = all(name in self._lives for name in fault.a)
+        self._lives.update(dict.fromkeys(fault.a, 1))
+        return "restart" if again else "start"
+
+    def _row(self, at_s: float, op: str, fault: Fault) -> dict[str, Any]:
+        there = fault.b
+        if fault.kind == "partition":
+            there = there or tuple(name for name in self._world.network.hosts if name not in fault.a)
+        return {
+            "v": 1,
+            "run": self._run,
+            "ts": datetime.fromtimestamp(EPOCH_S + at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "mono_ns": round(at_s * 1e9),
+            "node": WRITER,
+            "boot": WRITER,
+            "inc": 0,
+            "seq": self._seq,
+            "kind": "truth",
+            "op": op,
+            "of": fault.kind,
+            "a": ",".join(fault.a),
+            "b": ",".join(there),
+            "value": fault.value,
+            "for_s": fault.for_s,
+            "more": dict(fault.more),
+            "scenario": self._scenario,
+            "seed": self._world.seed,
+        }
+
+
+def log_files(world: World) -> dict[str, bytes]:
+    """The event log files of all hosts, by name; names hold the writer's boot, so they differ."""
+    files: dict[str, bytes] = {}
+    for host in world.network.hosts:
+        for path, content in world.disk(host).under(LOG_FOLDER).items():
+            files[os.path.basename(path)] = content
+    return files
+
+
+def log_rows(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """All whole rows by time, with ``at_s``, the time since the run began; lines torn by a crash, and those
+    that flipped bits made senseless, are left out.
+    """
+    rows: list[dict[str, Any]] = []
+    for content in files.values():
+        for line in content.split(b"\n"):
+            try:
+                row = msgspec.json.decode(line)
+                row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
+            except (ValueError, TypeError, KeyError, msgspec.DecodeError):
+                continue
+            rows.append(row)
+    return sorted(rows, key=lambda row: float(row["at_s"]))
+
+
+class LogWriter:
+    """Copies the logs of a world and its truth to a folder of the real disk.
+
+    Raises:
+        OSError: the folder cannot be made or written; so may `write` and `finish`.
+    """
+
+    def __init__(self, world: World, folder: str, *, run: str, scenario: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._world = world
+        self._folder = folder
+        self._truth = Truth(world, run=run, scenario=scenario)
+        self._truth_path = os.path.join(folder, f"truth-{scenario}-{world.seed}.jsonl")
+        self._copied: dict[str, int] = {}
+        with open(self._truth_path, "wb"):
+            pass  # of another run of the same name
+
+    def write(self) -> None:
+        """Add what has been written and done since the last call."""
+        for host in self._world.network.hosts:
+            disk = self._world.disk(host)
+            for path in disk.paths_under(LOG_FOLDER):
+                self._copy(os.path.basename(path), disk.files[path].content)
+        with open(self._truth_path, "ab") as file:
+            file.writelines(json.dumps(row).encode() + b"\n" for row in self._truth.rows())
+
+    def finish(self) -> int:
+        """The run is over: let the copies be what is on the disks, of which faults may have lost or changed
+        what was copied before. Returns how many files there are.
+        """
+        self.write()
+        files = log_files(self._world)
+        for name in self._copied:
+            if name not in files:
+                os.unlink(os.path.join(self._folder, name))
+        for name, content in files.items():
+            with open(os.path.join(self._folder, name), "wb") as file:
+                file.write(content)
+        return len(files) + 1
+
+    def _copy(self, name: str, content: bytearray) -> None:
+        path = os.path.join(self._folder, name)
+        growing = name + GROWING
+        if growing in self._copied and name not in self._copied:
+            self._copied[name] = self._copied.pop(growing)
+            os.rename(os.path.join(self._folder, growing), path)
+        copied = self._copied.get(name, 0)
+        if copied == len(content) and name in self._copied:
+            return
+        with open(path, "r+b" if name in self._copied else "wb") as file:
+            start = min(copied, len(content))  # the end of a file may be torn off
+            file.truncate(start)
+            file.seek(start)
+            file.write(content[start:])
+        self._copied[name] = len(content)

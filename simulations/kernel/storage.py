@@ -1,0 +1,378 @@
+"""Disks that survive their processes, and lose what was not synced when their host loses power.
+
+A `Disk` belongs to a host; a `VirtualStorage` is one process' way to it and has the contract of
+``mesh.storage.Storage``. Jobs of one storage are done one after the other, each after a time drawn from the
+disk's random stream, and take effect when they end.
+
+* A stopped process begins no job; the one at hand is finished, since it is the kernel that does it.
+* A killed process loses the jobs it had asked for. The one being done is done, not done, or, if it appends,
+  done in part: a seeded choice. Everything else stays, as it does in a kernel's cache. Its locks are free.
+* A host that loses power also loses appended bytes that were not synced: from a seeded point on, for each
+  file. Names are lost in the same way: from a seeded change on, files that were made, renamed or removed are
+  what they were before. Names are synced by `write_atomic` and by a synced append that makes a file, all of
+  a disk together, as file systems with a journal do it; folders are there for good.
+* `write_atomic` and `rename` happen wholly or not at all, and `write_atomic` lasts once it has returned.
+* ``Disk.fault`` makes jobs fail with that errno; a full disk (ENOSPC, EDQUOT) can be read, and files on it be
+  renamed and removed. ``Disk.slow_s`` makes what is synced take
+  longer, and on a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were
+  synced, and brings the file back that was replaced.
+* Files can be torn, have bits flipped, and be lost, as a file system check leaves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from mesh.errors import Locked, StorageError
+from simulations.kernel.scheduler import MILLISECOND, Scheduler, nanoseconds
+
+T = TypeVar("T")
+
+JOBS_MAX: Final = 1024
+JOB_NS: Final = (20_000, 200_000)
+SYNC_NS: Final = (200_000, 4 * MILLISECOND)
+STATE_FOLDER: Final = "/state"
+"""Where programs keep what their next life needs, each in a folder of its name."""
+LOG_FOLDER: Final = "/log"
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(slots=True)
+class File:
+    """``content`` is what a reader sees; its first ``durable`` bytes would outlive a power loss."""
+
+    content: bytearray
+    durable: int
+
+
+class Disk:
+    """The files of a host, by absolute path."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.files: dict[str, File] = {}
+        self.folders: dict[str, None] = {"/": None}
+        self.locks: dict[str, VirtualLock] = {}
+        self.fault: int | None = None
+        """An errno that jobs fail with."""
+        self.fault_share = 1.0
+        """How many of them do."""
+        self.slow_s = 0.0
+        """How much longer a sync takes."""
+        self.lying = False
+        """It says of what is in its cache that it is on the medium."""
+        self._renamed: list[dict[str, File | None]] = []
+        """Of each change of names since they were synced: what they stood for before."""
+
+    def lose_power(self) -> None:
+        """Forget a seeded part of what was not synced."""
+        if self._renamed:
+            for before in reversed(self._renamed[self.rng.randint(0, len(self._renamed)) :]):
+                self._put(before)
+            self._renamed.clear()
+        for path in sorted(self.files):
+            file = self.files[path]
+            kept = self.rng.randint(file.durable, len(file.content))
+            del file.content[kept:]
+            file.durable = kept
+        self.locks.clear()
+
+    def error(self, needs_room: bool) -> OSError | None:
+        """What the job at hand fails with."""
+        if self.fault is None or (self.fault in FULL and not needs_room):
+            return None
+        if self.fault_share < 1 and self.rng.random() >= self.fault_share:
+            return None
+        return OSError(self.fault, os.strerror(self.fault))
+
+    def flush(self) -> None:
+        """Bring all that is in the cache to the medium."""
+        for file in self.files.values():
+            file.durable = len(file.content)
+        self._renamed.clear()
+
+    # --- damage
+
+    def paths_under(self, folder: str) -> list[str]:
+        prefix = folder.rstrip("/") + "/"
+        return [path for path in sorted(self.files) if path.startswith(prefix)]
+
+    def tear(self, path: str, size: int) -> None:
+        """Cut so many bytes off the end of a file."""
+        file = self.files[path]
+        del file.content[max(0, len(file.content) - size) :]
+        file.durable = min(file.durable, len(file.content))
+
+    def flip(self, path: str, rng: random.Random) -> None:
+        """Flip one bit of a file that has any."""
+        content = self.files[path].content
+        if content:
+            bit = rng.randrange(len(content) * 8)
+            content[bit // 8] ^= 1 << bit % 8
+
+    def lose(self, folder: str) -> None:
+        """The folder and all below it are gone."""
+        self._renamed.clear()  # or a power loss would bring some of it back
+        for path in self.paths_under(folder):
+            del self.files[path]
+        for path in list(self.folders):
+            if path == folder or path.startswith(folder.rstrip("/") + "/"):
+                del self.folders[path]
+
+    def under(self, folder: str) -> dict[str, bytes]:
+        """The files below a folder, by path."""
+        return {path: bytes(self.files[path].content) for path in self.paths_under(folder)}
+
+    # --- what storages do, at once
+
+    def read(self, path: str) -> bytes | None:
+        file = self.files.get(path)
+        return None if file is None else bytes(file.content)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Replace the file; then it and all names are on the medium, if the disk is honest."""
+        self._need_folder(path)
+        self._rename({path: File(bytearray(data), len(data))})
+        if not self.lying:
+            self._renamed.clear()
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        self._need_folder(path)
+        makes = path not in self.files
+        if makes:
+            self._rename({path: File(bytearray(), 0)})
+        file = self.files[path]
+        file.content += data
+        if sync and not self.lying:
+            file.durable = len(file.content)
+            if makes:
+                self._renamed.clear()
+
+    def rename(self, old: str, new: str) -> None:
+        if old not in self.files:
+            raise FileNotFoundError(errno.ENOENT, "no such file", old)
+        self._need_folder(new)
+        self._rename({old: None, new: self.files[old]})
+
+    def _rename(self, names: dict[str, File | None]) -> None:
+        """Let names stand for other files or nothing, until a power loss takes that back."""
+        self._renamed.append({path: self.files.get(path) for path in names})
+        self._put(names)
+
+    def _put(self, names: dict[str, File | None]) -> None:
+        for path, file in names.items():
+            if file is not None:
+                self.files[path] = file
+            else:
+                self.files.pop(path, None)
+
+    def list(self, folder: str) -> list[str]:
+        prefix = folder.rstrip("/") + "/"
+        paths = [*self.files, *self.folders]
+        return sorted(
+            {path.removeprefix(prefix).partition("/")[0] for path in paths if path.startswith(prefix)} - {""}
+        )
+
+    def make_folder(self, path: str) -> None:
+        while path not in self.folders:
+            if path in self.files:
+                raise NotADirectoryError(errno.ENOTDIR, "not a folder", path)
+            self.folders[path] = None
+            path = os.path.dirname(path) or "/"
+
+    def remove(self, path: str) -> None:
+        if path in self.files:
+            self._rename({path: None})
+
+    def lock(self, path: str, storage: VirtualStorage) -> VirtualLock:
+        self._need_folder(path)
+        holder = self.locks.get(path)
+        if holder is not None:
+            raise Locked(path, holder.pid)
+        if path not in self.files:
+            self._rename({path: File(bytearray(), 0)})
+        self.files[path].content[:] = f"{storage.pid}\n".encode()
+        lock = self.locks[path] = VirtualLock(self, path, storage)
+        return lock
+
+    def _need_folder(self, path: str) -> None:
+        folder = os.path.dirname(path) or "/"
+        if folder not in self.folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
+
+
+class VirtualLock:
+    """Held until it is released or its process dies."""
+
+    def __init__(self, disk: Disk, path: str, storage: VirtualStorage) -> None:
+        self._disk = disk
+        self._path = path
+        self.storage = storage
+        self.pid = storage.pid
+
+    def release(self) -> None:
+        if self._disk.locks.get(self._path) is self:
+            del self._disk.locks[self._path]
+
+
+class Stoppable(Protocol):
+    """The loop of a process, which may be paused."""
+
+    @property
+    def paused(self) -> bool: ...
+
+    def when_resumed(self, job: Callable[[], None]) -> None:
+        """Do it when the process runs again."""
+
+
+@dataclass(slots=True)
+class Job:
+    """Something asked of the disk: how long it takes, what it does, and what half of it would do."""
+
+    takes_ns: int
+    act: Callable[[], Any]
+    torn: Callable[[], None] | None
+    needs_room: bool
+    done: asyncio.Future[Any]
+
+
+class VirtualStorage:
+    """One process' way to its host's disk. Relative paths begin at the root."""
+
+    def __init__(self, disk: Disk, scheduler: Scheduler, pid: int) -> None:
+        self.pid = pid
+        self._disk = disk
+        self._scheduler = scheduler
+        self._jobs: deque[Job] = deque()
+        self._working = False
+        """The first job is at hand; else it waits for its process to be resumed."""
+        self._closed = False
+        self._dead = False
+
+    # --- mesh.storage.Storage
+
+    async def read(self, path: str) -> bytes | None:
+        return await self._ask(lambda: self._disk.read(_absolute(path)))
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        await self._ask(lambda: self._disk.write(_absolute(path), data), needs_room=True, sync=True)
+
+    async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        def torn() -> None:
+            self._disk.append(_absolute(path), data[: self._disk.rng.randrange(len(data) + 1)], False)
+
+        await self._ask(
+            lambda: self._disk.append(_absolute(path), data, sync), torn, needs_room=True, sync=sync
+        )
+
+    async def rename(self, old: str, new: str) -> None:
+        await self._ask(lambda: self._disk.rename(_absolute(old), _absolute(new)))
+
+    async def list(self, folder: str) -> list[str]:
+        return await self._ask(lambda: self._disk.list(_absolute(folder)))
+
+    async def make_folder(self, path: str) -> None:
+        await self._ask(lambda: self._disk.make_folder(_absolute(path)), needs_room=True)
+
+    async def size(self, path: str) -> int | None:
+        data = await self.read(path)
+        return None if data is None else len(data)
+
+    async def remove(self, path: str) -> None:
+        await self._ask(lambda: self._disk.remove(_absolute(path)))
+
+    async def lock(self, path: str) -> VirtualLock:
+        return await self._ask(lambda: self._disk.lock(_absolute(path), self), needs_room=True)
+
+    async def aclose(self) -> None:
+        if not self._closed:
+            done = self._ask(lambda: None)
+            self._closed = True
+            await done
+
+    # ---
+
+    def kill(self) -> None:
+        """The process is dead: decide what became of the job at hand, forget the rest, free the locks."""
+        if self._dead:
+            return
+        self._dead = True
+        job = self._jobs[0] if self._working else None
+        if job is not None and self._disk.error(job.needs_room) is None:
+            outcome = self._disk.rng.choice(("done", "not done", "torn"))
+            try:
+                if outcome == "done":
+                    job.act()
+                elif outcome == "torn" and job.torn is not None:
+                    job.torn()
+            except (OSError, StorageError):
+                pass  # it would have failed, and there is nobody left to be told
+        self._jobs.clear()
+        for lock in [lock for lock in self._disk.locks.values() if lock.storage is self]:
+            lock.release()
+
+    def _ask(
+        self,
+        act: Callable[[], T],
+        torn: Callable[[], None] | None = None,
+        *,
+        needs_room: bool = False,
+        sync: bool = False,
+    ) -> asyncio.Future[T]:
+        if self._closed:
+            raise StorageError("this storage is closed")
+        if len(self._jobs) >= JOBS_MAX:
+            raise StorageError(f"{JOBS_MAX} disk jobs are waiting; the disk does not keep up")
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        takes_ns = self._disk.rng.randint(*(SYNC_NS if sync else JOB_NS))
+        if sync:
+            takes_ns += nanoseconds(self._disk.slow_s)
+        self._jobs.append(Job(takes_ns, act, torn, needs_room, done))
+        if len(self._jobs) == 1:
+            self._begin()
+        return done
+
+    def _begin(self) -> None:
+        if self._dead:
+            return
+        job = self._jobs[0]
+        loop = cast(Stoppable, job.done.get_loop())
+        if loop.paused:
+            loop.when_resumed(self._begin)
+        else:
+            self._working = True
+            self._scheduler.after(job.takes_ns, self._end)
+
+    def _end(self) -> None:
+        if self._dead:
+            return
+        self._working = False
+        job = self._jobs.popleft()
+        error: BaseException | None = None
+        result: Any = None
+        try:
+            refusal = self._disk.error(job.needs_room)
+            if refusal is not None:
+                raise refusal
+            result = job.act()
+        except (OSError, StorageError) as failure:
+            error = failure
+        if self._jobs:
+            self._begin()
+        if job.done.done():  # the caller was cancelled
+            return
+        if error is not None:
+            job.done.set_exception(error)
+        else:
+            job.done.set_result(result)
+
+
+def _absolute(path: str) -> str:
+    return os.path.normpath("/" + path.lstrip("/"))  # POSIX keeps two slashes at the start

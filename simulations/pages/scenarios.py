@@ -1,0 +1,168 @@
+"""The reference page of the numbered scenarios: ``python -m simulations.pages.scenarios > FILE``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from simulations.pages import figures
+from simulations.pages.figures import Figures
+from simulations.scenario import Expectation, Scenario
+from simulations.scenarios import scenario_file
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "scenarios.md"
+HEAD: Final = """# Scenarios
+
+Made from the files by `python -m simulations.pages.scenarios > docs/reference/scenarios.md`; a test
+compares them.
+
+What `mesh simulate NAME --seed N` plays: the numbered ones of the study of membership protocols, each in a
+file of the [scenario format](scenario-format.md) in `simulations/scenarios/shipped/`. What must hold in
+[every run](invariants.md) is checked in each of them too. Brokers are those of the CI size, then of the full
+one, which `--full` plays.
+
+A **known failure** must fail, and in nothing but the checks it names, until the membership is up to it: these
+are the work order for the membership to come. Its figures are of the CI size.
+
+The tests play each at its CI size with seed 1. With seeds 2 to 5 each did what is said here, too, at commit
+2da4f83, or 1900f78 where that changed it (8, 11, 26 and 45); `pytest
+tests/simulations/scenarios/test_shipped.py -k does_what --simulation-seed 2` plays one of them.
+
+| number | name | what is done | brokers | expected |
+|---|---|---|---|---|
+"""
+FAILURES: Final = """
+## Known failures
+
+| number | name | what happens instead |
+|---|---|---|
+"""
+PAPERS: Final = """
+## What papers and other tools say of them
+
+Ours is of seed 1, as `python -m simulations.pages.figures` measured it at the commit named, and as
+`mesh simulate NAME` prints it, at the CI size and, where it was played to its end, at the
+[full one](#full-sizes); in `compared` a scenario's file says which of a run's figures that are. Papers
+measured hundreds of members or more, so what bears comparing is the kind of figure and not its last digit.
+
+| number | name | theirs | ours | ours at full size | measured at |
+|---|---|---|---|---|---|
+"""
+WAITING: Final = """
+## What waits
+
+Today every broker has a link to every other one, so more than 100 of them are left to an overlay of bounded
+degree: {names}. Their CI sizes are played.
+"""
+FULL: Final = """
+## Full sizes
+
+They are played on demand only: `mesh simulate NAME --full`. These were, with seed 1, by
+`python -m simulations.pages.figures --full` at the commit named. Each had a process of its own and
+{cpu_max_s} s of processor time; time and memory are those of the machine that played it.
+
+| number | name | brokers | what came | virtual s | processor s | MB | played at |
+|---|---|---|---|---|---|---|---|
+"""
+UNPLAYED: Final = """
+Not played by whole brokers at their full size yet, for want of processor time, of which a hundred brokers
+take one and a half to two seconds a virtual one: {names}.
+"""
+CORES: Final = """
+### By the cores alone
+
+A virtual second of a hundred whole brokers costs up to two of a processor, by the
+[cores alone](simulation-cores.md) a tenth of one. They know no clients and judge nothing but whether the mesh
+is whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
+`python -m simulations.pages.figures --cores`: up to 500 brokers by today's membership, above by the gossip of
+bounded degree, which is a workload and not our membership, and dials nobody anew: after a minute of heavy
+loss it waits for TCP. What is missing needs faults that the cores do not know, or was not played yet.
+
+| number | name | brokers | core | what came | virtual s | processor s | MB | played at |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """All of it, as Markdown."""
+    found = [scenario_file.load(name) for name in scenario_file.shipped()]
+    numbered = sorted((each for each in found if each.number is not None), key=lambda each: each.number or 0)
+    failing = [each for each in numbered if each.known_failure]
+    parts = [HEAD, *map(_row, numbered), FAILURES]
+    parts += [_cells(each, _marked(each.known_failure)) for each in failing]
+    measured = figures.kept()
+    parts += [PAPERS]
+    parts += [
+        _compared(each, measured.get((each.name, "ci")), measured.get((each.name, "full")))
+        for each in numbered
+        if each.paper
+    ]
+    parts += [FULL.format(cpu_max_s=figures.CPU_MAX_S)]
+    full = [(each, measured.get((each.name, "full"))) for each in numbered]
+    parts += [_at_full_size(each, found) for each, found in full if found is not None]
+    unplayed = [each for each, found in full if found is None and each.full and not each.waiting_for]
+    parts += [UNPLAYED.format(names=_names(unplayed))] if unplayed else []
+    cores = [(each, measured.get((each.name, "cores"))) for each in numbered]
+    parts += [CORES, *(_by_the_cores(each, found) for each, found in cores if found is not None)]
+    waiting = [each for each in numbered if each.waiting_for]
+    return "".join([*parts, WAITING.format(names=_names(waiting))])
+
+
+def _names(scenarios: Iterable[Scenario]) -> str:
+    return ", ".join(f"{each.number} (`{each.name}`)" for each in scenarios)
+
+
+def _compared(scenario: Scenario, small: Figures | None, full: Figures | None) -> str:
+    if not scenario.compared:
+        return _cells(scenario, scenario.paper, "", "", "")
+    found = [each for each in (small, full) if each is not None and each.ours]
+    ours = ["" if each is None else each.ours for each in (small, full)]
+    commits = dict.fromkeys(f"{each.commit}, {each.date}" for each in found)
+    return _cells(scenario, scenario.paper, *ours, "; ".join(commits))
+
+
+def _by_the_cores(scenario: Scenario, found: Figures) -> str:
+    core = figures.core_of(found.brokers)
+    return _cells(scenario, str(found.brokers), core, found.ours, *_took(found))
+
+
+def _at_full_size(scenario: Scenario, found: Figures) -> str:
+    came = found.broke or (
+        f"fails: {', '.join(map('`{}`'.format, found.failed))}" if found.failed else "passes"
+    )
+    return _cells(scenario, str(found.brokers), came, *_took(found))
+
+
+def _took(found: Figures) -> tuple[str, ...]:
+    at = f"{found.commit}, {found.date}"
+    return f"{found.virtual_s:g}", f"{found.cpu_s:g}", str(found.memory_mb), at
+
+
+def _row(scenario: Scenario) -> str:
+    small, full = (scenario.at_size(size) for size in ("ci", "full"))
+    counts = dict.fromkeys(each.brokers + each.spares for each in (small, full))
+    mark = " (known failure)" if scenario.known_failure else ""
+    expected = ", ".join(dict.fromkeys(map(_expected, scenario.expect)))
+    return _cells(scenario, scenario.summary + mark, ", ".join(map(str, counts)), expected)
+
+
+def _expected(expectation: Expectation) -> str:
+    """Whom it is about is said in the file."""
+    numbers = [
+        f"{name} {value:g}" for name, value in expectation.parameters if isinstance(value, int | float)
+    ]
+    return " ".join([f"`{expectation.check}`", *numbers])
+
+
+def _marked(known_failure: str) -> str:
+    parts = [part.partition(": ") for part in known_failure.split("; ")]
+    return "; ".join(f"`{check}`: {instead}" for check, _, instead in parts)
+
+
+def _cells(scenario: Scenario, *cells: str) -> str:
+    return " | ".join([f"| {scenario.number}", f"`{scenario.name}`", *cells]) + " |\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

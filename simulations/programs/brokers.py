@@ -1,0 +1,44 @@
+"""The real broker as a program of a simulated process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulations.kernel.storage import LOG_FOLDER, STATE_FOLDER
+from simulations.programs.environment import environment_of
+from simulations.programs.versions import broker_ahead
+from simulations.world import Main, Process
+
+PORT = 7770
+MESH_KEY = "a key of the simulation"
+
+
+def url_of(address: str) -> str:
+    return f"tcp://{address}:{PORT}"
+
+
+def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s: float = 0.5) -> Main:
+    """A broker with state and log on its host's disk; it exposes the `Broker` once that is up.
+
+    Its node's settings may have replaced the addresses it joins by, may stretch its period and deadline, and
+    may make it one of a version to come.
+    """
+
+    async def main(process: Process) -> None:
+        settings = process.node.settings
+        async with broker_ahead(settings.versions_ahead)(
+            name=process.name,
+            listen=url_of(process.address),
+            join=[url_of(address) for address in (join if settings.join is None else settings.join)],
+            mesh=mesh,
+            mesh_key=MESH_KEY,
+            state_dir=STATE_FOLDER,
+            log_dir=LOG_FOLDER,
+            period_s=period_s * settings.times,
+            deadline_s=deadline_s * settings.times,
+            environment=environment_of(process),
+        ) as running:
+            process.exposed = running
+            await process.stopping.wait()
+
+    return main
