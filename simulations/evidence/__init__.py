@@ -7,12 +7,12 @@ from simulations.evidence.evidence import (
     Dialled,
     Evidence,
     Life,
-    Recorder,
     Row,
     Sample,
     Stream,
     View,
 )
+from simulations.evidence.recorder import Recorder
 
 __all__ = [
     "FLUSH_S",

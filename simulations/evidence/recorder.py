@@ -1,0 +1,283 @@
+"""Gathers the evidence of a run from its world, which it looks at and never changes.
+
+About once a simulated second it looks into the running brokers (a `Sample` of `View`s), and at the end it
+takes the event logs from the virtual disks, the faults as they were done, the lives of all processes and the
+bytes of all connections.
+
+The rows of an event log are timed by their writer's monotonic clock, which the recorder has seen beside the
+true one; their wall clocks may have been stepped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.broker import Broker
+from mesh.identity import format_id
+from simulations.evidence import truth
+from simulations.evidence.evidence import (
+    FLUSH_S,
+    Dialled,
+    Evidence,
+    Life,
+    Patterns,
+    Row,
+    Sample,
+    Stream,
+    View,
+)
+from simulations.evidence.ledger import Ledger
+from simulations.kernel.network import Half
+from simulations.scenario import Scenario
+from simulations.world import Process, World
+
+if TYPE_CHECKING:
+    from protocols.socket import Socket
+
+SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
+POWER_LOSSES: Final = ("power_off", "move")
+STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
+DEEP_EVERY_S: Final = 10.0
+"""How often what takes long to count is counted: tasks and timers."""
+
+
+class Recorder:
+    """Gathers the evidence of a run while it goes on."""
+
+    def __init__(self, world: World, scenario: Scenario, ledger: Ledger) -> None:
+        self._world = world
+        self._scenario = scenario
+        self._ledger = ledger
+        self._samples: list[Sample] = []
+        self._first_seen: dict[tuple[str, int], float] = {}
+        self._identities: dict[tuple[str, int], tuple[int, int]] = {}
+        self._clocks: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
+        self._halves: dict[Half, None] = {}
+        self._patterns: dict[Patterns, Patterns] = {}
+        self._deep_at_s = 0.0
+
+    def sample(self, *, deep: bool = False) -> None:
+        """Look at all brokers now; ``deep`` also counts what takes long to count."""
+        world = self._world
+        now_s = world.now_s
+        if self._samples and self._samples[-1].at_s == now_s and not deep:
+            return
+        deep = deep or now_s >= self._deep_at_s
+        if deep:
+            self._deep_at_s = now_s + DEEP_EVERY_S
+        sockets: dict[str, int] = {}
+        for half in world.network.halves:
+            self._halves[half] = None
+            if not half.ended:
+                sockets[half.owner.name] = sockets.get(half.owner.name, 0) + 1
+        views = {}
+        for node in world.nodes.values():
+            process = node.process
+            if process is None or not process.alive:
+                continue
+            key = (node.name, process.life)
+            self._first_seen.setdefault(key, now_s)
+            if isinstance(process.exposed, Broker):
+                view = self._view(process, process.exposed, deep, sockets.get(node.name, 0))
+                views[node.name] = view
+                self._identities[key] = (view.id, view.boot)
+                clock = self._clocks.setdefault(key, ([], []))
+                clock[0].append(process.loop.time())
+                clock[1].append(now_s)
+        self._samples.append(Sample(now_s, views))
+
+    def _view(self, process: Process, broker: Broker, deep: bool, sockets: int) -> View:
+        node = broker._running
+        peering, exchange = node.peering, node.exchange
+        membership, interest, linking = peering.membership, peering.interest, peering.linking
+        counted = membership.statistics()
+        links = tuple(peering._links)
+        sizes = {
+            "members": counted.members,
+            "strangers": linking.strangers,
+            "barriers": len(interest._barriers),
+            "questions": len(exchange._asking._questions),
+            "seen": len(exchange._seen),
+            "queued": sum(peer.outlet.queued_messages for peer in exchange._peers.values() if peer.outlet),
+            "sockets": sockets,
+        }
+        if deep:
+            sizes["tasks"] = len(asyncio.all_tasks(process.loop))
+            sizes["timers"] = process.loop.timers
+        void_until = membership._void_until
+        return View(
+            name=process.name,
+            life=process.life,
+            id=node.identity.id,
+            boot=node.identity.boot,
+            state=str(peering.state),
+            table=tuple(membership.records()),
+            links=links,
+            join=tuple(peering.overlay._join),
+            known=tuple(peering.overlay._known),
+            digest=membership.digest,
+            interest=self._shared(interest.own),
+            interest_version=interest.version,
+            held={
+                peer: (interest.held_version(peer), self._shared(interest.patterns(peer))) for peer in links
+            },
+            counters={
+                "rounds": counted.rounds,
+                "late_rounds": counted.late_rounds,
+                "silent_rounds": counted.silent_rounds,
+                "refutations": counted.refutations,
+                "refused_records": counted.refused_records,
+                "syncs": counted.syncs,
+                "late_answers": peering.rounds.late_answers,
+                "refused": sum(node.report._refused(exchange._tally.refused).values()),
+                "control_out": _frames_out(linking.surveyor) + _frames_out(linking.respondent),
+                "bus_out": _frames_out(linking.bus),
+            },
+            sizes=sizes,
+            void_at=(
+                void_until - membership.options.period_s
+                if counted.late_rounds + counted.silent_rounds
+                else None
+            ),
+            paused=process.loop.paused,
+        )
+
+    def _shared(self, patterns: Iterable[tuple[str, int]]) -> Patterns:
+        """In one order, and one object for all that are equal: they hardly ever change."""
+        ordered = tuple(sorted(patterns))
+        return self._patterns.setdefault(ordered, ordered)
+
+    def finish(self, phases: dict[str, float]) -> Evidence:
+        """Everything is over: take the logs from the disks, and count up the rest."""
+        world = self._world
+        rows = truth.log_rows(truth.log_files(world))
+        lives = self._lives(rows)
+        return Evidence(
+            scenario=self._scenario,
+            rows=self._timed(rows, lives),
+            faults=list(world.ongoing.spans),
+            lives=lives,
+            ledger=self._ledger,
+            samples=self._samples,
+            dials=[
+                Dialled(at_ns / 1e9, by, f"tcp://{whither[0]}:{whither[1]}")
+                for at_ns, by, whither in world.network.attempts
+                if not isinstance(whither, str)
+            ],
+            phases=phases,
+            failures=[str(failure) for failure in world.failures],
+            escapes=list(world.fence.escapes),
+            streams=[_stream(half) for half in self._halves],
+            hashes=[("this run", world.history.digest)],
+        )
+
+    def _lives(self, rows: Iterable[Row]) -> list[Life]:
+        """A broker's life begins when it says so in its log: nothing can be asked of it before."""
+        starts: dict[tuple[str, int], Row] = {}
+        goodbyes: dict[tuple[str, str], None] = {}
+        for row in rows:
+            if row.get("kind") == "meta" and row.get("op") == "start":
+                starts[row.get("host", ""), row.get("pid", 0)] = row
+            elif row.get("kind") == "mem" and row.get("to_state") == "left":
+                if row.get("node") == row.get("subject"):
+                    goodbyes[row["node"], row["boot"]] = None
+        end_s = self._world.now_s
+        found = []
+        for process in self._world.processes:
+            key = (process.name, process.life)
+            wrote = starts.get((process.host.name, process.pid))
+            identity = self._identities.get(key)
+            started_s = self._first_seen.get(key, end_s if process.ended_s is None else process.ended_s)
+            if wrote is not None:
+                identity = (int(wrote["node"], 16), int(wrote["boot"], 16))
+                started_s = min(started_s, self._true_s(key, wrote))
+            ended_s = None if process.ended_s == end_s else process.ended_s
+            left = identity is not None and (format_id(identity[0]), format_id(identity[1])) in goodbyes
+            how = "" if ended_s is None else "left" if left else self._how_killed(process)
+            id, boot = identity or (None, None)
+            life = Life(process.name, process.life, process.host.name, started_s, ended_s, how, id, boot)
+            found.append(replace(life, log_lost=self._spoilt(life)))
+        return found
+
+    def _how_killed(self, process: Process) -> str:
+        for span in self._world.ongoing.spans:
+            if span.fault.kind == "power_off" and span.start_s == process.ended_s:
+                if process.host.name in span.fault.a:
+                    return "power_off"
+        return "killed"
+
+    def _spoilt(self, life: Life) -> bool:
+        """Its log was struck on the disk, if only later, or the disk did not work when it was killed."""
+        for span in self._world.ongoing.spans:
+            if life.host not in span.fault.a:
+                continue
+            struck = span.fault.kind in SPOIL_FILES and span.fault.text("files", "state") == "log"
+            if (struck or span.fault.kind in POWER_LOSSES) and span.start_s >= life.started_s:
+                return True
+            if span.fault.kind in STOP_DISKS and life.how == "killed" and life.ended_s is not None:
+                if span.start_s <= life.ended_s <= (span.end_s or self._world.now_s) + FLUSH_S:
+                    return True
+        return False
+
+    # --- the time of rows
+
+    def _timed(self, rows: list[dict[str, Any]], lives: Iterable[Life]) -> list[Row]:
+        """Rows by true time, where their writer's clocks were compared with it."""
+        brokers = {
+            (format_id(life.id), format_id(life.boot)): life
+            for life in lives
+            if life.id is not None and life.boot is not None
+        }
+        flipped = any(
+            span.fault.kind == "flipped_bits" and span.fault.text("files", "state") == "log"
+            for span in self._world.ongoing.spans
+        )
+        if flipped:  # what looks like a row may say anything
+            sound = {key for key, life in brokers.items() if not life.log_lost}
+            rows = [row for row in rows if (row.get("node"), row.get("boot")) in sound]
+        for row in rows:
+            life = brokers.get((row["node"], row["boot"]))
+            if life is not None:
+                row["at_s"] = self._true_s((life.name, life.number), row)
+        return sorted(rows, key=lambda row: (row["at_s"], row["node"], row["boot"], row["seq"]))
+
+    def _true_s(self, key: tuple[str, int], row: Row) -> float:
+        """Between two comparisons a clock goes evenly, and outside of them nearly as the true one."""
+        clock = self._clocks.get(key)
+        if clock is None:
+            return float(row["at_s"])
+        local, true = clock
+        here = float(row["mono_ns"]) / 1e9
+        after = bisect_left(local, here)
+        if 0 < after < len(local):
+            share = (here - local[after - 1]) / (local[after] - local[after - 1])
+            return true[after - 1] + share * (true[after] - true[after - 1])
+        near = min(after, len(local) - 1)
+        return true[near] + here - local[near]
+
+
+def _frames_out(socket: Socket) -> int:
+    """Of all its pipes, those that are gone included."""
+    return socket._departed.counters.frames_out + sum(pipe._frames_out for pipe in socket._pipes.values())
+
+
+def _stream(half: Half) -> Stream:
+    """From this end to the other."""
+    peer = half.peer
+    return Stream(
+        name=f"{half.number} from {half.host.name} to {peer.host.name}",
+        sent=half.sent_bytes,
+        received=peer.received_bytes,
+        waiting=half._next_number - half._delivered,
+        cut_short=(
+            half.vanished
+            or half.error is not None
+            or peer.vanished
+            or peer.error is not None
+            or (peer.closed and not peer.eof)
+        ),
+    )
