@@ -182,34 +182,26 @@ class Evidence:
     def had_several(self) -> bool:
         return len(self.brokers) > 1
 
-    @cached_property
-    def shared_ids(self) -> dict[int, None]:
-        """Ids that two brokers of different names had, as a copied state folder brings about."""
-        names: dict[int, dict[str, None]] = {}
-        for life in self.lives:
-            if life.id is not None:
-                names.setdefault(life.id, {})[life.name] = None
-        return {id: None for id, holders in names.items() if len(holders) > 1}
-
-    def has_twin(self, name: str) -> bool:
-        """Another broker had the same id: it answers in its name, and the others let go of one of them."""
-        return any(life.id in self.shared_ids for life in self.brokers[name])
-
-    def twin_between(self, name: str, id: int | None, from_s: float, until_s: float) -> bool:
-        """`has_twin`, in that time."""
-        return any(
-            life.id == id and life.name != name
-            for life in self.lives
-            if life.started_s <= until_s and (life.ended_s is None or life.ended_s >= from_s)
-        )
-
-    def holders(self, id: int, at_s: float) -> list[str]:
-        """Who is up under that id at that time."""
+    def holders(self, id: int | None, from_s: float, until_s: float) -> list[str]:
+        """Who was up under that id at some moment of that time; none is no id of anybody's."""
         return [
             life.name
-            for life in self.lives
-            if life.id == id and life.started_s <= at_s and (life.ended_s is None or life.ended_s > at_s)
+            for life in self._by_id.get(id, ())
+            if life.started_s <= until_s and (life.ended_s is None or life.ended_s > from_s)
         ]
+
+    def twin_between(self, name: str, id: int | None, from_s: float, until_s: float) -> bool:
+        """Another broker had the same id in that time, as a copied state folder brings about: it answers in
+        its name, and the others let go of one of them."""
+        return any(holder != name for holder in self.holders(id, from_s, until_s))
+
+    @cached_property
+    def _by_id(self) -> dict[int | None, list[Life]]:
+        found: dict[int | None, list[Life]] = {}
+        for lives in self.brokers.values():
+            for life in lives:
+                found.setdefault(life.id, []).append(life)
+        return found
 
     @cached_property
     def names(self) -> dict[int, str]:

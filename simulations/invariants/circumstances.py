@@ -132,11 +132,23 @@ class Circumstances:
     def _deaths(self) -> Iterator[Outage]:
         for lives in self.evidence.brokers.values():
             for life, following in zip(lives, [*lives[1:], None], strict=True):
-                if life.id in self.evidence.shared_ids:
-                    continue  # the id lives on in the other
-                if life.ended_s is not None and life.how != "left":
-                    back_s = math.inf if following is None else following.started_s
+                if life.ended_s is None or life.how == "left":
+                    continue
+                back_s = following.started_s if following else self._lives_on_s(life, life.ended_s)
+                if back_s > life.ended_s:
                     yield Outage(life.name, life.ended_s, back_s, life.how)
+
+    def _lives_on_s(self, gone: Life, ended_s: float) -> float:
+        """From when on another had the id of one that never came back."""
+        others = (life for lives in self.evidence.brokers.values() for life in lives if life.id == gone.id)
+        return min(
+            (
+                max(ended_s, other.started_s)
+                for other in others
+                if other is not gone and (other.ended_s is None or other.ended_s > ended_s)
+            ),
+            default=math.inf,
+        )
 
     @cached_property
     def _silences(self) -> list[Outage]:
@@ -289,7 +301,7 @@ class Circumstances:
         troubles += [
             Outage(one, each.from_s, 2 * each.until_s - each.from_s, each.kind)
             for each in self.impairments
-            if each.parts(here, there)
+            if self.comes_between(each, one, other)
         ]
         within = (
             replace(each, from_s=max(from_s, each.from_s), until_s=min(until_s, each.until_s))
@@ -300,14 +312,30 @@ class Circumstances:
 
     def cut_throughout(self, one: str, other: str, from_s: float, until_s: float) -> bool:
         """Nothing at all passed between the two."""
-        here, there = self.evidence.host_of(one), self.evidence.host_of(other)
         return any(
             each.kind in CUTS
             and each.from_s <= from_s
             and each.until_s >= until_s
-            and each.parts(here, there)
+            and self.comes_between(each, one, other)
             for each in self.impairments
         )
+
+    def comes_between(self, impairment: Impairment, one: str, other: str) -> bool:
+        """It is between the hosts of its beginning, so one that comes later is reached by all."""
+        here, there = self.evidence.host_of(one), self.evidence.host_of(other)
+        last_s = max(self.came_s.get(here, 0.0), self.came_s.get(there, 0.0))
+        return last_s <= impairment.from_s and impairment.parts(here, there)
+
+    @cached_property
+    def came_s(self) -> dict[str, float]:
+        """When the hosts of brokers came that were not there from the beginning, as those of spares are."""
+        scenario = self.evidence.scenario
+        planned = dict.fromkeys((*scenario.broker_names, *scenario.spare_names))
+        found: dict[str, float] = {}
+        for lives in self.evidence.brokers.values():
+            if lives[0].host not in planned:
+                found[lives[0].host] = lives[0].started_s
+        return found
 
     def struck(self, name: str, from_s: float, until_s: float) -> bool:
         """Something was done to that broker or its host in that time."""
@@ -319,9 +347,8 @@ class Circumstances:
 
     def parted(self, one: str, other: str, from_s: float, until_s: float) -> bool:
         """Something was wrong between the two in that time."""
-        here, there = self.evidence.host_of(one), self.evidence.host_of(other)
         return any(
-            each.from_s <= until_s and each.until_s >= from_s and each.parts(here, there)
+            each.from_s <= until_s and each.until_s >= from_s and self.comes_between(each, one, other)
             for each in self.impairments
         )
 

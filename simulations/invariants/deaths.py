@@ -23,15 +23,19 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     before_s = grace_s(evidence)
     wrong: list[str] = []
     for row in _raised_deaths(evidence):
-        writer, subject, at_s = evidence.writer(row), row["subject_name"], row["at_s"]
-        holders = evidence.holders(int(row["subject"], 16), at_s)
+        writer, at_s = evidence.writer(row), row["at_s"]
+        since_s = at_s - before_s
+        holders = evidence.holders(int(row["subject"], 16), at_s, at_s)
         if not holders:
             continue  # it is dead, if only in this shape: who loses its state comes back as another
-        if any(evidence.has_twin(name) for name in (writer, *holders)):
+        subject = holders[0]
+        if any(
+            evidence.twin_between(name, int(id, 16), since_s, at_s)
+            for name, id in ((writer, row["node"]), (subject, row["subject"]))
+        ):
             continue
-        since_s = at_s - before_s
         excused = (
-            any(circumstances.struck(name, since_s, at_s) for name in (subject, *holders))
+            circumstances.struck(subject, since_s, at_s)
             or any(
                 circumstances.parted(accuser, subject, since_s, at_s)
                 or circumstances.unheard(subject, accuser, since_s, at_s)

@@ -16,8 +16,8 @@ from simulations.invariants.circumstances import CUTS, Circumstances, quantile
 from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
 
-Loss = tuple[str, float, list[Life]]
-"""Who was lost, when, and who had to notice."""
+Loss = tuple[str, list[int], float, list[Life]]
+"""Who was lost, under which ids, when, and who had to notice."""
 
 
 def detected(
@@ -37,15 +37,15 @@ def detected(
     circumstances = Circumstances(evidence)
     took_s: list[float] = []
     wrong: list[str] = []
-    for name, from_s, observers in _losses(evidence, circumstances, whom, by, within_s):
+    for name, ids, from_s, observers in _losses(evidence, circumstances, whom, by, within_s):
         for observer in observers:
-            for id in dict.fromkeys(life.id for life in evidence.brokers[name] if life.started_s <= from_s):
-                held = circumstances.belief(observer, id or 0, from_s)
+            for id in ids:
+                held = circumstances.belief(observer, id, from_s)
                 if held is None or held.state not in VIEW_STATES:
                     continue  # it had not heard of it, or thought it gone already
                 noticed = [
                     each.at_s
-                    for each in circumstances.beliefs(observer, id or 0)
+                    for each in circumstances.beliefs(observer, id)
                     if each.state == "dead" and each.at_s >= from_s
                 ]
                 if noticed and noticed[0] <= from_s + within_s:
@@ -88,14 +88,27 @@ def _losses(
             if absence.broker in whom and absence.length_s >= within_s:
                 present = _watching(circumstances, absence.from_s, absence.from_s + within_s)
                 others = [each for each in present if each.name != absence.broker]
-                yield absence.broker, absence.from_s, others
+                yield absence.broker, _ids(evidence, absence.broker, absence.from_s), absence.from_s, others
     else:
         for absence in circumstances.absences:
-            if absence.length_s >= within_s and not evidence.has_twin(absence.broker):
-                able = _able(evidence, circumstances, absence.broker, absence.from_s, within_s)
-                majorities = _majorities(evidence, circumstances, able, absence.from_s, within_s)
-                yield absence.broker, absence.from_s, list(majorities)
+            if absence.length_s >= within_s:
+                name, from_s = absence.broker, absence.from_s
+                able = _able(evidence, circumstances, name, from_s, within_s)
+                majorities = _majorities(evidence, circumstances, able, from_s, within_s)
+                yield name, _lost_ids(evidence, name, from_s, within_s), from_s, list(majorities)
         yield from _cut_off(evidence, circumstances, within_s)
+
+
+def _ids(evidence: Evidence, name: str, at_s: float) -> list[int]:
+    """All that it had until then."""
+    lives = (life for life in evidence.brokers[name] if life.started_s <= at_s)
+    return list(dict.fromkeys(life.id for life in lives if life.id is not None))
+
+
+def _lost_ids(evidence: Evidence, name: str, from_s: float, within_s: float) -> list[int]:
+    """Of these, those that did not live on in another broker."""
+    ids = _ids(evidence, name, from_s)
+    return [id for id in ids if not evidence.twin_between(name, id, from_s, from_s + within_s)]
 
 
 def _cut_off_from(
@@ -116,7 +129,7 @@ def _cut_off_from(
                 if life.name in by and each.parts(evidence.host_of(life.name), evidence.host_of(name))
             ]
             if observers:
-                yield name, each.from_s, observers
+                yield name, _ids(evidence, name, each.from_s), each.from_s, observers
 
 
 def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) -> Iterator[Loss]:
@@ -129,7 +142,8 @@ def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) 
     for from_s in starts:
         until_s = from_s + within_s
         for name in evidence.brokers:
-            if evidence.up(name, from_s, until_s) is None or evidence.has_twin(name):
+            ids = _lost_ids(evidence, name, from_s, within_s)
+            if evidence.up(name, from_s, until_s) is None or not ids:
                 continue
             able = [
                 each
@@ -137,14 +151,29 @@ def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) 
                 if circumstances.cut_throughout(each.name, name, from_s, until_s)
             ]
             found = list(_majorities(evidence, circumstances, able, from_s, within_s))
-            ours = (name, *(each.name for each in found))
-            if all(
-                circumstances.cut_throughout(other, name, from_s, until_s)
-                or all(circumstances.cut_throughout(other, one.name, from_s, until_s) for one in found)
-                for other in evidence.brokers
-                if other not in ours
-            ):
-                yield name, from_s, found
+            reached = _reached(evidence, circumstances, name, from_s, until_s)
+            if not any(each.name in reached for each in found):
+                yield name, ids, from_s, found
+
+
+def _reached(
+    evidence: Evidence, circumstances: Circumstances, name: str, from_s: float, until_s: float
+) -> list[str]:
+    """By what it may say in that time, told on by others, of whom each need only be up for a moment."""
+    reached = [name]
+    left = [
+        other
+        for other, lives in evidence.brokers.items()
+        if other != name
+        and any(
+            life.started_s <= until_s and (life.ended_s is None or life.ended_s > from_s) for life in lives
+        )
+    ]
+    for one in reached:
+        near = [each for each in left if not circumstances.cut_throughout(one, each, from_s, until_s)]
+        reached += near
+        left = [each for each in left if each not in near]
+    return reached
 
 
 def _watching(circumstances: Circumstances, from_s: float, until_s: float) -> list[Life]:
@@ -162,7 +191,7 @@ def _able(
         life
         for life in _watching(circumstances, from_s, from_s + within_s)
         if life.name != gone
-        and not evidence.has_twin(life.name)
+        and not evidence.twin_between(life.name, life.id, since_s, from_s + within_s)
         and circumstances.is_well(life.name, since_s, from_s + within_s)
         and _was_linked(evidence, life, gone, since_s, from_s)
     ]

@@ -25,7 +25,9 @@ def restarts_are_one_member(evidence: Evidence) -> Verdict:
     last = evidence.last
     for lives in evidence.brokers.values():
         for before, life in list(pairwise(lives))[-1:]:
-            if before.id != life.id or life.id is None or life.id in evidence.shared_ids:
+            if before.id != life.id or life.id is None:
+                continue
+            if evidence.twin_between(life.name, life.id, life.started_s, evidence.end_s):
                 continue
             name, old = life.name, _heard(evidence, before)
             for view in last.values():

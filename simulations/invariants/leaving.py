@@ -19,6 +19,8 @@ Leave = tuple[str, int, int]
 """Who sees it, in which life, of whom by its id."""
 Gone = dict[Leave, float]
 """Since when it was seen."""
+LinksLost = dict[tuple[int, int], list[float]]
+"""By the boot of who says so in its log, and the peer's id: when a link between them went down."""
 
 
 def left_by_own_word(evidence: Evidence) -> Verdict:
@@ -49,13 +51,14 @@ def _redialled(evidence: Evidence) -> Iterator[str]:
     time of an admission.
     """
     gone_s: Gone = {}
+    lost = _links_lost(evidence)
     dials = iter(evidence.dials)
     dial = next(dials, None)
     for sample, following in pairwise(evidence.samples):
         while dial is not None and dial.at_s <= sample.at_s:
             dial = next(dials, None)
         gone_s = {key: gone_s.get(key, sample.at_s) for key in _left(sample)}
-        let_be = _let_be(sample, following)
+        let_be = _let_be(sample, following, lost)
         while dial is not None and dial.at_s < following.at_s:
             name, key = let_be.get((dial.by, dial.url), ("", None))
             if key is not None and dial.at_s > gone_s[key] + admission_s(evidence):
@@ -71,7 +74,15 @@ def _left(sample: Sample) -> Iterator[Leave]:
                 yield view.name, view.life, record.id
 
 
-def _let_be(sample: Sample, following: Sample) -> dict[tuple[str, str], tuple[str, Leave]]:
+def _links_lost(evidence: Evidence) -> LinksLost:
+    found: LinksLost = {}
+    for row in evidence.rows:
+        if row["kind"] == "link" and row["state"] == "down":
+            found.setdefault((int(row["boot"], 16), int(row["peer"], 16)), []).append(row["at_s"])
+    return found
+
+
+def _let_be(sample: Sample, following: Sample, lost: LinksLost) -> dict[tuple[str, str], tuple[str, Leave]]:
     """By broker and URL: who is not to be dialled there from one look to the next."""
     found: dict[tuple[str, str], tuple[str, Leave]] = {}
     for view in sample.views.values():
@@ -84,7 +95,12 @@ def _let_be(sample: Sample, following: Sample) -> dict[tuple[str, str], tuple[st
             for record in later.table
             if record.state is not State.LEFT or view.record(record.id) != record
         ]
-        earlier = () if any(id in later.links for id in view.links) else view.known
+        lasting = any(
+            id in later.links
+            and not any(sample.at_s < at_s <= following.at_s for at_s in lost.get((view.boot, id), ()))
+            for id in view.links
+        )
+        earlier = () if lasting else view.known
         sought = dict.fromkeys((*(record.peer_url for record in others), *view.join, *earlier, ""))
         for record in view.table[1:]:
             same = record.state is State.LEFT and later.record(record.id) == record

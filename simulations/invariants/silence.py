@@ -46,11 +46,7 @@ def deaf_accuse_nobody(evidence: Evidence) -> Verdict:
 
 
 def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Iterator[tuple[float, float]]:
-    """When nothing could come to it from any other broker. A cut is between the hosts of its beginning, those
-    of spares included: one that comes later, with a fault, is heard.
-    """
-    if evidence.has_twin(name):
-        return
+    """When nothing could come to it from any other broker: until a host comes that the cut is not between."""
     for outage in circumstances.outages:
         if outage.broker == name and outage.how == "block_io":
             yield outage.from_s, outage.until_s
@@ -58,10 +54,7 @@ def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Itera
     others = [evidence.host_of(each) for each in evidence.brokers if each != name]
     for impairment in _cuts(circumstances):
         if all(impairment.parts(host, other) for other in others):
-            planned = [*evidence.scenario.broker_names, *evidence.scenario.spare_names]
-            new = [lives for each, lives in evidence.brokers.items() if each not in planned]
-            first_s = [lives[0].started_s for lives in new]
-            later_s = [each for each in first_s if each > impairment.from_s]
+            later_s = [came_s for came_s in circumstances.came_s.values() if came_s > impairment.from_s]
             yield impairment.from_s, min([impairment.until_s, *later_s])
 
 
@@ -101,7 +94,7 @@ def dead_links_end(evidence: Evidence) -> Verdict:
                 continue
             if not circumstances.is_well(view.name, since_s, later.at_s):
                 continue
-            parted = [id for id in before.links if _is_parted(evidence, cut, view.name, id)]
+            parted = [id for id in before.links if _is_parted(evidence, cut, view.name, id, later.at_s)]
             looked += len(parted)
             wrong += [
                 f"{view.name} still has its link to {evidence.name_of(id)} at {later.at_s:.1f} s, over which "
@@ -112,10 +105,13 @@ def dead_links_end(evidence: Evidence) -> Verdict:
     return verdict("dead_links_end", looked, "link(s) on which nothing passed", wrong)
 
 
-def _is_parted(evidence: Evidence, cut: Impairment, name: str, other: int) -> bool:
-    if other in evidence.shared_ids or evidence.name_of(other) not in evidence.brokers:
-        return False
-    return cut.parts(evidence.host_of(name), evidence.host_of(evidence.name_of(other)))
+def _is_parted(evidence: Evidence, cut: Impairment, name: str, other: int, until_s: float) -> bool:
+    """Where two had that id in the time of the cut, the link may be to either."""
+    holder = evidence.name_of(other)
+    for holder in evidence.holders(other, cut.from_s, until_s):
+        if evidence.twin_between(holder, other, cut.from_s, until_s):
+            return False
+    return holder in evidence.brokers and cut.parts(evidence.host_of(name), evidence.host_of(holder))
 
 
 CHECKS: Final[Sequence[Check]] = (

@@ -165,8 +165,6 @@ def _gaps(evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
         gap = (ended_s - FLUSH_S, ended_s) if life.how != "left" else (math.inf, math.inf)
         if life.log_lost or _disk_was_struck(evidence, life):
             gap = (life.started_s - LOOKS_S, ended_s)  # its first row may be lost, and it was seen later
-        if life.id in evidence.shared_ids:
-            gap = (-math.inf, math.inf)
         found.setdefault(format_id(life.id), []).append(gap)
     return found
 

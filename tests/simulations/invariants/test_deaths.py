@@ -12,6 +12,7 @@ from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
+    IDS,
     ONE,
     SECOND_BOOT,
     THREE,
@@ -232,10 +233,28 @@ def test_who_is_deaf_itself_when_it_calls_somebody_dead_is_excused() -> None:
         assert judged(evidence, "no_false_deaths").ok is excused
 
 
-def test_one_of_two_with_one_id_is_not_blamed_for_what_it_misses() -> None:
+@pytest.mark.parametrize("name", [ONE, TWO])
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "excused"),
+    [(15.0, None, True), (5.0, 12.1, True), (5.0, 11.9, False), (22.1, None, False)],
+)
+def test_of_two_with_one_id_none_is_to_blame_nor_to_be_heard_until_others_are_used_to_one(
+    name: str, from_s: float, until_s: float | None, excused: bool
+) -> None:
+    """Broker-1 calls broker-2 dead at 22 s."""
     evidence = history(false_death)
-    evidence.lives.append(Life("twin", 1, "twin", 15.0, None, "", 1, 99))
-    assert judged(evidence, "no_false_deaths").ok
+    evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[name], 99))
+    assert judged(evidence, "no_false_deaths").ok is excused
+
+
+def test_what_was_done_to_a_twin_that_is_gone_excuses_no_death_of_the_other() -> None:
+    """The row has the name of the one that was killed at 5 s and never came back; its id lives on."""
+    for ended_s, excused in ((5.0, False), (21.0, True)):
+        evidence = history(lambda log: log.member(ONE, 22.0, TWO, "alive>dead"))
+        lives = [life for life in evidence.lives if life.name != TWO]
+        killed = Life(TWO, 1, TWO, 0.2, ended_s, "killed", IDS[TWO], 12)
+        evidence.lives = [*lives, killed, Life("twin", 1, "twin", 3.0, None, "", IDS[TWO], 99)]
+        assert judged(evidence, "no_false_deaths").ok is excused
 
 
 def test_the_death_of_an_id_that_nobody_has_any_more_is_true() -> None:

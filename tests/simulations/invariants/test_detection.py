@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,9 @@ from mesh.identity import format_id
 from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
+from simulations.invariants.circumstances import Circumstances
 from tests.simulations.invariants.histories import (
+    IDS,
     ONE,
     THREE,
     TWO,
@@ -95,6 +98,48 @@ def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
     assert "broker-1 did not call broker-3 dead within 3.75 s" in judged(evidence, "detected").violations[0]
 
 
+def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
+    """Another broker with its id, on a host of its own."""
+    return Life("twin", 1, "twin", from_s, until_s, "" if until_s is None else "killed", IDS[name], 99)
+
+
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "excused"),
+    [(5.0, 6.0, True), (1.0, 4.1, True), (1.0, 3.9, False), (7.7, None, True), (7.8, None, False)],
+)
+def test_who_lives_on_under_its_id_is_not_gone(from_s: float, until_s: float | None, excused: bool) -> None:
+    """Broker-3 is killed at 4 s, and must be called dead within 3.75 s."""
+    evidence = history()
+    _not_noticed(evidence)
+    evidence.lives.append(twin_of(THREE, from_s, until_s))
+    verdict = judged(evidence, "detected")
+    assert verdict.empty if excused else not verdict.ok
+
+
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "excused"),
+    [(5.0, 6.0, True), (1.0, 2.6, True), (1.0, 2.4, False), (7.7, None, True), (7.8, None, False)],
+)
+def test_one_of_two_with_one_id_need_not_notice_while_there_are_two(
+    from_s: float, until_s: float | None, excused: bool
+) -> None:
+    """From one and a half seconds before the loss, as whatever else may keep it from that."""
+    evidence = history()
+    _not_noticed(evidence)
+    evidence.lives.append(twin_of(ONE, from_s, until_s))
+    verdict = judged(evidence, "detected")
+    assert verdict.empty if excused else not verdict.ok
+
+
+def test_one_twin_that_is_killed_is_no_loss_while_the_other_lives() -> None:
+    """The first is gone for good, and the second goes later."""
+    evidence = history()
+    first, second = twin_of(THREE, 3.0, 12.0), replace(twin_of(THREE, 8.0, 16.0), name="other")
+    evidence.lives = [life for life in evidence.lives if life.name != THREE] + [first, second]
+    lost = [(each.broker, each.from_s, each.until_s) for each in Circumstances(evidence).absences]
+    assert lost == [("other", 16.0, math.inf)]
+
+
 def test_an_outage_that_is_too_short_is_none_to_look_at() -> None:
     evidence = right_history()
     assert "no death noticed to look at" in judged(evidence, "detected", within_s=8.0).violations[0]
@@ -153,6 +198,46 @@ def test_who_is_cut_off_from_a_majority_must_be_called_dead_by_it() -> None:
     assert (
         judged(lone(Fault(14.0, "partition", (), (THREE,), for_s=5.0)), "detected").violations == violations
     )
+
+
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "excused"),
+    [(15.0, 16.0, True), (1.0, 14.1, True), (1.0, 13.9, False), (17.7, None, True), (17.8, None, False)],
+)
+def test_whose_id_others_meet_elsewhere_is_not_cut_off(
+    from_s: float, until_s: float | None, excused: bool
+) -> None:
+    evidence = lone(Fault(14.0, "isolate", (THREE,), for_s=5.0))
+    evidence.lives.append(twin_of(THREE, from_s, until_s))
+    verdict = judged(evidence, "detected")
+    assert verdict.empty if excused else not verdict.ok
+
+
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "vouches"),
+    [(14.5, None, True), (13.5, None, False), (17.8, None, False), (1.0, 13.0, False)],
+)
+def test_who_comes_after_the_cut_reaches_both_sides_and_vouches_for_the_lost_one(
+    from_s: float, until_s: float | None, vouches: bool
+) -> None:
+    """Swarm seed 1781: a fault was between the hosts of its beginning, and another came later."""
+    evidence = lone(Fault(14.0, "isolate", (THREE,), for_s=5.0))
+    evidence.lives.append(Life("broker-4", 1, "broker-4", from_s, until_s, "", 4, 14))
+    verdict = judged(evidence, "detected")
+    assert verdict.empty if vouches else not verdict.ok
+
+
+def test_who_is_vouched_for_by_one_who_reaches_another_who_reaches_the_rest_is_not_lost() -> None:
+    """Swarm seed 972: broker-3 is heard by broker-4 alone, and that by broker-5, if it is still up then."""
+    for ended_s, vouched in ((16.0, True), (13.0, False)):
+        evidence = lone(
+            Fault(14.0, "partition", (THREE,), (ONE, TWO, "broker-5"), for_s=5.0),
+            Fault(14.0, "partition", ("broker-4",), (ONE, TWO), for_s=5.0),
+        )
+        evidence.lives.append(Life("broker-4", 1, "broker-4", 0.3, 15.0, "left", 4, 14))
+        evidence.lives.append(Life("broker-5", 1, "broker-5", 0.3, ended_s, "left", 5, 15))
+        found = [violation.split(" within")[0] for violation in judged(evidence, "detected").violations]
+        assert ("broker-1 did not call broker-3 dead" in found) is not vouched
 
 
 def test_who_is_cut_off_from_one_alone_is_vouched_for_by_the_others() -> None:

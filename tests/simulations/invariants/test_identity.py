@@ -98,6 +98,20 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
 
 
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "excused"),
+    [(5.0, 10.9, False), (5.0, 11.1, True), (14.0, 15.0, True), (5.0, None, True)],
+)
+def test_who_has_a_twin_in_its_last_run_takes_turns_with_it(
+    from_s: float, until_s: float | None, excused: bool
+) -> None:
+    """Broker-3 came back at 11 s, and each of two is welcomed again as often as the other goes."""
+    evidence = history(_welcomed_twice)
+    evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", 3, 99))
+    verdict = judged(evidence, "restarts_are_one_member")
+    assert verdict.empty if excused else not verdict.ok
+
+
 def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_come_again() -> None:
     for told, right in ((False, True), (True, False)):
 

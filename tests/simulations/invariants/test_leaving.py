@@ -135,6 +135,20 @@ def test_who_has_no_link_or_knows_an_address_of_old_still_lets_who_left_be(chang
     assert not judged(evidence, "left_by_own_word").ok
 
 
+def test_an_address_of_old_may_be_dialled_while_there_is_no_link_though_there_is_one_at_both_looks() -> None:
+    """Swarm seed 1667: a twin took the link, and lost it again."""
+    for down_s, right in ((27.4, True), (26.9, False)):
+
+        def lose(log: Log, down_s: float = down_s) -> None:
+            log.link(THREE, down_s, TWO, "down", boot=SECOND_BOOT)
+            log.link(THREE, down_s + 0.5, TWO, "up", boot=SECOND_BOOT)
+
+        evidence = history(lose)
+        _left_at(evidence, URL, known=(URL,))
+        evidence.dials.append(Dialled(27.5, THREE, URL))
+        assert judged(evidence, "left_by_own_word").ok is right
+
+
 def test_one_of_two_with_one_id_need_not_hear_of_a_leave_while_there_are_two() -> None:
     for ended_s, excused in ((None, True), (6.0, False)):
         evidence = history()

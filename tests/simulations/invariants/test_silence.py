@@ -92,6 +92,28 @@ def test_the_host_of_a_spare_is_cut_off_before_it_starts() -> None:
     assert not judged(evidence, "deaf_accuse_nobody").ok
 
 
+@pytest.mark.parametrize("deaf", [_alone, _blocked])
+def test_who_has_a_twin_that_it_cannot_hear_either_accuses_nobody(deaf: Callable[..., Evidence]) -> None:
+    for spoil, right in ((_accuses_at(15.5), False), (lambda log: None, True)):
+        evidence = deaf(spoil)
+        evidence.lives.append(Life("twin", 1, "twin", 5.0, None, "", IDS[ONE], 99))
+        assert judged(evidence, "deaf_accuse_nobody").ok is right
+
+
+@pytest.mark.parametrize(
+    ("from_s", "until_s", "excused"),
+    [(13.0, 14.0, True), (5.0, 12.6, True), (5.0, 12.4, False), (18.1, None, False)],
+)
+def test_a_link_may_be_to_the_other_of_two_with_one_id(
+    from_s: float, until_s: float | None, excused: bool
+) -> None:
+    """Broker-1 is cut off at 12.5 s and has a link to the id of broker-2 still at 18 s."""
+    evidence = _alone()
+    _keeps(ONE, TWO)(evidence)
+    evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[TWO], 99))
+    assert judged(evidence, "dead_links_end").ok is excused
+
+
 def test_one_other_broker_alone_may_be_accused() -> None:
     """Broker-3 is away when broker-1 is cut off."""
     evidence = history(_accuses_at(9.5))

@@ -9,7 +9,7 @@ import pytest
 
 from mesh.identity import format_id
 from mesh.membership import State
-from simulations.evidence import Evidence, Stream
+from simulations.evidence import Evidence, Life, Stream
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
@@ -157,6 +157,20 @@ def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
             log.link(TWO, answerer_s, ONE, "up")
 
         assert judged(history(spoil), "answers_are_traced").ok is right
+
+
+def test_what_a_twin_answers_is_in_its_log() -> None:
+    """Which is of the same id."""
+    for asked, right in ((True, True), (False, False)):
+
+        def spoil(log: Log, asked: bool = asked) -> None:
+            _answer_from_nowhere(log)
+            if asked:
+                log.survey(TWO, 5.2996, ONE, 77, boot=99)
+
+        evidence = history(spoil)
+        evidence.lives.append(Life("twin", 1, "twin", 2.0, None, "", 2, 99))
+        assert judged(evidence, "answers_are_traced").ok is right
 
 
 def test_the_first_row_of_a_lost_log_was_written_before_anybody_looked() -> None:
