@@ -19,6 +19,7 @@ from simulations.invariants import (
     leaving,
     links,
     load,
+    logs,
     queueing,
     records,
     refutation,
@@ -45,7 +46,7 @@ SUBJECTS: Final = (
         load,
         silence,
     ),
-    *(delivery, broadcast_tree, interest, queueing, surveys, soundness),
+    *(delivery, broadcast_tree, interest, queueing, surveys, soundness, logs),
 )
 GROUPS: Final = "MDXS"
 """Of membership, of delivery, of soundness, of what scenarios expect."""

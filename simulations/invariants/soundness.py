@@ -1,30 +1,21 @@
-"""What must hold of the programs and of the simulator itself: X1 to X5 of the study, and their logs."""
+"""What must hold of the programs and of the simulator itself: X1 to X5 of the study."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
-from mesh.identity import format_id
 from mesh.membership import State
-from simulations.evidence import FLUSH_S, Evidence, Life, Row, Sample, View
+from simulations.evidence import Evidence, Sample, View
 from simulations.faults.ongoing import Span
-from simulations.invariants.bounds import admission_s
 from simulations.invariants.check import Check, Parameter
-from simulations.invariants.circumstances import DISKS, LIES, STRANGERS, Circumstances
+from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
 BEFORE_S: Final = 10.0
 AFTER_S: Final = 2.0
 """So long after such bytes their effect would show."""
-CLOCKS_S: Final = 0.05
-"""So far apart the clocks of two logs may be read."""
-AT_ONCE_S: Final = 0.001
-"""A look and a row that are no further apart may be in either order."""
-LOOKS_S: Final = 1.0
-"""From one look at the brokers to the next."""
 RESOURCES: Final = ("sockets", "tasks", "timers")
 
 
@@ -94,135 +85,6 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
     return verdict(
         "bytes_conserved", len(evidence.streams), "direction(s) of a connection", wrong, detail=detail
     )
-
-
-def answers_are_traced(evidence: Evidence) -> Verdict:
-    """To the question in the log of who answered, where that log is whole. A question that comes before READY
-    is answered unwritten (`mesh.rounds`). `genuine` traces data.
-    """
-    asked: dict[tuple[str, str, int], list[float]] = {}
-    for row in evidence.rows:
-        if row["kind"] == "hb" and row["msg"] == "survey":
-            asked.setdefault((row["node"], row["src"], row["hb_seq"]), []).append(row["at_s"])
-    gaps, links = _gaps(evidence), _links(evidence)
-    wrong: list[str] = []
-    looked = 0
-    for row in evidence.rows:
-        if row["kind"] != "hb" or row["msg"] != "answer":
-            continue
-        since_s, until_s = row["at_s"] - row["rtt_us"] / 1e6 - CLOCKS_S, row["at_s"] + CLOCKS_S
-        ups = links.get((row["src"], row["node"]), ())
-        own = links.get((row["node"], row["src"]), ())
-        fresh = any(since_s - admission_s(evidence) <= up_s <= until_s for up_s, _ in own)
-        if fresh and _may_admit(ups, since_s, until_s, admission_s(evidence)):
-            continue
-        if any(from_s <= until_s and to_s >= since_s for from_s, to_s in gaps.get(row["src"], ())):
-            continue
-        looked += 1
-        questions = asked.get((row["src"], row["node"], row["hb_seq"]), ())
-        if not any(since_s <= at_s <= until_s for at_s in questions):
-            peer = evidence.name_of(int(row["src"], 16))
-            wrong.append(
-                f"{evidence.writer(row)} heard {peer} answer round {row['hb_seq']} at {row['at_s']:.3f} s, "
-                f"and {peer} heard no such question"
-            )
-    return verdict("answers_are_traced", looked, "answer(s)", wrong)
-
-
-def _links(evidence: Evidence) -> dict[tuple[str, str], list[tuple[float, float]]]:
-    """By the ids of a broker and its peer: from when to when there was a link, by the first one's log."""
-    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for (node, _), rows in evidence.by_writer.items():
-        since_s: dict[str, float] = {}
-        for row in rows:
-            if row["kind"] != "link":
-                continue
-            if row["peer"] in since_s:
-                found.setdefault((node, row["peer"]), []).append((since_s.pop(row["peer"]), row["at_s"]))
-            if row["state"] == "up":
-                since_s[row["peer"]] = row["at_s"]
-        for peer, up_s in since_s.items():
-            found.setdefault((node, peer), []).append((up_s, rows[-1]["at_s"]))
-    return found
-
-
-def _may_admit(
-    ups: Sequence[tuple[float, float]], since_s: float, until_s: float, admission_s: float
-) -> bool:
-    """There was no link, or one was on its way."""
-    if not any(up_s < since_s <= down_s for up_s, down_s in ups):
-        return True
-    return any(since_s <= up_s <= until_s + admission_s for up_s, _ in ups)
-
-
-def _gaps(evidence: Evidence) -> dict[str, list[tuple[float, float]]]:
-    """By the ids of brokers: from when to when rows of their logs may be missing."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for life in evidence.lives:
-        if life.id is None:
-            continue
-        ended_s = evidence.end_s if life.ended_s is None else life.ended_s
-        gap = (ended_s - FLUSH_S, ended_s) if life.how != "left" else (math.inf, math.inf)
-        if life.log_lost or _disk_was_struck(evidence, life):
-            gap = (life.started_s - LOOKS_S, ended_s)  # its first row may be lost, and it was seen later
-        found.setdefault(format_id(life.id), []).append(gap)
-    return found
-
-
-def logs_are_whole(evidence: Evidence) -> Verdict:
-    """Of brokers whose disks worked: no row that they numbered is missing, and what they were seen to hold of
-    others is what they had written last.
-    """
-    wrong: list[str] = []
-    looked = 0
-    for life in evidence.lives:
-        rows = evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), [])
-        if not rows or life.log_lost or _disk_was_struck(evidence, life):
-            continue
-        looked += 1
-        numbers = [0, *(row["seq"] for row in rows)]
-        wrong += [
-            f"the log of {life.name} has no row {before + 1}"
-            for before, number in pairwise(numbers)
-            if number != before + 1
-        ]
-        wrong += _untold(evidence, life, rows)
-    return verdict("logs_are_whole", looked, "log(s)", wrong)
-
-
-def _disk_was_struck(evidence: Evidence, life: Life) -> bool:
-    """In its time, or from before until then."""
-    ended_s = math.inf if life.ended_s is None else life.ended_s
-    return any(
-        span.fault.kind in DISKS
-        and life.host in span.fault.a
-        and span.start_s <= ended_s
-        and (span.end_s or span.start_s) >= life.started_s
-        for span in evidence.faults
-    )
-
-
-def _untold(evidence: Evidence, life: Life, rows: Sequence[Row]) -> Iterator[str]:
-    changes = [row for row in rows if row["kind"] == "mem" and row["node"] != row["subject"]]
-    ended_s = evidence.end_s if life.ended_s is None else life.ended_s
-    until_s = ended_s if life.how == "left" else ended_s - FLUSH_S
-    told: dict[str, str] = {}
-    written = 0
-    for sample in evidence.samples:
-        view = sample.views.get(life.name)
-        if view is None or view.boot != life.boot or sample.at_s > until_s:
-            continue
-        while written < len(changes) and changes[written]["at_s"] <= sample.at_s - AT_ONCE_S:
-            told[changes[written]["subject"]] = changes[written]["to_state"]
-            written += 1
-        news = [each["subject"] for each in changes[written:] if each["at_s"] <= sample.at_s + AT_ONCE_S]
-        for record in view.table[1:]:
-            subject = format_id(record.id)
-            if told.get(subject) != record.state and subject not in news:
-                yield (
-                    f"{life.name} holds {evidence.name_of(record.id)} {record.state} at {sample.at_s:.1f} s, "
-                    f"and its log says {told.get(subject, 'nothing of it')}"
-                )
 
 
 def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict:
@@ -340,24 +202,6 @@ CHECKS: Final[Sequence[Check]] = (
         "Malformed or foreign bytes cost only their own connection, are counted, and change no table.",
         foreign_input_is_harmless,
         (Parameter("counted", "whole number", 1, "0: it need not be counted"),),
-        default=True,
-        occasional=True,
-    ),
-    Check(
-        "X6",
-        "logs_are_whole",
-        "end",
-        "No row is missing from a log whose disk worked, and what a broker is seen to hold is what it wrote.",
-        logs_are_whole,
-        default=True,
-        occasional=True,
-    ),
-    Check(
-        "X7",
-        "answers_are_traced",
-        "end",
-        "Each heartbeat answer that came is one to a question that its sender had heard.",
-        answers_are_traced,
         default=True,
         occasional=True,
     ),

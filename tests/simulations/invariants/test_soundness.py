@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-from mesh.identity import format_id
 from mesh.membership import State
-from simulations.evidence import Evidence, Life, Stream
+from simulations.evidence import Evidence, Stream
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
@@ -26,7 +24,6 @@ from tests.simulations.invariants.histories import (
     right_history,
     spoilt,
     with_view,
-    without,
 )
 
 
@@ -77,31 +74,7 @@ def _believed(evidence: Evidence) -> None:
     with_view(evidence, 24.0, THREE, table=(record(THREE, incarnation=3), record(TWO, State.DEAD)))
 
 
-def _row_missing(evidence: Evidence) -> None:
-    without(evidence, node=format_id(1), kind="hb", hb_seq=10)
-
-
-def _change_untold(evidence: Evidence) -> None:
-    with_view(evidence, 9.0, ONE, table=(record(ONE), record(TWO, State.SUSPECT)))
-
-
-def _answer_from_nowhere(log: Log) -> None:
-    log.answer(ONE, 5.3, TWO, 77)
-
-
-def _question_unheard(log: Log) -> None:
-    log.rows.remove(next(row for row in log.rows if row["kind"] == "hb" and row["msg"] == "survey"))
-
-
 SPOILT: list[Spoilt] = [
-    log_spoilt(
-        "answers_are_traced", _answer_from_nowhere, "broker-1 heard broker-2 answer round 77 at 5.300 s"
-    ),
-    log_spoilt("answers_are_traced", _question_unheard, "and broker-2 heard no such question"),
-    spoilt("logs_are_whole", _row_missing, "the log of broker-1 has no row"),
-    spoilt(
-        "logs_are_whole", _change_untold, "broker-1 holds broker-2 suspect at 9.0 s, and its log says alive"
-    ),
     spoilt("sound", _failed, "main ended by an exception: ValueError: no"),
     spoilt("sound", _escaped, "time.time was called"),
     spoilt("no_leaks", _leak("sockets"), "broker-1 has 30 sockets at rest, and had 6"),
@@ -137,46 +110,3 @@ def test_what_a_broken_connection_lost_and_what_is_on_its_way_has_not_vanished()
 
 def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
     assert judged(_uncounted(), "foreign_input_is_harmless", counted=0).ok
-
-
-def test_a_log_on_a_disk_that_was_struck_is_not_asked_for() -> None:
-    evidence = history()
-    _row_missing(evidence)
-    evidence.faults.append(Span(Fault(3.0, "disk_fault", (ONE,), value=28.0), 3.0, 4.0))
-    assert judged(evidence, "logs_are_whole").ok
-
-
-def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
-    """Broker-2, which answers at 5.3 s, may not have heard yet that it is let in, if the link is that new."""
-    for asker_s, answerer_s, right in ((5.2, 5.4, True), (5.2, 7.4, False), (0.0, 5.4, False)):
-
-        def spoil(log: Log, asker_s: float = asker_s, answerer_s: float = answerer_s) -> None:
-            _answer_from_nowhere(log)
-            if asker_s:
-                log.link(ONE, asker_s, TWO, "up")
-            log.link(TWO, answerer_s, ONE, "up")
-
-        assert judged(history(spoil), "answers_are_traced").ok is right
-
-
-def test_what_a_twin_answers_is_in_its_log() -> None:
-    """Which is of the same id."""
-    for asked, right in ((True, True), (False, False)):
-
-        def spoil(log: Log, asked: bool = asked) -> None:
-            _answer_from_nowhere(log)
-            if asked:
-                log.survey(TWO, 5.2996, ONE, 77, boot=99)
-
-        evidence = history(spoil)
-        evidence.lives.append(Life("twin", 1, "twin", 2.0, None, "", 2, 99))
-        assert judged(evidence, "answers_are_traced").ok is right
-
-
-def test_the_first_row_of_a_lost_log_was_written_before_anybody_looked() -> None:
-    """Broker-2, which answered at 5.3 s, was first seen in its second life at 6 s, or at 7."""
-    for seen_s, right in ((6.0, True), (7.0, False)):
-        evidence = history(_answer_from_nowhere)
-        evidence.lives[1] = replace(evidence.lives[1], started_s=seen_s, log_lost=True)
-        evidence.rows = [row for row in evidence.rows if row["at_s"] < 6 or row["kind"] != "hb"]
-        assert judged(evidence, "answers_are_traced").ok is right
