@@ -108,7 +108,7 @@ class Recorder:
         if deep:
             sizes["tasks"] = len(asyncio.all_tasks(process.loop))
             sizes["timers"] = process.loop.timers
-        void_until = membership._void_until
+        void_until = membership._judgement.void_until
         return View(
             name=process.name,
             life=process.life,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mesh.membership import Membership
+from mesh.membership.judgement import Judgement
 from simulations.runs import playing, swarming
 from simulations.runs.playing import Result
 from simulations.runs.swarming import Outcome
@@ -19,7 +19,7 @@ from simulations.scenario import Scenario
 def blind() -> Iterator[None]:
     """Brokers that never judge another one silent."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Membership, "_judge_member", lambda *given: None)
+        patch.setattr(Judgement, "_judge_member", lambda *given: None)
         yield
 
 

@@ -15,14 +15,27 @@ from typing import Any, Final
 
 import pytest
 
-from mesh import membership
 from mesh.delivery import Outlet
 from mesh.dialling import Dialling
 from mesh.eventlog import EventLog
 from mesh.exchange import Exchange
 from mesh.interest import InterestTable
 from mesh.linking import Link, Linking
-from mesh.membership import Instruction, MemberRecord, Membership, NodeState, State, Tell
+from mesh.membership import (
+    Instruction,
+    MemberRecord,
+    Membership,
+    MembershipOptions,
+    NodeState,
+    State,
+    Tell,
+    belief,
+    record,
+)
+from mesh.membership.belief import Belief
+from mesh.membership.judgement import Judgement
+from mesh.membership.own_record import OwnRecord
+from mesh.membership.roster import Member, Roster
 from mesh.node import Node
 from mesh.overlay import Dial, Overlay
 from mesh.report import Report
@@ -30,29 +43,27 @@ from mesh.report import Report
 PutIn = Callable[[pytest.MonkeyPatch], None]
 
 
-def each_round(act: Callable[[Membership, float, list[Instruction]], None]) -> PutIn:
+def each_round(act: Callable[[Judgement, float, list[Instruction]], None]) -> PutIn:
     """A bug that comes with every round from the tenth on."""
 
     def put_in(patch: pytest.MonkeyPatch) -> None:
-        begin_round = Membership._begin_round
+        begin_round = Judgement._begin_round
 
-        def broken(self: Membership, now: float, out: list[Instruction]) -> None:
+        def broken(self: Judgement, now: float, out: list[Instruction]) -> None:
             begin_round(self, now, out)
             if self.round >= 10:
                 act(self, now, out)
 
-        patch.setattr(Membership, "_begin_round", broken)
+        patch.setattr(Judgement, "_begin_round", broken)
 
     return put_in
 
 
-def about(
-    name: str, act: Callable[[Membership, membership._Member, float, list[Instruction]], None]
-) -> PutIn:
+def about(name: str, act: Callable[[Judgement, Member, float, list[Instruction]], None]) -> PutIn:
     """A bug in what the others hold of one broker."""
 
-    def act_on_it(self: Membership, now: float, out: list[Instruction]) -> None:
-        for member in list(self._members.values()):
+    def act_on_it(self: Judgement, now: float, out: list[Instruction]) -> None:
+        for member in list(self._roster.members.values()):
             if member.record.name == name:
                 act(self, member, now, out)
 
@@ -75,53 +86,54 @@ def both(*bugs: PutIn) -> PutIn:
 
 
 def ignore_the_third(patch: pytest.MonkeyPatch) -> None:
-    take = Membership._take
+    take = Belief.take
 
-    def deaf(self: Membership, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
-        if not (self.me.name == "broker-1" and record.name == "broker-3"):
+    def deaf(self: Belief, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        if not (self._own.record.name == "broker-1" and record.name == "broker-3"):
             take(self, record, via, now, out)
 
-    patch.setattr(Membership, "_take", deaf)
+    patch.setattr(Belief, "take", deaf)
 
 
-def lower(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+def lower(self: Judgement, member: Member, now: float, out: list[Instruction]) -> None:
     member.record = replace(member.record, incarnation=member.record.incarnation - 1)
 
 
-def raise_it(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+def raise_it(self: Judgement, member: Member, now: float, out: list[Instruction]) -> None:
     member.record = replace(member.record, incarnation=member.record.incarnation + 1)
 
 
-def suspect(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+def suspect(self: Judgement, member: Member, now: float, out: list[Instruction]) -> None:
     if member.record.state is State.ALIVE and self.round == 12:
         self._accuse(member, State.SUSPECT, "a bug", now, out)
 
 
-def kill(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+def kill(self: Judgement, member: Member, now: float, out: list[Instruction]) -> None:
     if member.record.state is State.ALIVE and self.round == 12:
         self._accuse(member, State.DEAD, "a bug", now, out)
 
 
-def bid_farewell(self: Membership, member: membership._Member, now: float, out: list[Instruction]) -> None:
+def bid_farewell(self: Judgement, member: Member, now: float, out: list[Instruction]) -> None:
     if self.round == 12:
-        self._replace(member, replace(member.record, state=State.LEFT), "a bug", self.me.id, now, out)
+        left = replace(member.record, state=State.LEFT)
+        self._roster.replace(member, left, "a bug", self._own.record.id, now, out)
 
 
-def _believe_it(self: Membership, record: MemberRecord, now: float, out: list[Instruction]) -> None:
+def _believe_it(self: OwnRecord, record: MemberRecord, now: float, out: list[Instruction]) -> None:
     if record.state is not State.LEFT:
-        self._set_self(replace(self.me, state=record.state), out)
+        self.say(replace(self.record, state=record.state), out)
 
 
 def accuse_in_void_rounds(patch: pytest.MonkeyPatch) -> None:
-    void = Membership._void
+    void = Judgement._void
 
-    def broken(self: Membership, now: float, out: list[Instruction]) -> None:
+    def broken(self: Judgement, now: float, out: list[Instruction]) -> None:
         void(self, now, out)
-        for member in list(self._members.values()):
+        for member in list(self._roster.members.values()):
             if member.record.state is State.ALIVE:
                 self._accuse(member, State.SUSPECT, "a bug", now, out)
 
-    patch.setattr(Membership, "_void", broken)
+    patch.setattr(Judgement, "_void", broken)
 
 
 def leave_in_silence(patch: pytest.MonkeyPatch) -> None:
@@ -144,90 +156,103 @@ def begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_whoever_is(state: State) -> PutIn:
     def put_in(patch: pytest.MonkeyPatch) -> None:
-        bury = Membership._bury
+        bury = Roster.bury
 
-        def broken(self: Membership, now: float, out: list[Instruction]) -> None:
-            for member in list(self._members.values()):
+        def broken(self: Roster, now: float, out: list[Instruction]) -> None:
+            for member in list(self.members.values()):
                 if member.record.state is state and not member.linked:
-                    self._forget(member, out)
+                    self.forget(member, out)
             bury(self, now, out)
 
-        patch.setattr(Membership, "_bury", broken)
+        patch.setattr(Roster, "bury", broken)
 
     return put_in
 
 
+def like_no_other(patch: pytest.MonkeyPatch) -> None:
+    """Equal tables have unequal digests."""
+    begin = Roster.__init__
+    numbers = count(1)
+
+    def broken(self: Roster, options: MembershipOptions) -> None:
+        begin(self, options)
+        self._fingerprints = next(numbers)
+
+    patch.setattr(Roster, "__init__", broken)
+
+
 def judge_late(patch: pytest.MonkeyPatch) -> None:
     """Only every second deadline judges anybody."""
-    judge = Membership._judge_member
+    judge = Judgement._judge_member
 
-    def broken(self: Membership, *given: Any) -> None:
+    def broken(self: Judgement, *given: Any) -> None:
         if self.round % 2:
             judge(self, *given)
 
-    patch.setattr(Membership, "_judge_member", broken)
+    patch.setattr(Judgement, "_judge_member", broken)
 
 
 def keep_suspecting(patch: pytest.MonkeyPatch) -> None:
     """Who is suspected and says that it lives is not believed."""
-    take = Membership._take
+    take = Belief.take
 
-    def broken(self: Membership, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
-        held = self._members.get(record.id)
+    def broken(self: Belief, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        held = self._roster.members.get(record.id)
         if held is None or held.record.state is not State.SUSPECT or record.state is not State.ALIVE:
             take(self, record, via, now, out)
 
-    patch.setattr(Membership, "_take", broken)
+    patch.setattr(Belief, "take", broken)
 
 
 def kill_after_one_miss(patch: pytest.MonkeyPatch) -> None:
-    judge = Membership._judge_member
+    judge = Judgement._judge_member
 
-    def broken(self: Membership, member: membership._Member, *given: Any) -> None:
+    def broken(self: Judgement, member: Member, *given: Any) -> None:
         member.misses = max(member.misses, self.options.misses_max - 1)
         judge(self, member, *given)
 
-    patch.setattr(Membership, "_judge_member", broken)
+    patch.setattr(Judgement, "_judge_member", broken)
 
 
 def never_late(patch: pytest.MonkeyPatch) -> None:
     """Whoever was late itself judges the others all the same; whoever heard nobody does not."""
-    patch.setattr(Membership, "_was_late", lambda self, now: False)
+    patch.setattr(Judgement, "_was_late", lambda self, now: False)
 
 
-def judge_unheard(self: Membership, now: float, out: list[Instruction]) -> None:
+def judge_unheard(self: Judgement, now: float, out: list[Instruction]) -> None:
     """In place of voiding a round: whoever was late, or heard nobody, judges the others all the same."""
-    for member in list(self._members.values()):
-        if member.record.in_view:
+    for member in list(self._roster.members.values()):
+        if member.record.in_view and member.record.id not in self._answered:
             self._judge_member(member, now, out)
 
 
-def hurry(self: Membership, now: float, out: list[Instruction]) -> None:
+def hurry(self: Judgement, now: float, out: list[Instruction]) -> None:
     self._next_round = now + 0.02
 
 
-def hoard(self: Membership, now: float, out: list[Instruction]) -> None:
-    ghost = replace(self.me, id=self.me.id ^ self.round, name="a ghost", state=State.DEAD)
-    self._members[ghost.id] = membership._Member(ghost, now)
+def hoard(self: Judgement, now: float, out: list[Instruction]) -> None:
+    ghost = replace(self._own.record, id=self._own.record.id ^ self.round, name="a ghost", state=State.DEAD)
+    self._roster.members[ghost.id] = Member(ghost, now)
 
 
-blind: Final = instead(Membership, "_judge_member", lambda *_: None)
-deaf: Final = instead(Membership, "_hear_of_self", lambda *_: None)
-believe_all: Final = instead(Membership, "_hear_of_self", _believe_it)
-like_no_other: Final = instead(Membership, "digest", property(lambda self: self.me.id.to_bytes(8)))
-last_come: Final = instead(membership, "_outweighs", lambda new, old: True)
+blind: Final = instead(Judgement, "_judge_member", lambda *_: None)
+deaf: Final = instead(OwnRecord, "hear", lambda *_: None)
+believe_all: Final = instead(OwnRecord, "hear", _believe_it)
+last_come: Final = both(
+    instead(record, "outweighs", lambda new, old: True), instead(belief, "outweighs", lambda new, old: True)
+)
 forget_the_dead: Final = _forget_whoever_is(State.DEAD)
 forget_who_left: Final = _forget_whoever_is(State.LEFT)
 
 
 def never_isolated(patch: pytest.MonkeyPatch) -> None:
-    become = Membership._become
+    become = OwnRecord.become
 
-    def broken(self: Membership, state: NodeState, out: list[Instruction]) -> None:
+    def broken(self: OwnRecord, state: NodeState, out: list[Instruction]) -> None:
         if state is not NodeState.ISOLATED:
             become(self, state, out)
 
-    patch.setattr(Membership, "_become", broken)
+    patch.setattr(OwnRecord, "become", broken)
 
 
 # --- links
@@ -419,7 +444,7 @@ count_no_strangers: Final = instead(Report, "_refused", lambda *_: {})
 # --- resources
 
 
-def leak_timers(self: Membership, now: float, out: list[Instruction]) -> None:
+def leak_timers(self: Judgement, now: float, out: list[Instruction]) -> None:
     for _ in range(5):
         asyncio.get_running_loop().call_later(1e6, print)
 
@@ -439,7 +464,7 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "late-judges": Bug("who was late itself judges the others all the same", never_late),
     "self-righteous": Bug(
         "who was late, or heard nobody, judges the others all the same",
-        instead(Membership, "_void", judge_unheard),
+        instead(Judgement, "_void", judge_unheard),
     ),
     "deaf": Bug("nobody answers an accusation", deaf),
     "grudging": Bug("a suspicion is never withdrawn", keep_suspecting),

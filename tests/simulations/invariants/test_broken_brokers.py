@@ -11,7 +11,7 @@ import pytest
 
 from mesh.asking import Questions
 from mesh.client import Client
-from mesh.membership import Membership
+from mesh.membership.judgement import Judgement
 from simulations import programs
 from simulations.evidence import Recorder
 from simulations.evidence.ledger import Answered, Ledger, Question
@@ -100,7 +100,7 @@ PROOFS = [
     Proof(
         "deaf_accuse_nobody",
         "and heard nobody from",
-        bugs.instead(Membership, "_void", bugs.judge_unheard),
+        bugs.instead(Judgement, "_void", bugs.judge_unheard),
         SPLIT,
     ),
     Proof("dead_links_end", "still has its link to broker-1", bugs.keep_dead_links, SPLIT),

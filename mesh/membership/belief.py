@@ -1,0 +1,95 @@
+"""Whose word is taken for what: a member's own, what others say of it, and what nobody may say.
+
+* **A member's own word**, on its own link, is believed as it is.
+* **Hearsay** is what others say of a member. It is believed up to `INCARNATION_STEP_MAX` above the member's
+  own last word to this broker (0 if it never spoke to it): a lie beyond that could not be refuted by whom it
+  is about (`mesh.membership.own_record`).
+* A member **first heard of** as dead or gone is not recorded at all: its death was counted by those who knew
+  it.
+* What is said of **this broker** is for itself to answer.
+
+What is believed and was not known goes to all linked members but the one it came from; what is known already,
+or refused, to nobody. A death by hearsay costs a link only if the link has missed rounds too.
+"""
+
+from __future__ import annotations
+
+from mesh.membership.instructions import DropLink, Instruction, Tell
+from mesh.membership.own_record import OwnRecord
+from mesh.membership.record import (
+    INCARNATION_MAX,
+    INCARNATION_STEP_MAX,
+    MemberRecord,
+    State,
+    outweighs,
+)
+from mesh.membership.roster import Member, Roster
+
+
+class Belief:
+    """See the module."""
+
+    def __init__(self, own: OwnRecord, roster: Roster) -> None:
+        self.refused_records = 0
+        self._own = own
+        self._roster = roster
+
+    def hear(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        """What a linked member says of anybody."""
+        if record.id == self._own.record.id:
+            self._own.hear(record, now, out)
+        else:
+            self.take(record, via, now, out)
+
+    def take(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        """What ``via`` says of another broker, which may be itself."""
+        member = self._roster.members.get(record.id)
+        if member is None:
+            self._take_in(record, via, now, out)
+            return
+        if via == record.id:
+            member.own_incarnation = max(member.own_incarnation, record.incarnation)
+        if not outweighs(record, member.record):
+            return
+        if record.incarnation > member.own_incarnation + INCARNATION_STEP_MAX:
+            self.refused_records += 1
+            return
+        self._roster.replace(member, record, _reason(member.record, record), via, now, out)
+        out.append(Tell((record,), via))
+        self._let_go(member, via, out)
+
+    def _take_in(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
+        """A member never heard of."""
+        if not record.in_view:
+            return
+        own_word = via == record.id
+        believed = own_word or record.incarnation <= INCARNATION_STEP_MAX
+        if not believed or record.incarnation >= INCARNATION_MAX:
+            self.refused_records += 1
+            return
+        member = self._roster.admit(record, via, now, out)
+        if member is None:
+            self.refused_records += 1
+            return
+        member.own_incarnation = record.incarnation if own_word else 0
+        out.append(Tell((record,), via))
+
+    def _let_go(self, member: Member, via: int, out: list[Instruction]) -> None:
+        """Of the link to who is gone."""
+        record = member.record
+        if not member.linked:
+            return
+        if record.state is State.LEFT and via == record.id:
+            out.append(DropLink(record.id, "left"))
+        elif record.state is State.DEAD and member.link_misses:
+            out.append(DropLink(record.id, "dead"))
+
+
+def _reason(before: MemberRecord, after: MemberRecord) -> str:
+    if after.state is State.LEFT:
+        return "left"
+    if after.state is not State.ALIVE:
+        return "reported"
+    if after.boot != before.boot:
+        return "restarted"
+    return "returned" if before.state is State.LEFT else "refuted"
