@@ -202,7 +202,7 @@ LAYERS = (
     ),
     Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors")),
     # A world is told what to do to itself, and what is done is done to a world: these two name each other.
-    Layer(("simulations.world",), ("simulations.kernel", "simulations.faults")),
+    Layer(("simulations.world",), ("simulations.kernel", "simulations.faults", "simulations.world")),
     Layer(
         ("simulations.faults",),
         (

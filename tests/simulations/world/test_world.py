@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from simulations import faults
-from simulations import world as world_module
 from simulations.faults import Fault
 from simulations.kernel.history import History, first_difference
 from simulations.kernel.transport import SimTransport
 from simulations.world import EPOCH_S, ConditionNotMet, Deadlock, NodeState, Process, World
+from simulations.world import world as world_module
 from tests.simulations.echoing import PORT, Echo, Recorder, serve
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 async def gossip(process: Process) -> None:
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_history_and_another_seed_another() -> None
 
 
 def test_two_processes_with_different_hash_seeds_give_the_same_history() -> None:
-    program = "from tests.simulations.test_world import gossiping; print(gossiping(3).history.digest)"
+    program = "from tests.simulations.world.test_world import gossiping; print(gossiping(3).history.digest)"
     digests = {
         subprocess.run(
             [sys.executable, "-c", program],
