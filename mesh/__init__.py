@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mesh.blocking import BlockingClient
     from mesh.broker import Broker
-    from mesh.client import Client, Subscription
-    from mesh.conversation import Answer, SurveyResult
+    from mesh.client import Client
+    from mesh.clients.conversation import Answer, SurveyResult
+    from mesh.clients.messages import Batch, Delivery
+    from mesh.clients.subscription import Subscription
     from mesh.environment import Environment
     from mesh.errors import (
         ConfigError,
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
         Unknown,
     )
     from mesh.listen import Listen
-    from mesh.messages import Batch, Delivery
     from mesh.session import Receipt
 
 __all__ = [
@@ -64,13 +65,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "mesh.conversation",
-    "Batch": "mesh.messages",
+    "Answer": "mesh.clients.conversation",
+    "Batch": "mesh.clients.messages",
     "BlockingClient": "mesh.blocking",
     "Broker": "mesh.broker",
     "Client": "mesh.client",
     "ConfigError": "mesh.errors",
-    "Delivery": "mesh.messages",
+    "Delivery": "mesh.clients.messages",
     "Disconnected": "mesh.errors",
     "Environment": "mesh.environment",
     "Listen": "mesh.listen",
@@ -82,8 +83,8 @@ _HOMES = {
     "NotAccepted": "mesh.errors",
     "Receipt": "mesh.session",
     "StorageError": "mesh.errors",
-    "Subscription": "mesh.client",
-    "SurveyResult": "mesh.conversation",
+    "Subscription": "mesh.clients.subscription",
+    "SurveyResult": "mesh.clients.conversation",
     "TopicError": "mesh.errors",
     "Unknown": "mesh.errors",
 }

@@ -47,9 +47,6 @@ PURE_MESH = (
     "interest",
     "overlay",
     "asking",
-    "conversation",
-    "messages",
-    "publishing",
     "ports",
     "sessions",
     "wants",
@@ -72,10 +69,9 @@ SHELL_MESH = (
     "news",
     "peering",
     "broker",
-    "client",
-    "blocking",
-    "blocking_connection",
 )
+
+PURE_CLIENTS = ("calls", "conversation", "messages", "publishing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +180,26 @@ LAYERS = (
             "mesh.listen",
             *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH),
         ),
+    ),
+    # Clients and brokers share the session's frames and nothing else.
+    Layer(
+        tuple(f"mesh.clients.{name}" for name in PURE_CLIENTS),
+        (
+            "mesh.errors",
+            "mesh.topics",
+            "mesh.blocks",
+            "mesh.session",
+            *(f"mesh.clients.{name}" for name in PURE_CLIENTS),
+        ),
+        pure=True,
+    ),
+    Layer(
+        ("mesh.clients",),
+        ("mesh.errors", "mesh.blocks", "mesh.session", "mesh.environment", "mesh.clients", "protocols"),
+    ),
+    Layer(
+        ("mesh.client", "mesh.blocking"),
+        ("mesh.errors", "mesh.blocks", "mesh.session", "mesh.environment", "mesh.clients", "protocols"),
     ),
     Layer(
         ("mesh.console",),
@@ -345,6 +361,8 @@ WORLDLY = (
     "mesh.analysis",
     "mesh.bench",
     "mesh.blocking",
+    "mesh.clients.blocking_session",
+    "mesh.clients.blocking_subscription",
 )
 WORLD_CALLS = re.compile(
     r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"

@@ -22,10 +22,10 @@ from cyclopts import Parameter
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.lines import LineReader, LineTooLong
 from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
+from mesh.clients.conversation import Answer, SurveyResult
+from mesh.clients.messages import Delivery
 from mesh.config import ClientConfig
-from mesh.conversation import Answer, SurveyResult
 from mesh.errors import MeshError
-from mesh.messages import Delivery
 from mesh.session import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mesh.client import GRACE_S
+from mesh.clients.calls import GRACE_S
 from simulations.evidence import Evidence
 from simulations.invariants.bounds import ROUND_LATE_MAX, grace_s
 from simulations.invariants.check import Check, Parameter

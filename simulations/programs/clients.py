@@ -7,7 +7,8 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 
-from mesh.client import Client, Subscription
+from mesh.client import Client
+from mesh.clients.subscription import Subscription
 from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
 from simulations.evidence.ledger import Answered, Ledger, Outcome, Question, Subscribed
 from simulations.evidence.ledger import Receipt as Received

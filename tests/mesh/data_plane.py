@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mesh.conversation import Conversation, Feed, Question
+from mesh.clients.conversation import Conversation, Feed, Question
+from mesh.clients.publishing import Waitable
 from mesh.errors import PeerError
 from mesh.exchange import Exchange, ExchangeOptions
-from mesh.publishing import Waitable
 from mesh.session import Role
 
 

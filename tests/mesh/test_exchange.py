@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mesh import blocks
 from mesh.blocks import ACCEPTED, SENT
+from mesh.clients.publishing import Ticket
 from mesh.delivery import DeliveryOptions
 from mesh.errors import (
     MeshTimeout,
@@ -19,7 +20,6 @@ from mesh.errors import (
     Unknown,
 )
 from mesh.exchange import ExchangeOptions
-from mesh.publishing import Ticket
 from mesh.session import AGAIN, DATA_SIZE, Kind, Role, Status, data_head, encode, read_data
 
 from .data_plane import FakeMesh, FakePipe

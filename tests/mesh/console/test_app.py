@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from mesh.client import Client
+from mesh.clients.conversation import Answer, SurveyResult
 from mesh.console import app
 from mesh.console.probe import Look, look
-from mesh.conversation import Answer, SurveyResult
 from mesh.errors import Disconnected
 from tests.mesh.console import statuses
 

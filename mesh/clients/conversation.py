@@ -1,4 +1,4 @@
-"""A client's end of the session. Pure; `mesh.client` and `mesh.blocking` are two shells around it.
+"""A client's end of the session. Pure; `Client` and `BlockingClient` are two shells around it.
 
 States: *away* (no connection, or no WELCOME yet) and *settled*. A shell tells of `connected` and
 `disconnected`; between a `connected` and the WELCOME only HELLO is on the wire. With WELCOME everything
@@ -16,6 +16,7 @@ list `received` returns).
 
 from __future__ import annotations
 
+import random
 import struct
 from collections import deque
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mesh import blocks
+from mesh.clients.publishing import TOPICS_MAX, Publishing, Waitable
 from mesh.errors import (
     BlockError,
     Disconnected,
@@ -33,7 +35,6 @@ from mesh.errors import (
     SessionError,
     Unknown,
 )
-from mesh.publishing import TOPICS_MAX, Publishing, Waitable
 from mesh.session import (
     BODY_MAX,
     DATA,
@@ -247,6 +248,25 @@ class Conversation(Publishing):
         self._control: list[bytes] = []
         self._received = 0
         self._sessions = 0
+
+    @classmethod
+    def of(cls, rng: random.Random, *, name: str, keepalive_s: float, now: float) -> Conversation:
+        """That of a client which draws its ids: a request id, a name as a publisher, and this life of it."""
+        prefix = (0x80000000 | rng.getrandbits(31)).to_bytes(4, "big")
+        return cls(
+            client=rng.getrandbits(62) + 1,
+            boot=rng.getrandbits(62) + 1,
+            name=name,
+            prefix=prefix,
+            keepalive_s=keepalive_s,
+            now=now,
+        )
+
+    def standing(self, url: str) -> str:
+        """With whom there is a session, or why there is none with ``url``: part of a sentence."""
+        if self.settled:
+            return f"connected to {self.broker}"
+        return self.last_error or f"no connection to {url}"
 
     # ------------------------------------------------------------------ the connection
 

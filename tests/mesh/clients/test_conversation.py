@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh import blocks, publishing
+from mesh import blocks
 from mesh.blocks import ACCEPTED, SENT
-from mesh.conversation import Conversation, Feed
+from mesh.clients import publishing
+from mesh.clients.conversation import Conversation, Feed
 from mesh.errors import CreditExceeded, NotAccepted, PeerError, SessionError
 from mesh.session import DATA_SIZE, Kind, data_head, encode
-
-from .data_plane import FakeMesh
+from tests.mesh.data_plane import FakeMesh
 
 PREFIX = b"\x80\0\0\1"
 

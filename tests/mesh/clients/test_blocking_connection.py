@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mesh import BlockingClient, Disconnected
-from mesh.blocking_connection import Dialling
+from mesh.clients.blocking_connection import Dialling
 from protocols import HandshakeError, TlsConfig
 from tests.support.certificates import alice, authority, config, local, stranger
 

@@ -7,9 +7,17 @@ from typing import cast
 import pytest
 
 from mesh.blocks import BODY_MAX, pack_headers
-from mesh.conversation import Run
+from mesh.clients.conversation import Run
+from mesh.clients.messages import (
+    Batch,
+    Delivery,
+    Request,
+    checked_bodies,
+    checked_body,
+    deliveries,
+    keep_sound,
+)
 from mesh.errors import MeshError
-from mesh.messages import Batch, Delivery, Request, checked_bodies, checked_body, deliveries, keep_sound
 from mesh.session import Status
 
 

@@ -1,0 +1,284 @@
+"""A blocking client's session with its broker, worked by the threads that call; none works in the background.
+
+There is one lock. A call takes it, says what it waits for, and `pump` does the work until that has come: one
+thread at a time reads the socket, one writes what the kernel did not take, one dials, each without the lock,
+and the others wait for news. Who comes back from the kernel takes the lock again, reads, and tells all.
+
+After a fork the child begins a session of its own at its first call; the parent's connection is left
+untouched. Since nobody is there to answer, HELLO says keepalive 0. What a lost connection left unacknowledged
+is sent again by the next call that waits.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from mesh.clients.blocking_connection import BlockingConnection, Dialling
+from mesh.clients.calls import LINGER_S
+from mesh.clients.conversation import Conversation
+from mesh.clients.finding import why_no_session
+from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
+from protocols import TlsConfig
+from protocols.errors import SPError
+
+RETRY_S: Final = (0.05, 2.0)
+"""First and longest pause between attempts to connect."""
+WAIT_S: Final = 3600.0
+"""Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
+
+
+class BlockingSession:
+    """See the module. What it says and reads is in ``talk``, which a fork replaces; use it within `ours`."""
+
+    def __init__(self, url: str, name: str, tls: TlsConfig | None, connect_timeout_s: float) -> None:
+        self.url = url
+        self.name = name
+        self._connect_timeout_s = connect_timeout_s
+        self._way = Dialling(url, tls, time.monotonic)
+        self.closed = False
+        self._opened = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """A fresh identity and session: at the start, and in a child after a fork."""
+        self._pid = os.getpid()
+        self._rng = random.Random(os.urandom(32))
+        self.changed = threading.Condition()
+        """The lock, and the news for those who wait for other threads."""
+        self._reading = False
+        self._writing = False
+        self._dialling = False
+        self._wire: BlockingConnection | None = None
+        self._attempts = 0
+        self._retry_at = 0.0
+        self.talk = Conversation.of(self._rng, name=self.name, keepalive_s=0.0, now=time.monotonic())
+
+    # ------------------------------------------------------------------ its life
+
+    def open(self) -> None:
+        """Wait for the session. Raises `Disconnected` if there was none in time; then it is closed."""
+        if self._opened:
+            raise MeshError("a BlockingClient is opened once; make another one")
+        self._opened = True
+        deadline = time.monotonic() + self._connect_timeout_s
+        with self.ours():
+            try:
+                self._dial(deadline)
+                settled = self.pump(lambda: self.talk.settled, deadline, reconnect=False)
+            except BaseException:
+                self.closed = True
+                self._drop("")
+                raise
+            if not settled:
+                self.closed = True
+                self._drop("")
+                why = self.talk.last_error or f"no answer in {self._connect_timeout_s:g} s"
+                raise Disconnected(f"no session with a broker at {self.url}: {why}")
+
+    def close(self) -> None:
+        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""
+        if self.closed or not self._opened:
+            self.closed = True
+            return
+        if os.getpid() != self._pid:
+            self._forked()
+            self.closed = True
+            return
+        with self.changed:
+            if self.closed:
+                return
+            self._drain(time.monotonic() + LINGER_S)
+            self.closed = True
+            self.talk.close("closed")
+            self.send()
+            self._drop("closed")
+            self.changed.notify_all()
+
+    def _drain(self, deadline: float) -> None:
+        talk = self.talk
+        if self._wire is not None and talk.settled:
+            talk.flush()
+            self.pump(lambda: not talk.gathered, deadline, reconnect=False)
+            stamp = talk.sync()
+            self.pump(lambda: talk.synced >= stamp, deadline, reconnect=False)
+
+    def ours(self) -> threading.Condition:
+        """The lock, of this process; checks that the client may be used. Raises `Disconnected`."""
+        if os.getpid() != self._pid:
+            self._forked()
+        if self.closed:
+            raise Disconnected("the client is closed")
+        if not self._opened:
+            raise Disconnected("the client is not open; use it inside `with BlockingClient() as mesh:`")
+        return self.changed
+
+    def _forked(self) -> None:
+        """This is a child: leave the parent's session alone and begin an own one."""
+        inherited = self._wire
+        self._begin()
+        if inherited is not None:
+            inherited.leave()
+
+    def unless_closed(self, error: MeshError) -> MeshError:
+        """The error of a wait that ended without success: its time was over, or the client was closed."""
+        if not self.closed:
+            return error
+        kind = type(error) if isinstance(error, (NotAccepted, Unknown)) else Disconnected
+        return kind("the client was closed meanwhile")
+
+    @property
+    def why_away(self) -> str:
+        """Why something did not come about, as far as the connection goes: part of a sentence."""
+        return self.talk.standing(self.url)
+
+    # ------------------------------------------------------------------ the connection
+
+    def _dial(self, deadline: float) -> None:
+        """One attempt, by one thread at a time and without the lock, so that all others can be used and
+        closed. Raises `Disconnected`."""
+        timeout = min(self._connect_timeout_s, max(0.01, deadline - time.monotonic()))
+        self._dialling = True
+        self.changed.release()
+        try:
+            wire = self._way.connect(timeout)
+        except (OSError, SPError) as error:
+            raise Disconnected(why_no_session(self.url, error)) from error
+        finally:
+            self.changed.acquire()
+            self._dialling = False
+            self.changed.notify_all()
+        if self.closed:
+            wire.close()
+            raise Disconnected("the client was closed")
+        if self._wire is not None:  # a call of another thread was there before `open`
+            wire.close()
+            return
+        self._wire = wire
+        self.talk.connected(time.monotonic())
+        self._send(wire)
+
+    def _redial(self, deadline: float) -> bool:
+        """A step on the way to a connection: an attempt if it is time for one and nobody else makes it, else
+        a wait for news. False when the time is over."""
+        now = time.monotonic()
+        if not self._dialling and now >= self._retry_at:
+            try:
+                self._dial(deadline)
+            except Disconnected as error:
+                self.talk.last_error = str(error)
+                first_s, longest_s = RETRY_S
+                pause_s = min(longest_s, first_s * 2**self._attempts) * (0.5 + self._rng.random() / 2)
+                self._attempts = min(self._attempts + 1, 16)
+                self._retry_at = time.monotonic() + pause_s
+            else:
+                self._attempts = 0
+        elif now >= deadline:
+            return False
+        else:
+            until = deadline if self._dialling else min(deadline, self._retry_at)
+            self.changed.wait(min(until - now, WAIT_S))
+        return True
+
+    def _drop(self, reason: str) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+        if reason and not self.talk.last_error:
+            self.talk.last_error = reason
+        for item in self.talk.disconnected(time.monotonic()):
+            item.wake()
+        self.changed.notify_all()
+
+    @property
+    def all_sent(self) -> bool:
+        """Whether everything that was said is with the kernel."""
+        return self._wire is not None and not self.talk.has_output and not self._wire.unsent
+
+    def send(self) -> None:
+        """What there is to say, as far as the kernel takes it now, if there is a connection."""
+        if self._wire is not None:
+            self._send(self._wire)
+
+    def _send(self, wire: BlockingConnection) -> None:
+        frames = self.talk.take_control() + self.talk.take_frames()
+        try:
+            wire.send(frames)
+        except OSError as error:
+            self._drop(f"the connection to {self.url} was lost: {error}")
+
+    def _read(self, wire: BlockingConnection) -> None:
+        try:
+            frames = wire.receive()
+            if frames:
+                self.talk.received(frames, time.monotonic())
+        except (OSError, SPError, PeerError) as error:
+            if wire is self._wire:
+                self._drop(f"the connection to {self.url} was lost: {error}")
+            return
+        if self.talk.has_output:
+            self._send(wire)
+
+    def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
+        """Send and read, taking turns with other threads, until ``until()``; False at the deadline.
+
+        Called with the lock held; it is released while waiting. Closing the client ends it.
+        """
+        limit = float("inf") if deadline is None else deadline
+        while True:
+            wire = self._wire
+            if wire is not None and (self.talk.has_output or wire.unsent):
+                self._send(wire)
+                if wire is not self._wire:
+                    continue
+            if until():
+                return True
+            if self.closed or (wire is None and not reconnect):
+                return False
+            if wire is None:
+                if not self._redial(limit):
+                    return False
+                continue
+            left_s = limit - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._await_events(wire, min(left_s, WAIT_S))
+
+    def _await_events(self, wire: BlockingConnection, left_s: float) -> None:
+        """Wait for the socket if that is nobody else's job just now, else for somebody's news."""
+        events = 0
+        if not self._reading:
+            events |= select.POLLIN
+        if wire.unsent and not self._writing:
+            events |= select.POLLOUT
+        if not events:
+            self.changed.wait(left_s)
+            return
+        reads, writes = bool(events & select.POLLIN), bool(events & select.POLLOUT)
+        self._reading |= reads
+        self._writing |= writes
+        poll = wire.watch(events)
+        self.changed.release()
+        try:
+            found = poll.poll(left_s * 1000)
+        finally:
+            self.changed.acquire()
+            wire.unwatch()
+            if reads:
+                self._reading = False
+            if writes:
+                self._writing = False
+            self.changed.notify_all()
+        if found and reads and wire is self._wire:
+            self._read(wire)
+
+    def catch_up(self) -> None:
+        """Read what is there already: credit, or the news that the connection is gone."""
+        wire = self._wire
+        if wire is not None and not self._reading and wire.ready():
+            self._read(wire)

@@ -1,0 +1,107 @@
+"""What a call of either client takes, how long it waits, and as what it ends. Pure.
+
+`Client` waits with coroutines and `BlockingClient` with threads; what a program may ask of them, and what it
+is told, is one. A call ends with a value or with one of three kinds of error, and the kind says what may be
+done about it: `NotAccepted`, nothing was published and trying again cannot duplicate; `Unknown`, it may have
+been; `MeshTimeout`, it was for waiting only, and that was in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mesh import blocks
+from mesh.blocks import HeaderValue
+from mesh.clients.messages import checked_bodies, checked_body
+from mesh.errors import MeshError, MeshTimeout, NotAccepted, Unknown
+from mesh.session import Receipt
+
+CONNECT_TIMEOUT_S: Final = 5.0
+PUBLISH_TIMEOUT_S: Final = 10.0
+SUBSCRIBE_TIMEOUT_S: Final = 10.0
+"""The broker itself answers after 5 s at most and names whom it did not reach."""
+REQUEST_TIMEOUT_S: Final = 5.0
+SURVEY_DEADLINE_S: Final = 1.0
+GRACE_S: Final = 1.0
+"""How much longer than the broker this side waits for an answer, so that the broker's word is heard."""
+LINGER_S: Final = 1.0
+"""How long closing waits for what is gathered to be sent, and for the broker to have read it."""
+
+GATHERED: Final = Receipt("sent", "", 0)
+"""The receipt of one message of level sent: there is nothing to tell of it."""
+
+
+# --- what is given
+
+
+def level_number(level: str) -> int:
+    """The number a level has in a block. Raises ValueError."""
+    try:
+        return blocks.LEVELS.index(level)
+    except ValueError:
+        known = ", ".join(repr(name) for name in blocks.LEVELS)
+        raise ValueError(f"level {level!r} is not known; levels are {known}") from None
+
+
+def packed(headers: Mapping[str, HeaderValue] | None, key: str | None) -> bytes:
+    """Headers as bytes; ``key`` travels as the header of that name. Raises TypeError, ValueError."""
+    return blocks.pack_headers(headers if key is None else {**(headers or {}), "key": key})
+
+
+def by_topic(
+    messages: str | Sequence[tuple[str, bytes]], bodies: Sequence[bytes] | None
+) -> dict[str, tuple[list[bytes], int]]:
+    """What ``publish_many`` was given: the bodies of each topic, and how many bytes they are.
+
+    Raises:
+        TypeError, ValueError: the arguments, or one of the bodies, cannot be used.
+    """
+    if isinstance(messages, str):
+        if bodies is None:
+            raise TypeError("publish_many('topic', bodies) needs the list of bodies")
+        checked = checked_bodies(bodies)
+        return {messages: checked} if checked[0] else {}
+    if bodies is not None:
+        raise TypeError("publish_many takes a topic and bodies, or pairs of both, not pairs and bodies")
+    gathered: dict[str, list[bytes]] = {}
+    for topic, body in messages:
+        gathered.setdefault(topic, []).append(checked_body(body))
+    return {topic: (found, sum(map(len, found))) for topic, found in gathered.items()}
+
+
+# --- what comes of it
+
+
+def joined(receipts: Sequence[Receipt], level: str, broker: str) -> Receipt:
+    """One receipt for a call that published to several topics; its ``seq`` is that of the first message."""
+    if len(receipts) == 1:
+        return receipts[0]
+    first = min((receipt.seq for receipt in receipts), default=0)
+    absent = tuple(dict.fromkeys(name for receipt in receipts for name in receipt.absent))
+    return Receipt(level, broker, first, sum(receipt.count for receipt in receipts), absent)
+
+
+def no_credit(number: int, limit_s: float, why: str) -> MeshError:
+    """The broker gave no credit in time, or there was none to give any: the message was not taken."""
+    kind = MeshTimeout if number == blocks.SENT else NotAccepted
+    return kind(f"no credit to publish in {limit_s:g} s: {why}")
+
+
+def unacknowledged(taken_back: bool, limit_s: float, why: str) -> MeshError:
+    """No acknowledgement came in time, of a message that was taken back or was under way already."""
+    if taken_back:
+        return NotAccepted(f"the message could not be sent in {limit_s:g} s: {why}")
+    return Unknown(f"no acknowledgement in {limit_s:g} s: {why}")
+
+
+def unflushed(limit_s: float, why: str) -> MeshTimeout:
+    """What is gathered could not be handed to the connection."""
+    return MeshTimeout(f"messages could not be sent in {limit_s:g} s: {why}")
+
+
+def unconfirmed(patterns: Sequence[str], why: str) -> MeshTimeout:
+    """The barrier of a subscription was not passed."""
+    return MeshTimeout(
+        f"no broker confirmed the subscription to {', '.join(patterns)} in {SUBSCRIBE_TIMEOUT_S:g} s: {why}"
+    )

@@ -1,0 +1,225 @@
+"""A client's connection to its broker: made, kept alive, and made again whenever it is lost.
+
+One raw Req0 carries it (every frame has the session's one request id), one task dials and one timer keeps it
+alive. What is said on it is a `Conversation`'s to decide, when its frames are written a `Writer`'s; both
+outlive each single connection. Everything else happens in the caller's own calls and in the loop turn that
+read a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from mesh.clients.calls import LINGER_S
+from mesh.clients.conversation import Conversation
+from mesh.clients.finding import why_no_session
+from mesh.clients.publishing import Waitable
+from mesh.clients.writer import Writer
+from mesh.errors import Disconnected, PeerError
+from protocols import Pipe, Req0, SocketOptions, SPError, TlsConfig
+from protocols.endpoint import backoff_s
+
+OPTIONS: Final = SocketOptions(
+    send_queue=1 << 17, recv_size_max=1 << 20, resend_s=None, linger_s=LINGER_S, handshake_timeout_s=5.0
+)
+"""Queues above what credit allows, so that credit is the bound."""
+
+
+class ClientConnection:
+    """See the module. Made inside the loop it is used in; `open` before all else, `aclose` at the end."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        tls: TlsConfig | None,
+        keepalive_s: float,
+        connect_timeout_s: float,
+        rng: random.Random,
+    ) -> None:
+        self.url = url
+        self.closed = False
+        self._keepalive_s = keepalive_s
+        self._connect_timeout_s = connect_timeout_s
+        self._rng = rng
+        self.loop = asyncio.get_running_loop()
+        self.talk = Conversation.of(rng, name=name, keepalive_s=keepalive_s, now=self.loop.time())
+        self.writer = Writer(self.talk, self.loop)
+        self._socket = Req0(raw=True, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
+        self._lost = asyncio.Event()
+        self._connector: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def why_away(self) -> str:
+        """Why something did not come about, as far as the connection goes: part of a sentence."""
+        return self.talk.standing(self.url)
+
+    # ------------------------------------------------------------------ its life
+
+    async def open(self) -> None:
+        """Wait for the first session. Raises `Disconnected` if there was none in time; then it is closed."""
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._socket.dial_once(self.url, self._connect_timeout_s)
+                await self._settled()
+        except BaseException as error:
+            self.closed = True
+            await self._socket.aclose()
+            if isinstance(error, TimeoutError):
+                raise Disconnected(
+                    f"no answer from a broker at {self.url} in {self._connect_timeout_s:g} s"
+                ) from error
+            if isinstance(error, (SPError, OSError)):
+                raise Disconnected(why_no_session(self.url, error)) from error
+            raise
+        self._connector = self.loop.create_task(self._keep_connected(), name=f"mesh client {self.url}")
+        if self._keepalive_s:
+            self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
+
+    async def _settled(self) -> None:
+        talk = self.talk
+        while not talk.settled and not self.closed:
+            await self.wait(talk.opened, None)
+            if self.writer.pipe is None and not talk.settled:
+                raise Disconnected(f"no session with a broker at {self.url}: {self.why_away}")
+        if self.closed:
+            raise Disconnected("the client was closed before it had a session")
+
+    async def aclose(self) -> None:
+        """Send what is gathered, say goodbye, close. A second call does nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            async with asyncio.timeout(LINGER_S):
+                await self._drained()
+        except TimeoutError:
+            pass
+        finally:  # a cancelled close closes all the same
+            await self._end()
+
+    async def _drained(self) -> None:
+        """Until everything gathered has been sent, which needs a session and credit, and read by the broker.
+
+        A connection closed with unread bytes on this side is reset, and what was on the way is lost: so the
+        broker is asked for a sign first.
+        """
+        talk = self.talk
+        self.writer.flush()
+        while talk.gathered and talk.attached:
+            await self.wait(talk.gate, None)
+            self.writer.flush()
+        stamp = talk.sync()
+        self.writer.hand_over()
+        while talk.settled and talk.synced < stamp:
+            await self.wait(talk.heard, None)
+
+    async def _end(self) -> None:
+        if self._connector is not None:
+            self._connector.cancel()
+        woken = self.talk.close("closed")
+        self.writer.hand_over()
+        for item in woken:
+            item.wake()
+        try:
+            if self._connector is not None:
+                await asyncio.gather(self._connector, return_exceptions=True)
+        finally:
+            await self._socket.aclose()
+
+    async def _keep_connected(self) -> None:
+        """Dial again whenever the connection is gone. The pauses grow until a session outlives its pause,
+        so that a broker that accepts and ends this session is not dialled without pause for ever."""
+        attempt = 0
+        pause_s = 0.0
+        began = self.loop.time()
+        while True:
+            await self._lost.wait()
+            self._lost.clear()
+            attempt = attempt + 1 if self.loop.time() - began <= pause_s else 0
+            while self.writer.pipe is None:
+                pause_s = backoff_s(attempt, 0.05, 2.0, self._rng)
+                await asyncio.sleep(pause_s)
+                try:
+                    await self._socket.dial_once(self.url, self._connect_timeout_s)
+                except (SPError, OSError) as error:
+                    attempt += 1
+                    self.talk.last_error = str(error)
+            if not self.talk.settled:
+                await self.wait(self.talk.opened, self._connect_timeout_s)
+            began = self.loop.time()
+            if not self.talk.settled and self.writer.pipe is not None:
+                self.writer.pipe.close("no WELCOME from the broker")
+
+    def _tick(self, due: float) -> None:
+        """Once a keepalive interval."""
+        now = self.loop.time()
+        self._timer = self.loop.call_later(self._keepalive_s, self._tick, now + self._keepalive_s)
+        if self.talk.tick(now, now - due) and self.writer.pipe is not None:
+            self.writer.pipe.close(f"nothing heard from {self.url} for {3 * self._keepalive_s:g} s")
+        self.talk.forget_late(now)
+        self.writer.hand_over()
+
+    async def wait(self, item: Waitable, timeout_s: float | None) -> bool:
+        """Until ``item`` is woken; False when the time is over."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        waiter = partial(_settle, future)
+        item.waiters.append(waiter)
+        try:
+            if timeout_s is None:
+                await future
+                return True
+            async with asyncio.timeout(timeout_s):
+                await future
+                return True
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in item.waiters:
+                item.waiters.remove(waiter)
+
+    # ------------------------------------------------------------------ what the socket calls
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        self.talk.connected(self.loop.time())
+        self.writer.attach(pipe)
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        if pipe is not self.writer.pipe:
+            return
+        self.writer.detach()
+        if not self.talk.last_error:
+            self.talk.last_error = f"the connection to {self.url} was lost: {reason}"
+        for item in self.talk.disconnected(self.loop.time()):
+            item.wake()
+        self._lost.set()
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        talk = self.talk
+        try:
+            woken = talk.received(frames, self.loop.time())
+        except PeerError as error:
+            talk.last_error = str(error)
+            pipe.close(str(error))
+            return
+        if talk.has_output:
+            self.writer.hand_over()
+        for item in woken:
+            item.wake()
+        self.writer.credit_came()
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self.writer.hand_over()
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,188 @@
+"""How a `Client` publishes: wait for credit, gather, wait for the acknowledgement.
+
+Credit is counted down in ``room`` of the conversation; at zero or below there is none, or a turn's budget is
+full and a flush is due (``publishing``). When what is gathered leaves is a `Writer`'s to decide.
+
+Cancelling: a cancelled call of level accepted takes its messages back if they were not sealed yet, otherwise
+they may arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from mesh import blocks
+from mesh.clients.calls import (
+    GATHERED,
+    PUBLISH_TIMEOUT_S,
+    joined,
+    level_number,
+    no_credit,
+    unacknowledged,
+    unflushed,
+)
+from mesh.clients.connection import ClientConnection
+from mesh.clients.messages import checked_body
+from mesh.clients.publishing import MESSAGE_COST, Ticket
+from mesh.errors import Disconnected, NotAccepted
+from mesh.session import Receipt
+
+
+class Publisher:
+    """See the module. `Client.publish` gathers most messages of level sent by itself; what takes more than
+    that is here."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._loop = connection.loop
+        self._talk = connection.talk
+        self._writer = connection.writer
+
+    # ------------------------------------------------------------------ one topic, any level
+
+    async def publish(
+        self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
+    ) -> Receipt:
+        """Messages of one topic; ``headers`` belong to a single message only."""
+        number = level_number(level)
+        talk, writer = self._talk, self._writer
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        deadline = self._loop.time() + limit_s
+        if talk.room <= 0:
+            await self.wait_for_room(timeout, number)
+        ticket, index = talk.add_many(topic, bodies, number, headers)
+        if not writer.scheduled:
+            writer.schedule()
+            if writer.lone:
+                writer.flush_lone()
+        if talk.room <= 0:
+            writer.flush()
+            if ticket is None:
+                await asyncio.sleep(0)
+        if ticket is None:
+            return GATHERED if len(bodies) == 1 else Receipt("sent", talk.broker, 0, len(bodies))
+        try:
+            await self._acknowledged(ticket, deadline)
+        except asyncio.CancelledError:
+            talk.cancel(ticket, index, len(bodies))
+            raise
+        if not ticket.done:
+            taken_back = talk.cancel(ticket, index, len(bodies))
+            raise unacknowledged(taken_back, limit_s, self._connection.why_away)
+        return ticket.receipt(index, len(bodies))
+
+    async def _acknowledged(self, ticket: Ticket, deadline: float) -> None:
+        """Until the ticket is done, or the time is over."""
+        while not ticket.done:
+            left_s = max(0.0, deadline - self._loop.time())
+            if not await self._connection.wait(ticket, left_s):
+                return
+
+    # ------------------------------------------------------------------ many at once
+
+    async def publish_many(
+        self, given: dict[str, tuple[list[bytes], int]], level: str, timeout: float | None
+    ) -> Receipt:
+        """Messages of several topics, as `by_topic` gives them. Sent is one topic after the
+        other, but acknowledgements are waited for together."""
+        receipts: list[Receipt] = []
+        if level == "sent":
+            for topic, (bodies, size) in given.items():
+                receipts.append(await self._publish_sent(topic, bodies, size, timeout))
+        elif len(given) == 1:
+            for topic, (bodies, _) in given.items():
+                receipts.append(await self.publish(topic, bodies, level, b"", timeout))
+        else:
+            receipts += await asyncio.gather(
+                *(self.publish(topic, bodies, level, b"", timeout) for topic, (bodies, _) in given.items())
+            )
+        return joined(receipts, level, self._talk.broker)
+
+    async def _publish_sent(
+        self, topic: str, bodies: list[bytes], size: int, timeout: float | None
+    ) -> Receipt:
+        """Many messages of level sent, one topic, without a look at each."""
+        talk, writer = self._talk, self._writer
+        if talk.room <= 0:
+            await self.wait_for_room(timeout)
+        cost = size + MESSAGE_COST * len(bodies)
+        if cost > talk.room and talk.forming and writer.seal():  # blocks end where calls do
+            await asyncio.sleep(0)
+        gathered = talk.forming.get(topic)
+        if gathered is None:
+            gathered = talk.open_topic(topic)
+            if not writer.scheduled:
+                writer.schedule()
+        gathered += bodies
+        talk.room -= cost
+        if writer.lone:
+            writer.flush_lone()
+        elif talk.room <= 0 and writer.seal():
+            await asyncio.sleep(0)
+        return Receipt("sent", talk.broker, 0, len(bodies))
+
+    # ------------------------------------------------------------------ one message of level sent
+
+    def open_topic(self, topic: str, body: bytes) -> bool:
+        """Gather a topic's first message. True if it came after a pause and is on its way already: that
+        one is written at once, for its round trip, and what follows gathers."""
+        if self._connection.closed:
+            raise Disconnected("the client is closed")
+        if len(body) > blocks.BODY_MAX:
+            checked_body(body)  # raises, before anything is changed
+        talk, writer = self._talk, self._writer
+        talk.open_topic(topic).append(body)
+        if writer.scheduled:
+            return False
+        writer.schedule()
+        if not writer.lone or len(body) > blocks.SPLIT:
+            return False
+        talk.room -= len(body) + MESSAGE_COST
+        writer.flush_lone()
+        return True
+
+    def refuse_too_large(self, topic: str, body: bytes) -> None:
+        """Take the message just gathered back if it is larger than any may be. Raises ValueError then."""
+        if len(body) <= blocks.BODY_MAX:
+            return
+        bodies = self._talk.forming[topic]
+        bodies.pop()
+        if not bodies:
+            del self._talk.forming[topic]
+        self._talk.room += len(body) + MESSAGE_COST
+        checked_body(body)
+
+    # ------------------------------------------------------------------ credit
+
+    def has_room(self) -> bool:
+        """Whether there is credit after all, once what is gathered has been flushed."""
+        self._writer.flush()
+        return self._talk.room > 0
+
+    async def wait_for_room(self, timeout: float | None, number: int = blocks.SENT) -> None:
+        """Until a message may be gathered. Raises what a call of that level is told when it may not be."""
+        if self.has_room():
+            await asyncio.sleep(0)  # credit was there, only the count was old: let the flush be written
+            return
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        deadline = self._loop.time() + limit_s
+        while self._talk.room <= 0:
+            if self._connection.closed:
+                kind = Disconnected if number == blocks.SENT else NotAccepted
+                raise kind("the client is closed")
+            if not await self._connection.wait(self._talk.gate, max(0.0, deadline - self._loop.time())):
+                raise no_credit(number, limit_s, self._connection.why_away)
+
+    async def flush(self, timeout: float | None) -> None:
+        """Everything gathered is with the connection. Raises `MeshTimeout`."""
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        talk, writer = self._talk, self._writer
+        try:
+            async with asyncio.timeout(limit_s):
+                writer.flush()
+                while talk.gathered or talk.room <= 0:
+                    await self._connection.wait(talk.gate, None)
+                    writer.flush()
+                await asyncio.sleep(0)
+        except TimeoutError as error:
+            raise unflushed(limit_s, self._connection.why_away) from error

@@ -1,0 +1,142 @@
+"""When a client's messages leave: gathered, flushed, handed to the pipe, written.
+
+A published message is *gathered* with others of its topic (``publishing``), because a block of many costs
+hardly more than a block of one. *Flushing* seals what is gathered and hands the frames to the pipe, which
+writes at the end of the loop turn, or now if told to.
+
+===============================================  ===================================================
+what happened                                    what follows
+===============================================  ===================================================
+a message after `LONE_S` of silence              flushed and written at once, for its round trip
+a message, and nothing was gathered before       flushed and written at the end of its loop turn
+messages turn after turn                         flushed every `DEFER_S`
+a turn's budget of bytes is full                 flushed and written; after `SEALS` times, or when the
+                                                 kernel takes no more, ``publish`` yields to the loop:
+                                                 nothing is read while one coroutine never suspends
+there is no credit, or no session                gathered on, until there is no room either
+credit comes                                     flushed at the end of the loop turn
+===============================================  ===================================================
+
+`turn` runs at the end of each loop turn while messages come, and no more once one brought none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from mesh.clients.conversation import Conversation
+from protocols import Pipe
+
+DEFER_S: Final = 0.001
+"""Longest time a message waits for others while they keep coming."""
+SEALS: Final = 4
+"""Blocks sealed by size and written before ``publish`` yields to the loop; one if the kernel is full."""
+LONE_S: Final = 0.0003
+"""The first message after so long a pause does not wait for the end of its loop turn."""
+
+
+class Writer:
+    """See the module. One pipe at a time, or none: then what is gathered stays where it is."""
+
+    __slots__ = ("_deferred_at", "_idle", "_loop", "_seals", "_stuck", "_talk", "lone", "pipe", "scheduled")
+
+    def __init__(self, talk: Conversation, loop: asyncio.AbstractEventLoop) -> None:
+        self._talk = talk
+        self._loop = loop
+        self.pipe: Pipe | None = None
+        self.scheduled = False
+        """True while a `turn` is to come."""
+        self.lone = False
+        """True when the message that was just scheduled came after a pause: `flush_lone` is due."""
+        self._idle = True
+        self._deferred_at = 0.0
+        self._seals = 0
+        self._stuck: list[bytes] = []
+
+    # ------------------------------------------------------------------ to the pipe
+
+    def attach(self, pipe: Pipe) -> None:
+        """Write to this pipe from now on."""
+        self.pipe = pipe
+        self.hand_over()
+
+    def detach(self) -> None:
+        """The pipe is gone, and what it had not taken with it; the conversation knows what to send again."""
+        self.pipe = None
+        self._stuck = []
+
+    def hand_over(self) -> None:
+        """Frames of the conversation to the pipe; what does not fit waits until it is writable."""
+        pipe, talk = self.pipe, self._talk
+        if pipe is None:
+            return
+        for frame in talk.take_control():
+            pipe.send_control(frame)
+        frames = talk.take_frames()
+        if self._stuck:
+            frames = self._stuck + frames
+        if frames:
+            taken = pipe.send_many(frames)
+            self._stuck = frames[taken:] if taken < len(frames) else []
+
+    def write_now(self) -> None:
+        """Somebody waits for what was just handed over: do not let it wait for the end of the loop turn."""
+        if self.pipe is not None:
+            self.pipe.flush()
+
+    # ------------------------------------------------------------------ gathered messages
+
+    def schedule(self) -> None:
+        """A message was gathered and no turn is to come: have one."""
+        now = self._loop.time()
+        self.lone = now - self._deferred_at > LONE_S and self._talk.room > 0
+        self.scheduled = True
+        self._deferred_at = now
+        self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        """Once a loop turn while messages come: flush if they waited long enough or nobody was here
+        before."""
+        self.scheduled = False
+        if not self._talk.gathered:
+            self._idle = True
+            return
+        now = self._loop.time()
+        if self._idle or now - self._deferred_at >= DEFER_S:
+            was_idle, self._idle = self._idle, False
+            self._deferred_at = now
+            self.flush()
+            if was_idle:
+                self.write_now()
+            if self._talk.gathered:
+                return  # no credit: the next CREDIT flushes
+        self.scheduled = True
+        self._loop.call_soon(self.turn)
+
+    def flush(self) -> None:
+        """Seal what is gathered, as far as credit reaches, and hand it over."""
+        self._talk.flush()
+        self.hand_over()
+
+    def flush_lone(self) -> None:
+        """Flush and write at once what came after a pause."""
+        self.lone = self._idle = False
+        self.flush()
+        self.write_now()
+
+    def seal(self) -> bool:
+        """A turn's budget is full: flush and write. True when it is time to yield to the loop, too."""
+        self.flush()
+        self.write_now()
+        self._seals += 1
+        if self._seals < SEALS and self.pipe is not None and not self.pipe.queued:
+            return False
+        self._seals = 0
+        return True
+
+    def credit_came(self) -> None:
+        """Frames were read, credit perhaps among them: what waited for it goes at the end of this turn."""
+        if not self.scheduled and self._talk.gathered and not self._talk.blocked:
+            self.schedule()
+            self.lone = False

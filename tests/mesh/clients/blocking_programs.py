@@ -1,0 +1,57 @@
+"""For tests of `BlockingClient`: a broker in a process of its own, and threads that call."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+BROKER = """
+import asyncio, sys
+from mesh.broker import Broker
+async def main():
+    async with Broker(listen=sys.argv[1:2], name="alpha") as broker:
+        print(broker.url, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+class BrokerProcess:
+    def __init__(self, url: str = "tcp://127.0.0.1:0") -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BROKER, url], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        assert self.url.startswith(("tcp://", "ipc://")), "the broker did not start"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for another thread to have come so far."""
+    deadline = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in 20 s"
+        time.sleep(0.001)
+
+
+def start(call: Callable[[], object], results: list[object]) -> threading.Thread:
+    """The call in a thread of its own; its result, or what it raised, goes to ``results``."""
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,85 @@
+"""How a `BlockingClient` hands out what arrives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from mesh.blocking import BlockingClient
+from mesh.errors import Disconnected
+from tests.mesh.clients.blocking_programs import BrokerProcess, start, until
+from tests.mesh.clients.taking import take
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    broker = BrokerProcess()
+    yield broker.url
+    broker.kill()
+
+
+def test_a_subscription_does_not_follow_its_program_into_a_fork(url: str) -> None:
+    code = (
+        "import os, sys\n"
+        "from mesh.blocking import BlockingClient\n"
+        "from mesh.errors import Disconnected\n"
+        "mesh = BlockingClient(sys.argv[1]); mesh.open(); subscription = mesh.subscribe('f')\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    mesh.publish('f', b'from the child')\n"
+        "    try: subscription.receive(1.0)\n"
+        "    except Disconnected: os._exit(7)\n"
+        "    os._exit(1)\n"
+        "assert os.waitpid(child, 0)[1] >> 8 == 7\n"
+        "assert subscription.receive(5.0).body == b'from the child'\n"
+        "subscription.close(); mesh.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, url], check=True, timeout=30)
+
+
+def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> None:
+    mesh = BlockingClient(url)
+    mesh.open()
+    subscription = mesh.subscribe("t")
+    ended = threading.Event()
+
+    def iterate() -> None:
+        for _ in subscription:
+            pass
+        ended.set()
+
+    thread = threading.Thread(target=iterate)
+    thread.start()
+    until(lambda: mesh._session._reading)
+    with BlockingClient(url) as reader, reader.subscribe("last") as last:
+        for number in range(100):
+            assert mesh.publish_nowait("last", b"%d" % number)
+        mesh.close()
+        mesh.close()
+        assert len(take(100, last)) == 100, "close sends what was gathered"
+    assert ended.wait(5)
+    thread.join()
+    with pytest.raises(Disconnected, match="closed"):
+        mesh.publish("t", b"")
+    subscription.close()
+
+
+def test_batches_come_while_a_message_waits_for_its_retry(url: str) -> None:
+    with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
+        other.publish("t", b"first")
+        first = take(1, subscription)[0]
+        first.retry()
+        batches: list[object] = []
+        thread = start(lambda: next(subscription.batches()).bodies, batches)
+        until(lambda: mesh._session._reading)
+        other.publish("t", b"second")
+        thread.join(5)
+        assert batches == [[b"second"]]
+        again = take(1, subscription)[0]
+        assert (again.body, again.attempt) == (b"first", 2)

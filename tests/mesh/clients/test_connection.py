@@ -1,0 +1,199 @@
+"""A client's connection to real brokers over TCP on loopback, and to peers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from mesh.broker import Broker
+from mesh.client import Client
+from mesh.environment import Environment
+from mesh.errors import (
+    Disconnected,
+    MeshError,
+    MeshTimeout,
+    NoResponders,
+    NotAccepted,
+)
+from mesh.session import Kind, encode
+from protocols import Rep0, SharedListener
+from tests.mesh.clients.taking import LOOPBACK, first
+from tests.support.waiting import until
+
+
+async def test_a_client_survives_the_restart_of_its_broker() -> None:
+    async with Broker(listen=LOOPBACK, name="one") as broker:
+        url = broker.url
+        mesh = Client(url)
+        await mesh.open()
+        subscription = await mesh.subscribe("t")
+        await mesh.publish("t", b"before")
+    assert not mesh.connected or mesh.broker == "one"
+    await until(lambda: not mesh.connected)
+    task = asyncio.create_task(mesh.publish("t", b"between", timeout=20.0))
+    with pytest.raises(NotAccepted):
+        await mesh.publish("t", b"never", timeout=0.05)
+    with pytest.raises(MeshTimeout):
+        await mesh.publish("t", b"never", level="sent", timeout=0.05)
+    async with Broker(listen=url, name="two"):
+        receipt = await task
+        assert receipt.broker == "two"
+        assert [delivery.body for delivery in await first(2, subscription)] == [b"before", b"between"]
+        await mesh.aclose()
+
+
+async def test_closing_sends_what_was_published_and_ends_the_rest() -> None:
+    async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as reader:
+        subscription = await reader.subscribe("t")
+        mesh = Client(broker.url)
+        await mesh.open()
+        mine = await mesh.subscribe("nothing")
+        iterating = asyncio.create_task(first(1, mine))
+        asking = asyncio.create_task(reader.request("nobody", timeout=1.0))
+        for number in range(2000):
+            await mesh.publish("t", b"%d" % number, level="sent")
+        await mesh.aclose()
+        await mesh.aclose()
+        assert await iterating == []
+        with pytest.raises(NoResponders):
+            await asking
+        assert len(await first(2000, subscription)) == 2000
+        for call in (mesh.publish("t", b""), mesh.publish("t", b"", level="sent"), mesh.request("t")):
+            with pytest.raises(MeshError):
+                await call
+        with pytest.raises(Disconnected):
+            mesh.subscribe("t")
+
+
+async def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+        mesh._talk.sync = lambda: 1 << 60  # type: ignore[method-assign]  # a sign that never comes
+        closing = asyncio.create_task(mesh.aclose())
+        await until(lambda: mesh._closed)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert mesh._connection._connector.done() and mesh._writer.pipe is None
+
+
+async def test_a_broker_that_ends_every_session_at_once_is_not_dialled_without_pause() -> None:
+    class Hostile:
+        attached = 0
+
+        def pipe_attached(self, pipe: object) -> None:
+            self.attached += 1
+
+        def pipe_detached(self, pipe: object, reason: str) -> None: ...
+        def pipe_writable(self, pipe: object) -> None: ...
+        def frames_received(self, pipe: object, frames: list[bytes]) -> None:
+            prefix = frames[0][:4]
+            pipe.send(prefix + encode(Kind.WELCOME, 1, 1, "hostile", "m", 1, 10, 10))  # type: ignore[attr-defined]
+            if self.attached > 1:
+                pipe.send(prefix + encode(Kind.ERROR, "SessionError", "go away"))  # type: ignore[attr-defined]
+
+    hostile = Hostile()
+    listener = SharedListener(LOOPBACK)
+    async with Rep0(raw=True, receiver=hostile) as rep:  # type: ignore[arg-type]
+        await rep.listen(listener)
+        await listener.start()
+        async with Client(listener.url) as mesh:
+            loop = asyncio.get_running_loop()
+            mesh._writer.pipe.close("lost")  # type: ignore[union-attr]
+            began = loop.time()
+            await until(lambda: hostile.attached == 6)
+            assert loop.time() - began > 0.5, "pauses of 50, 100, 200, 400 ms, half of each at least"
+            assert "go away" in mesh._talk.last_error
+        await listener.aclose()
+
+
+async def test_without_a_broker_the_error_says_how_to_start_one() -> None:
+    with pytest.raises(Disconnected, match="mesh broker"):
+        async with Client("tcp://127.0.0.1:1"):
+            pass
+    with pytest.raises(Disconnected, match="no port"):
+        async with Client("tcp://nowhere"):
+            pass
+
+
+async def test_a_listener_that_is_no_broker_is_told_apart() -> None:
+    class Silent:
+        def pipe_attached(self, pipe: object) -> None: ...
+        def pipe_detached(self, pipe: object, reason: str) -> None: ...
+        def pipe_writable(self, pipe: object) -> None: ...
+        def frames_received(self, pipe: object, frames: list[bytes]) -> None: ...
+
+    class Rude(Silent):
+        def frames_received(self, pipe: object, frames: list[bytes]) -> None:
+            pipe.send(frames[0][:4] + encode(Kind.PING, 1) + b"garbage")  # type: ignore[attr-defined]
+
+    for receiver, word in ((Silent(), "no answer"), (Rude(), "no session .* kind 16 is not msgpack")):
+        listener = SharedListener(LOOPBACK)
+        async with Rep0(raw=True, receiver=receiver) as rep:  # type: ignore[arg-type]
+            await rep.listen(listener)
+            await listener.start()
+            with pytest.raises(Disconnected, match=word):
+                async with Client(listener.url, connect_timeout=0.5):
+                    pass
+            await listener.aclose()
+
+
+async def test_a_silent_broker_is_dropped_after_three_intervals() -> None:
+    async with Broker(listen=LOOPBACK) as broker, Client(broker.url, keepalive_s=0.1) as mesh:
+        opened = mesh._talk.keepalive.heard_at
+        await until(lambda: mesh._talk.keepalive.heard_at > opened + 0.5)
+        assert mesh.statistics().sessions == 1, "answered pings keep it"
+        mesh._talk.received = lambda frames, now: []  # type: ignore[method-assign]
+        await until(lambda: not mesh.connected)
+
+
+async def test_ids_come_from_the_environment_that_is_given() -> None:
+    def environment(seed: int) -> Environment:
+        real = Environment.real()
+        return Environment(
+            storage=real.storage,
+            rng=random.Random(seed),
+            wall_time=real.wall_time,
+            token=real.token,
+            host="host",
+            pid=1,
+        )
+
+    ids = []
+    async with Broker(listen=LOOPBACK) as broker:
+        for seed in (1, 1, 2):
+            async with Client(broker.url, environment=environment(seed)) as mesh:
+                ids.append((mesh._talk.client, mesh._talk.boot, mesh._talk.prefix))
+    assert ids[0] == ids[1] != ids[2]
+
+
+async def test_a_client_closed_while_it_opens_is_closed() -> None:
+    class Silent:
+        attached = 0
+
+        def pipe_attached(self, pipe: object) -> None:
+            self.attached += 1
+
+        def pipe_detached(self, pipe: object, reason: str) -> None:
+            self.attached -= 1
+
+        def pipe_writable(self, pipe: object) -> None: ...
+        def frames_received(self, pipe: object, frames: list[bytes]) -> None: ...
+
+    silent = Silent()
+    listener = SharedListener(LOOPBACK)
+    async with Rep0(raw=True, receiver=silent) as rep:  # type: ignore[arg-type]
+        await rep.listen(listener)
+        await listener.start()
+        mesh = Client(listener.url)
+        opening = asyncio.create_task(mesh.open())
+        await until(lambda: silent.attached)
+        await mesh.aclose()
+        with pytest.raises(Disconnected):
+            await opening
+        await until(lambda: not silent.attached)
+        assert not mesh.connected
+        await listener.aclose()
