@@ -14,7 +14,6 @@ A key that is not a field is an error, with its line: a misspelt option that is 
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -25,6 +24,7 @@ from typing import Any, Final, get_type_hints
 
 from mesh.errors import ConfigError, TopicError
 from mesh.listen import ROLES
+from mesh.spelling import nearest
 from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
 
@@ -417,7 +417,7 @@ def parse(text: str, path: str = "<text>") -> dict[str, tuple[Any, int]]:
             line = line_of(text, (section, key))
             option = known.get(f"{section}.{key}")
             if option is None:
-                hint = _nearest(key, [item.key for item in known.values() if item.section == section])
+                hint = nearest(key, [item.key for item in known.values() if item.section == section])
                 raise ConfigError(f"{path}:{line}: unknown key {key!r} in [{section}]{hint}")
             found[option.name] = (
                 _checked(option, _typed(option, value, f"{path}:{line}"), f"{path}:{line}"),
@@ -459,11 +459,6 @@ def line_of(text: str, key: tuple[str, ...]) -> int:
             return parsed_until + 1
         parsed_until = count
     return 1
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
 
 
 def _lower_first(sentence: str) -> str:

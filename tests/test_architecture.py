@@ -163,14 +163,14 @@ LAYERS = (
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
     Layer(("protocols",), ("protocols",)),
-    Layer(("mesh.errors",), (), pure=True),
+    Layer(("mesh.errors", "mesh.spelling"), (), pure=True),
     Layer(
         tuple(f"mesh.{name}" for name in PURE_MESH),
         ("mesh.errors", "protocols.wire.backtrace", *(f"mesh.{name}" for name in PURE_MESH)),
         pure=True,
     ),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
-    Layer(("mesh.config",), ("mesh.errors", "mesh.listen", "mesh.topics", "protocols")),
+    Layer(("mesh.config",), ("mesh.errors", "mesh.listen", "mesh.spelling", "mesh.topics", "protocols")),
     Layer(
         tuple(f"mesh.{name}" for name in SHELL_MESH),
         (
@@ -211,7 +211,7 @@ LAYERS = (
     Layer(("mesh.bench",), ("mesh", "protocols"), ("pyspark", "pandas")),
     Layer(("mesh.cli", "mesh.__main__", "mesh.demo"), ("mesh", "protocols", "simulations"), ()),
     Layer(("mesh",), ("mesh",)),
-    Layer(("simulations.kernel.scheduler", "simulations.kernel.history", "simulations.spelling"), ()),
+    Layer(("simulations.kernel.scheduler", "simulations.kernel.history"), ()),
     Layer(
         ("simulations.kernel.network",),
         ("simulations.kernel.network", "simulations.kernel.scheduler", "simulations.kernel.history"),
@@ -223,7 +223,6 @@ LAYERS = (
         ("simulations.faults",),
         (
             "simulations.kernel",
-            "simulations.spelling",
             "simulations.faults",
             "simulations.world",
             "mesh",
@@ -256,7 +255,7 @@ LAYERS = (
     Layer(
         ("simulations.scenarios",),
         (
-            "simulations.spelling",
+            "mesh.spelling",
             "simulations.faults",
             "simulations.scenario",
             "simulations.evidence.measuring",
@@ -278,7 +277,6 @@ LAYERS = (
         ("simulations.runs",),
         (
             "simulations.kernel",
-            "simulations.spelling",
             "simulations.world",
             "simulations.faults",
             "simulations.scenario",

@@ -8,7 +8,6 @@ exit code of `ExitCode`, never a traceback (``MANGROVE_DEBUG=1`` shows it to tho
 from __future__ import annotations
 
 import asyncio
-import difflib
 import importlib.metadata
 import os
 import sys
@@ -18,6 +17,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
+from mesh.spelling import nearest
 
 COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("broker", "mesh.cli.broker:broker", "Run a broker until it is told to stop."),
@@ -149,9 +149,7 @@ def _check_command(tokens: list[str]) -> None:
     """An unknown command is ours to report: looking for similar ones, cyclopts would import all of them."""
     names = [name for name, _, _ in COMMANDS]
     if tokens and not tokens[0].startswith("-") and tokens[0] not in names:
-        close = difflib.get_close_matches(tokens[0], names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names)}"
-        raise CommandFailed(ExitCode.USAGE, f"there is no such command; {hint}")
+        raise CommandFailed(ExitCode.USAGE, f"there is no such command{nearest(tokens[0], names)}")
 
 
 def _fail(command: str, code: int, sentence: str) -> int:

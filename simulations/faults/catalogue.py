@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from mesh.spelling import nearest
 from simulations.faults import clocks, connections, data, disks, links, operations, partitions, processes
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault, FaultError
-from simulations.spelling import nearest
 
 KINDS: Final[dict[str, Kind]] = {
     kind.name: kind

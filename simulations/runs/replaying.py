@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mesh.spelling import nearest
 from simulations.invariants import CHECKS, Verdict
 from simulations.runs import playing
 from simulations.runs.playing import OF_THE_RUN, Result, Say
 from simulations.scenario import Scenario
 from simulations.scenarios import scenario_file
 from simulations.scenarios.scenario_file import FAILURE, ScenarioFileError, line_of
-from simulations.spelling import nearest
 
 FORMAT: Final = 1
 """Of the table; a file of another one is refused."""

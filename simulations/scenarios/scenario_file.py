@@ -7,7 +7,6 @@ that no time and no number is out of range.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -17,13 +16,13 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_origin, get_type_hints
 
+from mesh.spelling import nearest
 from simulations import faults
 from simulations.evidence.measuring import TOLD
 from simulations.faults import Fault, FaultError, Kind
 from simulations.invariants import CHECKS, Parameter
 from simulations.scenario import SPAN, TABLES, Expectation, Scenario, ScenarioError, Value
 from simulations.scenarios.selecting import resolve
-from simulations.spelling import nearest
 
 FOLDER: Final = Path(__file__).parent / "shipped"
 """Those that are shipped."""
@@ -66,9 +65,8 @@ def load(name_or_path: str) -> Scenario:
         return read(Path(name_or_path))
     known = shipped()
     if name_or_path not in known:
-        close = difflib.get_close_matches(name_or_path, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "see mesh simulate list, or name a .toml file"
-        raise UnknownScenario(f"there is no scenario {name_or_path!r}; {hint}")
+        hint = nearest(name_or_path, known, "see mesh simulate list, or name a .toml file")
+        raise UnknownScenario(f"there is no scenario {name_or_path!r}{hint}")
     return read(known[name_or_path])
 
 

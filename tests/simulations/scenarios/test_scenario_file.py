@@ -256,7 +256,7 @@ def test_the_line_of_a_later_fault_is_its_own() -> None:
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ScenarioFileError, match="there is no such scenario file"):
         load(str(tmp_path / "none.toml"))
-    with pytest.raises(ScenarioFileError, match="no scenario 'clam'; did you mean calm"):
+    with pytest.raises(ScenarioFileError, match="no scenario 'clam'; did you mean 'calm'"):
         load("clam")
     with pytest.raises(ScenarioFileError, match="cannot be read: Is a directory"):
         load(f"{tmp_path}/")
