@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """The end of a sentence that says a word is not known: the one that is spelt like it, or else all of them;
+    """The end of a sentence that says a word is not known: the one that is spelt like it, or else all;
     ``otherwise`` says what to do where all would be too many."""
     names = list(known)
     close = difflib.get_close_matches(word, names, n=1)
