@@ -27,6 +27,7 @@ from simulations import faults
 from simulations.faults import Fault
 from simulations.kernel.guards import Fence
 from simulations.kernel.history import History
+from simulations.kernel.huge_pages import HugePages
 from simulations.kernel.loop import outside_of_loops
 from simulations.kernel.network import LAN, LinkQuality, Network
 from simulations.kernel.scheduler import SECOND, Scheduler, nanoseconds
@@ -84,6 +85,7 @@ class World:
         self._next_second_ns = SECOND
         self._next_collection = COLLECT_EVERY
         self._collections = 0
+        self._huge_pages = HugePages()
         self._over = False
         self._exit = ExitStack()
 
@@ -226,6 +228,7 @@ class World:
         self._next_collection += COLLECT_EVERY
         self._collections += 1
         gc.collect(1 if self._collections % COLLECTIONS_YOUNG else 2)
+        self._huge_pages.look()
 
     def _second_passed(self) -> None:
         self._next_second_ns += SECOND
