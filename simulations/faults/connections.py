@@ -70,7 +70,7 @@ def _reset_storm(world: World, fault: Fault, rng: random.Random) -> Iterator[Fau
 
 def _arm(world: World, fault: Fault) -> None:
     for here, _ in _struck(world, fault):
-        here.cut_short = True
+        here.cut_next()
 
 
 def _disarm(world: World, fault: Fault) -> None:

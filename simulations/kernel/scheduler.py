@@ -29,7 +29,7 @@ class Scheduler:
     is not says so (`forget_one`), so that they do not pile up.
     """
 
-    __slots__ = ("_serial", "events", "heap", "now_ns", "unwanted")
+    __slots__ = ("events", "heap", "now_ns", "serial", "unwanted")
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -39,11 +39,11 @@ class Scheduler:
         """What is due, the first in front; only `at` adds to it."""
         self.unwanted = 0
         """How many of them are known to do nothing."""
-        self._serial = 0
+        self.serial = 0
 
     def at(self, when_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         """Run ``action(*arguments)`` at an instant, which is now if it has passed."""
-        self._serial = serial = self._serial + 1
+        self.serial = serial = self.serial + 1
         now_ns = self.now_ns
         _push(self.heap, (when_ns if when_ns > now_ns else now_ns, serial, action, arguments))
 
@@ -70,8 +70,8 @@ class Scheduler:
 
     def next_serial(self) -> int:
         """A number that is given once in a run: what tasks and futures are hashed by."""
-        self._serial += 1
-        return self._serial
+        self.serial += 1
+        return self.serial
 
     @property
     def next_ns(self) -> int | None:
@@ -84,14 +84,16 @@ class Scheduler:
         The clock stays at the last action that ran; see `advance_to`.
         """
         heap, pop = self.heap, heapq.heappop
-        allowed = left = max(0, events_max - self.events)
+        done = 0
         try:
-            while left and heap and heap[0][0] <= end_ns:
+            for done in range(1, events_max - self.events + 1):
+                if not heap or heap[0][0] > end_ns:
+                    done -= 1
+                    break
                 self.now_ns, _, action, arguments = pop(heap)
-                left -= 1
                 action(*arguments)
         finally:
-            self.events += allowed - left
+            self.events += done
 
     def advance_to(self, when_ns: int) -> None:
         """Let time pass in which nothing happens."""

@@ -131,8 +131,10 @@ class SimTransport(transports._FlowControlMixin):
         return True
 
     def write(self, data: Buffer) -> None:
-        if not isinstance(data, BUFFERS):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if type(data) is not bytes:
+            if not isinstance(data, BUFFERS):
+                raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+            data = bytes(data)
         if self._eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data:
@@ -140,18 +142,17 @@ class SimTransport(transports._FlowControlMixin):
         if self._conn_lost:
             self._conn_lost += 1
             return
-        rest = bytes(data)
         if not self._buffer:
             try:
-                sent = self._half.send(rest)
+                sent = self._half.send(data)
             except OSError as error:
                 self._fatal_error(error)
                 return
-            if sent == len(rest):
+            if sent == len(data):
                 return
-            rest = rest[sent:]
-        self._buffer.append(rest)
-        self._buffered += len(rest)
+            data = data[sent:]
+        self._buffer.append(data)
+        self._buffered += len(data)
         self._maybe_pause_protocol()  # type: ignore[attr-defined]
 
     def writelines(self, list_of_data: Any) -> None:
@@ -198,22 +199,11 @@ class SimTransport(transports._FlowControlMixin):
     def _read_ready(self) -> None:
         self._read_scheduled = False
         half = self._half
-        if self._closing or self._paused or self._conn_lost:
+        if self._closing or self._paused or (half.pace is not None and not half.has_news):
             return
-        if half.pace is not None and not half.has_news:
+        if half.received_bytes == half.consumed:
+            self._read_end(half)
             return
-        if half.received_bytes > half.consumed:
-            self._read_data(half)
-            if half.received_bytes > half.consumed or half.eof or half.error is not None:
-                self.readable()
-        elif half.eof and not self._eof_read:
-            self._read_eof()
-            if half.error is not None:
-                self.readable()
-        elif half.error is not None:
-            self._fatal_error(half.error)
-
-    def _read_data(self, half: Half) -> None:
         size = READ_MAX if self._chunk_rng is None else self._chunk_rng.randint(1, half.portion)
         protocol = self._protocol
         try:
@@ -232,6 +222,17 @@ class SimTransport(transports._FlowControlMixin):
             raise
         except BaseException as error:  # as asyncio does: a protocol's bug costs its connection
             self._fatal_error(error, "Fatal error: a protocol's receiving method failed.")
+        if half.eof or half.error is not None or half.received_bytes > half.consumed:
+            self.readable()
+
+    def _read_end(self, half: Half) -> None:
+        """There is nothing to read but, perhaps, the end of the stream or an error."""
+        if half.eof and not self._eof_read:
+            self._read_eof()
+            if half.error is not None:
+                self.readable()
+        elif half.error is not None:
+            self._fatal_error(half.error)
 
     def _read_eof(self) -> None:
         self._eof_read = True

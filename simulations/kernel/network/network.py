@@ -186,7 +186,7 @@ class Network:
         far.link = self.link(listener.host, host)
         for half in (near, far):
             self._halves[half] = None
-            half.pace = self._pace(half.owner.name)
+            half.set_pace(self._pace(half.owner.name))
         if unheard:
             near.link.unheard.append(far)
         else:

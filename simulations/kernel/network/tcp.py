@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappush
 from typing import TYPE_CHECKING, Final, Protocol
 from zlib import crc32
 
@@ -87,6 +89,7 @@ class Half:
         "_next_number",
         "_received",
         "_stalled_since_ns",
+        "_touched",
         "_tries",
         "address",
         "closed",
@@ -134,6 +137,7 @@ class Half:
         self.consumed = 0
         """How many of them our program has read."""
         self.sent_bytes = 0
+        self._touched = False  # one of the above was ever set, so that `send` looks which
         self._network = network
         self._received: deque[bytes] = deque()
         self._acknowledged = 0  # of what we sent, read by the peer's program as far as we have heard
@@ -185,16 +189,17 @@ class Half:
 
     def send(self, data: bytes) -> int:
         """Put as many leading bytes as the window has room for on the wire; returns how many."""
-        if self.pace is not None and self.pace.stopped:
-            self._blocked = True
-            return 0
-        if self.error is not None:
-            raise self.error
-        if self.vanished or self._cut_off:
-            return len(data)
-        if self.cut_short and len(data) > 1:
-            return self._send_cut_short(data)
         taken = len(data)
+        if self._touched:
+            if self.pace is not None and self.pace.stopped:
+                self._blocked = True
+                return 0
+            if self.error is not None:
+                raise self.error
+            if self.vanished or self._cut_off:
+                return taken
+            if self.cut_short and taken > 1:
+                return self._send_cut_short(data)
         room = WINDOW_BYTES - self.sent_bytes + self._acknowledged
         if taken > room:
             taken = max(room, 0)
@@ -209,23 +214,24 @@ class Half:
             return taken
         # What `_launch` does there, without the calls: nearly all packets come this way.
         number = self._next_number = self._next_number + 1
-        scheduler = link.scheduler
-        arrival_ns = scheduler.now_ns + link.latency_ns + int(link.jitter_ns * link.random())
+        scheduler, random = link.scheduler, link.random
+        arrival_ns = scheduler.now_ns + link.latency_ns + int(link.jitter_ns * random())
         if arrival_ns < self._last_arrival_ns:
             arrival_ns = self._last_arrival_ns
         else:
             self._last_arrival_ns = arrival_ns
-        scheduler.at(arrival_ns, self._arrive, number, "data", data)
+        # And what `Scheduler.at` does: nothing arrives before now.
+        scheduler.serial = serial = scheduler.serial + 1
+        heappush(scheduler.heap, (arrival_ns, serial, _arrive, (self, number, "data", data)))
         return taken
 
     def read(self, size: int) -> bytes:
         """Up to so many of the bytes that have arrived, as far as one read goes (`portion`)."""
-        received = self._received
+        received, peer = self._received, self.peer
         if len(received) == 1 and self.pace is None and len(received[0]) <= size and self.link.smooth:
-            if not self.peer.link.portions and not self.peer._blocked:  # the usual case, without a call
+            if not peer.link.portions and not peer._blocked:  # the usual case, without a call
                 data = received.popleft()
-                self.consumed += len(data)
-                self.peer._acknowledged = self.consumed
+                peer._acknowledged = self.consumed = self.consumed + len(data)
                 return data
         data = self._gather(min(size, self.portion))
         self.consumed += len(data)
@@ -273,7 +279,7 @@ class Half:
 
     def vanish(self) -> None:
         """Forget the connection; the peer learns nothing now."""
-        self.vanished = True
+        self.vanished = self._touched = True
         self.user = None
         self._lost.clear()
         self._received.clear()
@@ -284,7 +290,7 @@ class Half:
         its next write."""
         if self.error is not None or self.vanished:
             return
-        self.error = error
+        self.error, self._touched = error, True
         self._lost.clear()
         self._stalled_since_ns = None
         if self.user is not None:
@@ -306,9 +312,14 @@ class Half:
             if not self._deaf:
                 self.link = self._network.link(self.host, self.peer.host)
 
+    def cut_next(self) -> None:
+        """Let half of the next bytes be sent, and then the stream end."""
+        self.cut_short = self._touched = True
+
     def set_pace(self, pace: Pace | None) -> None:
         """Change how fast the program reads, and whether it writes."""
         self.pace = pace
+        self._touched = self._touched or pace is not None
         if self.user is not None:
             self.user.readable()
             if self._blocked and (pace is None or not pace.stopped):
@@ -385,21 +396,23 @@ class Half:
         if number != self._delivered + 1:
             self._arrived[number] = (kind, data)
             return
-        self._deliver(kind, data)
+        self._deliver(number, kind, data)
         if self._arrived:
-            while self._delivered + 1 in self._arrived:
-                self._deliver(*self._arrived.pop(self._delivered + 1))
+            while (number := self._delivered + 1) in self._arrived:
+                self._deliver(number, *self._arrived.pop(number))
 
-    def _deliver(self, kind: str, data: bytes) -> None:
+    def _deliver(self, number: int, kind: str, data: bytes) -> None:
         """The packet's turn has come. Last of all its reader is told, who may run at once."""
-        self._delivered += 1
-        network, peer = self._network, self.peer
-        network.note((network.scheduler.now_ns, peer.host.name, kind, self.number, len(data), crc32(data)))
+        self._delivered = number
+        network, peer, size = self._network, self.peer, len(data)
+        note = network.note  # an attribute is read faster than called
+        note((network.scheduler.now_ns, peer.host.name, kind, self.number, size, crc32(data)))
         if kind == "data" and not peer.closed and not peer.vanished:
             peer._received.append(data)
-            peer.received_bytes += len(data)
-            if peer.user is not None:
-                peer.user.arrived()
+            peer.received_bytes += size
+            user = peer.user
+            if user is not None:
+                user.arrived()
         else:
             peer._incoming(kind)
 
@@ -472,3 +485,7 @@ class Half:
             lost, self._lost = self._lost, {}
             for number in sorted(lost):
                 self._launch(number, *lost[number])
+
+
+_arrive: Final[Callable[[Half, int, str, bytes], None]] = Half._arrive
+"""Without a half bound to it: that would be an object for each packet."""
