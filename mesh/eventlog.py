@@ -31,6 +31,8 @@ VERSION: Final = 1
 ROWS_MAX: Final = 65_536
 EVENTS_KEPT: Final = 100
 """Rows of kinds mem, link and meta kept for status snapshots."""
+SOURCES_KEPT: Final = 1024
+"""Members whose part of a heartbeat's row is remembered, before all are forgotten."""
 FLUSH_PAUSE_S: Final = 0.75
 CLOSE_TIMEOUT_S: Final = 3.0
 FILE_SIZE_MAX: Final = 64 << 20
@@ -55,6 +57,7 @@ class RowBuilder:
         self._boot = format_id(boot)
         self._begins = f'{{"v":{VERSION},"run":{json.dumps(run)},"ts":"'
         self._of_whom = f',"node":"{self._node}","boot":"{self._boot}","inc":'
+        self._said: dict[int, tuple[str, str]] = {}
         self._second = -2.0
         self._second_as_text = ""
 
@@ -78,7 +81,7 @@ class RowBuilder:
     def lines(self, rows: list[str | Heard]) -> list[str]:
         """Rows as they are written. Those of heartbeats are written by hand: a dict through json costs seven
         times as much."""
-        begins, of_whom, to_us = self._begins, self._of_whom, f'","dst":"{self._node}","hb_seq":'
+        begins, of_whom = self._begins, self._of_whom
         lines = []
         whole_s, second = self._second, self._second_as_text
         for row in rows:
@@ -86,17 +89,30 @@ class RowBuilder:
                 lines.append(row)
                 continue
             survey, source, number, rtt_s, seq, incarnation, now, wall = row
-            rtt_us = "null" if rtt_s is None else max(0, int(rtt_s * 1e6 + 0.5))
+            said = self._said.get(source) or self._say(source)
+            rtt_us = "null" if rtt_s is None else int(rtt_s * 1e6 + 0.5) if rtt_s > 0.0 else 0
             us = round((wall - whole_s) * 1e6)
             if not 0 <= us < 1_000_000:
                 us = self._enter_second(wall)
                 whole_s, second = self._second, self._second_as_text
+            digits = (
+                us if us >= 100_000 else f"{us:06d}"
+            )  # filling up with zeros takes as long as all the rest
             lines.append(
-                f'{begins}{second}.{us:06d}Z","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
-                f',"kind":"hb","msg":"{"survey" if survey else "answer"}","src":"{source:016x}{to_us}{number}'
-                f',"rtt_us":{rtt_us}}}'
+                f'{begins}{second}.{digits}Z","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
+                f'{said[survey]}{number},"rtt_us":{rtt_us}}}'
             )
         return lines
+
+    def _say(self, source: int) -> tuple[str, str]:
+        """The middle of a heartbeat's row, which is always the same of one member: of an answer, of a
+        survey."""
+        if len(self._said) >= SOURCES_KEPT:
+            self._said.clear()
+        to_us = f'"src":"{format_id(source)}","dst":"{self._node}","hb_seq":'
+        begins = ',"kind":"hb","msg":'
+        said = self._said[source] = (f'{begins}"answer",{to_us}', f'{begins}"survey",{to_us}')
+        return said
 
     def _time(self, wall: float) -> str:
         """RFC 3339 in UTC with microseconds; the text of the second is kept, since many rows share it."""
@@ -198,12 +214,12 @@ class EventLog:
 
     def heard(self, survey: bool, source: int, round: int, rtt_s: float | None, now: float) -> None:
         """Add the row of a survey or an answer, as `write` does; only answers have a round-trip time."""
-        rows, buffer = self.rows, self._buffer
+        rows, buffer, wall_time = self.rows, self._buffer, self._wall_time
         rows.seq = seq = rows.seq + 1
         if self._folder is None:
             return
         if len(buffer) + self._writing < ROWS_MAX:
-            buffer.append((survey, source, round, rtt_s, seq, rows.incarnation, now, self._wall_time()))
+            buffer.append((survey, source, round, rtt_s, seq, rows.incarnation, now, wall_time()))
         else:
             self.dropped += 1
 

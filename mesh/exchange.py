@@ -571,7 +571,9 @@ class Exchange:
             late_s = now - self._next_scan
             self._next_scan = now + SCAN_S
             self._scan(now, late_s)
-        self._hand_over(now)
+        turn = self._turn
+        if turn.dirty or turn.due or self._wants.changed:
+            self._hand_over(now)
         return self._next_scan if due is None or due > self._next_scan else due
 
     def _scan(self, now: float, late_s: float) -> None:

@@ -23,18 +23,15 @@ SILENT_ROUNDS_MAX: Final = 3
 class Keepalive:
     """Of one Bus; see the module. ``said`` is how many frames this side has said so far."""
 
-    __slots__ = ("_asked", "_bytes_in", "_said", "_silent")
+    __slots__ = ("_asked", "_bytes_in", "_said", "_silent", "dead")
 
     def __init__(self) -> None:
         self._said = 0  # when something was last heard
         self._bytes_in = 0
         self._asked = False
         self._silent = 0  # rounds in a row
-
-    @property
-    def dead(self) -> bool:
+        self.dead = False
         """Nothing has come for so many rounds after a PING."""
-        return self._silent >= SILENT_ROUNDS_MAX
 
     def heard(self, said: int) -> None:
         """Frames came, and have been answered."""
@@ -46,4 +43,5 @@ class Keepalive:
         self._bytes_in = bytes_in
         waiting, self._asked = self._asked, said != self._said
         self._silent = self._silent + 1 if self._asked and waiting and not moved else 0
+        self.dead = self._silent >= SILENT_ROUNDS_MAX
         return self._asked and not self.dead

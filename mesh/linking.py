@@ -217,8 +217,9 @@ class _Heartbeat:
             self._linking._bind(self._name, pipe, frames.pop(0))
         link = pipe.context
         if isinstance(link, Link) and frames:
+            received = self._received  # an attribute is read faster than called
             try:
-                self._received(link, pipe, frames)
+                received(link, pipe, frames)
             except LinkError as error:
                 self._linking._malformed(link, error)
 

@@ -345,5 +345,8 @@ class Node:
         if now >= self._stats_due:
             self._stats_due = now + self.options.stats_s
             self.log.write("stats", self.report.stats_fields())
-        self._beat_due = max(now + SHORTEST_BEAT_S, min(now + LATENESS_PERIOD_S, due))
+        latest, soonest = now + LATENESS_PERIOD_S, now + SHORTEST_BEAT_S
+        if due > latest:
+            due = latest
+        self._beat_due = due if due > soonest else soonest
         self._timer = self._loop.call_at(self._beat_due, self._beat)

@@ -23,6 +23,7 @@ from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 ROUND_MASK: Final = 0x7FFFFFFF
 _SURVEY: Final = LinkKind.SURVEY  # globals are found faster than members of an enum
 _ANSWER: Final = LinkKind.ANSWER
+_number: Final = int.from_bytes
 READ_KEPT: Final = 64
 """Bodies whose meaning is remembered, before all are forgotten."""
 
@@ -52,6 +53,7 @@ class Rounds:
         hooks: RoundHooks,
     ) -> None:
         self._membership = membership
+        self._roster = membership.roster
         self._interest = interest
         self._act = act
         self._heard_survey, self._heard_answer = hooks.heard_survey, hooks.heard_answer
@@ -73,39 +75,46 @@ class Rounds:
     def surveys_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
         """Questions of the other broker. It may ask a moment before its READY reaches us. Raises
         `LinkError`."""
-        answer = pipe.send_now if len(frames) == 1 else pipe.send
+        alone = len(frames) == 1
+        clock, heard_survey = self._clock, self._heard_survey  # attributes are read faster than called
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
             read = self._opened(frame, _SURVEY)
-            answer(frame[:WORD_SIZE] + self._spoken(_ANSWER))
+            head = frame[:WORD_SIZE]
+            answer = head + self._spoken(_ANSWER)
+            if alone:
+                pipe.send_now(answer)
+            else:
+                pipe.send(answer)
             if link.up:
-                now = self._clock()
-                self._heard_survey(link.member, int.from_bytes(frame[:WORD_SIZE]) & ROUND_MASK, now)
-                if link.agreed != (read[1], read[2], self._membership.digest):
+                now = clock()
+                heard_survey(link.member, _number(head) & ROUND_MASK, now)
+                if link.agreed != (read[1], read[2], self._roster.digest):
                     self._compare(link, read, now)
 
     def answers_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
         """Answers of the other broker. Raises `LinkError`."""
+        clock = self._clock
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
             read = self._opened(frame, _ANSWER)
             if not link.up:
                 return
-            now = self._clock()
-            self._answered(link, int.from_bytes(frame[:WORD_SIZE]) & ROUND_MASK, now)
-            if link.agreed != (read[1], read[2], self._membership.digest):
+            now = clock()
+            self._answered(link, _number(frame[:WORD_SIZE]) & ROUND_MASK, now)
+            if link.agreed != (read[1], read[2], self._roster.digest):
                 self._compare(link, read, now)
 
     def _answered(self, link: Link, round: int, now: float) -> None:
-        member = link.member
-        if not self._membership.is_open(round):
+        member, membership, heard_answer = link.member, self._membership, self._heard_answer
+        if not membership.is_open(round):
             self.late_answers += 1
             return
-        link.rtt_s = now - self._asked_at
-        self._heard_answer(member, round, link.rtt_s, now)
-        instructions = self._membership.answered(member, round, now)
+        link.rtt_s = rtt_s = now - self._asked_at
+        heard_answer(member, round, rtt_s, now)
+        instructions = membership.answered(member, round, now)
         if instructions:
             self._act(instructions)
 
@@ -115,7 +124,7 @@ class Rounds:
         if link.ended:
             return
         _, digest, version = read
-        member, own = link.member, self._membership.digest
+        member, own = link.member, self._roster.digest
         self._act(self._membership.heard_digest(member, digest, now))
         if not link.ended and self._interest.heard_version(member, version):
             link.say([encode(LinkKind.INTEREST_WANTED)])
@@ -123,7 +132,7 @@ class Rounds:
             link.agreed = (digest, version, own)
 
     def _spoken(self, kind: LinkKind) -> bytes:
-        digest, version = self._membership.digest, self._interest.version
+        digest, version = self._roster.digest, self._interest.version
         said = self._said.get(kind)
         if said is None or said[0] != digest or said[1] != version:
             said = self._said[kind] = (digest, version, encode(kind, digest, version))

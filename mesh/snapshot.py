@@ -151,7 +151,7 @@ class LoopLateness:
 
     def note(self, late_s: float) -> None:
         """A timer that was due ``late_s`` ago runs now."""
-        self._samples.append(max(0.0, late_s))
+        self._samples.append(late_s if late_s > 0.0 else 0.0)
 
     def close_interval(self) -> None:
         """Publish the interval's figures and begin the next."""

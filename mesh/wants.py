@@ -24,7 +24,8 @@ class Wants:
         self._counts: dict[str, list[int]] = {}
         self._new: list[tuple[Session, int]] = []
         self._waiting: list[tuple[int, Session, int]] = []
-        self._changed = False
+        self.changed = False
+        """`flush` has something to tell."""
 
     @property
     def patterns(self) -> list[tuple[str, int]]:
@@ -41,7 +42,7 @@ class Wants:
         self._count(patterns, role, -1)
 
     def _count(self, patterns: Iterable[str], role: int, change: int) -> None:
-        self._changed = True
+        self.changed = True
         for pattern in patterns:
             counts = self._counts.setdefault(pattern, [0, 0])
             counts[role] += change
@@ -50,14 +51,14 @@ class Wants:
 
     def confirm(self, session: Session, number: int) -> None:
         """Say SUBSCRIBED to a session once everybody knows what is wanted now."""
-        self._changed = True
+        self.changed = True
         self._new.append((session, number))
 
     def flush(self) -> None:
         """Tell what changed in this turn."""
-        if not self._changed:
+        if not self.changed:
             return
-        self._changed = False
+        self.changed = False
         new, self._new = self._new, []
         version = self._tell(self.patterns)
         self._waiting += [(version, session, number) for session, number in new]

@@ -111,6 +111,7 @@ class Socket(Channel):
         self._news = PipeNews()
         self._attaching: Pipe | None = None
         self._pattern = self._make_pattern()
+        self._hears_time = self._pattern.hears_time  # of a class, so slower to read for each run of frames
         self._pipes: dict[int, OutputPipe] = {}
         self._last_pipe_id = self.rng.getrandbits(31)
         self._contexts: list[Channel] = []
@@ -487,7 +488,7 @@ class Socket(Channel):
 
     def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         pattern = self._pattern
-        now = self._now() if pattern.hears_time else 0.0
+        now = self._now() if self._hears_time else 0.0
         pattern.received(self._pipes[pipe.id], frames, now)
 
     def pipe_writable(self, pipe: Pipe) -> None:

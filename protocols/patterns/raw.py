@@ -292,14 +292,15 @@ class Raw(Pattern):
 
     def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
         malformed = False
-        if self._check is not None:
-            frames, malformed = self._check(pipe, frames)
+        check, receiver = self._check, self._receiver  # attributes are read faster than called
+        if check is not None:
+            frames, malformed = check(pipe, frames)
         elif self.protocol in ONLY_SENDS:
             self._refuse(pipe, frames)
             return
         if frames:
-            if self._receiver is not None:
-                self._receiver(pipe, frames)
+            if receiver is not None:
+                receiver(pipe, frames)
             else:
                 self._hand_over(pipe, frames)
         if malformed:

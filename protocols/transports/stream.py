@@ -39,7 +39,7 @@ from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INS
 from protocols.transports.base import Watcher
 from protocols.transports.loops import loop_state
 from protocols.transports.outgoing import PIECE, Outgoing
-from protocols.wire.codec import Codec
+from protocols.wire.codec import SMALL, Codec
 from protocols.wire.handshake import Greeting
 
 
@@ -197,13 +197,12 @@ class StreamConnection(asyncio.BufferedProtocol):
             return False
         if transport.is_closing() or self._taking:
             return False
-        encoded = self._codec.encode((frame,))
-        if isinstance(encoded, tuple) and len(encoded) == 1 and len(encoded[0]) <= PIECE:
-            data = encoded[0]  # as `_write_out` does, without the call: nothing is left, whatever is paused
+        if len(frame) < SMALL:
+            data = self._codec.encode_small(frame)
             pipe.bytes_out += len(data)
             transport.write(data)
         else:
-            self._write_out(encoded, pipe, transport)
+            self._write_out(self._codec.encode((frame,)), pipe, transport)
         return True
 
     def flush_now(self) -> None:
@@ -283,11 +282,10 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self.state is not _RUNNING:
             self._read_otherwise(chunk)
             return
-        codec = self._codec
-        frames = codec.receive(chunk)
-        pipe = self._pipe
+        codec, pipe = self._codec, self._pipe
         assert pipe is not None
         pipe.bytes_in += nbytes
+        frames = codec.receive(chunk)
         if frames:
             self._deliver(pipe, frames)
             if self.state is not _RUNNING:

@@ -11,6 +11,7 @@ receive(bytes in) -> frames                  until the handshake is done, its by
     .failure  the rule that the peer broke; nothing can be read after it
     .ended    the peer said its last word in good order
 encode(frames) -> bytes out
+encode_small(frame) -> bytes out             the same for one that is small, and all that there is to say now
 end() -> bytes out                           what this side says last
 ```
 
@@ -20,10 +21,13 @@ A chunk may hold the end of the handshake and frames behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from protocols.errors import RemoteProtocolError
 from protocols.identity import PeerIdentity
+
+SMALL: Final = 8192
+"""Below this many bytes a frame is small."""
 
 
 class Codec(Protocol):
@@ -60,6 +64,9 @@ class Codec(Protocol):
 
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         """Buffers to write, in order; a large frame may be one of them, not copied."""
+
+    def encode_small(self, frame: bytes) -> bytes:
+        """As `encode`, of one frame below `SMALL`, in one buffer: most of what is written alone."""
 
     def end(self) -> bytes:
         """What this side says before it closes; may be empty."""

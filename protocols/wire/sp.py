@@ -6,11 +6,14 @@ Sources: nanomsg RFCs sp-tcp-mapping-01, sp-ipc-mapping-01 and sp-tls-v1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
-from protocols.wire.framing import BUFFER_SIZE, LENGTH, FrameDecoder, encode_buffers
+from protocols.wire.framing import LENGTH, FrameDecoder, encode_buffers
 from protocols.wire.handshake import HEADER_SIZE, Greeting, encode_header, parse_header
+
+_pack_length: Final = LENGTH.pack  # bound once: each lone frame asks
 
 
 class SpCodec:
@@ -19,14 +22,14 @@ class SpCodec:
     ``size_max`` bounds a payload in bytes (0 = no limit), ``lead`` is the byte in front of each length (ipc).
     """
 
-    __slots__ = ("_decoder", "_greeting", "_header", "_lead", "failure", "peer", "reply")
+    __slots__ = ("_decoder", "_greeting", "_header", "_lead", "ended", "failure", "peer", "reply")
 
     identity: PeerIdentity | None = None
-    ended = False
 
     def __init__(self, greeting: Greeting, size_max: int, lead: bytes) -> None:
         self.peer = 0
         self.reply = b""
+        self.ended = False  # a plain stream has no last word
         self._greeting = greeting
         self._lead = lead
         self._header = b""
@@ -52,9 +55,10 @@ class SpCodec:
         return frames
 
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
-        if len(frames) == 1 and len(frames[0]) < BUFFER_SIZE:  # as `encode_buffers` does, without the call
-            return (self._lead + LENGTH.pack(len(frames[0])) + frames[0],)
         return encode_buffers(frames, self._lead)
+
+    def encode_small(self, frame: bytes) -> bytes:
+        return self._lead + _pack_length(len(frame)) + frame
 
     def end(self) -> bytes:
         return b""

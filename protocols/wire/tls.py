@@ -185,6 +185,9 @@ class TlsCodec:
     def encode(self, frames: Sequence[bytes]) -> Iterable[bytes]:
         return self._encrypted(self._inner.encode(frames))
 
+    def encode_small(self, frame: bytes) -> bytes:
+        return b"".join(self.encode((frame,)))
+
     def end(self) -> bytes:
         if self._secure and self._failure is None and not self.ended:
             last = self._inner.end()

@@ -91,6 +91,9 @@ class WebSocketCodec:
         send = stream.send
         return (b"".join([send(BytesMessage(frame)) for frame in frames]),)
 
+    def encode_small(self, frame: bytes) -> bytes:
+        return b"".join(self.encode((frame,)))
+
     def end(self) -> bytes:
         return self._say_close(CloseReason.NORMAL_CLOSURE)
 

@@ -90,7 +90,10 @@ def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
     assert link_fields(peer=5, dialed=True, up=False, reason="closed")["dir"] == "out"
 
 
-@pytest.mark.parametrize("wall", [0.0, 2.0, 1_700_000_000.25, 1_700_000_000.9999999, 1_700_000_000.1234565])
+@pytest.mark.parametrize(
+    "wall",
+    [0.0, 2.0, 3.000007, 4.099999, 5.1, 1_700_000_000.25, 1_700_000_000.9999999, 1_700_000_000.1234565],
+)
 def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
     """It is written by hand, since there are so many."""
     names = 'a "quoted" mesh, mangué'
@@ -107,6 +110,16 @@ def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
     (line,) = rows.lines([(False, 5, 9, 0.0012345, 1, 7, 1.5, wall)])
     assert line == json.dumps(row, separators=(",", ":"))
     assert row["ts"] == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def test_members_beyond_those_that_are_remembered_are_written_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(eventlog, "SOURCES_KEPT", 2)
+    rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
+    heard: list[str | Heard] = [(True, source, 9, None, 1, 0, 1, 2) for source in (1, 2, 3, 1, 2)]
+    sources = [int(json.loads(line)["src"], 16) for line in rows.lines(heard)]
+    assert sources == [1, 2, 3, 1, 2]
 
 
 def test_heartbeats_take_their_numbers_also_without_a_folder() -> None:
