@@ -166,6 +166,12 @@ class Scenario:
                 f"deadline_s is {self.deadline_s:g}; it must be at most period_s, which is {self.period_s:g}",
                 "deadline_s",
             )
+        if not self.quiet_s and self.workload.publishers and self.workload.subscribers:
+            raise ScenarioError(
+                "quiet_s is 0, in which nothing can be published that must arrive; it must be above 0, or "
+                "there must be no publishers",
+                "quiet_s",
+            )
         self._check_times()
         self.at_size("full")
 

@@ -107,7 +107,7 @@ class Striking:
         return SimpleNamespace(now_s=self.field.now_s, network=SimpleNamespace(hosts=self.field.numbers))
 
     def _stream(self, fault: Fault) -> random.Random:
-        what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value:g}|{fault.more}"
+        what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value or 0.0:g}|{fault.more}"
         self._alike[what] += 1
         return random.Random(f"{self.field.seed}:fault:{what}:{self._alike[what]}")
 
@@ -246,28 +246,28 @@ def _unclog(striking: Striking, fault: Fault) -> None:
 def _slow(striking: Striking, fault: Fault) -> None:
     wires = striking.field.wires
     for wire in _struck_links(striking.field, fault):
-        wires.suffer(wire).extra_ns.append(nanoseconds(fault.value))
+        wires.suffer(wire).extra_ns.append(nanoseconds(fault.amount))
         wires.judge(wire)
 
 
 def _slow_no_more(striking: Striking, fault: Fault) -> None:
     wires = striking.field.wires
     for wire in _struck_links(striking.field, fault):
-        wires.suffer(wire).extra_ns.remove(nanoseconds(fault.value))
+        wires.suffer(wire).extra_ns.remove(nanoseconds(fault.amount))
         wires.judge(wire)
 
 
 def _lossy(striking: Striking, fault: Fault) -> None:
     wires = striking.field.wires
     for wire in _struck_links(striking.field, fault):
-        wires.suffer(wire).loss.append(fault.value)
+        wires.suffer(wire).loss.append(fault.amount)
         wires.judge(wire)
 
 
 def _lossy_no_more(striking: Striking, fault: Fault) -> None:
     wires = striking.field.wires
     for wire in _struck_links(striking.field, fault):
-        wires.suffer(wire).loss.remove(fault.value)
+        wires.suffer(wire).loss.remove(fault.amount)
         wires.judge(wire)
 
 
@@ -323,7 +323,7 @@ def _restart(striking: Striking, fault: Fault) -> None:
     for place in field.where(fault.a):
         if field.states[place] is not PlaceState.DOWN:
             field.kill(place)
-        field.after(nanoseconds(fault.value), start, place)
+        field.after(nanoseconds(fault.amount), start, place)
 
 
 def _pause(striking: Striking, fault: Fault) -> None:

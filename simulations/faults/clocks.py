@@ -17,35 +17,35 @@ PPM_MAX: Final = 100_000.0
 
 def _step(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.wall_clock(name).offset_s += fault.value
+        world.wall_clock(name).offset_s += fault.amount
 
 
 def _step_back(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.wall_clock(name).offset_s -= fault.value
+        world.wall_clock(name).offset_s -= fault.amount
 
 
 def _drift(world: World, fault: Fault) -> None:
     for name in fault.a:
         clock = world.wall_clock(name)
-        clock.set_drift(clock.drift_ppm + fault.value, world.now_s)
+        clock.set_drift(clock.drift_ppm + fault.amount, world.now_s)
 
 
 def _drift_no_more(world: World, fault: Fault) -> None:
     """What it is off by then stays."""
     for name in fault.a:
         clock = world.wall_clock(name)
-        clock.set_drift(clock.drift_ppm - fault.value, world.now_s)
+        clock.set_drift(clock.drift_ppm - fault.amount, world.now_s)
 
 
 def _gain(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.set_drift(name, world.drift_ppb(name) + round(fault.value * 1000))
+        world.set_drift(name, world.drift_ppb(name) + round(fault.amount * 1000))
 
 
 def _gain_no_more(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.set_drift(name, world.drift_ppb(name) - round(fault.value * 1000))
+        world.set_drift(name, world.drift_ppb(name) - round(fault.amount * 1000))
 
 
 KINDS: Final = (

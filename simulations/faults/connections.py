@@ -63,7 +63,7 @@ def _reset_storm(world: World, fault: Fault, rng: random.Random) -> Iterator[Fau
     hosts = list(fault.a) or list(world.network.hosts)
     at_s = world.now_s
     while len(hosts) > 1:
-        at_s += rng.expovariate(fault.value)
+        at_s += rng.expovariate(fault.amount)
         one, other = rng.sample(hosts, 2)
         yield Fault(at_s, "reset", (one,), (other,))
 
@@ -116,33 +116,33 @@ def _dialling(fate: Dialling) -> tuple[Callable[[World, Fault], None], Callable[
 
 def _split(world: World, fault: Fault) -> None:
     for link in struck_links(world, fault):
-        link.portions.append(int(fault.value))
+        link.portions.append(int(fault.amount))
 
 
 def _whole(world: World, fault: Fault) -> None:
     for link in struck_links(world, fault):
-        if int(fault.value) in link.portions:
-            link.portions.remove(int(fault.value))
+        if int(fault.amount) in link.portions:
+            link.portions.remove(int(fault.amount))
 
 
 def _lump(world: World, fault: Fault) -> None:
     for link in struck_links(world, fault):
-        link.lump(fault.value)
+        link.lump(fault.amount)
 
 
 def _unlump(world: World, fault: Fault) -> None:
     for link in struck_links(world, fault):
-        link.unlump(fault.value)
+        link.unlump(fault.amount)
 
 
 def _slow_reader(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.network.slow_reader(name, fault.value)
+        world.network.slow_reader(name, fault.amount)
 
 
 def _usual_reader(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.network.usual_reader(name, fault.value)
+        world.network.usual_reader(name, fault.amount)
 
 
 KINDS: Final = (

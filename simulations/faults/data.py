@@ -38,7 +38,7 @@ def _send_stranger(world: World, fault: Fault) -> None:
         linking = _peering(broker).linking
         door = strangers.Door(host, int(port), linking._mesh, linking._key)
         number = 1 + sum(node.startswith("stranger-") for node in world.nodes)
-        main = strangers.stranger(attempt, door, int(fault.value))
+        main = strangers.stranger(attempt, door, int(fault.amount))
         world.add_node(f"stranger-{number}", main, once=True).start()
 
 
@@ -57,7 +57,7 @@ def _forge_death(world: World, fault: Fault) -> None:
 
 def _claim_incarnation(world: World, fault: Fault) -> None:
     """Frames are made by hand: no broker's code would."""
-    incarnation = (1 << int(fault.value)) - 1
+    incarnation = (1 << int(fault.amount)) - 1
 
     def claim(record: MemberRecord) -> list[bytes]:
         fields = encode_record(record)
@@ -107,7 +107,7 @@ def _replay_news(world: World, fault: Fault) -> None:
         return
     membership = _peering(broker).membership
     frames = members_frames(list(membership.records()))
-    world.scheduler.after(nanoseconds(fault.value), _say_if_up, liar, frames, fault.a)
+    world.scheduler.after(nanoseconds(fault.amount), _say_if_up, liar, frames, fault.a)
 
 
 def _say_if_up(liar: Node, frames: list[bytes], to: tuple[str, ...]) -> None:

@@ -29,7 +29,7 @@ def _fail(world: World, fault: Fault) -> None:
 
 
 def _fail_by(disk: Disk, fault: Fault) -> None:
-    disk.fault, disk.fault_share = int(fault.value), fault.number("share", 1.0)
+    disk.fault, disk.fault_share = int(fault.amount), fault.number("share", 1.0)
 
 
 def _work(world: World, fault: Fault) -> None:
@@ -43,12 +43,12 @@ def _work(world: World, fault: Fault) -> None:
 
 def _slow_down(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.disk(name).slow_s += fault.value
+        world.disk(name).slow_s += fault.amount
 
 
 def _speed_up(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.disk(name).slow_s = max(0.0, world.disk(name).slow_s - fault.value)
+        world.disk(name).slow_s = max(0.0, world.disk(name).slow_s - fault.amount)
 
 
 def _lie(world: World, fault: Fault) -> None:
@@ -75,13 +75,13 @@ def _struck_files(world: World, fault: Fault) -> Iterator[tuple[Disk, str]]:
 
 def _tear(world: World, fault: Fault) -> None:
     for disk, path in _struck_files(world, fault):
-        disk.tear(path, int(fault.value))
+        disk.tear(path, int(fault.amount))
 
 
 def _flip(world: World, fault: Fault) -> None:
     rng = world.ongoing.stream(fault)
     for disk, path in _struck_files(world, fault):
-        for _ in range(int(fault.value)):
+        for _ in range(int(fault.amount)):
             disk.flip(path, rng)
 
 

@@ -27,7 +27,8 @@ class Parameter:
 
     name: str
     sentence: str
-    default: float | str
+    default: float | str | None
+    """None: it depends on the others."""
     least: float = 0.0
     most: float = math.inf
     choices: tuple[str, ...] = ()
@@ -83,7 +84,7 @@ class Kind:
     def filled(self, fault: Fault) -> Fault:
         """The fault with the kind's own main number, if it has none."""
         for parameter in self.parameters:
-            if parameter.name == "value" and not fault.value and parameter.default:
+            if parameter.name == "value" and fault.value is None and parameter.default is not None:
                 assert not isinstance(parameter.default, str), "the main number is a number"
                 return replace(fault, value=parameter.default)
         return fault
@@ -106,7 +107,7 @@ class Kind:
         self._check_names(fault)
         known = {parameter.name: parameter for parameter in self.parameters}
         given: dict[str, float | str] = dict(fault.more)
-        if fault.value:
+        if fault.value is not None:
             given["value"] = fault.value
         for name, value in given.items():
             parameter = known.get(name)

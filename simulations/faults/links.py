@@ -37,7 +37,7 @@ def struck_links(world: World, fault: Fault) -> Iterator[Link]:
 
 def _slow(fault: Fault) -> LinkQuality:
     return LinkQuality(
-        fault.value,
+        fault.amount,
         fault.number("jitter_s", 0.0),
         shape=cast(Shape, fault.text("shape", "uniform")),
         tail=fault.number("tail", 0.0),
@@ -46,17 +46,17 @@ def _slow(fault: Fault) -> LinkQuality:
 
 
 def _lossy(fault: Fault) -> LinkQuality:
-    return LinkQuality(0, 0, loss=fault.value)
+    return LinkQuality(0, 0, loss=fault.amount)
 
 
 def _bursty(fault: Fault) -> LinkQuality:
-    bursts = Bursts(fault.value, fault.number("between_s", BETWEEN_S), fault.number("loss", 1.0))
+    bursts = Bursts(fault.amount, fault.number("between_s", BETWEEN_S), fault.number("loss", 1.0))
     return LinkQuality(0, 0, bursts=bursts)
 
 
 def _narrow(fault: Fault) -> LinkQuality:
     return LinkQuality(
-        0, 0, bandwidth_bytes_s=fault.value, queue_bytes=fault.number("queue_bytes", QUEUE_BYTES)
+        0, 0, bandwidth_bytes_s=fault.amount, queue_bytes=fault.number("queue_bytes", QUEUE_BYTES)
     )
 
 

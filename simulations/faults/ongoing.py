@@ -88,7 +88,7 @@ class Ongoing:
 
     def stream(self, fault: Fault) -> random.Random:
         """The fault's own choices, which no other fault and no other time reshuffles."""
-        what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value:g}|{fault.more}"
+        what = f"{fault.kind}|{','.join(fault.a)}|{','.join(fault.b)}|{fault.value or 0.0:g}|{fault.more}"
         self._alike[what] += 1
         return random.Random(f"{self._world.seed}:fault:{what}:{self._alike[what]}")
 

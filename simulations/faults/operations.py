@@ -60,7 +60,7 @@ def _ended(world: World, fault: Fault, name: str, rng: Random) -> None:
     if fault.text("seeds", "usual") == "stale":
         node.settings.join = STALE
     world.wall_clock(node.host.name).offset_s += fault.number("clock_s", 0.0)
-    world.scheduler.after(nanoseconds(fault.value), start_if_down, world, name)
+    world.scheduler.after(nanoseconds(fault.amount), start_if_down, world, name)
 
 
 def _damage_state(world: World, node: Node, how: str, rng: Random) -> None:
@@ -81,7 +81,7 @@ def _move(world: World, fault: Fault) -> None:
     for name in fault.a:
         world.power_off(name)
         world.network.readdress(name)
-        world.scheduler.after(nanoseconds(fault.value), _start_moved, world, name, world.now_s)
+        world.scheduler.after(nanoseconds(fault.amount), _start_moved, world, name, world.now_s)
 
 
 def _start_moved(world: World, host: str, since_s: float) -> None:
@@ -91,14 +91,14 @@ def _start_moved(world: World, host: str, since_s: float) -> None:
 def _roll(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
     how = fault.text("how", "stop")
     for number, name in enumerate(fault.a):
-        at_s = fault.at_s + number * fault.value
+        at_s = fault.at_s + number * fault.amount
         yield Fault(at_s, "restart", (name,), value=fault.number("down_s", DOWN_S), more=(("how", how),))
 
 
 def _crowd(kind: str, fault: Fault) -> Iterator[Fault]:
     """In the order in which they are named."""
     for number, name in enumerate(fault.a):
-        yield Fault(fault.at_s + fault.value * number / len(fault.a), kind, (name,))
+        yield Fault(fault.at_s + fault.amount * number / len(fault.a), kind, (name,))
 
 
 def _join(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
@@ -112,7 +112,7 @@ def _leave(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
 def _skew(world: World, fault: Fault) -> None:
     """Settings are read at a start, so they end in good order and start again."""
     for name in fault.a:
-        world.node(name).settings.times = fault.value
+        world.node(name).settings.times = fault.amount
         _restart_for_settings(world, name)
 
 
@@ -120,7 +120,7 @@ def _even_out(world: World, fault: Fault) -> None:
     """Back to the usual, or to what another such fault still asks for."""
     for name in fault.a:
         others = [
-            other.value for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
+            other.amount for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
         ]
         world.node(name).settings.times = others[-1] if others else 1.0
         _restart_for_settings(world, name)
@@ -128,7 +128,7 @@ def _even_out(world: World, fault: Fault) -> None:
 
 def _put_ahead(world: World, fault: Fault) -> None:
     for name in fault.a:
-        world.node(name).settings.versions_ahead = int(fault.value)
+        world.node(name).settings.versions_ahead = int(fault.amount)
         _restart_for_settings(world, name)
 
 
@@ -136,7 +136,7 @@ def _put_back(world: World, fault: Fault) -> None:
     """To the usual version, or to what another such fault still asks for."""
     for name in fault.a:
         others = [
-            other.value for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
+            other.amount for other in world.ongoing.faults() if other.kind == fault.kind and name in other.a
         ]
         world.node(name).settings.versions_ahead = int(others[-1]) if others else 0
         _restart_for_settings(world, name)

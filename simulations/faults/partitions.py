@@ -141,11 +141,11 @@ def _majorities_ring(world: World, fault: Fault, rng: random.Random) -> Iterator
 def _rolling(world: World, fault: Fault, rng: random.Random) -> Iterator[Fault]:
     """Without a time to last: once around."""
     hosts = _chosen(world, fault)
-    step_s = fault.value + fault.number("gap_s", 0.0)
+    step_s = fault.amount + fault.number("gap_s", 0.0)
     names = iter(hosts) if fault.for_s is None else itertools.cycle(hosts)
     at_s = world.now_s
     for name in names:
-        yield Fault(at_s, "isolate", (name,), for_s=fault.value)
+        yield Fault(at_s, "isolate", (name,), for_s=fault.amount)
         at_s += step_s
 
 
@@ -173,7 +173,7 @@ def _swizzle(world: World, fault: Fault, rng: random.Random) -> Iterator[Fault]:
     share = fault.number("share", SWIZZLE_SHARE)
     hosts = _chosen(world, fault)
     struck = [name for name in hosts if rng.random() < share] or [rng.choice(hosts)]
-    half_s = fault.value / 2
+    half_s = fault.amount / 2
     times = sorted((rng.uniform(0, half_s), name) for name in struck)
     start_s = world.now_s
     for begins_s, name in times:
@@ -249,7 +249,7 @@ KINDS: Final = (
         "flip_flop",
         "does something between hosts and others for a while, and again and again",
         _flip_flop,
-        Parameter("value", "the main number of what is done", 0.0, 0, 1e9),
+        Parameter("value", "the main number of what is done", None, 0, 1e9),
         Parameter("what", "what is done", FLIPPED[0], choices=FLIPPED),
         Parameter("on_s", "seconds that it is done", ON_OFF_S, 0.001, 3600),
         Parameter("off_s", "seconds until it is done again", ON_OFF_S, 0, 3600),

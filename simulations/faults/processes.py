@@ -145,7 +145,7 @@ def _unblock_io(world: World, fault: Fault) -> None:
 def _slow_down(world: World, fault: Fault) -> None:
     """It is not among the faults that last yet."""
     for node in _living(world, fault):
-        node.slow_down(_slowness(_of_kind(world, fault.kind, node.name)) * fault.value)
+        node.slow_down(_slowness(_of_kind(world, fault.kind, node.name)) * fault.amount)
 
 
 def _speed_up(world: World, fault: Fault) -> None:
@@ -154,7 +154,7 @@ def _speed_up(world: World, fault: Fault) -> None:
 
 
 def _slowness(by: Iterable[Fault]) -> float:
-    return math.prod(fault.value for fault in by)
+    return math.prod(fault.amount for fault in by)
 
 
 def _of_kind(world: World, kind: str, name: str) -> Iterator[Fault]:
@@ -164,20 +164,20 @@ def _of_kind(world: World, kind: str, name: str) -> Iterator[Fault]:
 
 def _stall(world: World, fault: Fault) -> None:
     for node in _living(world, fault):
-        node.stall(fault.value)
+        node.stall(fault.amount)
 
 
 def _hog(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
     at_s = world.now_s
     while True:
-        yield Fault(at_s, "stall", fault.a, value=fault.value)
-        at_s += max(fault.number("every_s", HOG_EVERY_S), fault.value)
+        yield Fault(at_s, "stall", fault.a, value=fault.amount)
+        at_s += max(fault.number("every_s", HOG_EVERY_S), fault.amount)
 
 
 def _starve(world: World, fault: Fault, rng: Random) -> Iterator[Fault]:
     """Each of them in a rhythm of its own."""
     slice_s = fault.number("slice_s", SLICE_S)
-    round_s = slice_s * fault.value
+    round_s = slice_s * fault.amount
     begun = sorted((world.now_s + rng.uniform(0, round_s), name) for name in fault.a)
     for number in count():
         for at_s, name in begun:

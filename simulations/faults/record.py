@@ -42,8 +42,8 @@ class Fault:
     """The other side, for what happens between two."""
     for_s: float | None = None
     """How long it lasts; None: until something else ends it, or it is over at once."""
-    value: float = 0.0
-    """The kind's main number, where it has one; 0 is what the kind has by default."""
+    value: float | None = None
+    """The kind's main number, where it has one; None is what the kind has by default."""
     more: tuple[tuple[str, float | str], ...] = ()
     """Its further parameters, by name and in the order of their names."""
 
@@ -54,6 +54,12 @@ class Fault:
             raise FaultError(
                 f"a fault cannot last {self.for_s:g} s; leave for_s out if it is to stay", "for_s"
             )
+
+    @property
+    def amount(self) -> float:
+        """The main number of one that has it, be it from its kind (`Kind.filled`)."""
+        assert self.value is not None, "a fault is filled before it is done"
+        return self.value
 
     def number(self, name: str, default: float) -> float:
         """One of the further parameters."""
@@ -76,7 +82,7 @@ class Fault:
             data["b"] = list(self.b)
         if self.for_s is not None:
             data["for_s"] = self.for_s
-        if self.value:
+        if self.value is not None:
             data["value"] = self.value
         return {**data, **dict(self.more)}
 
@@ -97,19 +103,20 @@ class Fault:
                 raise ValueError(f"a fault's {name} must be a list of names, got {data[name]!r}")
         if "at_s" not in data or "kind" not in data:
             raise ValueError(f"a fault needs at_s and kind, got {data}")
-        for_s = data.get("for_s")
+        for_s, value = data.get("for_s"), data.get("value")
         return cls(
             float(data["at_s"]),
             data["kind"],
             tuple(data.get("a", ())),
             tuple(data.get("b", ())),
             None if for_s is None else float(for_s),
-            float(data.get("value", 0.0)),
+            None if value is None else float(value),
             tuple(sorted((name, value) for name, value in data.items() if name not in _FIELDS)),
         )
 
     def __str__(self) -> str:
-        parts = [self.kind, ",".join(self.a), ",".join(self.b), f"{self.value:g}" if self.value else ""]
+        parts = [self.kind, ",".join(self.a), ",".join(self.b)]
+        parts += [] if self.value is None else [f"{self.value:g}"]
         parts += [f"{name}={value}" for name, value in self.more]
         if self.for_s is not None:
             parts.append(f"for {self.for_s:g} s")

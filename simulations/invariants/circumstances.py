@@ -177,7 +177,7 @@ class Circumstances:
                 before = found.setdefault(name, [])
                 last = before.pop() if before and span.start_s <= before[-1].until_s else None
                 begun_s, free_s = (last.from_s, last.until_s) if last else (span.start_s, span.start_s)
-                done_s = self._worked_off_s(name, free_s, fault.value)
+                done_s = self._worked_off_s(name, free_s, fault.amount)
                 until_s = min(done_s, self._ended_s(name, span.start_s))
                 before.append(Outage(name, begun_s, until_s, "stall"))
         return [each for stalls in found.values() for each in stalls]
@@ -236,11 +236,11 @@ class Circumstances:
 
     def _is_mild(self, fault: Fault) -> bool:
         if fault.kind == "lossy_link":
-            return fault.value <= LOSS_MAX
+            return fault.amount <= LOSS_MAX
         if fault.kind in ("slow_link", "coalesce"):
-            return 2 * fault.value < self.evidence.deadline_s / 2
+            return 2 * fault.amount < self.evidence.deadline_s / 2
         if fault.kind == "monotonic_drift":
-            return abs(fault.value) <= DRIFT_MAX_PPM
+            return abs(fault.amount) <= DRIFT_MAX_PPM
         return fault.kind in EXCUSE_NOTHING
 
     @cached_property

@@ -26,7 +26,7 @@ it under their names. `World.inject(kind, a, b, value, for_s=..., ...)` does one
   and takes back exactly what it did: faults of one kind add up. Whom several faults keep down starts when the
   last of them is over; a side left out are the hosts that there were when the fault began.
 * What cannot be done to a process, since it is down, passes it over.
-* A `value` left out is the default; so it cannot be 0 where the default is another.
+* A `value` left out is the default; 0 is 0, where the kind can have that.
 * **Compound** kinds unfold into simple ones, each of which stands in the history; what the seed chooses comes
   from a random stream of that fault alone.
 
@@ -58,15 +58,14 @@ def _row(kind: Kind) -> str:
 
 
 def _number(parameter: Parameter) -> str:
-    default = parameter.default if isinstance(parameter.default, str) else f"{parameter.default:g}"
+    default = f"{parameter.default:g}" if isinstance(parameter.default, float | int) else parameter.default
     if parameter.choices:
         span = ", ".join(parameter.choices)
     elif math.isinf(parameter.most):
         span = f"from {parameter.least:g}"
     else:
-        above = "above " if parameter.name == "value" and parameter.default and not parameter.least else ""
-        span = f"{above}{parameter.least:g} to {parameter.most:g}"
-    return f"`{parameter.name}`: {parameter.sentence} ({span}; default {default})"
+        span = f"{parameter.least:g} to {parameter.most:g}"
+    return f"`{parameter.name}`: {parameter.sentence} ({span}; default {default or 'its own'})"
 
 
 if __name__ == "__main__":

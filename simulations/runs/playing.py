@@ -455,7 +455,7 @@ class Coverage:
 
 def _told(fault: Fault) -> str:
     between = f" from {' '.join(fault.b)}" if fault.b else ""
-    value = f" {fault.value:g}" if fault.value else ""
+    value = "" if fault.value is None else f" {fault.value:g}"
     lasting = f" for {fault.for_s:g} s" if fault.for_s is not None else ""
     return f"{fault.kind.replace('_', ' ')} {' '.join(fault.a)}{between}{value}{lasting}".rstrip()
 

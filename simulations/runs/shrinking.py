@@ -320,15 +320,16 @@ def _smaller_fault(fault: Fault) -> Iterator[Fault]:
         yield replace(fault, for_s=round(fault.for_s / 2, 3))
     kind = faults.KINDS[fault.kind]
     main = next((each for each in kind.parameters if each.name == "value"), None)
-    if main is not None and abs(fault.value) / 2 >= _least(main) and kind.name not in NO_AMOUNTS:
-        yield replace(fault, value=round(fault.value / 2, 3))
+    value = fault.value
+    if main and value and abs(value) / 2 >= _least(main) and kind.name not in NO_AMOUNTS:
+        yield replace(fault, value=round(value / 2, 3))
     for name, _ in fault.more:
         yield replace(fault, more=tuple(each for each in fault.more if each[0] != name))
 
 
 def _least(main: faults.Parameter) -> float:
     """Numbers are not halved below this: a tenth of the usual is next to nothing."""
-    return max(main.least, abs(float(main.default)) / 10, 1e-3)
+    return max(main.least, abs(float(main.default or 0)) / 10, 1e-3)
 
 
 def _shorter(scenario: Scenario) -> Iterator[Scenario]:
@@ -371,7 +372,7 @@ def _rounded(fault: Fault, digits: int) -> Fault:
         fault,
         at_s=round(fault.at_s, digits),
         for_s=None if fault.for_s is None else round(fault.for_s, digits) or fault.for_s,
-        value=round(fault.value, digits) or fault.value,
+        value=None if fault.value is None else round(fault.value, digits) or fault.value,
         more=tuple(
             (name, each if isinstance(each, str) else round(each, digits) or each)
             for name, each in fault.more

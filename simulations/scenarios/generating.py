@@ -246,7 +246,7 @@ def _fault(
         name: round(rng.uniform(least, most), 3) for name, least, most in recipe.more
     }
     more |= {name: rng.choice(words) for name, words in recipe.words}
-    value = 0.0 if recipe.value is None else round(rng.uniform(*recipe.value), 3)
+    value = None if recipe.value is None else round(rng.uniform(*recipe.value), 3)
     return Fault(at_s, recipe.kind, a, b, for_s, value, tuple(sorted(more.items())))
 
 

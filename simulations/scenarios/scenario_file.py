@@ -303,20 +303,22 @@ def _fault(value: Any, index: int) -> Fault:
         elif name != "kind":
             hint = nearest(name, [*FAULT_FIELDS, *parameters])
             raise ScenarioError(f"there is no field {name!r} in a {kind_name}{hint}", *where)
-    if not given.get("value", 1) and not more.get(f"value{SPAN}"):
-        _refuse_no_value(kind, index)
+    _check_spans(kind, {**given, **more}, index)
     try:
         return Fault(**given, more=tuple(sorted(more.items())))
     except FaultError as error:
         raise ScenarioError(str(error), "fault", index, error.field) from None
 
 
-def _refuse_no_value(kind: Kind, index: int) -> None:
-    """A fault without a value has its kind's own, which a 0 must not be taken for."""
-    usual = kind.filled(Fault(0.0, kind.name)).value
-    if usual:
-        sentence = f"{kind.name}: value cannot be 0; if it is left out, it is {usual:g}"
-        raise ScenarioError(sentence, "fault", index, "value")
+def _check_spans(kind: Kind, given: Mapping[str, Any], index: int) -> None:
+    """Both ends: some seed draws next to each."""
+    for parameter in kind.parameters:
+        most = given.get(f"{parameter.name}{SPAN}")
+        for end in () if most is None else (given[parameter.name], most):
+            try:
+                parameter.check(kind.name, end)
+            except FaultError as error:
+                raise ScenarioError(str(error), "fault", index, parameter.name) from None
 
 
 def _selectors(value: Any, *where: str | int) -> tuple[str, ...]:

@@ -39,8 +39,6 @@ _AMOUNTS: Final[Mapping[str, Callable[[int], int]]] = {
     "majority": lambda size: size // 2 + 1,
     "minority": lambda size: (size - 1) // 2,
 }
-LEAST_DRAWN: Final = 0.001
-"""Instead of 0, which as the value of a fault would be its kind's own."""
 _SPELT_AS: Final = 'as in "2 of brokers", "half of brokers" or "10% of brokers (at least 1)"'
 
 
@@ -243,8 +241,7 @@ def _drawn(fault: Fault, name: str, most: float | str, index: int, rng: random.R
     least = {"at_s": fault.at_s, "for_s": fault.for_s, "value": fault.value, **dict(fault.more)}.get(field)
     if not isinstance(least, float | int) or isinstance(most, str) or least > most:
         raise ScenarioError(f"{field} is from {least} to {most}, which is no span", "fault", index, field)
-    drawn = round(rng.uniform(least, most), 3)
-    return drawn or (LEAST_DRAWN if field == "value" and most > 0 else 0.0)
+    return min(most, max(least, round(rng.uniform(least, most), 3)))
 
 
 def _names(

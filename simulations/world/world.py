@@ -260,12 +260,12 @@ class World:
         kind: str,
         a: Iterable[str] | str = (),
         b: Iterable[str] | str = (),
-        value: float = 0.0,
+        value: float | None = None,
         *,
         for_s: float | None = None,
         **more: float | str,
     ) -> None:
-        """Do something now, to one or several by name.
+        """Do something now, to one or several by name; ``value`` is the kind's own if it is None.
 
         Raises:
             ValueError: there is no such kind, nobody of that name, or a number out of range.

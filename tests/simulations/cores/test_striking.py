@@ -150,7 +150,7 @@ def test_a_restart_is_a_crash_and_a_start_unless_something_keeps_it_down() -> No
 def test_a_heal_ends_faults_of_links_all_or_those_with_a_side_among_the_named() -> None:
     field, _, striking = pair()
     for kind in ("partition", "cut_one_way", "slow_link"):
-        striking.do(Fault(0.0, kind, ("one",), ("other",), value=0.1 if kind == "slow_link" else 0.0))
+        striking.do(Fault(0.0, kind, ("one",), ("other",), value=0.1 if kind == "slow_link" else None))
     striking.do(Fault(0.0, "pause", ("other",)))
     striking.do(Fault(0.0, "flip_flop", ("one",), more=(("on_s", 1.0), ("off_s", 0.0))))
     striking.do(Fault(0.0, "heal", ("other",)))

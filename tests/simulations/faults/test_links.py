@@ -50,6 +50,16 @@ def test_a_slow_link_adds_to_what_is_there_both_ways_or_one_and_ends() -> None:
         assert round_trip_s(world, client) < 0.002
 
 
+@pytest.mark.parametrize(("value", "takes_s"), [(0, 0.0), (None, 0.2), (0.05, 0.1)])
+def test_a_link_that_is_slower_by_nothing_is_not_as_slow_as_one_by_the_usual(
+    value: float | None, takes_s: float
+) -> None:
+    with World(1) as world:
+        _, client = pair(world)
+        world.inject("slow_link", ["client"], ["server"], value)
+        assert round_trip_s(world, client) == pytest.approx(takes_s, abs=0.002)
+
+
 def test_one_way_slowness_is_the_way_from_a_to_b() -> None:
     with World(1) as world:
         server, client = pair(world, Recorder)

@@ -118,6 +118,15 @@ def test_crowds_come_and_go_within_their_time_and_the_gone_come_back() -> None:
         assert lives(world) == [1, 2, 2, 2, 1] and all_alive(world)
 
 
+@pytest.mark.parametrize(("value", "at_once"), [(0, 3), (None, 1)])
+def test_a_crowd_of_no_seconds_leaves_at_once_and_one_left_without_a_number_within_the_usual(
+    value: float | None, at_once: int
+) -> None:
+    with mesh(4) as world:
+        world.inject("mass_leave", ["broker-2", "broker-3", "broker-4"], value=value)
+        assert sum(fault.kind == "stop" for _, fault in world.faults) == at_once
+
+
 def test_a_heal_stops_a_crowd_on_its_way() -> None:
     with mesh(4) as world:
         world.inject("mass_leave", ["broker-2", "broker-3", "broker-4"], value=30)

@@ -98,6 +98,15 @@ def test_a_generated_scenario_can_be_written_and_read(seed: int) -> None:
     assert parse(write(generate(seed))) == generate(seed)
 
 
+def test_a_value_of_0_is_another_than_one_left_out() -> None:
+    text = CRASH.replace("crash", "mass_leave")
+    for line, value in (("value = 0\n", 0.0), ("", None)):
+        scenario = parse(text + line)
+        assert scenario.faults[0].value == value
+        assert parse(write(scenario)) == scenario
+        assert resolve(scenario, seed=1).faults[0].value == value
+
+
 def test_texts_with_quotes_and_lines_survive() -> None:
     scenario = Scenario("test", 'it "broke"\nat\\last')
     assert parse(write(scenario)) == scenario
@@ -224,9 +233,14 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         ),
         (CRASH.replace("crash", "restart") + "how = true\n", 7, "how must be a text, and is true"),
         (CRASH.replace("crash", "hog") + "value = -1\n", 7, "value is -1; it must be from 0.001 to 3600"),
-        (CRASH.replace("crash", "hog") + "value = 0\n", 7, "value cannot be 0; if it is left out, it is 0.8"),
-        (CRASH.replace("crash", "hog") + "value = [0, 0]\n", 7, "value cannot be 0"),
+        (CRASH.replace("crash", "hog") + "value = 0\n", 7, "hog: value is 0; it must be from 0.001 to 3600"),
+        (CRASH.replace("crash", "hog") + "value = [0, 2]\n", 7, "hog: value is 0; it must be from 0.001"),
+        (CRASH.replace("crash", "stall") + "value = [1, 4000]\n", 7, "stall: value is 4000; it must be"),
         (CRASH.replace("crash", "slow_reader") + "value = 0\n", 0, ""),
+        (CRASH.replace("crash", "mass_leave") + "value = [0, 2]\n", 0, ""),
+        ('name = "t"\nquiet_s = 0\n', 2, "quiet_s is 0, in which nothing can be published that must arrive"),
+        ('name = "t"\nquiet_s = 0\n[workload]\npublishers = 0\n', 0, ""),
+        ('name = "t"\nquiet_s = 0\n[workload]\nsubscribers = 0\n', 0, ""),
         (CRASH.replace("crash", "hog") + 'value = "x"\n', 7, 'value must be a number, and is "x"'),
         (CRASH.replace("crash", "stall") + "for_s = 2\n", 7, "stall is over at once; it has no for_s"),
         (CRASH.replace("crash", "slow_process") + "value = 1e9\nfor_s = 1e6\n", 0, ""),
