@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mesh.blocking import BlockingClient
     from mesh.broker import Broker
     from mesh.client import Client
-    from mesh.clients.conversation import Answer, SurveyResult
     from mesh.clients.messages import Batch, Delivery
+    from mesh.clients.questions import Answer, SurveyResult
     from mesh.clients.subscription import Subscription
     from mesh.environment import Environment
     from mesh.errors import (
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "mesh.clients.conversation",
+    "Answer": "mesh.clients.questions",
     "Batch": "mesh.clients.messages",
     "BlockingClient": "mesh.blocking",
     "Broker": "mesh.broker",
@@ -84,7 +84,7 @@ _HOMES = {
     "Receipt": "mesh.session",
     "StorageError": "mesh.errors",
     "Subscription": "mesh.clients.subscription",
-    "SurveyResult": "mesh.clients.conversation",
+    "SurveyResult": "mesh.clients.questions",
     "TopicError": "mesh.errors",
     "Unknown": "mesh.errors",
 }

@@ -32,10 +32,12 @@ from mesh.clients.calls import (
     unconfirmed,
     unflushed,
 )
-from mesh.clients.conversation import WINDOW, WINDOW_BYTES, ConversationStatistics, Question, SurveyResult
+from mesh.clients.conversation import ConversationStatistics
+from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import default_url
 from mesh.clients.messages import checked_body
 from mesh.clients.publishing import Ticket
+from mesh.clients.questions import Question, SurveyResult
 from mesh.errors import Unknown
 from mesh.session import Receipt, Role
 from protocols import TlsConfig
@@ -260,7 +262,7 @@ class BlockingClient:
                 if not session.pump(lambda: question.done, deadline) and (
                     question.deadline + GRACE_S <= time.monotonic() or session.closed
                 ):
-                    talk.give_up(question, time.monotonic())
+                    talk.give_up(question)
             talk.forget_late(time.monotonic())
             return question
 

@@ -31,18 +31,13 @@ from mesh.clients.calls import (
     packed,
 )
 from mesh.clients.connection import ClientConnection
-from mesh.clients.conversation import (
-    WINDOW,
-    WINDOW_BYTES,
-    Conversation,
-    ConversationStatistics,
-    Question,
-    SurveyResult,
-)
+from mesh.clients.conversation import Conversation, ConversationStatistics
+from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import default_url
 from mesh.clients.messages import checked_body
 from mesh.clients.publisher import Publisher
 from mesh.clients.publishing import MESSAGE_COST
+from mesh.clients.questions import Question, SurveyResult
 from mesh.clients.subscription import Subscription
 from mesh.clients.writer import Writer
 from mesh.environment import Environment
@@ -299,7 +294,7 @@ class Client:
             left_s = question.deadline + GRACE_S - loop.time()
             if left_s <= 0 or not await self._connection.wait(question, left_s):
                 if question.deadline + GRACE_S <= loop.time():
-                    talk.give_up(question, loop.time())
+                    talk.give_up(question)
         return question
 
     # ------------------------------------------------------------------ state

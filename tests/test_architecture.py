@@ -71,7 +71,7 @@ SHELL_MESH = (
     "broker",
 )
 
-PURE_CLIENTS = ("calls", "conversation", "messages", "publishing")
+PURE_CLIENTS = ("calls", "conversation", "feeds", "messages", "publishing", "questions")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from cyclopts import Parameter
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.lines import LineReader, LineTooLong
 from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
-from mesh.clients.conversation import Answer, SurveyResult
 from mesh.clients.messages import Delivery
+from mesh.clients.questions import Answer, SurveyResult
 from mesh.config import ClientConfig
 from mesh.errors import MeshError
 from mesh.session import Receipt

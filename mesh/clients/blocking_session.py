@@ -191,7 +191,7 @@ class BlockingSession:
             wire.close()
         if reason and not self.talk.last_error:
             self.talk.last_error = reason
-        for item in self.talk.disconnected(time.monotonic()):
+        for item in self.talk.disconnected():
             item.wake()
         self.changed.notify_all()
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from mesh.clients.blocking_session import BlockingSession
-from mesh.clients.conversation import Feed, Run
+from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
 from mesh.errors import Disconnected
 

@@ -198,7 +198,7 @@ class ClientConnection:
         self.writer.detach()
         if not self.talk.last_error:
             self.talk.last_error = f"the connection to {self.url} was lost: {reason}"
-        for item in self.talk.disconnected(self.loop.time()):
+        for item in self.talk.disconnected():
             item.wake()
         self._lost.set()
 

@@ -11,7 +11,7 @@ import msgspec
 
 from mesh import blocks
 from mesh.blocks import HeaderValue
-from mesh.clients.conversation import Run
+from mesh.clients.feeds import Run
 from mesh.errors import BlockError, MeshError
 from mesh.session import Status
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unconfirmed
 from mesh.clients.connection import ClientConnection
-from mesh.clients.conversation import Feed, Run
+from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
 from mesh.errors import Disconnected
 

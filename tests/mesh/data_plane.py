@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mesh.clients.conversation import Conversation, Feed, Question
+from mesh.clients.conversation import Conversation
+from mesh.clients.feeds import Feed
 from mesh.clients.publishing import Waitable
+from mesh.clients.questions import Question
 from mesh.errors import PeerError
 from mesh.exchange import Exchange, ExchangeOptions
 from mesh.session import Role
@@ -104,7 +106,7 @@ class FakeClient:
     def lose(self) -> None:
         """The connection breaks; what was on the way is lost."""
         self.mesh.clients.remove(self)
-        self.woken += self.talk.disconnected(self.mesh.now)
+        self.woken += self.talk.disconnected()
         self.node.exchange.client_gone(self.pipe, self.mesh.now)
         self.mesh.pump()
 

@@ -54,7 +54,7 @@ async def test_request_survey_refusal_and_no_responders() -> None:
                         request.done(b"")
 
             task = asyncio.create_task(serve())
-            await until(lambda: helper._opened and any(f.ready for f in helper._talk._feeds.values()))
+            await until(lambda: helper._opened and any(f.ready for f in helper._talk.feeds))
             assert await mesh.request("add", b"1 2") == b"3"
             with pytest.raises(NotAccepted, match="not numbers"):
                 await mesh.request("add", b"x")
@@ -78,7 +78,7 @@ async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() ->
             await task
         task = asyncio.create_task(mesh.request("slow", timeout=0.3))
         (request,) = await first(1, subscription)
-        asked = next(iter(mesh._talk._questions.values()))
+        asked = next(iter(mesh._talk.questions))
         deadline = asked.deadline
         request.extend(20.0)
         await until(lambda: asked.deadline > deadline + 19.0)

@@ -11,7 +11,7 @@ import asyncio
 from mesh.blocking import BlockingClient
 from mesh.broker import Broker
 from mesh.client import Client
-from mesh.clients.conversation import Feed, Run
+from mesh.clients.feeds import Feed, Run
 
 BAD = b"\xc1\xc1"
 

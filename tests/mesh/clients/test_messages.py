@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from mesh.blocks import BODY_MAX, pack_headers
-from mesh.clients.conversation import Run
+from mesh.clients.feeds import Run
 from mesh.clients.messages import (
     Batch,
     Delivery,

@@ -146,7 +146,7 @@ def test_what_a_full_pipe_does_not_take_follows_in_order_and_goes_with_it() -> N
     sent += desk.pipe.take()
     assert [frame[-1:] for frame in sent] == [b"1", b"2"]
     desk.writer.detach()
-    desk.talk.disconnected(desk.loop.now)
+    desk.talk.disconnected()
     desk.pipe = WritingPipe()
     desk.talk.connected(desk.loop.now)
     desk.writer.attach(cast(Any, desk.pipe))

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from mesh.client import Client
-from mesh.clients.conversation import Answer, SurveyResult
+from mesh.clients.questions import Answer, SurveyResult
 from mesh.console import app
 from mesh.console.probe import Look, look
 from mesh.errors import Disconnected

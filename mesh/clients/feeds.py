@@ -1,0 +1,249 @@
+"""A client's subscriptions: what arrives for each, and the window that bounds it. Pure.
+
+Blocks are read into a `Run` for each `Feed` (subscription) they concern: lists of topics and bodies, no
+object a message. Runs wait in their feed until the application takes them; the credit of one goes back when
+it takes the next.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mesh import blocks
+from mesh.clients.publishing import TOPICS_MAX, Waitable
+from mesh.errors import BlockError, SessionError
+from mesh.session import DATA_SIZE, SUBSCRIPTIONS_MAX, Kind, ReceiveWindow, encode, read_data
+from mesh.topics import check_pattern
+
+WINDOW: Final = 8192
+WINDOW_BYTES: Final = 4 << 20
+"""Default credit of a subscription."""
+
+GRANT_S: Final = 0.5
+
+_RECEIVED: Final = struct.Struct(">4xIBBHIQBIBBBBIIQQQ")
+_received: Final = _RECEIVED.unpack_from
+_MARK: Final = 0x9305C410
+_BODY_AT: Final = 4 + DATA_SIZE + blocks.HEAD_SIZE
+
+
+class Run:
+    """Messages that arrived together for one subscription, as lists of one length.
+
+    ``tokens`` is None for published messages; for questions it holds a token for each.
+    """
+
+    __slots__ = ("bodies", "epoch", "headers", "messages", "size", "tokens", "topics")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.topics: list[str] = []
+        self.bodies: list[bytes] = []
+        self.headers: list[bytes] | None = None
+        self.tokens: list[int] | None = None
+        self.messages = 0
+        self.size = 0
+
+
+class Feed(Waitable):
+    """One subscription: runs that wait for the application, and the window that bounds them."""
+
+    __slots__ = (
+        "assembler",
+        "bad_blocks",
+        "closed",
+        "current",
+        "epoch",
+        "expected",
+        "granted_at",
+        "lost_blocks",
+        "messages",
+        "number",
+        "patterns",
+        "ready",
+        "role",
+        "runs",
+        "seen",
+        "size",
+        "unreached",
+        "window",
+    )
+
+    def __init__(self, number: int, patterns: list[str], role: int, messages: int, size: int) -> None:
+        super().__init__()
+        self.number = number
+        self.patterns = patterns
+        self.role = role
+        self.messages = messages
+        self.size = size
+        self.window = ReceiveWindow(messages, size)
+        self.epoch = 0
+        self.runs: deque[Run] = deque()
+        self.current: Run | None = None
+        self.ready = False
+        self.unreached: tuple[str, ...] = ()
+        self.closed = False
+        self.expected = 1
+        self.granted_at = 0.0
+        self.lost_blocks = 0
+        """Blocks the broker dropped because this subscriber was slow."""
+        self.bad_blocks = 0
+        self.assembler = blocks.Assembler(bodies_max=16)
+        self.seen = blocks.Seen(publishers_max=256)
+
+    def again(self) -> None:
+        """A new session: a fresh window, to which runs of the old one no longer count."""
+        self.epoch += 1
+        self.window = ReceiveWindow(self.messages, self.size)
+        self.expected = 1
+        self.ready = False
+
+    def announcement(self) -> bytes:
+        """The frame that asks a broker for it, with which a fresh window begins."""
+        self.again()
+        return encode(Kind.SUBSCRIBE, self.number, self.patterns, self.role, self.messages, self.size)
+
+    def take(self, now: float, settled: bool) -> tuple[int, int] | None:
+        """Make the next run the current one; the application is done with the one before.
+
+        Returns the credit to be given back for what it is done with, if it is time: by the quarter window,
+        and twice a second, so that the broker sees that a slow application is not one that has stopped.
+        """
+        done, self.current = self.current, self.runs.popleft() if self.runs else None
+        if done is None or not settled or done.epoch != self.epoch:
+            return None
+        if not self.window.settle(done.messages, done.size) and now - self.granted_at < GRANT_S:
+            return None
+        self.granted_at = now
+        return self.window.grant()
+
+
+class Feeds:
+    """All subscriptions of one client, by number."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[int, Feed] = {}
+        self._number = 0
+        self._topics: dict[bytes, str] = {}
+
+    def __iter__(self) -> Iterator[Feed]:
+        return iter(self._feeds.values())
+
+    def get(self, number: int) -> Feed | None:
+        return self._feeds.get(number)
+
+    def add(self, patterns: Sequence[str], role: int, messages: int, size: int) -> Feed:
+        """A new one. Raises `TopicError`, ValueError."""
+        if not patterns:
+            raise ValueError("subscribe needs at least one pattern, such as 'news.#'")
+        if messages < 1 or size < 1:
+            raise ValueError(f"a window of {messages} messages and {size} bytes must be above zero")
+        checked = [check_pattern(pattern) for pattern in patterns]
+        if len(self._feeds) >= SUBSCRIPTIONS_MAX:
+            raise ValueError(
+                f"a client has at most {SUBSCRIPTIONS_MAX} subscriptions; one may have many patterns"
+            )
+        self._number += 1
+        feed = self._feeds[self._number] = Feed(self._number, checked, role, messages, size)
+        return feed
+
+    def remove(self, feed: Feed) -> bool:
+        """Want no more of it; False if it was removed already."""
+        feed.closed = True
+        return self._feeds.pop(feed.number, None) is not None
+
+    # ------------------------------------------------------------------ reading
+
+    def read_question(
+        self, number: int, token: int, topic: str, body: bytes, headers: bytes, size: int
+    ) -> Feed | None:
+        """A request or survey for a subscription, a run of its own; None if that is there no more."""
+        feed = self._feeds.get(number)
+        if feed is None:
+            return None
+        run = Run(feed.epoch)
+        run.topics, run.bodies, run.headers, run.tokens = [topic], [body], [headers], [token]
+        feed.window.arrive(1, size)
+        run.messages, run.size = 1, size
+        feed.runs.append(run)
+        return feed
+
+    def read_block(self, frame: bytes, runs: dict[Feed, Run]) -> None:
+        """A DATA frame into the run of its feed, begun if there is none yet. Raises `PeerError`."""
+        if len(frame) < _BODY_AT:
+            raise SessionError(f"a DATA frame of {len(frame)} bytes is shorter than its heads")
+        (
+            mark, _, _, zero, number, sequence, bin32, size,
+            form, kind, level, topic_size, count, record, first, publisher, boot,
+        ) = _received(frame)  # fmt: skip
+        if mark != _MARK or bin32 != 0xC6 or zero or size != len(frame) - 4 - DATA_SIZE:
+            read_data(frame, 4)  # says what is wrong, if it is one of the things it looks at
+            raise SessionError("a DATA frame's head does not have its fixed form")
+        feed = self._feeds.get(number)
+        if feed is None:
+            return  # it crossed our UNSUBSCRIBE
+        window = feed.window
+        if window.messages_left <= 0 or window.bytes_left <= 0:
+            window.arrive(count, size)  # raises
+        window.messages_left -= count
+        window.bytes_left -= size
+        if sequence != feed.expected:
+            feed.lost_blocks += sequence - feed.expected
+        feed.expected = sequence + 1
+        run = runs.get(feed)
+        if run is None:
+            run = runs[feed] = Run(feed.epoch)
+        run.messages += count
+        run.size += size
+        at = _BODY_AT + topic_size
+        if level and not kind & blocks.PIECE and not feed.seen.add(publisher, boot, first, count):
+            return
+        if kind != blocks.EQUAL or form != blocks.FORMAT or at + count * record != len(frame):
+            self._read_other(frame, feed, run)
+            return
+        encoded = frame[_BODY_AT:at]
+        topic = self._topics.get(encoded) or self._decode_topic(encoded)
+        if count == 1:
+            run.topics.append(topic)
+            run.bodies.append(frame[at:])
+        else:
+            run.topics += [topic] * count
+            run.bodies += blocks.equal_slices(frame, at, count, record)
+        if run.headers is not None:
+            run.headers += [b""] * count
+
+    def _read_other(self, frame: bytes, feed: Feed, run: Run) -> None:
+        """Blocks of mixed lengths, with headers, or a piece of a large body."""
+        try:
+            opened = blocks.open_block(frame, 4 + DATA_SIZE)
+            topic = self._topics.get(opened.topic) or self._decode_topic(opened.topic)
+        except BlockError:
+            feed.bad_blocks += 1  # another client's fault: it costs neither this session nor its broker
+            return
+        bodies, headers = opened.bodies, opened.headers
+        if opened.whole_size:
+            whole = feed.assembler.add(opened)
+            if whole is None:
+                return
+            if opened.level and not feed.seen.add(opened.publisher, opened.boot, opened.sequence, 1):
+                return
+            bodies, headers = [whole[0]], [whole[1]]
+        if run.headers is None and headers is not None:
+            run.headers = [b""] * len(run.bodies)
+        run.topics += [topic] * len(bodies)
+        run.bodies += bodies
+        if run.headers is not None:
+            run.headers += headers if headers is not None else [b""] * len(bodies)
+
+    def _decode_topic(self, encoded: bytes) -> str:
+        try:
+            topic = encoded.decode("ascii")
+        except UnicodeDecodeError as error:
+            raise BlockError(f"topic {encoded!r} is not ASCII") from error
+        if len(self._topics) >= TOPICS_MAX:
+            self._topics.clear()
+        self._topics[encoded] = topic
+        return topic

@@ -1,0 +1,35 @@
+"""A client's end alone: a session that a test speaks the broker's part of."""
+
+from __future__ import annotations
+
+from mesh import blocks
+from mesh.blocks import SENT
+from mesh.clients.conversation import Conversation
+from mesh.clients.feeds import Feed
+from mesh.session import DATA_SIZE, Kind, data_head, encode
+
+PREFIX = b"\x80\0\0\1"
+
+
+def settled(messages: int = 1000, size: int = 1 << 20) -> Conversation:
+    """A conversation whose broker has said WELCOME with that much credit."""
+    talk = Conversation(client=1, boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
+    talk.connected(0.0)
+    talk.received([PREFIX + encode(Kind.WELCOME, 1, 9, "alpha", "mesh", 1, messages, size)], 0.0)
+    talk.take_control()
+    return talk
+
+
+def opened(talk: Conversation) -> list[blocks.Opened]:
+    return [blocks.open_block(frame, 4 + DATA_SIZE) for frame in talk.take_frames()]
+
+
+def data(number: int, sequence: int, *bodies: bytes, level: int = SENT) -> bytes:
+    block = blocks.seal(b"t", bodies, publisher=5, boot=6, sequence=sequence, level=level)
+    return PREFIX + data_head(0, 0, number, sequence, len(block)) + block
+
+
+def subscribed(talk: Conversation, messages: int = 100) -> Feed:
+    feed = talk.subscribe(["t"], 0, messages, 1 << 20)
+    talk.take_control()
+    return feed

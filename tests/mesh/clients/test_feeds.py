@@ -1,0 +1,101 @@
+"""What arrives for subscriptions; the test speaks for the broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.blocks import ACCEPTED
+from mesh.clients.feeds import Feed, Feeds, Run
+from mesh.errors import CreditExceeded, TopicError
+from mesh.session import DATA_SIZE
+from tests.mesh.clients.brokerless import data, settled, subscribed
+
+
+def test_runs_are_gathered_per_read_and_gaps_counted() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    talk.received([data(feed.number, 1, b"a", b"b"), data(feed.number, 4, b"ccc", b"")], 0.0)
+    run = talk.next_run(feed, 0.0)
+    assert run is not None and run.bodies == [b"a", b"b", b"ccc", b""] and run.topics == ["t"] * 4
+    assert feed.lost_blocks == 2
+
+
+def test_a_broker_that_sends_beyond_credit_is_left() -> None:
+    talk = settled()
+    feed = subscribed(talk, messages=4)
+    talk.received([data(feed.number, 1, *[b"x"] * 4)], 0.0)
+    with pytest.raises(CreditExceeded):
+        talk.received([data(feed.number, 2, b"x")], 0.0)
+
+
+def test_a_malformed_block_of_another_publisher_costs_nothing_but_itself() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    bad = bytearray(data(feed.number, 1, b"a", b"bc"))
+    bad[4 + DATA_SIZE + 4 + 3] = 9
+    talk.received([bytes(bad), data(feed.number, 2, b"good")], 0.0)
+    run = talk.next_run(feed, 0.0)
+    assert run is not None and run.bodies == [b"good"] and feed.bad_blocks == 1
+
+
+def test_a_block_of_level_accepted_that_comes_twice_is_delivered_once() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    again = bytearray(data(feed.number, 1, b"x", level=ACCEPTED))
+    talk.received([bytes(again)], 0.0)
+    again[4 + 12 + 7] = 2  # the next in the subscription's sequence, the same block
+    talk.received([bytes(again)], 0.0)
+    bodies = []
+    while (run := talk.next_run(feed, 0.0)) is not None:
+        bodies += run.bodies
+    assert bodies == [b"x"]
+
+
+def test_credit_of_a_run_goes_back_when_the_next_is_asked_for_and_it_is_time() -> None:
+    feed = Feed(1, ["t"], 0, messages=8, size=1 << 20)
+    for sequence in (1, 2, 3):
+        feed.window.arrive(1, 10)
+        run = Run(feed.epoch)
+        run.bodies, run.messages, run.size = [b"%d" % sequence], 1, 10
+        feed.runs.append(run)
+    assert feed.take(100.0, True) is None and feed.current is not None, "nothing is done with yet"
+    assert feed.take(100.0, True) == (1, 10), "the first time, it is long since the last grant"
+    assert feed.take(100.1, True) is None, "less than a quarter window, so soon"
+    assert feed.take(100.2, True) == (2, 20) and feed.current is None, "now it is a quarter"
+
+
+def test_credit_of_an_old_session_or_of_none_does_not_go_back() -> None:
+    for settled_, again in ((False, False), (True, True)):
+        feed = Feed(1, ["t"], 0, messages=1, size=10)
+        run = Run(feed.epoch)
+        run.messages, run.size = 1, 10
+        feed.runs.append(run)
+        assert feed.take(100.0, settled_) is None
+        if again:
+            feed.again()
+        assert feed.take(200.0, settled_) is None
+
+
+def test_a_subscription_needs_patterns_and_a_window() -> None:
+    feeds = Feeds()
+    with pytest.raises(ValueError, match=r"at least one pattern"):
+        feeds.add([], 0, 1, 1)
+    with pytest.raises(ValueError, match=r"0 messages and 1 bytes"):
+        feeds.add(["t"], 0, 0, 1)
+    with pytest.raises(TopicError):
+        feeds.add(["a.#.b"], 0, 1, 1)
+    assert list(feeds) == []
+    feed = feeds.add(["a", "b.*"], 0, 1, 1)
+    assert list(feeds) == [feed] and feeds.get(feed.number) is feed
+    assert feeds.remove(feed) and not feeds.remove(feed) and feed.closed
+    assert feeds.read_question(feed.number, 7, "a", b"", b"", 10) is None
+
+
+def test_a_question_is_a_run_of_its_own_and_counts_against_the_window() -> None:
+    feeds = Feeds()
+    feed = feeds.add(["ask"], 1, messages=1, size=100)
+    assert feeds.read_question(feed.number, 7, "ask", b"2+2", b"", 40) is feed
+    (run,) = feed.runs
+    assert (run.topics, run.bodies, run.tokens, run.messages, run.size) == (["ask"], [b"2+2"], [7], 1, 40)
+    with pytest.raises(CreditExceeded):
+        feeds.read_question(feed.number, 8, "ask", b"3+3", b"", 40)

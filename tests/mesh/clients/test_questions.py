@@ -1,0 +1,134 @@
+"""What becomes of requests and surveys; the test says what the broker does."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.clients.questions import Answer, Question, Questions
+from mesh.errors import Disconnected, MeshTimeout, NoResponders, NotAccepted, TopicError, Unknown
+from mesh.session import BODY_MAX, Kind, Status, decode
+
+
+def asked(questions: Questions, *, survey: bool = False, timeout_s: float = 1.0) -> Question:
+    """One that was put to the broker at second 0."""
+    question = questions.add("add", b"1 2", b"", survey=survey, timeout_s=timeout_s, now=0.0)
+    question.frame(0.0)
+    return question
+
+
+def reply(question: Question, status: Status, body: bytes = b"", responder: str = "adder") -> list[object]:
+    return [Kind.REPLY, question.id, int(status), body, b"", "alpha", responder]
+
+
+def test_what_asks_carries_the_time_that_is_left() -> None:
+    questions = Questions()
+    for survey, kind in ((False, Kind.REQUEST), (True, Kind.SURVEY)):
+        question = questions.add("add", b"1 2", b"", survey=survey, timeout_s=2.0, now=10.0)
+        assert not question.sent
+        assert decode(question.frame(10.5)) == [kind, question.id, "add", b"1 2", b"", 1500]
+        assert question.sent
+
+
+def test_a_question_that_cannot_be_asked_is_not_kept() -> None:
+    questions = Questions()
+    for topic, body, timeout_s, kind in (
+        ("add", b"", 0.0, ValueError),
+        ("add", b"", float("nan"), ValueError),
+        ("a.*", b"", 1.0, TopicError),
+        ("add", bytes(BODY_MAX + 1), 1.0, ValueError),
+    ):
+        with pytest.raises(kind):
+            questions.add(topic, body, b"", survey=False, timeout_s=timeout_s, now=0.0)
+    assert list(questions) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "sentence"),
+    [
+        (Status.NO_RESPONDERS, NoResponders, "nobody who answers subscribes to 'add'"),
+        (Status.DROPPED, NotAccepted, "adder at alpha refused to answer: why not"),
+        (Status.GONE, Unknown, "adder was asked and disappeared before it answered"),
+        (Status.TIMEOUT, MeshTimeout, "no answer on 'add' in 1 s"),
+    ],
+)
+def test_each_end_of_a_request_has_its_error(status: Status, kind: type, sentence: str) -> None:
+    questions = Questions()
+    question = asked(questions)
+    assert questions.replied(reply(question, status, b"why not")) == [question]
+    assert type(question.error) is kind and str(question.error) == sentence
+    assert question.done and list(questions) == []
+    assert questions.replied(reply(question, Status.OK)) == [], "it is over: nobody is woken twice"
+
+
+def test_a_reply_ends_a_request() -> None:
+    questions = Questions()
+    question = asked(questions)
+    questions.replied(reply(question, Status.OK, b"3"))
+    assert (question.done, question.error, question.reply) == (True, None, b"3")
+
+
+def test_a_survey_gathers_answers_refusals_and_who_is_late() -> None:
+    questions = Questions()
+    question = asked(questions, survey=True)
+    assert questions.replied(reply(question, Status.OK, b"3")) == []
+    questions.replied(reply(question, Status.DROPPED, b"no", "other"))
+    assert not question.done
+    assert questions.surveyed(question.id, 3, ["third"]) == [question]
+    assert questions.surveyed(question.id, 3, []) == [], "once"
+    questions.replied(reply(question, Status.OK, b"3!", "third"))
+    result = question.result
+    assert (result.asked, result.missing, result.refused) == (3, ["third"], ["other: no"])
+    assert result.answers == [Answer("alpha", "adder", b"3", None)]
+    assert result.late == [Answer("alpha", "third", b"3!", None)]
+    questions.forget_late(2.0)
+    assert list(questions) == [question], "a deadline of a second, and one more for who is late"
+    questions.forget_late(2.1)
+    assert list(questions) == []
+
+
+def test_a_survey_that_all_have_answered_is_forgotten_at_once() -> None:
+    questions = Questions()
+    questions.surveyed(asked(questions, survey=True).id, 1, [])
+    assert list(questions) == []
+
+
+def test_who_was_asked_may_have_more_time() -> None:
+    questions = Questions()
+    question = asked(questions)
+    questions.prolonged(question.id, 5.0)
+    questions.prolonged(question.id + 1, 5.0)
+    assert question.deadline == 6.0
+
+
+def test_with_the_connection_goes_what_was_asked_and_not_what_was_not() -> None:
+    questions = Questions()
+    question, survey = asked(questions), asked(questions, survey=True)
+    questions.surveyed(survey.id, 1, ["late"])
+    waiting = questions.add("add", b"", b"", survey=False, timeout_s=1.0, now=0.0)
+    assert questions.disconnected() == [question], "the survey has its result"
+    assert type(question.error) is Unknown and survey.error is None
+    assert list(questions) == [waiting] and not waiting.done
+
+
+def test_giving_up_says_whether_there_was_a_broker() -> None:
+    questions = Questions()
+    question = asked(questions)
+    waiting = questions.add("add", b"", b"", survey=False, timeout_s=1.0, now=0.0)
+    for given_up in (question, waiting):
+        questions.give_up(given_up, "alpha")
+    assert str(question.error).endswith("broker alpha did not answer")
+    assert str(waiting.error).endswith("there was no connection")
+    assert list(questions) == []
+    answered = asked(questions)
+    questions.replied(reply(answered, Status.OK))
+    questions.give_up(answered, "alpha")
+    assert answered.error is None
+
+
+def test_closing_ends_all_that_is_not_done() -> None:
+    questions = Questions()
+    question = asked(questions)
+    survey = asked(questions, survey=True)
+    questions.surveyed(survey.id, 1, ["late"])
+    assert questions.close() == [question] and type(question.error) is Disconnected
+    assert list(questions) == []
