@@ -145,7 +145,7 @@ class Evidence:
     ledger: Ledger = field(default_factory=Ledger)
     samples: list[Sample] = field(default_factory=list)
     dials: list[Dialled] = field(default_factory=list)
-    """Of all processes, in order."""
+    """In order, those to where somebody was who had left, by the dialler's table at the look before."""
     phases: dict[str, float] = field(default_factory=dict)
     """When each began; see `simulations.runs.playing`."""
     failures: list[str] = field(default_factory=list)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.broker import Broker
 from mesh.identity import format_id
+from mesh.membership import State
 from simulations.evidence import truth
 from simulations.evidence.evidence import (
     FLUSH_S,
@@ -31,7 +32,7 @@ from simulations.evidence.evidence import (
     View,
 )
 from simulations.evidence.ledger import Ledger
-from simulations.kernel.network import Half
+from simulations.kernel.network import Address, Half
 from simulations.scenario import Scenario
 from simulations.world import Process, World
 
@@ -58,7 +59,9 @@ class Recorder:
         self._clocks: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
         self._halves: dict[Half, None] = {}
         self._patterns: dict[Patterns, Patterns] = {}
+        self._dials: list[Dialled] = []
         self._deep_at_s = 0.0
+        world.network.on_attempt = self._attempted
 
     def sample(self, *, deep: bool = False) -> None:
         """Look at all brokers now; ``deep`` also counts what takes long to count."""
@@ -146,6 +149,16 @@ class Recorder:
             paused=process.loop.paused,
         )
 
+    def _attempted(self, by: str, whither: Address) -> None:
+        """Only dials to who left are kept, by the dialler's table at the last look: a run has thousands of
+        others, of which no check asks anything."""
+        view = self._samples[-1].views.get(by) if self._samples else None
+        if view is None or isinstance(whither, str):
+            return
+        url = f"tcp://{whither[0]}:{whither[1]}"
+        if any(record.state is State.LEFT and record.peer_url == url for record in view.table[1:]):
+            self._dials.append(Dialled(self._world.now_s, by, url))
+
     def _shared(self, patterns: Iterable[tuple[str, int]]) -> Patterns:
         """In one order, and one object for all that are equal: they hardly ever change."""
         ordered = tuple(sorted(patterns))
@@ -163,11 +176,7 @@ class Recorder:
             lives=lives,
             ledger=self._ledger,
             samples=self._samples,
-            dials=[
-                Dialled(at_ns / 1e9, by, f"tcp://{whither[0]}:{whither[1]}")
-                for at_ns, by, whither in world.network.attempts
-                if not isinstance(whither, str)
-            ],
+            dials=self._dials,
             phases=phases,
             failures=[str(failure) for failure in world.failures],
             escapes=list(world.fence.escapes),

@@ -37,8 +37,8 @@ class Network:
         self.hosts: dict[str, Host] = {}
         self.give_up_ns = nanoseconds(GIVE_UP_S)
         self.connections = 0
-        self.attempts: list[tuple[int, str, Address]] = []
-        """At connections, by whatever way they ended: when, by which process, and whither."""
+        self.on_attempt: Callable[[str, Address], object] | None = None
+        """Told of every attempt at a connection when it begins: by which process, and whither."""
         self._seed = seed
         self._default = quality
         self._links: dict[tuple[str, str], Link] = {}
@@ -158,7 +158,8 @@ class Network:
         done: Callable[[Half | None, OSError | None], None],
     ) -> Attempt:
         """Begin to connect; ``done`` is told once, unless the attempt is cancelled."""
-        self.attempts.append((self.scheduler.now_ns, owner.name, destination))
+        if self.on_attempt is not None:
+            self.on_attempt(owner.name, destination)
         return Attempt(self, host, owner, destination, done)
 
     def join(
