@@ -23,7 +23,9 @@ from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 ROUND_MASK: Final = 0x7FFFFFFF
 _SURVEY: Final = LinkKind.SURVEY  # globals are found faster than members of an enum
 _ANSWER: Final = LinkKind.ANSWER
-_number: Final = int.from_bytes
+_ENDS: Final = END_BIT >> 24
+"""The least first byte of a word that ends a backtrace."""
+_number: Final = int.from_bytes  # bound once: a class' method is slow to find
 READ_KEPT: Final = 64
 """Bodies whose meaning is remembered, before all are forgotten."""
 
@@ -77,10 +79,13 @@ class Rounds:
         `LinkError`."""
         alone = len(frames) == 1
         clock, heard_survey = self._clock, self._heard_survey  # attributes are read faster than called
+        known = self._read
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
-            read = self._opened(frame, _SURVEY)
+            read = known.get(frame[WORD_SIZE:])
+            if read is None or read[0] is not _SURVEY or frame[0] < _ENDS:
+                read = self._opened(frame, _SURVEY)
             head = frame[:WORD_SIZE]
             answer = head + self._spoken(_ANSWER)
             if alone:
@@ -95,11 +100,13 @@ class Rounds:
 
     def answers_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
         """Answers of the other broker. Raises `LinkError`."""
-        clock = self._clock
+        clock, known = self._clock, self._read
         for frame in frames:
             if link.ended or not (link.up or link.admission.stage is Stage.READY):
                 return
-            read = self._opened(frame, _ANSWER)
+            read = known.get(frame[WORD_SIZE:])
+            if read is None or read[0] is not _ANSWER or frame[0] < _ENDS:
+                read = self._opened(frame, _ANSWER)
             if not link.up:
                 return
             now = clock()
@@ -140,7 +147,7 @@ class Rounds:
 
     def _opened(self, frame: bytes, kind: LinkKind) -> Read:
         """What a survey or an answer says. Raises `LinkError`."""
-        if not frame[0] & 0x80:
+        if frame[0] < _ENDS:
             raise LinkError(f"a round's frame of {len(frame)} bytes has no end to its backtrace")
         body = frame[WORD_SIZE:]
         read = self._read.get(body)

@@ -348,9 +348,11 @@ class SimLoop(asyncio.BaseEventLoop):
             self.scheduler.unwanted -= 1
             return
         timer._scheduled = False
+        if self.turn_of(timer, timer._context, timer._callback, timer._args):
+            return
         if self.dead:
             self._parked.append(timer)
-        elif not self._turn_of(timer, timer._context, timer._callback, timer._args):
+        else:
             self._due.append(timer)
             self._ask_for_turn()
 
@@ -382,15 +384,16 @@ class SimLoop(asyncio.BaseEventLoop):
         if ready:
             self._ask_for_turn()
 
-    def _turn_of(self, handle: Any, context: Context, callback: Any, arguments: Sequence[Any]) -> bool:
-        """`_turn` for one callback, which most turns are for. Returns False if it must wait: the loop is busy
-        or paused, or something else is due at this instant, which might share the turn.
+    def turn_of(self, handle: Any, context: Context, callback: Any, arguments: Sequence[Any]) -> bool:
+        """Let the process have a turn for one callback in this call, as most turns are; only for actions of
+        the scheduler. Returns False if it must wait (`run_soon`): the loop is busy, paused or dead, or
+        something else is due at this instant, which might share the turn.
 
         What is in the handle is given beside it: callers know of which kind theirs is, and an attribute of
         objects of two kinds is slow to read."""
         scheduler = self.scheduler
         now_ns, heap = scheduler.now_ns, scheduler.heap
-        if self._busy_until_ns > now_ns or self._paused or (heap and heap[0][0] <= now_ns):
+        if self._busy_until_ns > now_ns or self._paused or self.dead or (heap and heap[0][0] <= now_ns):
             return False
         fence = self._fence
         fence.closed = self._turning = True
@@ -458,17 +461,6 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         self._ready.append(handle)
         if not self._turning:
-            self._ask_for_turn()
-
-    def run_now(self, handle: SimHandle) -> None:
-        """As `run_soon`, for what happens to a process from outside: if it is free it has its turn in this
-        call, which saves the way through the scheduler.
-
-        Only for actions of the scheduler; what they do after it finds the loop busy."""
-        if self.dead:
-            self._parked.append(handle)
-        elif not self._turn_of(handle, handle._context, handle._callback, handle._args):
-            self._ready.append(handle)
             self._ask_for_turn()
 
     def call_at(  # type: ignore[override]

@@ -172,7 +172,9 @@ class SimTransport(transports._FlowControlMixin):
             return
         if self._half.pace is None or self._half.has_news:
             self._read_scheduled = True
-            self._loop.run_now(self._reading)
+            reading = self._reading
+            if not self._loop.turn_of(reading, reading._context, reading._callback, ()):
+                self._loop.run_soon(reading)
 
     def readable(self) -> None:
         reading = self._started and not self._closing and not self._paused

@@ -388,6 +388,8 @@ class Half:
             self._launch(number, kind, data, resends)
 
     def _arrive(self, number: int, kind: str, data: bytes) -> None:
+        """A packet is at the peer; if its turn has come, it is delivered, and what waited for it. Last of all
+        the reader is told, who may run at once."""
         if not self.link.up:
             self._lose(number, kind, data)
             return
@@ -396,25 +398,24 @@ class Half:
         if number != self._delivered + 1:
             self._arrived[number] = (kind, data)
             return
-        self._deliver(number, kind, data)
-        if self._arrived:
-            while (number := self._delivered + 1) in self._arrived:
-                self._deliver(number, *self._arrived.pop(number))
-
-    def _deliver(self, number: int, kind: str, data: bytes) -> None:
-        """The packet's turn has come. Last of all its reader is told, who may run at once."""
-        self._delivered = number
-        network, peer, size = self._network, self.peer, len(data)
+        network, peer, arrived = self._network, self.peer, self._arrived
         note = network.note  # an attribute is read faster than called
-        note((network.scheduler.now_ns, peer.host.name, kind, self.number, size, crc32(data)))
-        if kind == "data" and not peer.closed and not peer.vanished:
-            peer._received.append(data)
-            peer.received_bytes += size
-            user = peer.user
-            if user is not None:
-                user.arrived()
-        else:
-            peer._incoming(kind)
+        while True:
+            self._delivered = number
+            size = len(data)
+            note((network.scheduler.now_ns, peer.host.name, kind, self.number, size, crc32(data)))
+            if kind == "data" and not peer.closed and not peer.vanished:
+                peer._received.append(data)
+                peer.received_bytes += size
+                user = peer.user
+                if user is not None:
+                    user.arrived()
+            else:
+                peer._incoming(kind)
+            number += 1
+            if number not in arrived:
+                return
+            kind, data = arrived.pop(number)
 
     def _incoming(self, kind: str) -> None:
         """Anything but data that somebody may read."""

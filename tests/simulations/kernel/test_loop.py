@@ -150,7 +150,9 @@ def test_after_a_pause_what_arrived_runs_before_the_timers_that_came_due() -> No
         world.run_for(1.0)
         assert node.process is not None
         loop = node.process.loop
-        loop.run_now(SimHandle(ran.append, ("arrival",), loop, None))
+        arrival = SimHandle(ran.append, ("arrival",), loop, None)
+        assert not loop.turn_of(arrival, arrival._context, arrival._callback, arrival._args)
+        loop.run_soon(arrival)
         assert ran == []
         node.resume()
         world.run_for(0.1)
