@@ -51,7 +51,7 @@ class Case:
     lasts_s: float
     after_s: float
     """How long is looked at what comes after the end of the fault."""
-    value: float = 0.0
+    value: float | None = None
     brokers: int = 3
     by_chance: bool = False
     """It strikes again and again, so accusations that are answered come when chance wants."""
