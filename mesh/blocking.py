@@ -126,7 +126,7 @@ class BlockingClient:
     ) -> Receipt:
         """Publish a topic's list of bodies, or a list of (topic, body) pairs; as `Client.publish_many`."""
         given = by_topic(messages, bodies)
-        receipts = [self._publish(topic, found, level, b"", timeout) for topic, (found, _) in given.items()]
+        receipts = [self._publish(topic, found, level, b"", timeout) for topic, found, _ in given]
         return joined(receipts, level, self.broker)
 
     def flush(self, timeout: float | None = None) -> None:

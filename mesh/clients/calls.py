@@ -51,8 +51,8 @@ def packed(headers: Mapping[str, HeaderValue] | None, key: str | None) -> bytes:
 
 def by_topic(
     messages: str | Sequence[tuple[str, bytes]], bodies: Sequence[bytes] | None
-) -> dict[str, tuple[list[bytes], int]]:
-    """What ``publish_many`` was given: the bodies of each topic, and how many bytes they are.
+) -> list[tuple[str, list[bytes], int]]:
+    """What ``publish_many`` was given: each topic, its bodies, and how many bytes they are.
 
     Raises:
         TypeError, ValueError: the arguments, or one of the bodies, cannot be used.
@@ -60,14 +60,14 @@ def by_topic(
     if isinstance(messages, str):
         if bodies is None:
             raise TypeError("publish_many('topic', bodies) needs the list of bodies")
-        checked = checked_bodies(bodies)
-        return {messages: checked} if checked[0] else {}
+        checked, size = checked_bodies(bodies)
+        return [(messages, checked, size)] if checked else []
     if bodies is not None:
         raise TypeError("publish_many takes a topic and bodies, or pairs of both, not pairs and bodies")
     gathered: dict[str, list[bytes]] = {}
     for topic, body in messages:
         gathered.setdefault(topic, []).append(checked_body(body))
-    return {topic: (found, sum(map(len, found))) for topic, found in gathered.items()}
+    return [(topic, found, sum(map(len, found))) for topic, found in gathered.items()]
 
 
 # --- what comes of it

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, repeat
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -230,11 +230,14 @@ def checked_body(body: Any) -> bytes:
     return checked
 
 
+_BYTES: Final = {bytes}
+
+
 def checked_bodies(bodies: Iterable[Any]) -> tuple[list[bytes], int]:
     """A list of them, each as `checked_body` gives it, and their bytes; the list that was given if it is
     one."""
     checked = bodies if type(bodies) is list else list(bodies)
-    if set(map(type, checked)) == {bytes}:
+    if set(map(type, checked)) == _BYTES:
         size = sum(map(len, checked))
         if size <= blocks.BODY_MAX:
             return checked, size

@@ -10,6 +10,7 @@ they may arrive.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 from mesh import blocks
 from mesh.clients.calls import (
@@ -80,21 +81,28 @@ class Publisher:
 
     # ------------------------------------------------------------------ many at once
 
-    async def publish_many(
-        self, given: dict[str, tuple[list[bytes], int]], level: str, timeout: float | None
+    def publish_many(
+        self, given: list[tuple[str, list[bytes], int]], level: str, timeout: float | None
+    ) -> Awaitable[Receipt]:
+        """Messages of several topics, as `by_topic` gives them; nearly always it is one."""
+        if len(given) != 1:
+            return self._publish_topics(given, level, timeout)
+        ((topic, bodies, size),) = given
+        if level == "sent":
+            return self._publish_sent(topic, bodies, size, timeout)
+        return self.publish(topic, bodies, level, b"", timeout)
+
+    async def _publish_topics(
+        self, given: list[tuple[str, list[bytes], int]], level: str, timeout: float | None
     ) -> Receipt:
-        """Messages of several topics, as `by_topic` gives them. Sent is one topic after the
-        other, but acknowledgements are waited for together."""
+        """Sent is one topic after the other; acknowledgements are waited for together."""
         receipts: list[Receipt] = []
         if level == "sent":
-            for topic, (bodies, size) in given.items():
+            for topic, bodies, size in given:
                 receipts.append(await self._publish_sent(topic, bodies, size, timeout))
-        elif len(given) == 1:
-            for topic, (bodies, _) in given.items():
-                receipts.append(await self.publish(topic, bodies, level, b"", timeout))
         else:
             receipts += await asyncio.gather(
-                *(self.publish(topic, bodies, level, b"", timeout) for topic, (bodies, _) in given.items())
+                *(self.publish(topic, bodies, level, b"", timeout) for topic, bodies, _ in given)
             )
         return joined(receipts, level, self._talk.broker)
 

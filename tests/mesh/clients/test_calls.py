@@ -26,10 +26,10 @@ def test_a_key_travels_as_the_header_of_that_name() -> None:
 
 
 def test_messages_are_a_topic_and_bodies_or_pairs_of_both() -> None:
-    assert by_topic("a", (b"1", b"23")) == {"a": ([b"1", b"23"], 3)}
-    assert by_topic("a", []) == by_topic([], None) == {}
+    assert by_topic("a", (b"1", b"23")) == [("a", [b"1", b"23"], 3)]
+    assert by_topic("a", []) == by_topic([], None) == []
     pairs = [("b", b"1"), ("a", b"22"), ("b", b"333")]
-    assert by_topic(pairs, None) == {"b": ([b"1", b"333"], 4), "a": ([b"22"], 2)}
+    assert by_topic(pairs, None) == [("b", [b"1", b"333"], 4), ("a", [b"22"], 2)]
     for messages, bodies, word in (("a", None, "needs the list"), (pairs, [b""], "not pairs and bodies")):
         with pytest.raises(TypeError, match=word):
             by_topic(messages, bodies)
