@@ -21,6 +21,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from mesh.errors import MeshError, StorageError
 from mesh.identity import format_id
 from mesh.storage import Storage, disk_advice, disk_reason
@@ -43,7 +45,7 @@ Heard = tuple[bool, int, int, float | None, int, int, float, float]
 """A heartbeat as it was noted: whether it was a survey, of whom, its round, the round-trip time of an answer,
 the row's number, the writer's incarnation, and when, by the loop's clock and by the wall's."""
 
-_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class RowBuilder:
@@ -208,7 +210,7 @@ class EventLog:
         if self._folder is None:
             return
         if len(self._buffer) + self._writing < ROWS_MAX:
-            self._buffer.append(_encode(row))
+            self._buffer.append(_encode(row).decode())
         else:
             self.dropped += 1
 
