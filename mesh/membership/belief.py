@@ -4,6 +4,10 @@
 * **Hearsay** is what others say of a member. It is believed up to `INCARNATION_STEP_MAX` above the member's
   own last word to this broker (0 if it never spoke to it): a lie beyond that could not be refuted by whom it
   is about (`mesh.membership.own_record`).
+* **Direct evidence** outweighs hearsay of a death: who is linked and answered within the last round is
+  suspected at most, whatever others say, and told so. It refutes, and whoever said it hears that. For after a
+  partition each side tells the other that it is dead, and one that was hardly heard for a while tells
+  everybody of many who live.
 * A member **first heard of** as dead or gone is not recorded at all: its death was counted by those who knew
   it.
 * What is said of **this broker** is for itself to answer.
@@ -14,7 +18,10 @@ or refused, to nobody. A death by hearsay costs a link only if the link has miss
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mesh.membership.instructions import DropLink, Instruction, Tell
+from mesh.membership.options import MembershipOptions
 from mesh.membership.own_record import OwnRecord
 from mesh.membership.record import (
     INCARNATION_MAX,
@@ -29,10 +36,12 @@ from mesh.membership.roster import Member, Roster
 class Belief:
     """See the module."""
 
-    def __init__(self, own: OwnRecord, roster: Roster) -> None:
+    def __init__(self, own: OwnRecord, roster: Roster, options: MembershipOptions) -> None:
         self.refused_records = 0
         self._own = own
         self._roster = roster
+        self._fresh_s = options.period_s + options.deadline_s
+        """Between two answers to two rounds, at most."""
 
     def hear(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
         """What a linked member says of anybody."""
@@ -49,6 +58,8 @@ class Belief:
             return
         if via == record.id:
             member.own_incarnation = max(member.own_incarnation, record.incarnation)
+        elif record.state is State.DEAD and self._is_seen_to_live(member, now):
+            record = replace(record, state=State.SUSPECT)
         if not outweighs(record, member.record):
             return
         if record.incarnation > member.own_incarnation + INCARNATION_STEP_MAX:
@@ -57,6 +68,10 @@ class Belief:
         self._roster.replace(member, record, _reason(member.record, record), via, now, out)
         out.append(Tell((record,), via))
         self._let_go(member, via, out)
+
+    def _is_seen_to_live(self, member: Member, now: float) -> bool:
+        """It answered within the last round on the link that it has. This broker may have slept since."""
+        return member.linked and not member.link_misses and now - member.heard_at <= self._fresh_s
 
     def _take_in(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
         """A member never heard of."""

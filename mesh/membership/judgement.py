@@ -88,6 +88,7 @@ class Judgement:
         if now > self._deadline and not self._was_late(now):
             return out
         self._answered[id] = None
+        member.heard_at = now
         member.judged, member.voided, member.unjudged_rounds = True, False, 0
         member.misses = member.link_misses = 0
         if self._own.node_state is _ISOLATED:
@@ -99,9 +100,10 @@ class Judgement:
         """Whether an answer to this round would still count."""
         return self._waiting and round == self.round
 
-    def linked(self, member: Member) -> None:
+    def linked(self, member: Member, now: float) -> None:
         """A link to it is up, perhaps in place of another."""
         member.linked = member.seen_linked = True
+        member.heard_at = now
         member.link_misses = 0
         self._asked.pop(member.record.id, None)  # this round asked the link before
         if not member.voided:

@@ -49,7 +49,7 @@ class Membership:
         self.roster = Roster(options)
         """To be read only."""
         self._own = OwnRecord(me, self.roster, options, join=join, now=now)
-        self._belief = Belief(self._own, self.roster)
+        self._belief = Belief(self._own, self.roster, options)
         self._judgement = Judgement(self._own, self.roster, options, rng=rng, now=now)
 
     # --- what others read
@@ -163,7 +163,7 @@ class Membership:
         if member is None:
             out.append(DropLink(record.id, f"the table of {self.options.members_max} members is full"))
             return out
-        self._judgement.linked(member)
+        self._judgement.linked(member, now)
         out.append(TellAll(record.id, reply=False))
         return out
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from math import inf
 from typing import Final
 
 from mesh.membership.instructions import (
@@ -38,6 +39,7 @@ class Member:
 
     __slots__ = (
         "differs_since",
+        "heard_at",
         "judged",
         "link_misses",
         "linked",
@@ -55,6 +57,7 @@ class Member:
         self.since = since
         self.linked = False
         self.seen_linked = False  # in this broker's run
+        self.heard_at = -inf  # its last answer in time, or the coming of its link
         self.own_incarnation = 0  # the greatest that it said itself, on its link
         self.judged = False
         self.voided = False  # unjudged by a void round, until it answers

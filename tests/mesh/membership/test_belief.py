@@ -76,11 +76,61 @@ def test_news_goes_to_all_but_its_source_and_old_news_to_nobody() -> None:
     assert driven.machine.heard([news, record(3)], 2, 0.0) == []
 
 
-def test_a_death_reported_by_others_does_not_cost_a_link_that_answers() -> None:
+DEATH = record(3, 1, State.DEAD)
+DOUBT = record(3, 1, State.SUSPECT)
+
+
+def test_who_answered_within_the_last_round_is_suspected_at_most_by_hearsay_and_told_so() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
-    out = driven.machine.heard([replace(record(3), state=State.DEAD)], 2, driven.now)
+    out = driven.machine.heard([DEATH], 2, driven.now)
+    assert out == [MemberChanged(DOUBT, State.ALIVE, "reported", 2), Tell((DOUBT,), 2)]
+    assert driven.machine.heard([DEATH], 2, driven.now) == []
+
+
+def test_who_has_just_been_linked_is_not_taken_for_dead_by_hearsay() -> None:
+    driven = Driven(2, 3)
+    driven.machine.heard([DEATH], 2, driven.now)
+    assert driven.state(3) is State.SUSPECT
+
+
+def test_a_death_of_the_next_incarnation_is_a_doubt_of_that_one() -> None:
+    """Its refutation was lost on the way here, and the accusation of that was not."""
+    driven = Driven(2, 3)
+    driven.machine.heard([record(3, 2, State.DEAD)], 2, driven.now)
+    assert driven.machine.record(3) == record(3, 2, State.SUSPECT)
+
+
+def test_who_missed_the_last_round_is_dead_by_hearsay_and_loses_its_link() -> None:
+    driven = Driven(2, 3)
+    driven.round(2, 3)
+    driven.round(2)
+    assert DropLink(3, "dead") in driven.machine.heard([DEATH], 2, driven.now)
+    assert driven.state(3) is State.DEAD
+
+
+def test_who_has_no_link_is_dead_by_hearsay() -> None:
+    driven = Driven(2, 3)
+    driven.round(2, 3)
+    driven.unlink(3)
+    driven.machine.heard([DEATH], 2, driven.now)
+    assert driven.state(3) is State.DEAD
+
+
+def test_an_answer_from_before_this_broker_slept_is_no_evidence_and_its_link_no_worse_for_that() -> None:
+    driven = Driven(2, 3)
+    driven.round(2, 3)
+    driven.now += 5.0
+    out = driven.machine.heard([DEATH], 2, driven.now)
+    assert driven.state(3) is State.DEAD
     assert not any(isinstance(i, DropLink) for i in out)
+
+
+def test_that_a_member_left_is_believed_by_hearsay_though_it_answers_still() -> None:
+    driven = Driven(2, 3)
+    driven.round(2, 3)
+    driven.machine.heard([record(3, 1, State.LEFT)], 2, driven.now)
+    assert driven.state(3) is State.LEFT
 
 
 def test_who_says_goodbye_is_hung_up_on_at_once_and_by_hearsay_at_the_next_judgement() -> None:

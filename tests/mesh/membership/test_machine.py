@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -104,6 +105,34 @@ def test_a_split_declares_the_other_side_dead_and_heals_by_itself(seed: int) -> 
     world.run_until(world.converged, 30)
     world.run(20)
     assert world.converged()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_side_of_a_healed_split_believes_the_other_about_its_own(seed: int) -> None:
+    """Each was dead to the other, and says so; that is doubted by those whom they answer."""
+    world = World(seed)
+    world.mesh(6)
+    world.run(2)
+    sides = [1, 2, 3], [4, 5, 6]
+    world.split(*sides)
+    world.run(15)
+    world.heal()
+    world.run_until(world.converged, 30)
+    for side in sides:
+        for id in side:
+            assert not [dead for other in side for dead in world.nodes[id].said(other, State.DEAD)]
+
+
+def test_who_called_another_dead_hears_that_it_lives_by_way_of_one_whom_it_answers() -> None:
+    world = World(1)
+    caller, accused, between = world.mesh(3)
+    world.cut(1, 2)
+    world.drop(caller, 2)
+    dead = replace(accused.membership.me, state=State.DEAD)
+    caller.act(caller.membership.heard([dead], 99, world.now))
+    assert caller.states()[2] == "dead"
+    assert world.run_until(lambda: caller.states()[2] == "alive", 1) < 0.1
+    assert between.said(2, State.SUSPECT) and not between.said(2, State.DEAD)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
