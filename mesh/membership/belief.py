@@ -41,7 +41,7 @@ class Belief:
         self._own = own
         self._roster = roster
         self._fresh_s = options.period_s + options.deadline_s
-        """Between two answers to two rounds, at most."""
+        """From the beginning of a round to the last answers to the next one."""
 
     def hear(self, record: MemberRecord, via: int, now: float, out: list[Instruction]) -> None:
         """What a linked member says of anybody."""

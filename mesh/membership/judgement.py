@@ -50,6 +50,7 @@ class Judgement:
         self._asked: dict[int, None] = {}
         self._answered: dict[int, None] = {}
         self._waiting = False
+        self._began_at = now
         self._deadline = now
         # Rounds of brokers started together should not fall into one instant.
         self._next_round = now + options.period_s * rng.random()
@@ -88,7 +89,7 @@ class Judgement:
         if now > self._deadline and not self._was_late(now):
             return out
         self._answered[id] = None
-        member.heard_at = now
+        member.heard_at = self._began_at  # a broker that slept finds old answers
         member.judged, member.voided, member.unjudged_rounds = True, False, 0
         member.misses = member.link_misses = 0
         if self._own.node_state is _ISOLATED:
@@ -127,6 +128,7 @@ class Judgement:
         self._asked = {id: None for id, member in self._roster.members.items() if member.linked}
         self._answered = {}
         self._waiting = True
+        self._began_at = now
         self._deadline = now + options.deadline_s
         out.append(Survey(self.round, tuple(self._asked)))
 

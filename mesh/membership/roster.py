@@ -57,7 +57,7 @@ class Member:
         self.since = since
         self.linked = False
         self.seen_linked = False  # in this broker's run
-        self.heard_at = -inf  # its last answer in time, or the coming of its link
+        self.heard_at = -inf  # the round that it answered last, or its link, began then
         self.own_incarnation = 0  # the greatest that it said itself, on its link
         self.judged = False
         self.voided = False  # unjudged by a void round, until it answers

@@ -126,6 +126,15 @@ def test_an_answer_from_before_this_broker_slept_is_no_evidence_and_its_link_no_
     assert not any(isinstance(i, DropLink) for i in out)
 
 
+def test_an_answer_that_waited_while_this_broker_slept_is_no_evidence() -> None:
+    driven = Driven(2, 3)
+    survey = driven.to_round()
+    driven.now += 5.0
+    driven.machine.answered(3, survey.round, driven.now)
+    driven.machine.heard([DEATH], 2, driven.now)
+    assert driven.state(3) is State.DEAD
+
+
 def test_that_a_member_left_is_believed_by_hearsay_though_it_answers_still() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
