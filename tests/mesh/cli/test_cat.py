@@ -153,7 +153,7 @@ def test_a_printed_body_can_be_read_back(body: bytes) -> None:
 # --- roles
 
 
-@pytest.fixture(params=["native", "nng"])
+@pytest.fixture(params=["native", pytest.param("nng", marks=pytest.mark.isolated)])
 def engine(request: pytest.FixtureRequest) -> tuple[str, str]:
     if request.param == "nng":
         pytest.importorskip("pynng")
@@ -248,6 +248,7 @@ async def test_async_begins_without_the_other_end(tmp_path: Path) -> None:
             assert await pull.printed(1) == [b"early\n"]
 
 
+@pytest.mark.isolated
 async def test_the_engines_understand_each_other() -> None:
     pytest.importorskip("pynng")
     async with cat("--rep", "-L0", "-D", "pong", "--engine", "nng") as rep:

@@ -20,7 +20,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return value
 
 
-@pytest.fixture(params=["tcp-native", "ipc-native", "tcp-nng"])
+@pytest.fixture(params=["tcp-native", "ipc-native", pytest.param("tcp-nng", marks=pytest.mark.isolated)])
 def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     """An address, and the engine that meets them there."""
     scheme, _, engine = request.param.partition("-")

@@ -122,7 +122,7 @@ async def test_nngcat_is_understood_both_ways(files: Files, form: str) -> None:
         (("--dial", "tls+tcp://127.0.0.1:1", "--cacert", "/nowhere/x"), "/nowhere/x"),
     ],
 )
-@pytest.mark.parametrize("engine", ["native", "nng"])
+@pytest.mark.parametrize("engine", ["native", pytest.param("nng", marks=pytest.mark.isolated)])
 def test_what_is_missing_is_one_sentence(
     capsys: pytest.CaptureFixture[str], flags: tuple[str, ...], sentence: str, engine: str
 ) -> None:
