@@ -94,7 +94,7 @@ def dead_links_end(evidence: Evidence) -> Verdict:
                 continue
             if not circumstances.is_well(view.name, since_s, later.at_s):
                 continue
-            parted = [id for id in before.links if _is_parted(evidence, cut, view.name, id, later.at_s)]
+            parted = [id for id in before.links if _is_parted(circumstances, cut, view.name, id, later.at_s)]
             looked += len(parted)
             wrong += [
                 f"{view.name} still has its link to {evidence.name_of(id)} at {later.at_s:.1f} s, over which "
@@ -105,13 +105,14 @@ def dead_links_end(evidence: Evidence) -> Verdict:
     return verdict("dead_links_end", looked, "link(s) on which nothing passed", wrong)
 
 
-def _is_parted(evidence: Evidence, cut: Impairment, name: str, other: int, until_s: float) -> bool:
+def _is_parted(circumstances: Circumstances, cut: Impairment, name: str, other: int, until_s: float) -> bool:
     """Where two had that id in the time of the cut, the link may be to either."""
+    evidence = circumstances.evidence
     holder = evidence.name_of(other)
     for holder in evidence.holders(other, cut.from_s, until_s):
         if evidence.twin_between(holder, other, cut.from_s, until_s):
             return False
-    return holder in evidence.brokers and cut.parts(evidence.host_of(name), evidence.host_of(holder))
+    return holder in evidence.brokers and circumstances.comes_between(cut, name, holder)
 
 
 CHECKS: Final[Sequence[Check]] = (

@@ -114,6 +114,16 @@ def test_a_link_may_be_to_the_other_of_two_with_one_id(
     assert judged(evidence, "dead_links_end").ok is excused
 
 
+def test_a_link_may_be_to_a_twin_that_came_after_the_cut_when_its_original_was_gone() -> None:
+    """Broker-2 is killed right before the cut, and its link not given up yet."""
+    for from_s, excused in ((13.0, True), (12.45, False)):
+        evidence = _alone()
+        _keeps(ONE, TWO)(evidence)
+        ended = [replace(life, ended_s=12.4) if life.name == TWO else life for life in evidence.lives]
+        evidence.lives = [*ended, Life("twin", 1, "twin", from_s, None, "", IDS[TWO], 99)]
+        assert judged(evidence, "dead_links_end").ok is excused
+
+
 def test_one_other_broker_alone_may_be_accused() -> None:
     """Broker-3 is away when broker-1 is cut off."""
     evidence = history(_accuses_at(9.5))
