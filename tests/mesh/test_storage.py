@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,25 +50,26 @@ async def test_errors_of_the_disk_reach_the_caller_as_they_are(tmp_path: Path) -
     await storage.aclose()
 
 
-@pytest.fixture
-def file_size_limit() -> Iterator[int]:
-    """Files of this process may not grow beyond 100 bytes, like a disk that is full."""
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Like a disk that is full; for a moment only, since pytest may be writing to a file, too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    yield 100
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_an_append_that_fails_half_way_leaves_nothing_behind(
-    tmp_path: Path, file_size_limit: int
-) -> None:
+async def test_an_append_that_fails_half_way_leaves_nothing_behind(tmp_path: Path) -> None:
     storage = ThreadStorage()
     path = str(tmp_path / "log")
-    await storage.append(path, b"a" * 60)
-    with pytest.raises(OSError, match="File too large"):
-        await storage.append(path, b"b" * 60)
-    assert await storage.read(path) == b"a" * 60
-    await storage.append(path, b"c" * 40)
+    with files_of_at_most(100):
+        await storage.append(path, b"a" * 60)
+        with pytest.raises(OSError, match="File too large"):
+            await storage.append(path, b"b" * 60)
+        assert await storage.read(path) == b"a" * 60
+        await storage.append(path, b"c" * 40)
     assert await storage.read(path) == b"a" * 60 + b"c" * 40
     await storage.aclose()
 
