@@ -13,7 +13,6 @@ A folder that somebody takes away under a running broker is made again, without 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 from collections import deque
@@ -57,7 +56,7 @@ class RowBuilder:
         self._run = run
         self._node = format_id(node)
         self._boot = format_id(boot)
-        self._begins = f'{{"v":{VERSION},"run":{json.dumps(run)},"ts":"'
+        self._begins = f'{{"v":{VERSION},"run":{_encode(run).decode()},"ts":"'
         self._of_whom = f',"node":"{self._node}","boot":"{self._boot}","inc":'
         self._said: dict[int, tuple[str, str]] = {}
         self._second = -2.0

@@ -108,7 +108,7 @@ def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
     }
     row = rows.row("hb", fields, now=1.5, wall=wall)
     (line,) = rows.lines([(False, 5, 9, 0.0012345, 1, 7, 1.5, wall)])
-    assert line == json.dumps(row, separators=(",", ":"))
+    assert line == json.dumps(row, separators=(",", ":"), ensure_ascii=False)
     assert row["ts"] == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
