@@ -36,10 +36,11 @@ class Scheduler:
         self.events = 0
         """How many actions have run."""
         self.heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        """What is due, the first in front; only `at` adds to it."""
+        """What is due, the first in front; only `at` adds to it, and `Half.send`, which does the same in place."""
         self.unwanted = 0
         """How many of them are known to do nothing."""
         self.serial = 0
+        """The last number that was given, to an action or by `next_serial`."""
 
     def at(self, when_ns: int, action: Callable[..., object], *arguments: Any) -> None:
         """Run ``action(*arguments)`` at an instant, which is now if it has passed."""
