@@ -36,7 +36,8 @@ class Scheduler:
         self.events = 0
         """How many actions have run."""
         self.heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
-        """What is due, the first in front; only `at` adds to it, and `Half.send`, which does the same in place."""
+        """What is due, the first in front; only `at` adds to it, and `Half.send` in its
+        place."""
         self.unwanted = 0
         """How many of them are known to do nothing."""
         self.serial = 0
