@@ -399,8 +399,10 @@ def streamed() -> tuple[str, ...]:
 
 def test_a_network_that_loses_a_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streamed() == ()
-    arrive = Half._deliver
-    monkeypatch.setattr(Half, "_deliver", lambda self, kind, data: arrive(self, kind, data[:-1]))
+    arrive = Half._arrive
+    monkeypatch.setattr(
+        Half, "_arrive", lambda self, number, kind, data: arrive(self, number, kind, data[:-1])
+    )
     assert "1 of 1000 bytes vanished, though it did not break" in streamed()[0]
 
 
