@@ -13,6 +13,7 @@ A folder that somebody takes away under a running broker is made again, without 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 from collections import deque
@@ -47,6 +48,15 @@ the row's number, the writer's incarnation, and when, by the loop's clock and by
 _encode: Final = msgspec.json.Encoder().encode
 
 
+def as_text(value: Any) -> str:
+    """JSON of a row or of a part of one. Of what is no UTF-8, as a path may be, each byte becomes a ``?``."""
+    try:
+        return _encode(value).decode()
+    except UnicodeEncodeError:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="replace").decode()
+
+
 class RowBuilder:
     """Pure: the columns every row of one writer has, and its number."""
 
@@ -56,7 +66,7 @@ class RowBuilder:
         self._run = run
         self._node = format_id(node)
         self._boot = format_id(boot)
-        self._begins = f'{{"v":{VERSION},"run":{_encode(run).decode()},"ts":"'
+        self._begins = f'{{"v":{VERSION},"run":{as_text(run)},"ts":"'
         self._of_whom = f',"node":"{self._node}","boot":"{self._boot}","inc":'
         self._said: dict[int, tuple[str, str]] = {}
         self._second = -2.0
@@ -209,7 +219,7 @@ class EventLog:
         if self._folder is None:
             return
         if len(self._buffer) + self._writing < ROWS_MAX:
-            self._buffer.append(_encode(row).decode())
+            self._buffer.append(as_text(row))
         else:
             self.dropped += 1
 

@@ -12,6 +12,7 @@ will not, all stays as it was.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,8 +28,7 @@ _MADV_COLLAPSE: Final = 25
 _ANONYMOUS: Final = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) rw-p 00000000 00:00 0 +(?:\[heap\])?$", re.MULTILINE
 )
-"""In ``/proc/self/maps``: private memory without a file, and not a thread's stack."""
-_PAGE_BYTES: Final = 4096
+"""In ``/proc/self/maps``: private memory without a file."""
 
 
 class HugePages:
@@ -51,7 +51,7 @@ class HugePages:
 def resident_bytes() -> int:
     """What this process has in memory; 0 where that is not told."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
     except OSError:
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,6 +149,16 @@ async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
         (3, 4, "hb", 2_500_000_000),
     ]
     assert [row.get("src") for row in rows] == [f"{5:016x}", None, f"{6:016x}"]
+
+
+async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
+    """Names of files and hosts may be any bytes; Python has such as lone surrogates."""
+    storage = FaultyStorage()
+    log = make(storage)
+    log.write("meta", {"op": "listening", "url": os.fsdecode(b"ipc:///tmp/\xc3\xa9\xff")})
+    await log.aclose()
+    (row,) = rows_of(storage.files[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    assert row["url"] == "ipc:///tmp/\u00e9?"
 
 
 async def test_rows_are_in_a_part_file_within_a_second_and_get_their_name_at_the_end(tmp_path: Path) -> None:
