@@ -17,7 +17,7 @@ from simulations.evidence import Recorder
 from simulations.evidence.ledger import Answered, Ledger, Question
 from simulations.faults import Fault
 from simulations.invariants import ALL, judge
-from simulations.kernel.network import Half
+from simulations.kernel.network import tcp
 from simulations.programs import clients
 from simulations.runs.playing import Play
 from simulations.scenario import Expectation, Scenario, Workload
@@ -399,9 +399,9 @@ def streamed() -> tuple[str, ...]:
 
 def test_a_network_that_loses_a_byte_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert streamed() == ()
-    arrive = Half._arrive
+    arrive = tcp._arrive
     monkeypatch.setattr(
-        Half, "_arrive", lambda self, number, kind, data: arrive(self, number, kind, data[:-1])
+        tcp, "_arrive", lambda half, number, kind, data: arrive(half, number, kind, data[:-1])
     )
     assert "1 of 1000 bytes vanished, though it did not break" in streamed()[0]
 
