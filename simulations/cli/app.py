@@ -136,15 +136,19 @@ def simulate(
             result = run.run()
         finally:
             progress.end()
+    untraced = unkept = None
     if trace is not None:
-        _write(trace, diffing.trace_text(run, result))
+        untraced = _unwritten(trace, diffing.trace_text(run, result))
     if keep is not None and not result.ok:
-        _write(keep, replaying.write(replaying.failure_of(result)))
+        unkept = _unwritten(keep, replaying.write(replaying.failure_of(result)))
     if json:
         print(json_format.dumps(result.as_json(), indent=2))
     else:
-        again = None if result.ok else _replay_command(scenario, result, nodes, keep)
+        kept = None if unkept else keep
+        again = None if result.ok else _replay_command(scenario, result, nodes, kept)
         print(summary(result, time.perf_counter() - began, out, again))
+    if failed := unkept or untraced:
+        raise failed
     return ExitCode.OK if result.ok else EXIT_VIOLATED
 
 
@@ -247,12 +251,10 @@ def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> Co
     if outcome.result is None:
         return None
     path = os.path.join(folder, f"swarm-{outcome.seed}.toml")
-    try:
-        _write(path, replaying.write(replaying.failure_of(outcome.result)))
-    except CommandFailed as error:
-        return error
-    report.kept[outcome.seed] = path
-    return None
+    unkept = _unwritten(path, replaying.write(replaying.failure_of(outcome.result)))
+    if unkept is None:
+        report.kept[outcome.seed] = path
+    return unkept
 
 
 @app.command
@@ -328,11 +330,15 @@ def shrink(
                 )
         finally:
             progress.end()
-    _write(target, replaying.write(shrunk.after, f"Shrunk in {shrunk}.\n{shrunk.after.violation}"))
+    unwritten = _unwritten(
+        target, replaying.write(shrunk.after, f"Shrunk in {shrunk}.\n{shrunk.after.violation}")
+    )
     if json:
-        print(json_format.dumps({"file": target, **shrunk.as_json()}, indent=2))
+        print(json_format.dumps({"file": None if unwritten else target, **shrunk.as_json()}, indent=2))
     else:
         print(f"{target}: {shrunk}\n  {shrunk.after.check}: {shrunk.after.violation}")
+    if unwritten is not None:
+        raise unwritten
     return interruption.code if shrunk.ending is shrinking.Ending.INTERRUPTED else ExitCode.OK
 
 
@@ -503,6 +509,15 @@ def _write(path: str, text: str | None) -> None:
     except OSError as error:
         sentence = f"cannot write {path}: {error.strerror or error}"
         raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error
+
+
+def _unwritten(path: str, text: str) -> CommandFailed | None:
+    """Why it could not be written: what was played is told first, which may have taken hours."""
+    try:
+        _write(path, text)
+    except CommandFailed as error:
+        return error
+    return None
 
 
 def _discard(path: str) -> None:

@@ -218,6 +218,19 @@ def test_a_swarm_that_is_ended_takes_its_processes_with_it(number: signal.Signal
     assert ("of 9999 seeds" in shown) is (number is signal.SIGTERM)
 
 
+@pytest.mark.parametrize("option", ["--keep", "--trace"])
+def test_a_full_disk_costs_no_verdict(option: str, capsys: Output, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'name = "mine"\nbrokers = 2\n\n[[expect]]\ncheck = "nobody_dead"\n'
+        '[[fault]]\nat_s = 8.0\nkind = "crash"\na = ["broker-2"]\n'
+    )
+    assert main(["simulate", str(mine), option, "/dev/full"]) == 73
+    told = capsys.readouterr()
+    assert "VIOLATED" in told.out and f"again: mesh simulate {mine} --seed 1" in told.out
+    assert "cannot write /dev/full: No space left on device" in told.err
+
+
 def test_a_full_disk_ends_no_swarm_and_is_told_after_it(
     monkeypatch: pytest.MonkeyPatch, capsys: Output, tmp_path: Path
 ) -> None:
@@ -245,7 +258,9 @@ def test_a_failure_is_shrunk_into_a_file(
     shown = json.loads(capsys.readouterr().out)
     assert (shown["file"], shown["check"], shown["ending"]) == (str(small), "sound", "smallest")
     assert main(["simulate", "shrink", str(path), "--out", "/dev/full"]) == 73
-    assert "cannot write /dev/full: No space left on device" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "from 0 faults, 5 brokers" in told.out
+    assert "cannot write /dev/full: No space left on device" in told.err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
