@@ -79,20 +79,24 @@ class Identity:
         if state_dir is None:
             return fresh
         folder = f"{state_dir}/{name}"
-        path = f"{folder}/identity.json"
         try:
-            await storage.make_folder(folder)
-            lock = await storage.lock(f"{folder}/lock")
+            try:
+                return await cls._open(fresh, folder, storage)
+            except FileNotFoundError:  # somebody took the folder away meanwhile; nothing was kept in it yet
+                return await cls._open(fresh, folder, storage)
         except OSError as error:
             raise StorageError(f"cannot keep state in {folder}: {disk_advice(error)}") from error
+
+    @classmethod
+    async def _open(cls, fresh: Identity, folder: str, storage: Storage) -> Identity:
+        path = f"{folder}/identity.json"
+        await storage.make_folder(folder)
+        lock = await storage.lock(f"{folder}/lock")
         try:
             saved = await storage.read(path)
             identity = fresh if saved is None else _decode(saved, fresh, path)
             identity._storage, identity._path, identity._lock = storage, path, lock
             await storage.write_atomic(path, identity._encode())
-        except OSError as error:
-            lock.release()
-            raise StorageError(f"cannot keep state in {path}: {disk_advice(error)}") from error
         except BaseException:
             lock.release()
             raise

@@ -132,14 +132,17 @@ def read(path: Path) -> Failure:
     where = f"{path}:{line_of(text, (FAILURE,))}"
     if table.get("format") != FORMAT:
         raise ScenarioFileError(
-            f"{where}: its format is {table.get('format')}, and this program reads {FORMAT}: "
+            f"{where}: its format is {table.get('format', 'missing')}, and this program reads {FORMAT}: "
             f"replay it by the version that wrote it"
         )
     known = (*CHECKS, *OF_THE_RUN)
     for name, type_ in FIELDS.items():
         if type(table.get(name)) is not type_:
             what = "missing" if name not in table else f"{table[name]!r}"
-            raise ScenarioFileError(f"{where}: {name} of the failure is {what}")
+            raise ScenarioFileError(
+                f"{where}: {name} of the failure is {what}; take the file as it was written, or play the "
+                f"scenario again with --keep"
+            )
     if table["check"] not in known:
         at = f"{path}:{line_of(text, (FAILURE, 'check'))}"
         raise ScenarioFileError(f"{at}: there is no check {table['check']!r}{nearest(table['check'], known)}")

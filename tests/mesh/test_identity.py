@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,30 @@ async def test_an_unwritable_state_folder_is_one_sentence_and_keeps_no_lock() ->
     with pytest.raises(StorageError, match="cannot keep state in /s/a: No space left on device"):
         await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
     assert storage.locked == {}
+
+
+async def test_a_state_folder_taken_away_as_it_is_opened_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a lock of its own, or a second broker might live there. Taken each time, it is told of."""
+    storage, read, takers = ThreadStorage(), ThreadStorage.read, ["once"]
+
+    async def taken_away_before(self: ThreadStorage, path: str) -> bytes | None:
+        if takers:
+            shutil.rmtree(tmp_path / "a")
+        if takers == ["once"]:
+            takers.clear()
+        return await read(self, path)
+
+    monkeypatch.setattr(ThreadStorage, "read", taken_away_before)
+    first = await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    with pytest.raises(Locked):
+        await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    await first.aclose()
+    takers.append("always")
+    with pytest.raises(StorageError, match="cannot keep state in .*: its folder does not exist"):
+        await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    await storage.aclose()
 
 
 async def test_changes_are_saved_together_and_a_failing_disk_is_tried_again(
