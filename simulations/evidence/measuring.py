@@ -95,7 +95,7 @@ TOLD: Final[Mapping[str, Callable[[Measures], str]]] = {
     "whole_s": lambda found: (
         "never whole again" if found.whole_s is None else f"whole {found.whole_s:.2f} s after the heal"
     ),
-    "suspicions": lambda found: f"{found.suspicions} suspicions",
+    "suspicions": lambda found: f"{found.suspicions} suspicions in all tables together",
     "deaths": lambda found: f"{found.deaths} deaths",
     "false_deaths": lambda found: (
         f"{found.false_deaths} false deaths, {found.false_deaths_of_healthy} of the healthy by the healthy"
