@@ -82,7 +82,7 @@ class Identity:
         try:
             try:
                 return await cls._open(fresh, folder, storage)
-            except FileNotFoundError:  # somebody took the folder away meanwhile; nothing was kept in it yet
+            except FileNotFoundError:  # somebody took the folder away meanwhile, with all that was in it
                 return await cls._open(fresh, folder, storage)
         except OSError as error:
             raise StorageError(f"cannot keep state in {folder}: {disk_advice(error)}") from error

@@ -34,6 +34,7 @@ BROKERS_MOST: Final = 100_000
 """More than the cores can be given; how many are played at full fidelity is up to who plays them."""
 CLIENTS_MOST: Final = 10_000
 BODY_MOST: Final = 10_000_000
+NUMBER_MOST: Final = 9_999
 PAUSE_LEAST_S: Final = 0.000_001
 PERIOD_LEAST_S: Final = 0.001
 """A run with shorter ones would not come to an end."""
@@ -153,6 +154,8 @@ class Scenario:
                 f"name {self.name!r} must be 1 to 48 of the characters a-z 0-9 -, and not begin with -",
                 "name",
             )
+        if self.number is not None:
+            _within(1, NUMBER_MOST, "number", self.number)
         _within(1, BROKERS_MOST, "brokers", self.brokers)
         _within(0, BROKERS_MOST, "spares", self.spares)
         _within(1, BROKERS_MOST, "contacts", self.contacts)

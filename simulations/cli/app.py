@@ -482,7 +482,7 @@ def _refusals(out: str | None) -> Iterator[None]:
     except OSError as error:
         if out is None:
             raise
-        sentence = f"cannot write logs to {out}: {error.strerror or error}"
+        sentence = f"cannot write to {out}: {error.strerror or error}"
         raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final, Self
 
@@ -17,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from simulations.cli.listing import Row
+from simulations.cli.listing import Row, Status
 from simulations.faults.kind import Kind, Parameter
 from simulations.runs.playing import Result
 from simulations.runs.swarming import Outcome, Report
@@ -77,8 +78,18 @@ def summary(result: Result, wall_s: float, out: str | None, again: str | None) -
     return "\n".join(lines)
 
 
+COUNTED: Final = {
+    Status.PASSES: "pass",
+    Status.KNOWN_FAILURE: "are known failures",
+    Status.WAITS: "wait",
+    Status.DORMANT: "expect something that has no subject yet",
+}
+
+
 def scenario_table(rows: Iterable[Row], console: Console | None = None) -> None:
-    """A row for each scenario."""
+    """A row for each scenario, and how many there are of each kind."""
+    console = console or _console()
+    rows = list(rows)
     table = _table("no.", "scenario", "brokers", "what is done, and what is expected", "status")
     for row in rows:
         scenario = row.scenario
@@ -86,7 +97,10 @@ def scenario_table(rows: Iterable[Row], console: Console | None = None) -> None:
         expected = f"\n=> {row.expected}" if row.expected else ""
         status = f"{row.status}: {row.because}" if row.because else str(row.status)
         table.add_row(number, scenario.name, row.sizes, f"{scenario.summary}{expected}", status)
-    (console or _console()).print(table, markup=False)
+    console.print(table, markup=False)
+    counts = Counter(row.status for row in rows)
+    told = ", ".join(f"{counts[status]} {word}" for status, word in COUNTED.items() if counts[status])
+    console.print(f"{len(rows)} scenarios: {told}.", markup=False)
 
 
 def fault_table(kinds: Iterable[Kind], console: Console | None = None) -> None:

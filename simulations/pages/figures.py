@@ -159,7 +159,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     given = parser.parse_args(arguments)
     size = "full" if given.full else "cores" if given.cores else "ci"
-    for scenario in _chosen(given.names, size):
+    try:
+        chosen = _chosen(given.names, size)
+    except scenario_file.UnknownScenario as unknown:
+        parser.error(str(unknown))
+    for scenario in chosen:
         figures = measured(scenario, size, given.cpu_max)
         if size != "cores" or not figures.broke:  # what the cores do not know is no figure
             keep([figures])

@@ -137,6 +137,9 @@ def test_scenarios_are_listed(capsys: Output) -> None:
     rows = json.loads(capsys.readouterr().out)
     assert {row["scenario"] for row in rows} == set(scenario_file.shipped())
     assert {row["status"] for row in rows} <= {"passes", "known failure", "waits", "dormant"}
+    known = sum(row["status"] == "known failure" for row in rows)
+    assert shown.splitlines()[-1].startswith(f"{len(rows)} scenarios: ")
+    assert f" {known} are known failures, " in shown.splitlines()[-1]
 
 
 def test_the_difference_of_two_runs_is_one_json_object(capsys: Output, tmp_path: Path) -> None:
@@ -338,7 +341,7 @@ def test_cores_are_played_without_brokers(capsys: Output) -> None:
         (("nowhere/",), 66, "nowhere: there is no such scenario file"),
         ((__file__,), 65, "test_app.py:1: expected '=' after a key"),
         (("calm", "--nodes", "0"), 64, "brokers is 0; it must be at least 1"),
-        (("calm", "--out", "/proc/nowhere"), 73, "cannot write logs to /proc/nowhere"),
+        (("calm", "--out", "/proc/nowhere"), 73, "cannot write to /proc/nowhere"),
         (("swarm", "--seeds", "0"), 64, "--seeds is 0; it must be at least 1"),
         (("replay", "nowhere.toml"), 66, "nowhere.toml: there is no such scenario file"),
         (("diff", "calm"), 64, "name two runs, or one and --twice"),
@@ -347,7 +350,7 @@ def test_cores_are_played_without_brokers(capsys: Output) -> None:
         (("calm", "--keep", "/proc/nowhere/x"), 73, "cannot write /proc/nowhere/x: No such file"),
         (("calm", "--trace", "/"), 73, "cannot write /: Is a directory"),
         (("swarm", "--minutes", "nan"), 64, "--minutes is nan; it must be a number above 0"),
-        (("swarm", "--out", __file__), 73, "cannot write logs to"),
+        (("swarm", "--out", __file__), 73, "cannot write to"),
         (("replay", "/"), 66, "/: cannot be read: Is a directory"),
         (("shrink", __file__), 65, "expected '=' after a key"),
         (("shrink", "nowhere.toml", "--minutes", "-1"), 64, "--minutes is -1"),

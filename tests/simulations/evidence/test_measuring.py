@@ -72,7 +72,7 @@ def test_of_a_cut_in_one_direction_only_who_is_unheard_is_detected() -> None:
 def test_every_measure_that_may_be_compared_is_told_in_a_phrase() -> None:
     found = measure([*STARTS, change("broker-1", "broker-3", "suspect", 13.0)], [], BROKERS, whole_s=0.25)
     assert found.told("whole_s") == "whole 0.25 s after the heal"
-    assert found.told("suspicions") == "1 suspicions"
+    assert found.told("suspicions") == "1 suspicions in all tables together"
     assert found.told("detection_s") == "nobody is held for dead"
     assert all(found.told(name) and name in found.as_json() for name in TOLD)
 

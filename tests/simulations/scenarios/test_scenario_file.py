@@ -195,6 +195,7 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         ('name = "t"\nworkload = 5\n', 2, "workload must be a table, and is 5"),
         ('name = "t"\n[fault]\nat_s = 1\n', 2, "begin every fault with a line [[fault]]"),
         ('name = "t"\nbrokers = 0\n', 2, "brokers is 0; it must be at least 1"),
+        ('name = "t"\nnumber = -1\n', 2, "number is -1; it must be at least 1"),
         ('name = "t"\nbrokers = 10000000000\n', 2, "brokers is 10000000000; it must be at most 100000"),
         ('name = "t"\nfailure = 3\n', 2, "failure must be a table, and is 3"),
         ('name = "t"\n[full]\nworkload = 3\n', 3, "workload must be a table, and is 3"),
