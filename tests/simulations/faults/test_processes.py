@@ -135,7 +135,7 @@ def test_what_cannot_be_done_to_who_is_down_passes_it_over() -> None:
             "hog",
             "starve",
         ):
-            world.schedule([Fault(1.0, kind, ("alpha",), value=2.0 if kind == "slow_process" else 0.0)])
+            world.schedule([Fault(1.0, kind, ("alpha",), value=2.0 if kind == "slow_process" else None)])
         world.run_for(2)
         assert not world.node("alpha").alive and world.node("beta").running
 
