@@ -12,7 +12,7 @@ from typing import Final
 from simulations.evidence import VIEW_STATES, Evidence, Life
 from simulations.invariants.bounds import detection_at_rest_s, detection_s
 from simulations.invariants.check import Check, Parameter
-from simulations.invariants.circumstances import CUTS, Circumstances, quantile
+from simulations.invariants.circumstances import CUTS, Belief, Circumstances, quantile
 from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -50,7 +50,7 @@ def detected(
                 ]
                 if noticed and noticed[0] <= from_s + within_s:
                     took_s.append(noticed[0] - from_s)
-                else:
+                elif not _came_back_unseen(evidence, observer, id, held, from_s + within_s):
                     when = f"only after {noticed[0] - from_s:.2f} s" if noticed else "at all"
                     wrong.append(
                         f"{observer.name} did not call {name} dead within {within_s:g} s, which was gone "
@@ -72,6 +72,19 @@ def detected(
         else ""
     )
     return verdict("detected", len(took_s), "death(s) noticed", wrong, detail=detail)
+
+
+def _came_back_unseen(evidence: Evidence, observer: Life, id: int, held: Belief, late_s: float) -> bool:
+    """Where only looks tell what somebody held, since its log is lost, and at the first when it was late the
+    lost one was there again: it may have been called dead between two of them.
+    """
+    if not observer.log_lost:
+        return False
+    for sample in evidence.samples:
+        view = sample.views.get(observer.name)
+        if sample.at_s >= late_s and view is not None and view.life == observer.number:
+            return any(each.id == id and each.incarnation > held.incarnation for each in view.table)
+    return False
 
 
 def _losses(

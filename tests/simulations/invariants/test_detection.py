@@ -98,6 +98,20 @@ def test_a_broker_whose_log_was_lost_is_asked_by_what_was_seen_of_it() -> None:
     assert "broker-1 did not call broker-3 dead within 3.75 s" in judged(evidence, "detected").violations[0]
 
 
+@pytest.mark.parametrize(("back_s", "excused"), [(8.0, True), (9.0, False)])
+def test_whose_log_was_lost_may_have_called_somebody_dead_between_two_looks(
+    back_s: float, excused: bool
+) -> None:
+    """Broker-3 is killed at 4 s and must be called dead by 7.75 s; broker-1 is looked at each second."""
+    evidence = right_history()
+    _not_noticed(evidence)
+    evidence.lives = [replace(life, log_lost=True) if life.name == ONE else life for life in evidence.lives]
+    for sample in evidence.samples_between(5.0, 11.0):
+        third = record(THREE, incarnation=2 if sample.at_s >= back_s else 1)
+        with_view(evidence, sample.at_s, ONE, table=(record(ONE), record(TWO), third))
+    assert bool(judged(evidence, "detected").violations) is not excused
+
+
 def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
     """Another broker with its id, on a host of its own."""
     return Life("twin", 1, "twin", from_s, until_s, "" if until_s is None else "killed", IDS[name], 99)
