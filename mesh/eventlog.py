@@ -106,9 +106,7 @@ class RowBuilder:
             if not 0 <= us < 1_000_000:
                 us = self._enter_second(wall)
                 whole_s, second = self._second, self._second_as_text
-            digits = (
-                us if us >= 100_000 else f"{us:06d}"
-            )  # filling up with zeros takes as long as all the rest
+            digits = us if us >= 100_000 else f"{us:06d}"  # filling up is slow
             lines.append(
                 f'{begins}{second}.{digits}Z","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
                 f'{said[survey]}{number},"rtt_us":{rtt_us}}}'

@@ -85,7 +85,7 @@ class Rounds:
                 return
             read = known.get(frame[WORD_SIZE:])
             if read is None or read[0] is not _SURVEY or frame[0] < _ENDS:
-                read = self._opened(frame, _SURVEY)
+                read = self._opened(frame, _SURVEY)  # the first of its kind, or none; else a call less
             head = frame[:WORD_SIZE]
             answer = head + self._spoken(_ANSWER)
             if alone:

@@ -108,10 +108,10 @@ def dead_links_end(evidence: Evidence) -> Verdict:
 def _is_parted(circumstances: Circumstances, cut: Impairment, name: str, other: int, until_s: float) -> bool:
     """Where two had that id in the time of the cut, the link may be to either."""
     evidence = circumstances.evidence
-    holder = evidence.name_of(other)
-    for holder in evidence.holders(other, cut.from_s, until_s):
-        if evidence.twin_between(holder, other, cut.from_s, until_s):
-            return False
+    holders = set(evidence.holders(other, cut.from_s, until_s))
+    if len(holders) > 1:
+        return False
+    holder = holders.pop() if holders else evidence.name_of(other)
     return holder in evidence.brokers and circumstances.comes_between(cut, name, holder)
 
 
