@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mesh.blocking import BlockingClient
-    from mesh.broker import Broker
-    from mesh.client import Client
+    from mesh.broker.broker import Broker
+    from mesh.clients.blocking_client import BlockingClient
+    from mesh.clients.client import Client
     from mesh.clients.messages import Batch, Delivery
     from mesh.clients.questions import Answer, SurveyResult
     from mesh.clients.subscription import Subscription
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Unknown,
     )
     from mesh.listen import Listen
-    from mesh.session import Receipt
+    from mesh.wire.session_frames import Receipt
 
 __all__ = [
     "Answer",
@@ -67,9 +67,9 @@ __all__ = [
 _HOMES = {
     "Answer": "mesh.clients.questions",
     "Batch": "mesh.clients.messages",
-    "BlockingClient": "mesh.blocking",
-    "Broker": "mesh.broker",
-    "Client": "mesh.client",
+    "BlockingClient": "mesh.clients.blocking_client",
+    "Broker": "mesh.broker.broker",
+    "Client": "mesh.clients.client",
     "ConfigError": "mesh.errors",
     "Delivery": "mesh.clients.messages",
     "Disconnected": "mesh.errors",
@@ -81,7 +81,7 @@ _HOMES = {
     "MeshTimeout": "mesh.errors",
     "NoResponders": "mesh.errors",
     "NotAccepted": "mesh.errors",
-    "Receipt": "mesh.session",
+    "Receipt": "mesh.wire.session_frames",
     "StorageError": "mesh.errors",
     "Subscription": "mesh.clients.subscription",
     "SurveyResult": "mesh.clients.questions",

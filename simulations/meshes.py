@@ -21,8 +21,8 @@ import gc
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from simulations import programs
 from simulations.evidence import Recorder
 from simulations.evidence.ledger import Ledger

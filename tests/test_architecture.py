@@ -34,43 +34,14 @@ IMPURE = (
     "concurrent",
 )
 HEAVY = ("rich", "cyclopts", "pyspark", "pandas", "networkx", "pynng", "zmq", "uvloop")
-PURE_MESH = (
-    "topics",
-    "blocks",
-    "session",
-    "delivery",
-    "routing",
-    "exchange",
-    "membership",
-    "keepalive",
-    "link",
-    "interest",
-    "overlay",
-    "asking",
-    "ports",
-    "sessions",
-    "wants",
+# The machines of `mesh.cluster`; its other modules are shells around them.
+PURE_CLUSTER = (
+    "mesh.cluster.membership",
+    "mesh.cluster.overlay",
+    "mesh.cluster.remote_interest",
+    "mesh.cluster.bus_probe",
 )
-SHELL_MESH = (
-    "environment",
-    "storage",
-    "identity",
-    "eventlog",
-    "snapshot",
-    "stock",
-    "doors",
-    "options",
-    "report",
-    "node",
-    "own_address",
-    "linking",
-    "dialling",
-    "rounds",
-    "news",
-    "peering",
-    "broker",
-)
-
+PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_CLIENTS = ("calls", "conversation", "feeds", "messages", "publishing", "questions")
 
 
@@ -164,21 +135,42 @@ LAYERS = (
     ),
     Layer(("protocols",), ("protocols",)),
     Layer(("mesh.errors", "mesh.spelling"), (), pure=True),
+    Layer(("mesh.wire",), ("mesh.errors", "mesh.wire"), pure=True),
+    Layer(("mesh.topics",), ("mesh.errors", "mesh.wire", "mesh.topics"), pure=True),
     Layer(
-        tuple(f"mesh.{name}" for name in PURE_MESH),
-        ("mesh.errors", "protocols.wire.backtrace", *(f"mesh.{name}" for name in PURE_MESH)),
+        ("mesh.dataplane",),
+        ("mesh.errors", "mesh.wire", "mesh.topics", "mesh.dataplane", "protocols.wire.backtrace"),
         pure=True,
     ),
+    Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
     Layer(("mesh.config",), ("mesh.errors", "mesh.listen", "mesh.spelling", "mesh.topics", "protocols")),
+    Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage")),
     Layer(
-        tuple(f"mesh.{name}" for name in SHELL_MESH),
+        ("mesh.cluster",),
         (
-            "protocols",
             "mesh.errors",
-            "mesh.config",
+            "mesh.environment",
             "mesh.listen",
-            *(f"mesh.{name}" for name in PURE_MESH + SHELL_MESH),
+            "mesh.wire",
+            "mesh.topics",
+            "mesh.cluster",
+            "protocols",
+        ),
+    ),
+    Layer(
+        ("mesh.broker",),
+        (
+            "mesh.errors",
+            "mesh.environment",
+            "mesh.storage",
+            "mesh.listen",
+            "mesh.wire",
+            "mesh.topics",
+            "mesh.dataplane",
+            "mesh.cluster",
+            "mesh.broker",
+            "protocols",
         ),
     ),
     # Clients and brokers share the session's frames and nothing else.
@@ -187,23 +179,26 @@ LAYERS = (
         (
             "mesh.errors",
             "mesh.topics",
-            "mesh.blocks",
-            "mesh.session",
+            "mesh.wire.blocks",
+            "mesh.wire.session_frames",
             *(f"mesh.clients.{name}" for name in PURE_CLIENTS),
         ),
         pure=True,
     ),
     Layer(
         ("mesh.clients",),
-        ("mesh.errors", "mesh.blocks", "mesh.session", "mesh.environment", "mesh.clients", "protocols"),
-    ),
-    Layer(
-        ("mesh.client", "mesh.blocking"),
-        ("mesh.errors", "mesh.blocks", "mesh.session", "mesh.environment", "mesh.clients", "protocols"),
+        (
+            "mesh.errors",
+            "mesh.wire.blocks",
+            "mesh.wire.session_frames",
+            "mesh.environment",
+            "mesh.clients",
+            "protocols",
+        ),
     ),
     Layer(
         ("mesh.console",),
-        ("mesh.console", "mesh.client", "mesh.errors", "mesh"),
+        ("mesh.console", "mesh.clients", "mesh.errors", "mesh"),
         ("pyspark", "pandas", "pynng", "cyclopts"),
     ),
     Layer(("mesh.analysis",), ("mesh.analysis", "mesh.errors"), ("pynng", "zmq")),
@@ -309,7 +304,7 @@ LAYERS = (
             "simulations.scenario",
             "simulations.scenarios",
             "simulations.cores",
-            *(f"mesh.{name}" for name in PURE_MESH),
+            *PURE_MESH,
         ),
     ),
     Layer(
@@ -358,7 +353,7 @@ WORLDLY = (
     "mesh.console",
     "mesh.analysis",
     "mesh.bench",
-    "mesh.blocking",
+    "mesh.clients.blocking_client",
     "mesh.clients.blocking_session",
     "mesh.clients.blocking_subscription",
 )

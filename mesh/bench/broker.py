@@ -22,8 +22,8 @@ from typing import Any
 
 from mesh.bench.harness import BenchError, Case, Figures, Target, workers
 from mesh.bench.measuring import BODY, WARM_UP, Report, missing, percentiles, run_async
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from protocols import Push0
 
 ONE_TOPIC = "one topic"

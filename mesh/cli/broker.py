@@ -20,9 +20,9 @@ from mesh import Broker
 from mesh import config as configuration
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.signals import leave_on_signal
+from mesh.cluster.own_address import has_host, host_of
 from mesh.errors import ConfigError
 from mesh.listen import ROLES, Listen, Role, is_secure
-from mesh.own_address import has_host, host_of
 from mesh.storage import disk_advice
 from mesh.tls import tls_config
 

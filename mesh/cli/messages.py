@@ -26,7 +26,7 @@ from mesh.clients.messages import Delivery
 from mesh.clients.questions import Answer, SurveyResult
 from mesh.config import ClientConfig
 from mesh.errors import MeshError
-from mesh.session import Receipt
+from mesh.wire.session_frames import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 File = Annotated[str | None, Parameter(allow_leading_hyphen=True)]

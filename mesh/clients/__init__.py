@@ -1,1 +1,2 @@
-"""What the two clients are made of; `mesh.client` and `mesh.blocking` are what programs use."""
+"""What the two clients are made of; `mesh.clients.client` and `mesh.clients.blocking_client` are what
+programs use."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mesh import blocks
-from mesh.blocks import HeaderValue
 from mesh.clients.messages import checked_bodies, checked_body
 from mesh.errors import MeshError, MeshTimeout, NotAccepted, Unknown
-from mesh.session import Receipt
+from mesh.wire import blocks
+from mesh.wire.blocks import HeaderValue
+from mesh.wire.session_frames import Receipt
 
 CONNECT_TIMEOUT_S: Final = 5.0
 PUBLISH_TIMEOUT_S: Final = 10.0

@@ -25,7 +25,7 @@ from mesh.clients.questions import Question, Questions
 from mesh.errors import (
     SessionError,
 )
-from mesh.session import (
+from mesh.wire.session_frames import (
     BODY_MAX,
     DATA,
     VERSION,

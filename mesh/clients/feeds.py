@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mesh import blocks
 from mesh.clients.publishing import TOPICS_MAX, Waitable
 from mesh.errors import BlockError, SessionError
-from mesh.session import DATA_SIZE, SUBSCRIPTIONS_MAX, Kind, ReceiveWindow, encode, read_data
 from mesh.topics import check_pattern
+from mesh.wire import blocks
+from mesh.wire.session_frames import DATA_SIZE, SUBSCRIPTIONS_MAX, Kind, ReceiveWindow, encode, read_data
 
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mesh import blocks
-from mesh.blocks import HeaderValue
 from mesh.clients.feeds import Run
 from mesh.errors import BlockError, MeshError
-from mesh.session import Status
+from mesh.wire import blocks
+from mesh.wire.blocks import HeaderValue
+from mesh.wire.session_frames import Status
 
 
 class Consumer(Protocol):

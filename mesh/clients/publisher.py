@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from mesh import blocks
 from mesh.clients.calls import (
     GATHERED,
     PUBLISH_TIMEOUT_S,
@@ -26,7 +25,8 @@ from mesh.clients.connection import ClientConnection
 from mesh.clients.messages import checked_body
 from mesh.clients.publishing import MESSAGE_COST, Ticket
 from mesh.errors import Disconnected, NotAccepted
-from mesh.session import Receipt
+from mesh.wire import blocks
+from mesh.wire.session_frames import Receipt
 
 
 class Publisher:

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from mesh import blocks
 from mesh.errors import MeshError, NotAccepted, Unknown
-from mesh.session import AGAIN, Receipt, SendCredit, data_head
 from mesh.topics import check_public_topic
+from mesh.wire import blocks
+from mesh.wire.session_frames import AGAIN, Receipt, SendCredit, data_head
 
 TURN_TOPIC: Final = 6144
 """Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message

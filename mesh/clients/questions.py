@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mesh import blocks
 from mesh.clients.publishing import Waitable
 from mesh.errors import (
     BlockError,
@@ -22,8 +21,9 @@ from mesh.errors import (
     NotAccepted,
     Unknown,
 )
-from mesh.session import BODY_MAX, Kind, Status, encode, milliseconds
 from mesh.topics import check_topic
+from mesh.wire import blocks
+from mesh.wire.session_frames import BODY_MAX, Kind, Status, encode, milliseconds
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mesh.client import Client
+from mesh.clients.client import Client
 from mesh.errors import MeshError
 
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")

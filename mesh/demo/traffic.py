@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from mesh.client import Client
+from mesh.clients.client import Client
 from mesh.errors import MeshError, Unknown
 
 PERIOD_S = 0.02

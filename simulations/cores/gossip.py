@@ -1,6 +1,7 @@
 """A heartbeat over a graph of bounded degree: a workload for the runner, and no more than that.
 
-This is *not* Mangrove's membership, which is a full mesh today and has its machine in `mesh.membership`. It
+This is *not* Mangrove's membership, which is a full mesh today and has its machine in
+`mesh.cluster.membership`. It
 has the traffic that the overlay to come is meant to have: every broker surveys a handful of neighbours each
 period, they answer at once, questions and answers carry a digest of the table, and what changes is flooded.
 So what it says is how fast the runner is, and how it holds up at ten thousand brokers.

@@ -1,6 +1,8 @@
-"""The production cores of membership and dialling (`mesh.membership`, `mesh.overlay`) on a `Field`.
+"""The production cores of membership and dialling (`mesh.cluster.membership`, `mesh.cluster.overlay`) on a
+`Field`.
 
-It stands where `mesh.peering`, `mesh.rounds` and `mesh.news` stand in a broker, and does what they do to the
+It stands where `mesh.cluster.peering`, `mesh.cluster.heartbeat` and `mesh.cluster.gossip` stand in a broker,
+and does what they do to the
 instructions of the machines, with tuples instead of frames. A link is one wire here instead of three
 connections: it takes a greeting each way and a READY to come up. Each link has a number, so that what belongs
 to an earlier one is not taken for the present one, and a message to a link that is not there is answered with
@@ -15,7 +17,7 @@ import random
 from enum import IntEnum
 from typing import ClassVar, Final
 
-from mesh.membership import (
+from mesh.cluster.membership import (
     DropLink,
     Instruction,
     MemberChanged,
@@ -33,7 +35,7 @@ from mesh.membership import (
     Tell,
     TellAll,
 )
-from mesh.overlay import Dial, Overlay, OverlayOptions
+from mesh.cluster.overlay import Dial, Overlay, OverlayOptions
 from simulations.cores.core import Message
 from simulations.cores.field import NEVER_NS, Field, PlaceState
 from simulations.kernel.scheduler import MILLISECOND, SECOND, nanoseconds
@@ -348,7 +350,7 @@ class Life:
                 news, link.news = tuple(link.news.values()), {}
                 self._field.send(link.wire, (MEMBERS, link.number, False, news))
 
-    # --- the machines' wishes, as `mesh.peering` grants them
+    # --- the machines' wishes, as `mesh.cluster.peering` grants them
 
     def _act(self, instructions: list[Instruction]) -> None:
         if not instructions:

@@ -15,7 +15,7 @@ from simulations.cores.striking import Striking
 from simulations.faults import Fault
 
 CORES: Final = {
-    "membership": "the machines of today's full mesh: mesh.membership and mesh.overlay; some hundreds",
+    "membership": "the full mesh of `mesh.cluster.membership` and `mesh.cluster.overlay`; some hundreds",
     "gossip": "a heartbeat over a graph of bounded degree: a workload for thousands, not our membership",
 }
 """Name and what it is."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from mesh.identity import format_id
-from mesh.membership import MemberRecord
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import MemberRecord
 from simulations.evidence.ledger import Ledger
 from simulations.faults.ongoing import Span
 from simulations.scenario import Scenario

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.broker import Broker
-from mesh.identity import format_id
-from mesh.membership import State
+from mesh.broker.broker import Broker
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import State
 from simulations.evidence import truth
 from simulations.evidence.evidence import (
     FLUSH_S,

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.link import LinkKind, encode, encode_record, members_frames
-from mesh.membership import MemberRecord, State
+from mesh.cluster.membership import MemberRecord, State
+from mesh.wire.link_frames import LinkKind, encode, encode_record, members_frames
 from simulations.faults import strangers
 from simulations.faults.kind import Kind, Parameter
 from simulations.faults.record import Fault
 from simulations.kernel.scheduler import nanoseconds
 
 if TYPE_CHECKING:
-    from mesh.broker import Broker
-    from mesh.peering import Peering
+    from mesh.broker.broker import Broker
+    from mesh.cluster.peering import Peering
     from simulations.world import Node, World
 
 TIMES: Final = 3.0

@@ -13,8 +13,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.identity import draw_id
-from mesh.link import CHALLENGE_SIZE, TOKEN_SIZE, VERSION, Admission, Hello, LinkKind, Refused, Stage, decode
+from mesh.broker.identity import draw_id
+from mesh.wire.link_frames import (
+    CHALLENGE_SIZE,
+    TOKEN_SIZE,
+    VERSION,
+    Admission,
+    Hello,
+    LinkKind,
+    Refused,
+    Stage,
+    decode,
+)
 from protocols.wire.framing import TCP_LEAD
 from protocols.wire.handshake import Greeting, ProtocolNumber, encode_header
 from protocols.wire.sp import SpCodec

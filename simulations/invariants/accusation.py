@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mesh.identity import format_id
+from mesh.broker.identity import format_id
 from simulations.evidence import Evidence
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import raised

@@ -18,7 +18,7 @@ TOMBSTONE_S: Final = 86400.0
 STRANGERS_MAX: Final = 128
 SEEN_MAX: Final = 1024
 WAITING_MAX: Final = 65_536
-"""Messages that one link may hold back for a slow receiver (`mesh.delivery`)."""
+"""Messages that one link may hold back for a slow receiver (`mesh.dataplane.outlets`)."""
 
 
 def detection_s(evidence: Evidence) -> float:
@@ -32,7 +32,7 @@ def detection_at_rest_s(evidence: Evidence) -> float:
 
 
 def admission_s(evidence: Evidence) -> float:
-    """Within this a connection becomes a link or is given up (`mesh.linking`)."""
+    """Within this a connection becomes a link or is given up (`mesh.cluster.links`)."""
     return 2 * max(1.0, evidence.period_s)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from mesh.identity import format_id
+from mesh.broker.identity import format_id
 from simulations.evidence import Evidence, Life, Row
 from simulations.faults import KINDS, Fault
 from simulations.faults.ongoing import Span

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from mesh.identity import format_id
-from mesh.membership import State
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import State
 from simulations.evidence import VIEW_STATES, Evidence, Life, Sample
 from simulations.invariants.bounds import admission_s, grace_s
 from simulations.invariants.check import Check, Parameter

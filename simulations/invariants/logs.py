@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from mesh.identity import format_id
+from mesh.broker.identity import format_id
 from simulations.evidence import FLUSH_S, Evidence, Life, Row
 from simulations.invariants.bounds import admission_s
 from simulations.invariants.check import Check
@@ -78,7 +78,8 @@ def _questions(evidence: Evidence) -> dict[tuple[str, str, int], list[float]]:
 def _may_be_unwritten(
     asker: Sequence[Times], answerer: Sequence[Times], heard: Times, admitted_s: float
 ) -> bool:
-    """A question that comes before READY is answered unwritten (`mesh.rounds`). So it was if the link was new
+    """A question that comes before READY is answered unwritten (`mesh.cluster.heartbeat`). So it was if the
+    link was new
     to the asker, and there was none yet to the answerer, or one on its way, each by its own log.
     """
     since_s, until_s = heard

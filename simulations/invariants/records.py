@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mesh.membership import RANKS, MemberRecord, merge
+from mesh.cluster.membership import RANKS, MemberRecord, merge
 from simulations.evidence import FLUSH_S, VIEW_STATES, Evidence, Row
 from simulations.invariants.bounds import (
     TOMBSTONE_S,

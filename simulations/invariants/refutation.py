@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mesh.membership import State
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Sample
 from simulations.invariants.bounds import grace_s
 from simulations.invariants.check import Check

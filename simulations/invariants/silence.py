@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mesh.identity import format_id
+from mesh.broker.identity import format_id
 from simulations.evidence import Evidence, View
 from simulations.invariants.bounds import detection_s
 from simulations.invariants.check import Check

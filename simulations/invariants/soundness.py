@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mesh.membership import State
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.check import Check, Parameter

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 
-from mesh.client import Client
+from mesh.clients.client import Client
 from mesh.clients.subscription import Subscription
 from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
 from simulations.evidence.ledger import Answered, Ledger, Outcome, Question, Subscribed

@@ -3,7 +3,8 @@
 The link's format has one version, and no minor ones: a broker of another version is refused, and a frame with
 one field more costs the link. So what a broker of a version to come does can only be what the present one
 does, under another number. `broker_ahead` makes it from the sources as they are: the modules below are
-executed again as copies, which nobody else imports, and in the copy of `mesh.link` the version is another.
+executed again as copies, which nobody else imports, and in the copy of `mesh.wire.link_frames` the version
+is another.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from functools import cache
 from types import ModuleType
 from typing import Final
 
-from mesh.broker import Broker
-from mesh.link import VERSION
+from mesh.broker.broker import Broker
+from mesh.wire.link_frames import VERSION
 
 COPIED: Final = (
-    "mesh.link",
-    "mesh.linking",
-    "mesh.interest",
-    "mesh.news",
-    "mesh.rounds",
-    "mesh.dialling",
-    "mesh.peering",
-    "mesh.report",
-    "mesh.node",
-    "mesh.broker",
+    "mesh.wire.link_frames",
+    "mesh.cluster.links",
+    "mesh.cluster.remote_interest",
+    "mesh.cluster.gossip",
+    "mesh.cluster.heartbeat",
+    "mesh.cluster.dialling",
+    "mesh.cluster.peering",
+    "mesh.broker.report",
+    "mesh.broker.node",
+    "mesh.broker.broker",
 )
 """All between a broker and its link's version, in the order in which they import each other."""
 
@@ -38,7 +39,7 @@ def broker_ahead(versions: int) -> type[Broker]:
     if not versions:
         return Broker
     copies = _copied(versions)
-    ahead: type[Broker] = copies["mesh.broker"].Broker
+    ahead: type[Broker] = copies["mesh.broker.broker"].Broker
     # Whoever looks for brokers finds it to be one; all it does is the copy's.
     return type("BrokerAhead", (ahead, Broker), {})
 
@@ -53,7 +54,7 @@ def _copied(versions: int) -> dict[str, ModuleType]:
             assert spec is not None and spec.loader is not None, "it was imported from a file"
             copies[name] = sys.modules[name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(copies[name])
-            if name == "mesh.link":
+            if name == "mesh.wire.link_frames":
                 _set_version(copies[name], VERSION + versions)
     finally:
         sys.modules.update(usual)

@@ -10,8 +10,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import Final
 
-from mesh.broker import Broker
-from mesh.membership import State
+from mesh.broker.broker import Broker
+from mesh.cluster.membership import State
 from simulations.scenario import Scenario
 from simulations.world import ConditionNotMet, World
 

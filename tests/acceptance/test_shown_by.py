@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from mesh.blocking import BlockingClient
-from mesh.client import Client
-from tests.mesh.cluster import LOCAL, Cluster
+from mesh.clients.blocking_client import BlockingClient
+from mesh.clients.client import Client
+from tests.mesh.loopback import LOCAL, Cluster
 
 THREADS, FORKS = 200, 50
 JOINERS, DEMONSTRATIONS = 4, 100
@@ -27,7 +27,7 @@ SUBSCRIPTIONS = 1000
 
 PUBLISH_ONCE = """
 import sys
-from mesh.blocking import BlockingClient
+from mesh.clients.blocking_client import BlockingClient
 with BlockingClient(sys.argv[1]) as client:
     client.publish("joiner.news", sys.argv[2].encode())
 """

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from mesh.client import Client
+from mesh.clients.client import Client
 
 TOPIC: Final = "differential.beat"
 PORT: Final = 7000

@@ -19,9 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
-from mesh import blocks, link, session
 from mesh.errors import BlockError, LinkError, SessionError, TopicError
 from mesh.topics import check_pattern, check_topic
+from mesh.wire import blocks
+from mesh.wire import link_frames as link
+from mesh.wire import session_frames as session
 from protocols.errors import AddressError, HandshakeError, RemoteProtocolError
 from protocols.transports import registry
 from protocols.wire import backtrace, framing

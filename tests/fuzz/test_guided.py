@@ -80,12 +80,12 @@ MUTANTS = {
     ),
     "what msgpack raises": Mutant(
         "link",
-        "mesh/link.py",
+        "mesh/wire/link_frames.py",
         "except (ValueError, msgpack.UnpackException, RecursionError)",
         "except KeyError",
     ),
     "the size of a block's tables": Mutant(
-        "block", "mesh/blocks.py", "if end - at < tables * 4 * count:", "if end - at < count:"
+        "block", "mesh/wire/blocks.py", "if end - at < tables * 4 * count:", "if end - at < count:"
     ),
 }
 

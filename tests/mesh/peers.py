@@ -10,11 +10,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from mesh.cluster.membership import MemberRecord, NodeState, State
+from mesh.cluster.peering import Peering
 from mesh.environment import Environment
-from mesh.membership import MemberRecord, NodeState, State
-from mesh.peering import Peering
-from mesh.session import Kind, encode
 from mesh.storage import Storage
+from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, SharedListener
 
 PERIOD_S = 0.2

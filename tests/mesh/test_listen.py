@@ -9,7 +9,7 @@ import pytest
 
 from mesh import Broker, Client, ConfigError, Listen, MeshError
 from protocols import Bus0, Pub0, Req0, Respondent0, SocketOptions, SPError, Sub0, Surveyor0, TlsConfig
-from tests.mesh.cluster import LOCAL, Cluster, eventually, whole
+from tests.mesh.loopback import LOCAL, Cluster, eventually, whole
 from tests.support import certificates
 
 SECURE = "tls+tcp://127.0.0.1:0"

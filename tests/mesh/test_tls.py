@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mesh import Client, Disconnected
-from mesh.dialling import dial_options
+from mesh.cluster.dialling import dial_options
 from mesh.errors import ConfigError
 from mesh.tls import tls_config
 from protocols import SocketOptions, TlsConfig
-from tests.mesh.cluster import Cluster, whole
+from tests.mesh.loopback import Cluster, whole
 from tests.support.certificates import LOCAL, alice, authority, config, local, stranger
 
 ANYWHERE = "tls+tcp://127.0.0.1:0"

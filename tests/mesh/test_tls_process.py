@@ -17,7 +17,7 @@ import pytest
 
 from mesh import BlockingClient, Client, Disconnected
 from protocols import TlsConfig
-from tests.mesh.cluster import eventually
+from tests.mesh.loopback import eventually
 from tests.support.certificates import LOCAL, Authority, alice, authority, config, stranger
 
 pytestmark = pytest.mark.process

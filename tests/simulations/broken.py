@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mesh.membership.judgement import Judgement
+from mesh.cluster.membership.judgement import Judgement
 from simulations.runs import playing, swarming
 from simulations.runs.playing import Result
 from simulations.runs.swarming import Outcome

@@ -15,13 +15,12 @@ from typing import Any, Final
 
 import pytest
 
-from mesh.delivery import Outlet
-from mesh.dialling import Dialling
-from mesh.eventlog import EventLog
-from mesh.exchange import Exchange
-from mesh.interest import InterestTable
-from mesh.linking import Link, Linking
-from mesh.membership import (
+from mesh.broker.event_log import EventLog
+from mesh.broker.node import Node
+from mesh.broker.report import Report
+from mesh.cluster.dialling import Dialling
+from mesh.cluster.links import Link, Linking
+from mesh.cluster.membership import (
     Instruction,
     MemberRecord,
     Membership,
@@ -30,15 +29,16 @@ from mesh.membership import (
     State,
     Tell,
     belief,
-    record,
 )
-from mesh.membership.belief import Belief
-from mesh.membership.judgement import Judgement
-from mesh.membership.own_record import OwnRecord
-from mesh.membership.roster import Member, Roster
-from mesh.node import Node
-from mesh.overlay import Dial, Overlay
-from mesh.report import Report
+from mesh.cluster.membership.belief import Belief
+from mesh.cluster.membership.judgement import Judgement
+from mesh.cluster.membership.own_record import OwnRecord
+from mesh.cluster.membership.roster import Member, Roster
+from mesh.cluster.overlay import Dial, Overlay
+from mesh.cluster.remote_interest import InterestTable
+from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.outlets import Outlet
+from mesh.wire import member_record
 
 PutIn = Callable[[pytest.MonkeyPatch], None]
 
@@ -239,7 +239,8 @@ blind: Final = instead(Judgement, "_judge_member", lambda *_: None)
 deaf: Final = instead(OwnRecord, "hear", lambda *_: None)
 believe_all: Final = instead(OwnRecord, "hear", _believe_it)
 last_come: Final = both(
-    instead(record, "outweighs", lambda new, old: True), instead(belief, "outweighs", lambda new, old: True)
+    instead(member_record, "outweighs", lambda new, old: True),
+    instead(belief, "outweighs", lambda new, old: True),
 )
 forget_the_dead: Final = _forget_whoever_is(State.DEAD)
 forget_who_left: Final = _forget_whoever_is(State.LEFT)
@@ -349,7 +350,7 @@ alter_some: Final = _every(100, _flipped)
 
 def deliver_twice(patch: pytest.MonkeyPatch) -> None:
     """What has come by another way is not known again, and one block in a hundred comes by two."""
-    patch.setattr("mesh.blocks.Seen.add", lambda self, *given: True)
+    patch.setattr("mesh.wire.blocks.Seen.add", lambda self, *given: True)
     send_twice(patch)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 BROKER = """
 import asyncio, sys
-from mesh.broker import Broker
+from mesh.broker.broker import Broker
 async def main():
     async with Broker(listen=sys.argv[1:2], name="alpha") as broker:
         print(broker.url, flush=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mesh import blocks
-from mesh.blocks import SENT
 from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
-from mesh.session import DATA_SIZE, Kind, data_head, encode
+from mesh.wire import blocks
+from mesh.wire.blocks import SENT
+from mesh.wire.session_frames import DATA_SIZE, Kind, data_head, encode
 
 PREFIX = b"\x80\0\0\1"
 

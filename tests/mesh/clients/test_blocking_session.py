@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from mesh.blocking import BlockingClient
+from mesh.clients.blocking_client import BlockingClient
 from mesh.clients.blocking_subscription import BlockingSubscription
 from mesh.errors import Disconnected, NotAccepted
 from tests.mesh.clients.blocking_programs import BrokerProcess, start, until
@@ -32,7 +32,7 @@ def test_200_short_lived_threads_and_50_forked_processes_deliver_250_of_250(url:
     threads."""
     forks = (
         "import os, sys\n"
-        "from mesh.blocking import BlockingClient\n"
+        "from mesh.clients.blocking_client import BlockingClient\n"
         "with BlockingClient(sys.argv[1]) as mesh:\n"
         "    mesh.publish('crowd.parent', b'before')\n"
         "    children = []\n"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mesh.blocking import BlockingClient
+from mesh.clients.blocking_client import BlockingClient
 from mesh.errors import Disconnected
 from tests.mesh.clients.blocking_programs import BrokerProcess, start, until
 from tests.mesh.clients.taking import take
@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
 def test_a_subscription_does_not_follow_its_program_into_a_fork(url: str) -> None:
     code = (
         "import os, sys\n"
-        "from mesh.blocking import BlockingClient\n"
+        "from mesh.clients.blocking_client import BlockingClient\n"
         "from mesh.errors import Disconnected\n"
         "mesh = BlockingClient(sys.argv[1]); mesh.open(); subscription = mesh.subscribe('f')\n"
         "child = os.fork()\n"

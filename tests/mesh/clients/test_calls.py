@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mesh import blocks
-from mesh.blocks import HeaderValue, unpack_headers
 from mesh.clients.calls import by_topic, joined, level_number, no_credit, packed, unacknowledged, unconfirmed
 from mesh.errors import MeshTimeout, NotAccepted, Unknown
-from mesh.session import Receipt
+from mesh.wire import blocks
+from mesh.wire.blocks import HeaderValue, unpack_headers
+from mesh.wire.session_frames import Receipt
 
 
 def test_levels_are_those_of_blocks_and_no_others() -> None:

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from mesh.environment import Environment
 from mesh.errors import (
     Disconnected,
@@ -17,7 +17,7 @@ from mesh.errors import (
     NoResponders,
     NotAccepted,
 )
-from mesh.session import Kind, encode
+from mesh.wire.session_frames import Kind, encode
 from protocols import Rep0, SharedListener
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until

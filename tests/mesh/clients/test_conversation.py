@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh import blocks
-from mesh.blocks import ACCEPTED
 from mesh.clients.conversation import Conversation
 from mesh.errors import PeerError, SessionError
-from mesh.session import Kind, encode
+from mesh.wire import blocks
+from mesh.wire.blocks import ACCEPTED
+from mesh.wire.session_frames import Kind, encode
 from tests.mesh.clients.brokerless import PREFIX, settled
-from tests.mesh.data_plane import FakeMesh
+from tests.mesh.dataplane.neighbourhood import FakeMesh
 
 
 @pytest.mark.parametrize(

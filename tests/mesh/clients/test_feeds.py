@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.blocks import ACCEPTED
 from mesh.clients.feeds import Feed, Feeds, Run
 from mesh.errors import CreditExceeded, TopicError
-from mesh.session import DATA_SIZE
+from mesh.wire.blocks import ACCEPTED
+from mesh.wire.session_frames import DATA_SIZE
 from tests.mesh.clients.brokerless import data, settled, subscribed
 
 

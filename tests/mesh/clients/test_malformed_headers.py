@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 
-from mesh.blocking import BlockingClient
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.blocking_client import BlockingClient
+from mesh.clients.client import Client
 from mesh.clients.feeds import Feed, Run
 
 BAD = b"\xc1\xc1"

@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from mesh.blocks import BODY_MAX, pack_headers
 from mesh.clients.feeds import Run
 from mesh.clients.messages import (
     Batch,
@@ -18,7 +17,8 @@ from mesh.clients.messages import (
     keep_sound,
 )
 from mesh.errors import MeshError
-from mesh.session import Status
+from mesh.wire.blocks import BODY_MAX, pack_headers
+from mesh.wire.session_frames import Status
 
 
 class FakeConsumer:

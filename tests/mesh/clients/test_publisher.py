@@ -8,8 +8,8 @@ import random
 
 import pytest
 
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from mesh.errors import (
     Unknown,
 )

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh import blocks
-from mesh.blocks import ACCEPTED, SENT
 from mesh.clients import publishing
 from mesh.errors import NotAccepted
-from mesh.session import Kind, encode
+from mesh.wire import blocks
+from mesh.wire.blocks import ACCEPTED, SENT
+from mesh.wire.session_frames import Kind, encode
 from tests.mesh.clients.brokerless import PREFIX, opened, settled
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mesh.clients.questions import Answer, Question, Questions
 from mesh.errors import Disconnected, MeshTimeout, NoResponders, NotAccepted, TopicError, Unknown
-from mesh.session import BODY_MAX, Kind, Status, decode
+from mesh.wire.session_frames import BODY_MAX, Kind, Status, decode
 
 
 def asked(questions: Questions, *, survey: bool = False, timeout_s: float = 1.0) -> Question:

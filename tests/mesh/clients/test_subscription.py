@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from mesh.errors import Disconnected, MeshError
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from mesh.clients.conversation import Conversation
 from mesh.clients.writer import DEFER_S, LONE_S, SEALS, Writer
-from mesh.session import Kind, encode
-from tests.mesh.data_plane import FakePipe
+from mesh.wire.session_frames import Kind, encode
+from tests.mesh.dataplane.neighbourhood import FakePipe
 
 PREFIX = b"\x80\0\0\1"
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from mesh.client import Client
+from mesh.clients.client import Client
 from mesh.clients.questions import Answer, SurveyResult
 from mesh.console import app
 from mesh.console.probe import Look, look

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mesh.identity import format_id
-from mesh.membership import MemberRecord, State
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import MemberRecord, State
 from simulations.evidence import Evidence, Life, Sample, Stream, View
 from simulations.evidence.ledger import Answered, Ledger, Outcome, Question, Receipt, Subscribed
 from simulations.faults import Fault

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh.identity import format_id
+from mesh.broker.identity import format_id
 from simulations.evidence import Evidence
 from tests.simulations.invariants.histories import (
     ONE,

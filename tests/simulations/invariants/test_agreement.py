@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.membership import State
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence
 from tests.simulations.invariants.histories import (
     ONE,

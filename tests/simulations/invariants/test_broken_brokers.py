@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mesh.asking import Questions
-from mesh.client import Client
-from mesh.membership.judgement import Judgement
+from mesh.clients.client import Client
+from mesh.cluster.membership.judgement import Judgement
+from mesh.dataplane.requests import Questions
 from simulations import programs
 from simulations.evidence import Recorder
 from simulations.evidence.ledger import Answered, Ledger, Question

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.identity import format_id
+from mesh.broker.identity import format_id
 from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span

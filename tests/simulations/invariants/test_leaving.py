@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mesh.identity import format_id
-from mesh.membership import State
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import State
 from simulations.evidence import Dialled, Evidence, Life
 from tests.simulations.invariants.histories import (
     ONE,

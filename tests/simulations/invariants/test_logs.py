@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.identity import format_id
-from mesh.membership import State
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span

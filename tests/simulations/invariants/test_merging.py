@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.membership import MemberRecord, Membership, State
+from mesh.cluster.membership import MemberRecord, Membership, State
 
 MEMBERS = (1, 2, 3)
 

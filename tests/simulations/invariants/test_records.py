@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.identity import format_id
-from mesh.membership import MemberRecord, State
+from mesh.broker.identity import format_id
+from mesh.cluster.membership import MemberRecord, State
 from simulations.evidence import Evidence
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span

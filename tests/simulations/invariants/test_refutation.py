@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.membership import State
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence
 from tests.simulations.invariants.histories import (
     ONE,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mesh.membership import State
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Stream
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mesh.broker import Broker
-from mesh.client import Client
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
 from protocols import Pull0, Push0, SocketOptions
 from simulations.programs.environment import environment_of
 from simulations.world import Process, World

@@ -6,9 +6,9 @@ import ast
 import sys
 from pathlib import Path
 
-import mesh.broker
-from mesh import link
-from mesh.link import VERSION, Hello
+import mesh.broker.broker
+from mesh.wire import link_frames
+from mesh.wire.link_frames import VERSION, Hello
 from simulations.programs.versions import COPIED, broker_ahead
 
 
@@ -20,10 +20,10 @@ def imported(name: str) -> set[str]:
 
 def test_all_that_stands_between_a_broker_and_its_version_is_copied_after_what_it_imports() -> None:
     loaded = [name for name in sys.modules if name.startswith("mesh.") and name != "mesh.cli"]
-    below = {"mesh.broker"}
+    below = {"mesh.broker.broker"}
     while more := {each for name in below for each in imported(name) if each in loaded} - below:
         below |= more
-    found = {"mesh.link"}
+    found = {"mesh.wire.link_frames"}
     while more := {name for name in below if imported(name) & found} - found:
         found |= more
     assert found == set(COPIED)
@@ -33,9 +33,9 @@ def test_all_that_stands_between_a_broker_and_its_version_is_copied_after_what_i
 
 def test_a_broker_ahead_is_a_broker_and_leaves_the_usual_code_alone() -> None:
     ahead = broker_ahead(2)
-    assert issubclass(ahead, mesh.broker.Broker) and ahead is broker_ahead(2)
-    assert broker_ahead(0) is mesh.broker.Broker
-    copied = sys.modules["mesh.link"]
-    assert copied is link and link.VERSION == VERSION
+    assert issubclass(ahead, mesh.broker.broker.Broker) and ahead is broker_ahead(2)
+    assert broker_ahead(0) is mesh.broker.broker.Broker
+    copied = sys.modules["mesh.wire.link_frames"]
+    assert copied is link_frames and link_frames.VERSION == VERSION
     hello = Hello("m", 1, 1, 1, "", "", "", "", 1, b"")
     assert hello.version == VERSION

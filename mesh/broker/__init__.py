@@ -1,0 +1,1 @@
+"""One broker: its listeners, identity, event log and status, and the loop that joins them."""

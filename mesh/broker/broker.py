@@ -1,0 +1,169 @@
+"""`Broker`: what programs and ``mesh broker`` run.
+
+One broker is an address or more, an identity, links to the others and clients. This module is its outside:
+options in, a context to live in, status out. One run of it, from a known identity to a graceful leave, is
+`mesh.broker.node`; the decisions are made further down, in `mesh.cluster.membership`,
+`mesh.cluster.remote_interest` and `mesh.dataplane.exchange`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from mesh.broker.identity import format_id
+from mesh.broker.node import Node
+from mesh.broker.options import BrokerOptions
+from mesh.environment import Environment
+from mesh.errors import MeshError
+from mesh.listen import Listen, as_listen
+from protocols import TlsConfig
+
+STORAGE_CLOSE_S: Final = 3.0
+"""How long a stopping broker waits for a disk that stands still; its worker is a daemon thread."""
+
+
+async def close_storage(environment: Environment) -> None:
+    """Let the disk finish what was asked of it, within reason."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STORAGE_CLOSE_S):
+            await environment.storage.aclose()
+
+
+class Broker:
+    """One broker of a mesh, inside a program or as ``mesh broker``.
+
+    ::
+
+        async with Broker(listen=["tcp://:7770"], join=["tcp://10.0.0.1:7770"]) as broker:
+            print(broker.url)
+
+    Entering raises `ConfigError`, `ListenError`, `StorageError` or `Locked`, each with a sentence. Leaving
+    the block leaves the mesh: the others hear of it and nobody counts a failure.
+
+    Args:
+        name: what it is called; by default from its id.
+        listen: addresses to serve; by default ``tcp://127.0.0.1:7770`` and an ipc socket of this user. A
+            `Listen` tells an address whom it serves and of whom it wants a certificate.
+        join: addresses of brokers to join; any one of a mesh is enough.
+        mesh: name of the mesh; brokers of another mesh are refused.
+        mesh_key: secret that all brokers of the mesh share; without it anybody who can connect may join.
+        tls: certificate and authorities for ``tls+tcp://`` and ``wss://``, to listen and to dial brokers.
+        state_dir: folder for id, incarnation and known peers; None: this broker is a new one at each start.
+        log_dir: folder for the event log; None: none is written.
+        advertise: address others are told, where it is not the one bound (NAT, containers).
+        export: patterns that stock SUB sockets may see.
+        period_s: seconds from one heartbeat to the next.
+        deadline_s: seconds within which a heartbeat must be answered.
+        stats_s: seconds between ``stats`` rows of the event log.
+        environment: disk, randomness and wall clock; the caller's to close. By default this machine's.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        listen: str | Listen | Sequence[str | Listen] = (),
+        join: str | Sequence[str] = (),
+        mesh: str = "mangrove",
+        mesh_key: bytes | str | None = None,
+        tls: TlsConfig | None = None,
+        state_dir: str | None = None,
+        log_dir: str | None = None,
+        advertise: str | None = None,
+        export: Sequence[str] = ("#",),
+        period_s: float = 1.0,
+        deadline_s: float = 0.5,
+        stats_s: float = 5.0,
+        environment: Environment | None = None,
+    ) -> None:
+        self._options = BrokerOptions(
+            name=name,
+            listen=tuple(map(as_listen, (listen,) if isinstance(listen, str | Listen) else listen)),
+            join=(join,) if isinstance(join, str) else tuple(join),
+            mesh=mesh,
+            mesh_key=mesh_key.encode() if isinstance(mesh_key, str) else mesh_key,
+            tls=tls,
+            state_dir=state_dir,
+            log_dir=log_dir,
+            advertise=advertise,
+            export=tuple(export),
+            period_s=period_s,
+            deadline_s=deadline_s,
+            stats_s=stats_s,
+        )
+        self._given_environment = environment
+        self._tasks: asyncio.TaskGroup | None = None
+        self._node: Node | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._tasks is not None:
+            raise MeshError("a Broker runs once; make another one to run again")
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        environment = self._given_environment or Environment.real()
+        try:
+            self._node = await Node.begin(self._options, environment, self._tasks)
+        except BaseException:
+            await self._tasks.__aexit__(None, None, None)
+            if self._given_environment is None:
+                await close_storage(environment)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        node, tasks = self._running, self._tasks
+        assert tasks is not None
+        try:
+            await node.stop("leave" if kind is None else kind.__name__)
+            if self._given_environment is None:
+                await close_storage(node.environment)
+        finally:
+            # The group is told of a cancellation, perhaps its own; other errors are the block's and pass as
+            # they are, not inside a group.
+            cancelled = kind is not None and issubclass(kind, asyncio.CancelledError)
+            await (
+                tasks.__aexit__(kind, error, traceback) if cancelled else tasks.__aexit__(None, None, None)
+            )
+
+    async def leave(self) -> None:
+        """Tell the mesh, say goodbye to clients and stop; the block may go on without its broker."""
+        await self._running.stop("leave")
+
+    @property
+    def url(self) -> str:
+        """The address that others are told; as bound, while a wildcard's own address is not known."""
+        return self._running.report.url
+
+    @property
+    def urls(self) -> list[str]:
+        """All addresses, as bound."""
+        return self._running.doors.urls
+
+    @property
+    def id(self) -> str:
+        """16 hex digits."""
+        return format_id(self._running.identity.id)
+
+    @property
+    def name(self) -> str:
+        return self._running.name
+
+    def members(self) -> list[dict[str, Any]]:
+        """Every broker of the mesh as this one sees it, itself included; the keys are those of the status."""
+        return self._running.report.members()
+
+    def statistics(self) -> dict[str, Any]:
+        """The status object (``docs/reference/status.md``), also of a broker that has left."""
+        return self._running.report.snapshot()
+
+    @property
+    def _running(self) -> Node:
+        if self._node is None:
+            raise MeshError("this broker is not running; use it inside `async with`")
+        return self._node

@@ -1,0 +1,187 @@
+"""A broker's addresses: one shared listener each, behind it every socket that a dialer may want.
+
+By the protocol number in the dialer's first eight bytes it gets: the brokers' sockets
+(`mesh.cluster.peering`), the
+clients' REP (sessions and stock requests), or a stock subscriber's or publisher's counterpart. Others are
+refused with a counter. The number also tells the dialer's role, so here is decided whether this address
+serves that role and whether it had to show a certificate (`Doors.admit`). What cannot be listened on ends
+the start with one sentence, which names the broker that sits there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mesh.cluster.own_address import is_loopback
+from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
+from mesh.errors import ListenError
+from mesh.listen import Listen, Role, is_secure
+from protocols import Pipe, PipeRefused, Req0, SharedListener, Socket, SocketOptions, TlsConfig
+from protocols.errors import AddressError, AddressInUse, SPError
+
+log = logging.getLogger("mesh")
+
+PROBE_TIMEOUT_S: Final = 0.5
+SAID_MAX: Final = 256
+"""Lines a broker logs about refused connections, so that no stranger fills a disk."""
+ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
+
+
+def default_urls(name: str | None) -> tuple[str, ...]:
+    """Where a broker listens when it is told nothing: loopback, and an ipc socket of this user.
+
+    Raises `ListenError` when the folder for the socket is not this user's own.
+    """
+    folder = runtime_folder()
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        owner = os.stat(folder).st_uid
+    except OSError as error:
+        raise ListenError(
+            f"cannot make {folder} for the ipc socket: {error.strerror}; name an address"
+        ) from error
+    if owner != os.getuid():
+        raise ListenError(f"{folder} belongs to another user (uid {owner}); remove it or name an address")
+    return DEFAULT_TCP_URL, default_ipc_url(name)
+
+
+def beyond_loopback(url: str) -> bool:
+    """True for addresses that other hosts may reach."""
+    return url.partition("://")[0] not in ON_THIS_HOST and not is_loopback(url)
+
+
+class Doors:
+    """The listeners of one broker, not open yet.
+
+    Args:
+        options: of the connections they accept.
+        tls: what TLS addresses use that bring none of their own.
+    """
+
+    def __init__(self, options: SocketOptions, tls: TlsConfig | None) -> None:
+        self._options = options
+        self._tls = tls
+        self._doors: dict[str, Door] = {}
+        self._turned_away: dict[str, int] = {}
+        self._said: dict[tuple[str, str], None] = {}
+
+    @property
+    def urls(self) -> list[str]:
+        """As bound, in the order in which they were given."""
+        return list(self._doors)
+
+    def urls_for(self, role: Role) -> list[str]:
+        """Those that serve it."""
+        return [url for url, door in self._doors.items() if role in door.listen.serves]
+
+    def unguarded(self) -> list[str]:
+        """Those where who has no certificate gets in."""
+        return [url for url, door in self._doors.items() if set(door.listen.serves) - set(door.certificates)]
+
+    def admit(self, role: Role, pipe: Pipe) -> None:
+        """Raises `PipeRefused` for who came to the wrong address, or without the certificate it asks for."""
+        if pipe.dialed:
+            return
+        door = self._doors.get(pipe.url)
+        if door is None:
+            raise PipeRefused("this broker is starting")
+        if role not in door.listen.serves:
+            other = self.urls_for(role)
+            hint = f"; {role} are served at {', '.join(other)}" if other else ""
+            raise PipeRefused(f"{pipe.url} does not serve {role}{hint}", reason="role")
+        if role in door.certificates and pipe.identity is None:
+            raise PipeRefused(
+                f"{pipe.url} wants a certificate of {role}; none was shown", reason="certificate"
+            )
+
+    async def open(self, listens: Sequence[Listen], sockets: Sequence[Socket]) -> None:
+        """Listen on all of them, for all sockets; raises `ListenError` and leaves none open."""
+        for listen in listens:
+            url = listen.url
+            tls = listen.tls or self._tls
+            certificates = listen.certificates_of(tls) if tls is not None and is_secure(url) else ()
+            options = replace(self._options, tls=_verifying(tls, certificates, listen.serves))
+            listener = SharedListener(url, options=options, on_refused=self._say_refused)
+            for socket in sockets:
+                socket.listen(listener)
+            try:
+                await listener.start()
+            except AddressInUse as error:
+                await self.aclose()
+                raise ListenError(f"cannot listen on {url}: {await who_listens(url)}") from error
+            except (AddressError, OSError) as error:
+                await self.aclose()
+                raise ListenError(f"cannot listen on {url}: {_without(str(error), url)}") from error
+            self._doors[listener.url] = Door(listen, listener, certificates)
+
+    def count_refused(self, reason: str) -> None:
+        """One more that was let in to be told why it is not to stay."""
+        self._turned_away[reason] = self._turned_away.get(reason, 0) + 1
+
+    def refused(self) -> dict[str, int]:
+        """Connections that got no further, by reason, over all listeners."""
+        totals = dict(self._turned_away)
+        for door in self._doors.values():
+            statistics = door.listener.statistics()
+            for reason, count in (*statistics.refused.items(), ("bad frame", statistics.bad_frames)):
+                if count:
+                    totals[reason] = totals.get(reason, 0) + count
+        return totals
+
+    def _say_refused(self, address: str, sentence: str) -> None:
+        """In the log once for each host and reason, then only counted: whoever is refused comes again."""
+        host = address.rpartition(":")[0] or "a peer"
+        if (host, sentence) not in self._said and len(self._said) < SAID_MAX:
+            self._said[host, sentence] = None
+            log.warning("refused %s: %s", host, sentence)
+
+    async def aclose(self) -> None:
+        for door in self._doors.values():
+            await door.listener.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """One listener; ``certificates``: the roles that must show one."""
+
+    listen: Listen
+    listener: SharedListener
+    certificates: tuple[Role, ...]
+
+
+def _verifying(
+    tls: TlsConfig | None, certificates: tuple[Role, ...], serves: tuple[Role, ...]
+) -> TlsConfig | None:
+    """Where all who come must show a certificate, TLS itself refuses them; else `Doors.admit` does, once the
+    role is known."""
+    if tls is None or tls.verify is not None:
+        return tls
+    return replace(
+        tls, verify=("required" if certificates == serves else "optional") if certificates else "none"
+    )
+
+
+def _without(sentence: str, url: str) -> str:
+    """What the transport says of an address, which the sentence around it names already."""
+    for opening in (f"cannot listen at {url}: ", f"{url} is "):
+        if sentence.startswith(opening):
+            return ("it is " if opening.endswith(" is ") else "") + sentence.removeprefix(opening)
+    return sentence
+
+
+async def who_listens(url: str) -> str:
+    """Who holds an address, asked as any stock client would: a sentence's end."""
+    try:
+        async with Req0(options=SocketOptions(resend_s=None)) as socket:
+            await socket.dial_once(url, timeout=PROBE_TIMEOUT_S)
+            await socket.send(b"$sys.status")
+            status: Any = json.loads(await socket.recv(timeout=PROBE_TIMEOUT_S))
+            holder = f"broker {status['name']} of mesh {status['mesh']} (process {status['pid']})"
+            return f"{holder} listens there; stop it or choose another address"
+    except (SPError, OSError, ValueError, KeyError, TypeError):
+        return "another program listens there; stop it or choose another address"

@@ -1,0 +1,355 @@
+"""One run of a broker: owns the sockets, timers and tasks, feeds the machines, and holds no policy.
+
+What it joins, and where the decisions are made:
+
+* `mesh.cluster.peering` keeps links to other brokers and knows the members (`mesh.cluster.membership`,
+  `mesh.cluster.remote_interest`);
+* `mesh.dataplane.exchange` routes blocks between clients and brokers; `mesh.broker.stock` serves stock SP
+  sockets by it;
+* `mesh.broker.listeners` listens; `mesh.broker.event_log` writes down what happens; `mesh.broker.identity`
+  outlives a restart.
+
+Everything here runs in callbacks of the event loop; the tasks are those of the event log and the identity,
+which wait for the disk, and those that peering dials with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from mesh.broker.event_log import EventLog, RowBuilder, link_fields, member_fields
+from mesh.broker.identity import Identity, KnownPeer, format_id
+from mesh.broker.listeners import Doors, beyond_loopback, default_urls
+from mesh.broker.options import BrokerOptions
+from mesh.broker.report import Report
+from mesh.broker.status import LATENESS_PERIOD_S
+from mesh.broker.stock import StockPublishers, StockRequests, StockTaps
+from mesh.cluster.peering import MemberRecord, Peering
+from mesh.dataplane.exchange import Exchange
+from mesh.environment import DEFAULT_NAME, Environment
+from mesh.errors import PeerError, TopicError
+from mesh.listen import Listen
+from mesh.wire.session_frames import Kind, encode
+from protocols import Pipe, PipeRefused, Pub0, Pull0, Rep0, SocketOptions, Sub0
+from protocols.wire import backtrace
+
+log = logging.getLogger("mesh")
+
+CLIENT_QUEUE: Final = 65_536
+"""Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
+TAP_QUEUE: Final = 4096
+"""Messages queued for one stock subscriber; it has no credit, so beyond them it loses the newest."""
+HANDSHAKE_TIMEOUT_S: Final = 5.0
+"""A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
+RATES_PERIOD_S: Final = 1.0
+SENTENCE_MAX: Final = 250
+SHORTEST_BEAT_S: Final = 0.005
+
+
+class Clients:
+    """Receiver of the REP socket that clients dial: session frames to the exchange, the rest is stock.
+
+    Who came to the wrong address, or without the certificate it asks for, is told so in answer to the first
+    thing it says, and hung up on.
+    """
+
+    def __init__(
+        self, exchange: Exchange, stock: StockRequests, doors: Doors, clock: Callable[[], float]
+    ) -> None:
+        self._exchange = exchange
+        self._stock = stock
+        self._doors = doors
+        self._clock = clock
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        try:
+            self._doors.admit("clients", pipe)
+        except PipeRefused as refused:
+            self._doors.count_refused(refused.reason)
+            pipe.context = refused
+            asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, pipe.close, str(refused))
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        self._exchange.client_gone(pipe, self._clock())
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self._exchange.pipe_writable(pipe)
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        if isinstance(pipe.context, PipeRefused):
+            self._turn_away(pipe, frames[0], pipe.context)
+            return
+        for stray in self._exchange.client_frames(pipe, frames, self._clock()):
+            body = backtrace.split(stray)
+            self._stock.answer(stray[body:], partial(send_reply, pipe, stray[:body]))
+
+    def _turn_away(self, pipe: Pipe, frame: bytes, refused: PipeRefused) -> None:
+        body = backtrace.split(frame)
+        is_session = frame[body : body + 1] >= b"\x90" and frame[body : body + 1] <= b"\x9f"
+        reason, sentence = refused.reason, str(refused)[:SENTENCE_MAX]
+        said = encode(Kind.ERROR, reason, sentence) if is_session else f"error: {sentence}".encode()
+        send_reply(pipe, frame[:body], said)
+        pipe.close(str(refused), flush=True)
+
+
+def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
+    """Back to the stock REQ that asked, behind its backtrace; a full pipe refuses and counts it."""
+    pipe.send(address + reply)
+
+
+class Node:
+    """Everything that exists between entering and leaving a `Broker`."""
+
+    def __init__(
+        self, options: BrokerOptions, environment: Environment, identity: Identity, tasks: asyncio.TaskGroup
+    ) -> None:
+        self.options = options
+        self.environment = environment
+        self.identity = identity
+        self.name = options.name or f"broker-{format_id(identity.id)[:6]}"
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock = self._loop.time
+        self._stopped: asyncio.Future[None] | None = None
+        self._left = False
+        self._children: list[asyncio.Task[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._beat_due = self._rates_due = self._stats_due = clock()
+        self.log = self._make_log()
+        self.exchange = Exchange(
+            id=identity.id, boot=identity.boot, name=self.name, mesh=options.mesh, hooks=self, now=clock()
+        )
+        client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)
+        self.doors = Doors(client_options, options.tls)
+        self.peering = Peering(
+            identity=identity,
+            name=self.name,
+            mesh=options.mesh,
+            mesh_key=options.mesh_key,
+            tls=options.tls,
+            admit=partial(self.doors.admit, "peers"),
+            join=options.join,
+            advertise=options.advertise,
+            period_s=options.period_s,
+            deadline_s=options.deadline_s,
+            environment=environment,
+            hooks=self,
+        )
+        requests = StockRequests(self.exchange, self.name, clock)
+        publishers = StockPublishers(self.exchange, clock)
+        taps = StockTaps(self.exchange, options.export)
+        tap_options = SocketOptions(send_queue=TAP_QUEUE)
+        rng = environment.rng
+        clients = Clients(self.exchange, requests, self.doors, clock)
+        admit = partial(self.doors.admit, "clients")
+        self._sockets = [
+            Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
+            Pub0(raw=True, receiver=taps, admit=admit, options=tap_options, rng=rng),
+            Pull0(raw=True, receiver=publishers, admit=admit, rng=rng),
+            Sub0(raw=True, receiver=publishers, admit=admit, rng=rng),
+        ]
+        self.report = Report(
+            name=self.name,
+            options=options,
+            environment=environment,
+            identity=identity,
+            log=self.log,
+            exchange=self.exchange,
+            peering=self.peering,
+            doors=self.doors,
+            stock=(requests, publishers, taps),
+            clock=clock,
+        )
+
+    def _make_log(self) -> EventLog:
+        identity = self.identity
+        rows = RowBuilder(run=self.options.mesh, node=identity.id, boot=identity.boot)
+        rows.incarnation = identity.incarnation
+        return EventLog(
+            rows,
+            folder=self.options.log_dir,
+            file_stem=f"{self.name}-{format_id(identity.boot)}",
+            storage=self.environment.storage,
+            clock=self._clock,
+            wall_time=self.environment.wall_time,
+        )
+
+    # --- beginning and end
+
+    @classmethod
+    async def begin(cls, options: BrokerOptions, environment: Environment, tasks: asyncio.TaskGroup) -> Node:
+        """Take the identity, listen, log the start, join; on failure nothing is left open."""
+        identity = await Identity.load(
+            name=options.name or DEFAULT_NAME,
+            state_dir=options.state_dir,
+            storage=environment.storage,
+            rng=environment.rng,
+        )
+        node = cls(options, environment, identity, tasks)
+        try:
+            await node._start()
+        except BaseException:
+            await node._close()
+            raise
+        return node
+
+    async def _start(self) -> None:
+        options = self.options
+        listens = options.listen or tuple(map(Listen, default_urls(options.name)))
+        await self.doors.open(listens, [*self.peering.sockets, *self._sockets])
+        self._warn_if_open()
+        for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
+            self.exchange.respond(topic, lambda _topic, _body: self.report.status())
+        await self.peering.start(self.doors.urls_for("peers"), self.doors.urls_for("clients"))
+        self.log.write("meta", {"op": "start", **self.report.meta_fields()})
+        await self.log.start()
+        self._children = [
+            self._tasks.create_task(self.log.run(), name="event log"),
+            self._tasks.create_task(self.identity.run(), name="identity"),
+        ]
+        self._beat_due = self._clock()
+        self._stats_due = self._beat_due + options.stats_s
+        self._beat()
+
+    async def stop(self, reason: str) -> None:
+        """Leave the mesh; a second call waits for the first."""
+        if self._stopped is not None:
+            await asyncio.shield(self._stopped)
+            return
+        self._stopped = self._loop.create_future()
+        self.report.leaving = True
+        try:
+            self.exchange.leave(f"broker {self.name} leaves")
+            self.log.write("stats", self.report.stats_fields())  # while the links are there to be counted
+            await self.peering.leave()
+        finally:
+            self.log.write("meta", {"op": "stop", **self.report.meta_fields(), "reason": reason})
+            await self._close()
+            self._stopped.set_result(None)
+
+    async def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.doors.aclose()
+        await self.peering.aclose()
+        for socket in self._sockets:
+            await socket.aclose()
+        for task in self._children:
+            task.cancel()
+        if self._children:
+            await asyncio.wait(self._children)
+        await self.log.aclose()
+        await self.identity.aclose()
+
+    def _warn_if_open(self) -> None:
+        reachable = [url for url in self.doors.unguarded() if beyond_loopback(url)]
+        if reachable and self.options.mesh_key is None:
+            log.warning(
+                "broker %s can be reached from other hosts at %s without key or certificate, so anybody"
+                " may publish and read; set a mesh key, ask for certificates, or listen on 127.0.0.1",
+                self.name,
+                ", ".join(reachable),
+            )
+
+    # --- the exchange's hooks
+
+    def local_interest_changed(self, patterns: list[tuple[str, int]]) -> int:
+        return self.peering.set_interest(patterns)
+
+    # --- peering's hooks
+
+    def member_changed(self, record: MemberRecord, from_state: str, reason: str, via: int) -> None:
+        fields = member_fields(
+            subject=record.id,
+            name=record.name,
+            boot=record.boot,
+            incarnation=record.incarnation,
+            from_state=str(from_state),
+            to_state=str(record.state),
+            reason=reason,
+            via=via,
+        )
+        self.log.write("mem", fields)
+
+    def self_changed(self, record: MemberRecord) -> None:
+        self.log.rows.incarnation = record.incarnation
+        if record.state == "left" and not self._left:
+            self._left = True
+            self.member_changed(record, "alive", "leaves", self.identity.id)
+        self._remember()
+
+    def live_changed(self, live: list[tuple[int, str]]) -> None:
+        self.exchange.members_changed(live)
+        self._remember()
+
+    def state_changed(self, state: str) -> None:
+        log.info("broker %s is %s", self.name, state)
+
+    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
+        self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
+        self.exchange.peer_up(member, name, pipe, rtt_s, self._clock())
+
+    def link_down(self, member: int, reason: str, dialed: bool) -> None:
+        self.log.write("link", link_fields(peer=member, dialed=dialed, up=False, reason=reason))
+        self.exchange.peer_down(member, self._clock())
+
+    def link_frames(self, member: int, frames: list[bytes]) -> None:
+        try:
+            self.exchange.peer_frames(member, frames, self._clock())
+        except PeerError as error:
+            self.peering.drop_link(member, str(error))
+
+    def link_writable(self, pipe: Pipe) -> None:
+        self.exchange.pipe_writable(pipe)
+
+    def interest_changed(self, member: int, patterns: list[tuple[str, int]]) -> None:
+        try:
+            self.exchange.set_peer_interest(member, patterns)
+        except TopicError as error:
+            self.peering.drop_link(member, str(error))
+
+    def absent_changed(self, names: Sequence[str]) -> None:
+        self.exchange.set_absent(names)
+
+    def barrier_reached(self, version: int, unreached: Sequence[str]) -> None:
+        self.exchange.barrier_reached(version, unreached)
+
+    def heard_survey(self, member: int, round: int, now: float) -> None:
+        self.log.heard(True, member, round, None, now)
+
+    def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None:
+        self.log.heard(False, member, round, rtt_s, now)
+        self.exchange.peer_rtt(member, rtt_s)
+
+    def _remember(self) -> None:
+        """What the next start should know: how this broker calls itself, and where others are or were. The
+        dead come last, and do come: whoever is cut off takes for dead what is there."""
+        if self._stopped is not None:
+            return  # while it leaves, peers go one by one; those of before are worth remembering
+        records = [member.record for member in self.peering.members() if not member.is_self]
+        worth = [record for record in records if record.state != "left"]
+        worth.sort(key=lambda record: record.state == "dead")
+        known = [KnownPeer(record.id, record.name, record.peer_url) for record in worth]
+        self.identity.remember(self.peering.incarnation, known)
+
+    # --- the beat: lateness, the exchange's timers, rates and stats rows
+
+    def _beat(self) -> None:
+        now = self._clock()
+        self.report.lateness.note(now - self._beat_due)
+        due = self.exchange.tick(now)
+        if now >= self._rates_due:
+            self._rates_due = now + RATES_PERIOD_S
+            self.report.update_rates()
+        if now >= self._stats_due:
+            self._stats_due = now + self.options.stats_s
+            self.log.write("stats", self.report.stats_fields())
+        latest, soonest = now + LATENESS_PERIOD_S, now + SHORTEST_BEAT_S
+        if due > latest:
+            due = latest
+        self._beat_due = due if due > soonest else soonest
+        self._timer = self._loop.call_at(self._beat_due, self._beat)

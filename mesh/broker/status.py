@@ -1,0 +1,251 @@
+"""The status of one broker as one JSON object: what ``$sys.status`` answers and the console reads.
+
+Pure: numbers go in, a dict comes out. The keys are the public interface (``docs/reference/status.md``); what
+is not known is null, never 0. The meters here turn counters into what a reader wants: lateness of the event
+loop over an interval, and rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mesh.broker.identity import format_id
+
+SCHEMA: Final = 1
+LATENESS_PERIOD_S: Final = 0.1
+"""How often the loop's lateness is sampled; also the finest pause that is noticed."""
+
+
+class Traffic(NamedTuple):
+    """Messages and bytes since boot."""
+
+    msgs_in: int = 0
+    msgs_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+    def counters(self) -> dict[str, int]:
+        """All four by name, at half of what ``_asdict`` costs."""
+        return {
+            "msgs_in": self.msgs_in,
+            "msgs_out": self.msgs_out,
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        }
+
+
+class LinkView(NamedTuple):
+    """One link as the snapshot and ``stats`` rows show it; counters are since boot, ``queued`` is now."""
+
+    peer: int
+    dialed: bool
+    up_since: float
+    rtt_s: float | None
+    traffic: Traffic
+    dropped: int
+    lost: int
+    queued: int
+
+    def stats_row(self) -> dict[str, Any]:
+        """The entry in a ``stats`` row."""
+        return {
+            "peer": format_id(self.peer),
+            **self.traffic.counters(),
+            "dropped": self.dropped,
+            "lost": self.lost,
+            "rtt_us": None if self.rtt_s is None else int(self.rtt_s * 1e6 + 0.5),
+        }
+
+    def status(self, now: float) -> dict[str, Any]:
+        """The entry in a snapshot."""
+        return {
+            "dir": "out" if self.dialed else "in",
+            "up_s": round(now - self.up_since, 3),
+            "rtt_ms": None if self.rtt_s is None else round(self.rtt_s * 1e3, 3),
+            **self.traffic.counters(),
+            "dropped": self.dropped,
+            "lost": self.lost,
+            "queued": self.queued,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One member as this broker sees it; ``since`` is when it came into this state, on the loop's clock."""
+
+    id: int
+    name: str
+    state: str
+    incarnation: int
+    boot: int
+    url: str
+    host: str
+    since: float
+    link: LinkView | None = None
+    is_self: bool = False
+
+    def status(self, now: float) -> dict[str, Any]:
+        return {
+            "id": format_id(self.id),
+            "name": self.name,
+            "state": self.state,
+            "incarnation": self.incarnation,
+            "boot": format_id(self.boot),
+            "url": self.url,
+            "host": self.host,
+            "since_s": round(now - self.since, 3),
+            "self": self.is_self,
+            "link": None if self.link is None else self.link.status(now),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while a broker runs, and what says how it fares as a whole."""
+
+    mesh: str
+    id: int
+    name: str
+    boot: int
+    incarnation: int
+    host: str
+    pid: int
+    version: str
+    url: str
+    client_url: str
+    listeners: Sequence[str]
+    state: str
+    started: float
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Counters of the broker as a whole, since boot; sessions and subscriptions are now."""
+
+    published: int
+    delivered: int
+    dropped: int
+    traffic: Traffic
+    drops: Mapping[str, int]
+    refused: Mapping[str, int]
+    sessions: int
+    subscriptions: int
+    interest: Sequence[str]
+    taps: Sequence[str]
+    rss_bytes: int
+
+
+class LoopLateness:
+    """How late the event loop ran its timers: samples of one interval become a median and a maximum.
+
+    A pause of the whole process is one late sample, so its length shows in the maximum.
+    """
+
+    def __init__(self) -> None:
+        self.p50_ms = 0.0
+        self.max_ms = 0.0
+        self._samples: list[float] = []
+
+    def note(self, late_s: float) -> None:
+        """A timer that was due ``late_s`` ago runs now."""
+        self._samples.append(late_s if late_s > 0.0 else 0.0)
+
+    def close_interval(self) -> None:
+        """Publish the interval's figures and begin the next."""
+        if self._samples:
+            samples = sorted(self._samples)
+            self.p50_ms = round(samples[len(samples) // 2] * 1e3, 3)
+            self.max_ms = round(samples[-1] * 1e3, 3)
+            self._samples.clear()
+
+
+class Rates:
+    """Messages and bytes a second, over the last second or two."""
+
+    def __init__(self, now: float) -> None:
+        self.current: dict[str, float] = self._rates(Traffic(), 1.0)
+        self._last = Traffic()
+        self._last_at = now
+
+    def update(self, traffic: Traffic, now: float) -> None:
+        """Called about once a second with the counters since boot."""
+        elapsed = now - self._last_at
+        if elapsed <= 0:
+            return
+        last = self._last
+        change = Traffic(
+            traffic.msgs_in - last.msgs_in,
+            traffic.msgs_out - last.msgs_out,
+            traffic.bytes_in - last.bytes_in,
+            traffic.bytes_out - last.bytes_out,
+        )
+        self.current = self._rates(change, elapsed)
+        self._last, self._last_at = traffic, now
+
+    @staticmethod
+    def _rates(change: Traffic, elapsed: float) -> dict[str, float]:
+        return {f"{key}_s": round(max(0, value) / elapsed, 1) for key, value in change.counters().items()}
+
+
+def build_snapshot(
+    about: About,
+    members: Sequence[MemberView],
+    load: Load,
+    lateness: LoopLateness,
+    rates: Rates,
+    events: Sequence[Mapping[str, Any]],
+    *,
+    now: float,
+) -> dict[str, Any]:
+    """The whole status; ``now`` is on the loop's clock."""
+    return {
+        "schema": SCHEMA,
+        "mesh": about.mesh,
+        "id": format_id(about.id),
+        "name": about.name,
+        "boot": format_id(about.boot),
+        "incarnation": about.incarnation,
+        "host": about.host,
+        "pid": about.pid,
+        "version": about.version,
+        "url": about.url,
+        "client_url": about.client_url,
+        "listeners": list(about.listeners),
+        "state": about.state,
+        "uptime_s": round(now - about.started, 3),
+        "period_s": about.period_s,
+        "members": [member.status(now) for member in members],
+        "totals": {
+            "published": load.published,
+            "delivered": load.delivered,
+            "dropped": load.dropped,
+            **load.traffic.counters(),
+        },
+        "rates": dict(rates.current),
+        "drops": dict(load.drops),
+        "refused": dict(load.refused),
+        "loop": {"late_ms_p50": lateness.p50_ms, "late_ms_max": lateness.max_ms},
+        "rss_bytes": load.rss_bytes,
+        "sessions": load.sessions,
+        "subscriptions": load.subscriptions,
+        "interest": list(load.interest),
+        "taps": list(load.taps),
+        "events": list(events),
+    }
+
+
+def stats_fields(load: Load, links: Sequence[LinkView], lateness: LoopLateness) -> dict[str, Any]:
+    """The fields of a ``stats`` row."""
+    return {
+        "published": load.published,
+        "delivered": load.delivered,
+        "dropped": load.dropped,
+        "loop_late_ms_p50": lateness.p50_ms,
+        "loop_late_ms_max": lateness.max_ms,
+        "rss_bytes": load.rss_bytes,
+        "links": [link.stats_row() for link in links],
+        "drops": dict(load.drops),
+    }

@@ -1,0 +1,276 @@
+"""`BlockingClient`: a program's connection to the mesh without an event loop.
+
+This is the surface. Below it, in `mesh.clients`, ``blocking_session`` does the work in the threads that call,
+and ``blocking_subscription`` hands out what arrives. A client may be used from any thread; after a fork the
+child has a client of its own identity that connects again by itself; the parent's connection is untouched.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mesh.clients.blocking_session import BlockingSession
+from mesh.clients.blocking_subscription import BlockingSubscription
+from mesh.clients.calls import (
+    CONNECT_TIMEOUT_S,
+    GRACE_S,
+    PUBLISH_TIMEOUT_S,
+    REQUEST_TIMEOUT_S,
+    SUBSCRIBE_TIMEOUT_S,
+    SURVEY_DEADLINE_S,
+    by_topic,
+    joined,
+    level_number,
+    no_credit,
+    packed,
+    unacknowledged,
+    unconfirmed,
+    unflushed,
+)
+from mesh.clients.conversation import ConversationStatistics
+from mesh.clients.feeds import WINDOW, WINDOW_BYTES
+from mesh.clients.finding import default_url
+from mesh.clients.messages import checked_body
+from mesh.clients.publishing import Ticket
+from mesh.clients.questions import Question, SurveyResult
+from mesh.errors import Unknown
+from mesh.wire import blocks
+from mesh.wire.blocks import HeaderValue
+from mesh.wire.session_frames import Receipt, Role
+from protocols import TlsConfig
+
+
+class BlockingClient:
+    """A program's connection to the mesh without an event loop; the names are those of `Client`.
+
+    Use it with ``with``, or `open` and `close`. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
+    without it the system's authorities are trusted and no certificate is shown.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str | None = None,
+        tls: TlsConfig | None = None,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self.url = url or default_url()
+        self.name = name or ""
+        self._session = BlockingSession(self.url, self.name, tls, connect_timeout)
+
+    # ------------------------------------------------------------------ opening and closing
+
+    def __enter__(self) -> BlockingClient:
+        self.open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Connect. Raises `Disconnected` if there is no broker, or no answer within ``connect_timeout``."""
+        self._session.open()
+
+    def close(self) -> None:
+        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""
+        self._session.close()
+
+    # ------------------------------------------------------------------ publishing
+
+    def publish(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        level: str = "accepted",
+        headers: Mapping[str, HeaderValue] | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel when it
+        returns."""
+        encoded = packed(headers, key)
+        return self._publish(topic, [checked_body(body)], level, encoded, timeout)
+
+    def publish_nowait(self, topic: str, body: bytes) -> bool:
+        """Gather one message of level ``sent``; it goes with the next full block, call that waits, or
+        `flush`.
+
+        False, and counted as dropped, when there is no credit now.
+        """
+        body = checked_body(body)
+        session = self._session
+        with session.ours():
+            talk = session.talk
+            if talk.room <= 0:
+                session.catch_up()
+                talk.flush()
+                session.send()
+            if talk.room <= 0:
+                talk.dropped += 1
+                return False
+            talk.add_many(topic, [body], blocks.SENT)
+            return True
+
+    def publish_many(
+        self,
+        messages: str | Sequence[tuple[str, bytes]],
+        bodies: Sequence[bytes] | None = None,
+        *,
+        level: str = "accepted",
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Publish a topic's list of bodies, or a list of (topic, body) pairs; as `Client.publish_many`."""
+        given = by_topic(messages, bodies)
+        receipts = [self._publish(topic, found, level, b"", timeout) for topic, found, _ in given]
+        return joined(receipts, level, self.broker)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything gathered. Raises `MeshTimeout` when credit does not come in time."""
+        session = self._session
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        with session.ours():
+            if not session.pump(self._flushed, time.monotonic() + limit_s):
+                raise session.unless_closed(unflushed(limit_s, session.why_away))
+
+    def _flushed(self) -> bool:
+        """Whether everything gathered is with the kernel; flushes what can be."""
+        session, talk = self._session, self._session.talk
+        if talk.gathered:
+            talk.flush()
+            session.send()
+        return not talk.gathered and session.all_sent
+
+    def _has_room(self) -> bool:
+        talk = self._session.talk
+        if talk.room <= 0 and talk.settled:
+            talk.flush()
+        return talk.room > 0
+
+    def _publish(
+        self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
+    ) -> Receipt:
+        number = level_number(level)
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        deadline = time.monotonic() + limit_s
+        session = self._session
+        with session.ours():
+            session.catch_up()
+            talk = session.talk
+            if not session.pump(self._has_room, deadline):
+                raise session.unless_closed(no_credit(number, limit_s, session.why_away))
+            ticket, index = talk.add_many(topic, bodies, number, headers)
+            if ticket is not None:
+                self._await_ticket(ticket, index, len(bodies), deadline, limit_s)
+                return ticket.receipt(index, len(bodies))
+            if not session.pump(self._flushed, deadline):
+                raise session.unless_closed(
+                    Unknown(f"the message was not sent whole in {limit_s:g} s: {session.why_away}")
+                )
+            return Receipt("sent", talk.broker, 0, len(bodies))
+
+    def _await_ticket(self, ticket: Ticket, index: int, count: int, deadline: float, limit_s: float) -> None:
+        def accepted() -> bool:
+            if not ticket.sealed:
+                self._flushed()
+            return ticket.done
+
+        session = self._session
+        if not session.pump(accepted, deadline):
+            taken_back = session.talk.cancel(ticket, index, count)
+            raise session.unless_closed(unacknowledged(taken_back, limit_s, session.why_away))
+
+    # ------------------------------------------------------------------ subscribing, asking, answering
+
+    def subscribe(
+        self,
+        *patterns: str,
+        answers: bool = False,
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> BlockingSubscription:
+        """Messages of these patterns; returns once the barrier is passed. Raises as `Client.subscribe`."""
+        role = Role.ANSWERS if answers else Role.LISTEN
+        session = self._session
+        with session.ours():
+            feed = session.talk.subscribe(patterns, role, window, window_bytes)
+            if not session.pump(lambda: feed.ready, time.monotonic() + SUBSCRIBE_TIMEOUT_S):
+                session.talk.unsubscribe(feed)
+                raise session.unless_closed(unconfirmed(patterns, session.why_away))
+            return BlockingSubscription(session, feed)
+
+    def request(
+        self,
+        topic: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> bytes:
+        """Ask one subscriber that answers; as `Client.request`."""
+        question = self._ask(topic, body, headers, False, timeout)
+        if question.error is not None:
+            raise question.error
+        return question.reply
+
+    def survey(
+        self,
+        topic: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        deadline: float = SURVEY_DEADLINE_S,
+    ) -> SurveyResult:
+        """Ask every subscriber that answers; as `Client.survey`."""
+        question = self._ask(topic, body, headers, True, deadline)
+        if question.error is not None:
+            raise question.error
+        return question.result
+
+    def status(self) -> dict[str, Any]:
+        """The snapshot of the broker this client is connected to."""
+        snapshot: dict[str, Any] = json.loads(self.request("$sys.status"))
+        return snapshot
+
+    def _ask(
+        self,
+        topic: str,
+        body: bytes,
+        headers: Mapping[str, HeaderValue] | None,
+        survey: bool,
+        timeout: float,
+    ) -> Question:
+        encoded = blocks.pack_headers(headers)
+        session = self._session
+        with session.ours():
+            session.catch_up()
+            talk = session.talk
+            question = talk.ask(
+                topic,
+                checked_body(body),
+                encoded,
+                survey=survey,
+                timeout_s=timeout,
+                now=time.monotonic(),
+            )
+            while not question.done:
+                deadline = question.deadline + GRACE_S
+                if not session.pump(lambda: question.done, deadline) and (
+                    question.deadline + GRACE_S <= time.monotonic() or session.closed
+                ):
+                    talk.give_up(question)
+            talk.forget_late(time.monotonic())
+            return question
+
+    @property
+    def broker(self) -> str:
+        """Name of the broker of the current, or last, session."""
+        return self._session.talk.broker
+
+    def statistics(self) -> ConversationStatistics:
+        with self._session.ours():
+            return self._session.talk.statistics()

@@ -1,0 +1,318 @@
+"""`Client`: a program's connection to the mesh, on asyncio.
+
+This is the surface. Below it, in `mesh.clients`, ``connection`` makes and keeps the connection, ``publisher``
+publishes, ``writer`` decides when gathered messages leave, ``subscription`` hands out what arrives. All of
+them work on one `Conversation`, which is pure and is `BlockingClient`'s too.
+
+Two calls are made so often that another one inside of them would be felt, `Client.publish` of level sent
+and `Client.publish_nowait`: they gather the message here, and go on to the publisher for what is rarer.
+
+Cancelling: a cancelled ``publish`` (level accepted) takes its message back if it was not sealed yet,
+otherwise the message may arrive. A cancelled ``request`` drops its answer. A cancelled wait for a delivery
+loses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn, cast
+
+from mesh.clients.calls import (
+    CONNECT_TIMEOUT_S,
+    GATHERED,
+    GRACE_S,
+    REQUEST_TIMEOUT_S,
+    SURVEY_DEADLINE_S,
+    by_topic,
+    packed,
+)
+from mesh.clients.connection import ClientConnection
+from mesh.clients.conversation import Conversation, ConversationStatistics
+from mesh.clients.feeds import WINDOW, WINDOW_BYTES
+from mesh.clients.finding import default_url
+from mesh.clients.messages import checked_body
+from mesh.clients.publisher import Publisher
+from mesh.clients.publishing import MESSAGE_COST
+from mesh.clients.questions import Question, SurveyResult
+from mesh.clients.subscription import Subscription
+from mesh.clients.writer import Writer
+from mesh.environment import Environment
+from mesh.errors import Disconnected, MeshError
+from mesh.wire import blocks
+from mesh.wire.blocks import HeaderValue
+from mesh.wire.session_frames import Receipt, Role
+from protocols import TlsConfig
+
+KEEPALIVE_S: Final = 5.0
+
+
+class _NotOpen:
+    """Stands where `Client.open` puts the parts: who calls before is told so, and no call has to look."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise Disconnected("the client is not open; use it inside `async with Client() as mesh:`")
+
+
+_NOT_OPEN: Final = _NotOpen()
+
+
+class Client:
+    """A program's connection to the mesh, through one broker.
+
+    Enter it with ``async with``; that waits for the first session and raises `Disconnected` with a
+    sentence if there is no broker. Afterwards a lost broker is dialled again for ever, subscriptions are
+    announced again, and unacknowledged messages are sent again, which the brokers recognise.
+
+    ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted
+    and no certificate is shown.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str | None = None,
+        tls: TlsConfig | None = None,
+        keepalive_s: float = KEEPALIVE_S,
+        connect_timeout: float = CONNECT_TIMEOUT_S,
+        environment: Environment | None = None,
+    ) -> None:
+        self.url = url or default_url()
+        self.name = name or ""
+        self._tls = tls
+        self._keepalive_s = keepalive_s
+        self._connect_timeout = connect_timeout
+        self._environment = environment
+        self._closed = False
+        self._opened = False
+        self._connection = cast(ClientConnection, _NOT_OPEN)
+        self._talk = cast(Conversation, _NOT_OPEN)
+        self._writer = cast(Writer, _NOT_OPEN)
+        self._publisher = cast(Publisher, _NOT_OPEN)
+
+    # ------------------------------------------------------------------ opening and closing
+
+    async def __aenter__(self) -> Client:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def open(self) -> None:
+        """Connect. Raises `Disconnected` if no session was to be had within ``connect_timeout``."""
+        if self._opened or self._closed:
+            raise MeshError("a Client is opened once; make another one")
+        environment = self._environment or Environment.real()
+        self._connection = ClientConnection(
+            self.url,
+            name=self.name,
+            tls=self._tls,
+            keepalive_s=self._keepalive_s,
+            connect_timeout_s=self._connect_timeout,
+            rng=environment.rng,
+        )
+        self._talk = self._connection.talk
+        self._writer = self._connection.writer
+        self._publisher = Publisher(self._connection)
+        self._opened = True
+        await self._connection.open()
+
+    async def aclose(self) -> None:
+        """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`."""
+        self._closed = True
+        if self._opened:
+            await self._connection.aclose()
+
+    # ------------------------------------------------------------------ publishing
+
+    async def publish(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        level: str = "accepted",
+        headers: Mapping[str, HeaderValue] | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Publish one message.
+
+        Level ``sent`` returns once the message is gathered for sending (waiting only for credit);
+        ``accepted`` once the broker has it in memory and has routed it. ``key`` is the program's own id
+        for the message; it travels as the header of that name. ``timeout`` (10 s) bounds the whole call.
+
+        Raises:
+            TopicError, TypeError, ValueError: the message cannot be sent as it is.
+            NotAccepted: certainly not accepted (refused, or never sent in time).
+            Unknown: it may have been accepted; no word came in time, or the client was closed.
+            MeshTimeout: level ``sent``: no credit, or no connection, in time; the message was not taken.
+        """
+        if level == "sent" and headers is None and key is None and type(body) is bytes:
+            talk = self._talk
+            if talk.room <= 0:
+                await self._publisher.wait_for_room(timeout)
+            try:
+                talk.forming[topic].append(body)
+            except KeyError:
+                if self._publisher.open_topic(topic, body):
+                    return GATHERED
+            talk.room = room = talk.room - len(body) - 8  # MESSAGE_COST, without looking it up
+            if room <= 0:
+                self._publisher.refuse_too_large(topic, body)
+                if self._writer.seal():
+                    await asyncio.sleep(0)
+            return GATHERED
+        encoded = packed(headers, key)
+        return await self._publisher.publish(topic, [checked_body(body)], level, encoded, timeout)
+
+    def publish_nowait(self, topic: str, body: bytes) -> bool:
+        """Level ``sent`` without waiting: False, and counted as dropped, when there is no credit now."""
+        talk = self._talk
+        if talk.room <= 0 and not self._publisher.has_room():
+            talk.dropped += 1
+            return False
+        if type(body) is not bytes:
+            body = checked_body(body)
+        try:
+            talk.forming[topic].append(body)
+        except KeyError:
+            if self._publisher.open_topic(topic, body):
+                return True
+        talk.room = room = talk.room - len(body) - MESSAGE_COST
+        if room <= 0:
+            self._publisher.refuse_too_large(topic, body)
+            self._writer.flush()
+        return True
+
+    async def publish_many(
+        self,
+        messages: str | Sequence[tuple[str, bytes]],
+        bodies: Sequence[bytes] | None = None,
+        *,
+        level: str = "accepted",
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Publish many messages in one call: a topic and a list of bodies, or a list of (topic, body) pairs.
+
+        The receipt speaks for all of them, its ``seq`` for the first. Raises as `publish`; with level
+        ``accepted`` some of several topics may have been accepted when it raises.
+        """
+        return await self._publisher.publish_many(by_topic(messages, bodies), level, timeout)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Hand everything gathered to the connection. Raises `MeshTimeout` when credit does not come in
+        time."""
+        await self._publisher.flush(timeout)
+
+    # ------------------------------------------------------------------ subscribing, asking, answering
+
+    def subscribe(
+        self,
+        *patterns: str,
+        answers: bool = False,
+        window: int = WINDOW,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> Subscription:
+        """Messages whose topics match any of the patterns. Await it, enter it or iterate it.
+
+        ``answers`` subscriptions also get requests and surveys. ``window`` messages and ``window_bytes``
+        bound what may be under way to this program before it takes it.
+
+        Raises:
+            TopicError, ValueError: a pattern or a window cannot be used.
+        """
+        self._must_be_open()
+        role = Role.ANSWERS if answers else Role.LISTEN
+        feed = self._talk.subscribe(patterns, role, window, window_bytes)
+        self._writer.hand_over()
+        return Subscription(self._connection, feed)
+
+    async def request(
+        self,
+        topic: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        timeout: float = REQUEST_TIMEOUT_S,
+    ) -> bytes:
+        """Ask one subscriber that answers, the nearest first; returns what it gave to ``done``.
+
+        Raises:
+            NoResponders: at once, when there is none.
+            NotAccepted: it refused, with its reason.
+            Unknown: it, or the way to it, was lost: it may have acted.
+            MeshTimeout: no answer in time.
+        """
+        question = await self._ask(topic, body, headers, False, timeout)
+        if question.error is not None:
+            raise question.error
+        return question.reply
+
+    async def survey(
+        self,
+        topic: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        deadline: float = SURVEY_DEADLINE_S,
+    ) -> SurveyResult:
+        """Ask every subscriber that answers, on all brokers; back when all have answered, or at the deadline.
+
+        Raises:
+            Unknown, MeshTimeout: the connection to this client's own broker was lost meanwhile.
+        """
+        question = await self._ask(topic, body, headers, True, deadline)
+        if question.error is not None:
+            raise question.error
+        return question.result
+
+    async def status(self) -> dict[str, Any]:
+        """The snapshot of the broker this client is connected to."""
+        snapshot: dict[str, Any] = json.loads(await self.request("$sys.status"))
+        return snapshot
+
+    async def _ask(
+        self,
+        topic: str,
+        body: bytes,
+        headers: Mapping[str, HeaderValue] | None,
+        survey: bool,
+        timeout: float,
+    ) -> Question:
+        self._must_be_open()
+        talk, loop = self._talk, self._connection.loop
+        encoded = blocks.pack_headers(headers)
+        question = talk.ask(
+            topic, checked_body(body), encoded, survey=survey, timeout_s=timeout, now=loop.time()
+        )
+        self._writer.hand_over()
+        self._writer.write_now()
+        while not question.done:
+            left_s = question.deadline + GRACE_S - loop.time()
+            if left_s <= 0 or not await self._connection.wait(question, left_s):
+                if question.deadline + GRACE_S <= loop.time():
+                    talk.give_up(question)
+        return question
+
+    # ------------------------------------------------------------------ state
+
+    @property
+    def connected(self) -> bool:
+        """True while there is a session."""
+        return self._opened and self._talk.settled
+
+    @property
+    def broker(self) -> str:
+        """Name of the broker of the current, or last, session."""
+        return self._talk.broker if self._opened else ""
+
+    def statistics(self) -> ConversationStatistics:
+        self._must_be_open()
+        return self._talk.statistics()
+
+    def _must_be_open(self) -> None:
+        if self._connection.closed:
+            raise Disconnected("the client is closed")

@@ -1,0 +1,140 @@
+"""Attempts at links to addresses that the overlay names.
+
+An attempt is one task: the Bus, its admission, the two survey connections, READY (see `mesh.cluster.links`).
+It
+ends with a link, or after `Linking.admission_s` at the latest with a reason, which is counted, said in the
+log once as long as it stays the same, and followed by a pause that `mesh.cluster.overlay` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from mesh.cluster.links import Link, LinkEnded, Linking
+from mesh.cluster.overlay import Dial, Overlay
+from mesh.cluster.own_address import has_host, host_of, with_host
+from mesh.listen import is_secure
+from mesh.wire.link_frames import LinkKind, Stage, encode
+from protocols import HandshakeError, Pipe, SocketOptions, SPError, TlsConfig
+from protocols.wire.backtrace import END_BIT, encode_word
+
+log = logging.getLogger("mesh")
+
+ABSENT: Final = ("unreachable", "closed", "timeout")
+"""Why an attempt failed where nobody may be there: a broker that starts, leaves or is down."""
+
+
+class Dialling:
+    """See the module. ``failed`` is called after each attempt that brought no link: others may be due."""
+
+    def __init__(
+        self, linking: Linking, overlay: Overlay, *, dial_s: float, failed: Callable[[], None]
+    ) -> None:
+        self._linking = linking
+        self._overlay = overlay
+        self._dial_s = dial_s
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._complained: dict[str, str] = {}
+        self.failures: dict[str, int] = {}
+        """Attempts without a link, by reason."""
+
+    def begin(self, dial: Dial) -> None:
+        """One attempt."""
+        task = self._loop.create_task(self._dial(dial), name=f"dial {dial.url}")
+        self._tasks[task] = None
+        task.add_done_callback(self._task_ended)
+
+    def forget(self, url: str) -> None:
+        """What was said of an address need not be remembered any more."""
+        self._complained.pop(url, None)
+
+    async def stop(self) -> None:
+        """End all attempts."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:  # a defect of ours: say it now
+            context = {"message": f"{task.get_name()} failed", "exception": error, "task": task}
+            self._loop.call_exception_handler(context)
+
+    async def _dial(self, dial: Dial) -> None:
+        linking = self._linking
+        link: Link | None = None
+        try:
+            async with asyncio.timeout(linking.admission_s):
+                options = dial_options(linking.bus.options, dial.url)
+                bus = await linking.bus.dial_once(dial.url, self._dial_s, options=options)
+                link = linking.begin(bus, dial)
+                await link.reached(Stage.READY)
+                url = same_address(dial.url, bus.remote_address)
+                for which, socket in (("surveyor", linking.surveyor), ("respondent", linking.respondent)):
+                    pipe = await socket.dial_once(url, self._dial_s, options=options)
+                    self._offer(link, which, pipe)
+                await link.reached(Stage.UP)
+        except HandshakeError as error:  # somebody is there, and is not what was looked for
+            self._over(dial, link, str(error), error.reason)
+        except (SPError, OSError, LinkEnded, TimeoutError) as error:
+            self._over(dial, link, str(error) or f"no link within {linking.admission_s:g} s")
+        except asyncio.CancelledError:
+            self._over(dial, link, "stopped")
+            raise
+        else:
+            if link.up:
+                self._complained.pop(dial.url, None)
+            else:
+                self._over(dial, link, link.end_reason)
+
+    def _offer(self, link: Link, which: str, pipe: Pipe) -> None:
+        """Ask the other side to bind a survey connection. Raises `LinkEnded`."""
+        link.keep(which, pipe)
+        if link.ended or pipe.closed:
+            pipe.close("the link ended while it was made")
+            raise LinkEnded(link.end_reason or "a heartbeat connection was lost at once")
+        pipe.send_control(encode_word(END_BIT) + encode(LinkKind.BIND, link.admission.token))
+
+    def _over(self, dial: Dial, link: Link | None, reason: str, refusal: str = "unreachable") -> None:
+        """No link came of it; ``refusal`` is a word to count by, ``reason`` a sentence."""
+        found = refusal not in ABSENT or link is not None
+        if link is not None:
+            self._linking.end(link, reason)
+            refusal = link.refusal
+        if refusal:
+            self.failures[refusal] = self.failures.get(refusal, 0) + 1
+        if refusal == "self":
+            self._overlay.is_self(dial.url)
+        self._overlay.dial_failed(dial.url, dial.member, self._loop.time())
+        self._complain(dial, link, reason, found=found)
+        self._failed()
+
+    def _complain(self, dial: Dial, link: Link | None, reason: str, *, found: bool) -> None:
+        if self._complained.get(dial.url) == reason:
+            return
+        self._complained[dial.url] = reason
+        if reason == "stopped" or (link is not None and link.end_reason == "duplicate"):
+            return
+        level = logging.WARNING if found and dial.member == 0 else logging.INFO
+        log.log(level, "no link to %s: %s", dial.url, reason)
+
+
+def same_address(url: str, remote_address: str) -> str:
+    """The URL with the address it led to, whatever its name stands for the next time."""
+    return with_host(url, host_of(remote_address)) if has_host(url) and remote_address else url
+
+
+def dial_options(options: SocketOptions, url: str) -> SocketOptions:
+    """The certificate must have the name that was dialled first, not the address that stands in for it."""
+    tls = options.tls or TlsConfig()
+    if tls.server_name is not None or not is_secure(url):
+        return options
+    return replace(options, tls=replace(tls, server_name=host_of(url).strip("[]")))

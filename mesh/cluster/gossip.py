@@ -1,0 +1,241 @@
+"""What goes to every link besides rounds and data: who is in the mesh, and what each broker wants.
+
+**Members.** A change goes to all links but the one it came from; a whole table when a link comes up and
+when digests differ. **Interest.** A link begins with all that this broker wants and goes on with changes; the
+other side says which version it holds, and asks for the whole when it missed one. A barrier is reached when
+all live brokers hold a version. Both go out at once and then at most every `NEWS_PAUSE_S` and
+`INTEREST_PAUSE_S`, so that many changes are few frames, and ahead of data. **Leaving** is news too, but goes
+behind what is queued, since who hears it may hang up; each that has heard says GOODBYE.
+
+What is told and held is decided by `mesh.cluster.membership` and `mesh.cluster.remote_interest`. Here it is
+put on links, and
+what comes from them is handed to these machines. A broker that joins is ready once it has heard a table and
+misses nobody's interest (`check_absent`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from mesh.cluster.links import Link
+from mesh.cluster.membership import Instruction, MemberRecord, Membership, NodeState, State
+from mesh.cluster.remote_interest import BarrierDone, InterestTable, Pattern
+from mesh.errors import LinkError
+from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
+
+NEWS_PAUSE_S: Final = 0.03
+INTEREST_PAUSE_S: Final = 0.005
+"""Subscribers wait for it, so it is shorter; it only keeps a storm of subscriptions from being a storm of
+frames."""
+
+
+class NewsHooks(Protocol):
+    """What the broker hears of the others' interest."""
+
+    def interest_changed(self, member: int, patterns: list[Pattern]) -> None:
+        """All that another broker wants."""
+
+    def absent_changed(self, names: tuple[str, ...]) -> None:
+        """Live brokers without a link, or whose interest is not known."""
+
+    def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
+        """All live brokers but those named know this broker's interest up to ``version``."""
+
+
+class _Paced:
+    """Calls ``act`` at the end of the loop turn in which it is asked to, but not more often than every
+    ``pause_s``."""
+
+    def __init__(self, act: Callable[[], None], pause_s: float) -> None:
+        self._act = act
+        self._pause_s = pause_s
+        self._loop = asyncio.get_running_loop()
+        self._last = -pause_s
+        self._handle: asyncio.Handle | None = None
+
+    def ask(self) -> None:
+        if self._handle is None:
+            due = self._last + self._pause_s
+            late = due <= self._loop.time()
+            self._handle = self._loop.call_soon(self._run) if late else self._loop.call_at(due, self._run)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _run(self) -> None:
+        self._handle = None
+        self._last = self._loop.time()
+        self._act()
+
+
+class News:
+    """See the module. ``links`` are those that are up, ``act`` executes what the membership machine wants."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        interest: InterestTable,
+        links: Mapping[int, Link],
+        *,
+        act: Callable[[list[Instruction]], None],
+        hooks: NewsHooks,
+    ) -> None:
+        self._membership = membership
+        self._interest = interest
+        self._links = links
+        self._act = act
+        self._hooks = hooks
+        self._loop = asyncio.get_running_loop()
+        self._records = _Paced(self._send_records, NEWS_PAUSE_S)
+        self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
+        self._absent: tuple[str, ...] = ()
+        self._table_heard = False
+        self._all_heard: asyncio.Future[None] | None = None
+
+    # --- saying
+
+    def tell(self, records: tuple[MemberRecord, ...], except_member: int) -> None:
+        """These records to all but one."""
+        if self._membership.node_state is NodeState.LEAVING:
+            self._tell_leaving(records)
+            return
+        for member, link in list(self._links.items()):
+            if member != except_member:
+                for record in records:
+                    link.news[record.id] = record
+        self._records.ask()
+
+    def _tell_leaving(self, records: tuple[MemberRecord, ...]) -> None:
+        for link in list(self._links.values()):
+            # Behind what is queued: who hears that we left may hang up.
+            for frame in members_frames(list(records)):
+                if not link.bus.send(frame):
+                    link.bus.send_control(frame)
+
+    def _send_records(self) -> None:
+        for link in list(self._links.values()):  # saying something may end a link
+            if link.news:
+                frames = members_frames(list(link.news.values()))
+                link.news = {}
+                link.say(frames)
+
+    def tell_all(self, member: int, reply: bool) -> None:
+        """The whole table to one; with ``reply`` it sends its own back."""
+        link = self._links.get(member)
+        if link is not None:
+            link.news = {}
+            link.say(members_frames(self._membership.records(), reply=reply))
+
+    def set_interest(self, patterns: Iterable[Pattern]) -> int:
+        """Replace what this broker wants; returns the version that holds it."""
+        before = self._interest.version
+        version = self._interest.set_own(patterns)
+        if version != before:
+            self._wants.ask()
+        done = self._interest.wait(version, self._loop.time())
+        if done is not None:
+            self._loop.call_soon(self.reached, [done])
+        return version
+
+    def _send_interest(self) -> None:
+        for member in self._interest.behind():
+            link = self._links.get(member)
+            if link is not None:
+                link.say(self._interest.pending(member))
+
+    def reached(self, done: list[BarrierDone]) -> None:
+        """Barriers that need not wait any longer."""
+        for barrier in done:
+            self._hooks.barrier_reached(barrier.version, barrier.unreached)
+
+    # --- links
+
+    def link_up(self, link: Link) -> None:
+        link.say(self._interest.link_up(link.peer.id, link.peer.boot))
+
+    def link_down(self, link: Link) -> None:
+        self._interest.link_down(link.peer.id)
+
+    def check_absent(self) -> None:
+        """Whose interest is missing now? If nobody's, joining is over."""
+        absent = self._interest.absent()
+        if absent != self._absent:
+            self._absent = absent
+            self._hooks.absent_changed(absent)
+        if self._table_heard and self._links and not absent:
+            self._act(self._membership.joined())
+
+    # --- hearing
+
+    def received(self, link: Link, frame: bytes) -> None:
+        """One frame of the link itself. Raises `LinkError`."""
+        member, interest = link.peer.id, self._interest
+        message: list[Any] = decode(frame)
+        match message:
+            case [LinkKind.MEMBERS, reply, records]:
+                self._members_heard(link, records)
+                if reply and not link.ended:
+                    self.tell_all(member, False)
+            case [LinkKind.INTEREST, version, part, last, patterns]:
+                if interest.whole_received(member, version, part, bool(last), patterns):
+                    self._interest_heard(link)
+            case [LinkKind.INTEREST_CHANGE, base, version, added, removed]:
+                if interest.change_received(member, base, version, added, removed):
+                    self._interest_heard(link)
+                elif interest.ask(member):
+                    link.say([encode(LinkKind.INTEREST_WANTED)])
+            case [LinkKind.INTEREST_HELD, version]:
+                self.reached(interest.acknowledged(member, version))
+            case [LinkKind.INTEREST_WANTED]:
+                link.say(interest.wanted(member))
+            case [LinkKind.GOODBYE]:
+                link.goodbye = True
+                self.check_heard()
+            case [kind, *_]:
+                raise LinkError(f"{LinkKind(kind).name} is not allowed on a link that is up")
+
+    def _members_heard(self, link: Link, records: list[MemberRecord]) -> None:
+        member = link.peer.id
+        if any(record.id == member and record.state is State.LEFT for record in records):
+            link.say([encode(LinkKind.GOODBYE)])
+            link.goodbye = True  # it waits for nobody who leaves as well
+            self.check_heard()
+        self._act(self._membership.heard(records, member, self._loop.time()))
+        if not self._table_heard:
+            self._table_heard = True
+            self.check_absent()
+
+    def _interest_heard(self, link: Link) -> None:
+        member = link.peer.id
+        self._hooks.interest_changed(member, self._interest.patterns(member))
+        link.say([encode(LinkKind.INTEREST_HELD, self._interest.held_version(member))])
+        self.check_absent()
+
+    # --- leaving
+
+    def stop(self) -> None:
+        """Nothing that is still to be told goes out any more."""
+        self._records.cancel()
+        self._wants.cancel()
+
+    async def wait_heard(self, timeout_s: float) -> None:
+        """Return when all that are linked have heard that this broker leaves, at the latest after
+        ``timeout_s``."""
+        if all(link.goodbye for link in self._links.values()):
+            return
+        self._all_heard = self._loop.create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._all_heard
+        except TimeoutError:
+            pass
+
+    def check_heard(self) -> None:
+        """A link said GOODBYE, or is gone."""
+        future = self._all_heard
+        if future is not None and not future.done() and all(link.goodbye for link in self._links.values()):
+            future.set_result(None)

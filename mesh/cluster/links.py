@@ -1,0 +1,574 @@
+"""The making of links: which connections belong together, who is let in, and when a link is over.
+
+A link is three connections to one other broker: a Bus, which carries everything but the heartbeat, and two
+survey connections, one for each direction. It lives and ends as a whole: whichever of the three is lost, the
+others are closed::
+
+    the dialler                              the listener
+    dials the Bus          ---------->       a stranger, until it is admitted
+           HELLO, PROOF, TOKEN on the Bus (`mesh.wire.link_frames.Admission`)
+    dials two survey connections ---->       unbound, until their first frame
+    BIND with the token on each  ---->       bound to the Bus that got the token
+    up                     <-- READY --      up
+
+Whoever is not done `Linking.admission_s` after its first connection is closed. Strangers and unbound
+connections are at most `STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
+brokers are one too many: the better rank stays (`mesh.wire.link_frames.supersedes`). Each refusal is said to
+the other
+side, and counted.
+
+Nothing is ever broadcast: each pipe is addressed by itself, so what is not admitted gets nothing. The
+dialler's steps are in `mesh.cluster.dialling`; what comes over a link that is up is the owner's. Everything
+here
+happens in callbacks of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, TypeAlias
+
+from mesh.cluster.bus_probe import Keepalive
+from mesh.cluster.membership import MemberRecord, Membership, NodeState
+from mesh.cluster.overlay import Dial, Overlay
+from mesh.environment import Environment
+from mesh.errors import LinkError
+from mesh.wire.link_frames import (
+    CHALLENGE_SIZE,
+    SENTENCE_MAX,
+    TOKEN_SIZE,
+    Admission,
+    Hello,
+    LinkKind,
+    Refused,
+    Stage,
+    decode,
+    encode,
+    supersedes,
+)
+from protocols import Bus0, Pipe, PipeRefused, Respondent0, Socket, SocketOptions, Surveyor0, TlsConfig
+from protocols.wire.backtrace import WORD_SIZE
+
+log = logging.getLogger("mesh")
+
+STRANGERS_MAX: Final = 64
+"""Connections under admission, and survey connections without a token, each; one more drops the oldest."""
+BUS_QUEUE: Final = 65_536
+"""Frames on a Bus pipe: credit is the bound there, the pipe must not refuse before it."""
+LINGER_S: Final = 1.0
+"""What is queued on a link that is over has so long to be written."""
+SAID_MAX: Final = 256
+"""Refusals said in a run; the sentence has the stranger's words in it, so it must not choose how many."""
+
+
+class LinkEnded(Exception):
+    """A link ended before it was up; says why."""
+
+
+class Link:
+    """A link in the making, or up. ``news`` and ``goodbye`` are kept by `mesh.cluster.gossip`, ``agreed`` by
+    `mesh.cluster.heartbeat`, ``keepalive`` by `mesh.cluster.peering`; ``rtt_s`` is the admission's until it
+    is measured."""
+
+    __slots__ = (
+        "admission",
+        "agreed",
+        "bus",
+        "changed",
+        "deadline",
+        "dial",
+        "end_reason",
+        "ended",
+        "goodbye",
+        "keepalive",
+        "member",
+        "news",
+        "refusal",
+        "respondent",
+        "rtt_s",
+        "spoke_at",
+        "surveyor",
+        "up",
+        "up_since",
+    )
+
+    def __init__(self, bus: Pipe, admission: Admission, dial: Dial | None, now: float) -> None:
+        self.bus = bus
+        self.admission = admission
+        self.dial = dial
+        self.surveyor: Pipe | None = None
+        self.respondent: Pipe | None = None
+        self.member = 0
+        """The peer's id, from when the link is up."""
+        self.up = False
+        self.up_since = 0.0
+        self.ended = False
+        self.end_reason = ""
+        self.refusal = ""
+        self.goodbye = False
+        self.keepalive = Keepalive()
+        self.rtt_s = 0.0
+        self.spoke_at = now
+        self.news: dict[int, MemberRecord] = {}
+        self.agreed: tuple[bytes, int, bytes] | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+        self.changed: asyncio.Future[None] | None = None
+
+    @property
+    def peer(self) -> Hello:
+        peer = self.admission.peer
+        assert peer is not None, "the peer has said HELLO"
+        return peer
+
+    def say(self, frames: Iterable[bytes]) -> None:
+        """On the Bus, ahead of data."""
+        for frame in frames:
+            self.bus.send_control(frame)
+
+    def keep(self, which: str, pipe: Pipe) -> None:
+        """That survey connection is this link's."""
+        pipe.context = self
+        if which == "surveyor":
+            self.surveyor = pipe
+        else:
+            self.respondent = pipe
+
+    def notify(self) -> None:
+        if self.changed is not None and not self.changed.done():
+            self.changed.set_result(None)
+
+    async def reached(self, stage: Stage) -> None:
+        """Return at that stage of the admission; raises `LinkEnded` if the link ends before."""
+        while self.admission.stage is not stage:
+            if self.ended:
+                break
+            self.changed = asyncio.get_running_loop().create_future()
+            await self.changed
+        if self.ended:
+            raise LinkEnded(self.end_reason)
+
+
+Received: TypeAlias = Callable[[Link, Pipe, list[bytes]], None]
+"""Takes frames of a survey connection of a link; raises `LinkError`, which ends that link."""
+
+
+class LinkOwner(Protocol):
+    """Who is told of links. All synchronous."""
+
+    def connected(self, bus: Pipe) -> None:
+        """A Bus connection is there; this broker introduces itself next."""
+
+    def link_up(self, link: Link) -> None:
+        """Admitted, all three connections are there. The `link_down` of one that it replaces comes first."""
+
+    def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
+        """A link that was up is over, for another one or without one."""
+
+    def link_frames(self, link: Link, frames: list[bytes]) -> None:
+        """Frames on the Bus of a link that is up. Raises `LinkError`, which ends that link."""
+
+    def link_writable(self, bus: Pipe) -> None:
+        """A Bus that refused frames has room again."""
+
+
+class _Bus:
+    """Receiver of the Bus socket."""
+
+    def __init__(self, linking: Linking) -> None:
+        self._linking = linking
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        if not pipe.dialed:
+            self._linking._stranger_came(pipe)
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        if isinstance(pipe.context, Link):
+            self._linking.end(pipe.context, reason)
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        if isinstance(pipe.context, Link):
+            self._linking._bus_frames(pipe.context, frames)
+        elif not isinstance(pipe.context, Refused):  # who is turned away may speak, unheard
+            pipe.close("it spoke before its turn")
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self._linking._owner.link_writable(pipe)
+
+
+class _Heartbeat:
+    """Receiver of a survey socket. A pipe belongs to nobody until its first frame, BIND, brought a token."""
+
+    def __init__(self, name: str, linking: Linking, received: Received) -> None:
+        self._name = name
+        self._linking = linking
+        self._received = received
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        if not pipe.dialed:
+            self._linking._unbound_came(pipe)
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        self._linking._unbound_gone(pipe)
+        if isinstance(pipe.context, Link):
+            self._linking.end(pipe.context, f"heartbeat connection lost: {reason}")
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        if pipe.context is None:
+            self._linking._bind(self._name, pipe, frames.pop(0))
+        link = pipe.context
+        if isinstance(link, Link) and frames:
+            received = self._received  # an attribute is read faster than called
+            try:
+                received(link, pipe, frames)
+            except LinkError as error:
+                self._linking._malformed(link, error)
+
+    def pipe_writable(self, pipe: Pipe) -> None: ...
+
+
+class Linking:
+    """See the module. Nobody is let in before `open`.
+
+    Args:
+        tls: to dial TLS addresses with.
+        admit: raises `PipeRefused` for who came to the wrong address, or without a certificate.
+        membership: only read: who this broker is, and who answers.
+        surveys, answers: who takes the frames of survey connections, once they are bound.
+    """
+
+    def __init__(
+        self,
+        *,
+        mesh: str,
+        mesh_key: bytes | None,
+        tls: TlsConfig | None,
+        admit: Callable[[Pipe], None],
+        dial_s: float,
+        membership: Membership,
+        overlay: Overlay,
+        environment: Environment,
+        owner: LinkOwner,
+        surveys: Received,
+        answers: Received,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = self._loop.time
+        self._mesh = mesh
+        self._key = mesh_key
+        self._admit_peer = admit
+        self._dial_s = dial_s
+        self.admission_s = 2 * dial_s
+        self._membership = membership
+        self._overlay = overlay
+        self._token = environment.token
+        self._owner = owner
+        self._make_sockets(surveys, answers, environment.rng, tls)
+        self.links: dict[int, Link] = {}
+        """Those that are up, by member."""
+        self._said: dict[tuple[str, str], None] = {}
+        self._strangers: dict[Link, None] = {}
+        self._tokens: dict[bytes, Link] = {}
+        self._unbound: dict[Pipe, asyncio.TimerHandle] = {}
+        self._epochs: dict[int, int] = {}
+        self._opened = False
+        self.refused: dict[str, int] = {}
+        """Connections from others that were not admitted, and links lost for a broken rule, by reason."""
+
+    def _make_sockets(
+        self, surveys: Received, answers: Received, rng: random.Random, tls: TlsConfig | None
+    ) -> None:
+        options = SocketOptions(
+            send_queue=BUS_QUEUE, handshake_timeout_s=self._dial_s, linger_s=LINGER_S, tls=tls
+        )
+        asking, answering = _Heartbeat("surveyor", self, answers), _Heartbeat("respondent", self, surveys)
+        self.bus = Bus0(raw=True, receiver=_Bus(self), options=options, rng=_child(rng))
+        self.surveyor = Surveyor0(raw=True, receiver=asking, options=options, rng=_child(rng))
+        self.respondent = Respondent0(raw=True, receiver=answering, options=options, rng=_child(rng))
+
+    @property
+    def sockets(self) -> list[Socket]:
+        """Those that the broker's listeners serve: Bus, Surveyor, Respondent."""
+        return [self.bus, self.surveyor, self.respondent]
+
+    @property
+    def strangers(self) -> int:
+        """Connections that are not admitted, or not bound."""
+        return len(self._strangers) + len(self._unbound)
+
+    def open(self) -> None:
+        """Let others in from now on."""
+        self._opened = True
+
+    def shut(self) -> None:
+        """Let nobody in any more."""
+        self._opened = False
+
+    def hang_up(self, reason: str, *, flush: bool = False) -> None:
+        """End all links, up or in the making."""
+        for link in [*self.links.values(), *self._strangers]:
+            self.end(link, reason, flush=flush)
+
+    def forget(self, member: int) -> None:
+        """A member is remembered no longer, nor the epochs of links with it."""
+        if member not in self.links:
+            self._epochs.pop(member, None)
+
+    async def aclose(self) -> None:
+        """Let go of everything."""
+        self.hang_up("closed")
+        for socket in self.sockets:
+            await socket.aclose()
+
+    # --- admission, on the Bus
+
+    def _stranger_came(self, bus: Pipe) -> None:
+        if not self._opened or self._membership.node_state is NodeState.LEAVING:
+            raise PipeRefused("this broker is starting or leaving")
+        try:
+            self._admit_peer(bus)
+        except PipeRefused as refused:
+            bus.context = refusal = Refused(refused.reason, str(refused))
+            self._loop.call_soon(self._turn_away, bus, refusal)  # it can be told once it is attached
+            return
+        if len(self._strangers) >= STRANGERS_MAX:
+            oldest = next(iter(self._strangers))
+            self._refuse(oldest, Refused("crowded out", "too many strangers are at the door; come again"))
+        self.begin(bus, None)
+
+    def _turn_away(self, bus: Pipe, refusal: Refused) -> None:
+        """Not even our name is said to who is not to be a peer here."""
+        self._count(refusal.reason)
+        self._say_refused(bus.remote_address.rpartition(":")[0], str(refusal))
+        bus.send_control(encode(LinkKind.REFUSED, refusal.reason, str(refusal)[:SENTENCE_MAX]))
+        bus.close(refusal.reason, flush=True)
+
+    def begin(self, bus: Pipe, dial: Dial | None) -> Link:
+        """A Bus connection begins its admission; ``dial`` is what made it, None: the other side did."""
+        self._owner.connected(bus)
+        admission = Admission(
+            self._hello(),
+            dialed=dial is not None,
+            mesh_key=self._key,
+            token=self._token(TOKEN_SIZE),
+            epoch_after=lambda id: self._epochs.get(id, 0),
+            expect=dial.member if dial is not None else 0,
+        )
+        link = Link(bus, admission, dial, self._clock())
+        bus.context = link
+        self._strangers[link] = None
+        link.deadline = self._loop.call_later(self.admission_s, self._admission_late, link)
+        link.say(admission.begin())
+        return link
+
+    def _hello(self) -> Hello:
+        me = self._membership.me
+        return Hello(
+            mesh=self._mesh,
+            id=me.id,
+            boot=me.boot,
+            incarnation=me.incarnation,
+            name=me.name,
+            host=me.host,
+            peer_url=me.peer_url,
+            client_url=me.client_url,
+            epoch=0,
+            challenge=self._token(CHALLENGE_SIZE),
+        )
+
+    def _admission_late(self, link: Link) -> None:
+        stage = link.admission.stage.value
+        sentence = f"not admitted within {self.admission_s:g} s, still waiting for {stage}"
+        self._refuse(link, Refused("deadline", sentence))
+
+    def _bus_frames(self, link: Link, frames: list[bytes]) -> None:
+        try:
+            if not link.up:
+                frames = self._admit(link, frames)
+            if frames and not link.ended:
+                self._owner.link_frames(link, frames)
+        except Refused as refusal:
+            self._refuse(link, refusal)
+        except LinkError as error:
+            log.warning("link to %s dropped: %s", link.peer.name, error)
+            self._malformed(link, error)
+
+    def _admit(self, link: Link, frames: list[bytes]) -> list[bytes]:
+        """Frames of an admission; returns those behind it. Raises `Refused`."""
+        admission = link.admission
+        for number, frame in enumerate(frames):
+            if link.up or link.ended:
+                return frames[number:]
+            before = admission.stage
+            answers = admission.received(frame)
+            if before is Stage.TOKEN and link.dial is not None:  # it has proven who it is
+                self._overlay.met(link.dial.url, link.peer.id)
+                self._check_needed(link.peer)
+            link.say(answers)
+            now = self._clock()
+            if before is Stage.HELLO:
+                link.rtt_s = now - link.spoke_at
+                link.spoke_at = now
+            elif admission.stage is Stage.BIND:
+                link.rtt_s = now - link.spoke_at
+                self._tokens[admission.token] = link
+            elif admission.stage is Stage.UP:
+                self._up(link)
+            link.notify()
+        return []
+
+    def _check_needed(self, peer: Hello) -> None:
+        """Who was dialled by a second address, or at that of somebody who is dead, may be linked already. A
+        new link has the greater epoch, so it is for the dialler not to make one. Raises `Refused`."""
+        old = self.links.get(peer.id)
+        if old is not None and old.peer.boot == peer.boot and self._membership.answers(peer.id):
+            raise Refused("duplicate", "these two brokers have a link that works")
+
+    # --- binding, on survey connections
+
+    def _unbound_came(self, pipe: Pipe) -> None:
+        if not self._opened:
+            raise PipeRefused("this broker is starting or leaving")
+        self._admit_peer(pipe)
+        if len(self._unbound) >= STRANGERS_MAX:
+            next(iter(self._unbound)).close("too many heartbeat connections without a token")
+            self._count("crowded out")
+        self._unbound[pipe] = self._loop.call_later(self.admission_s, self._unbound_late, pipe)
+
+    def _unbound_late(self, pipe: Pipe) -> None:
+        self._count("deadline")
+        pipe.close(f"no token within {self.admission_s:g} s")
+
+    def _unbound_gone(self, pipe: Pipe) -> None:
+        deadline = self._unbound.pop(pipe, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _bind(self, which: str, pipe: Pipe, frame: bytes) -> None:
+        """The first frame of a survey connection that somebody opened to us."""
+        self._unbound_gone(pipe)
+        try:
+            link = self._bound_to(frame)
+        except LinkError as error:
+            self._count("token")
+            pipe.close(str(error))
+            return
+        try:
+            complete = link.admission.bind(which)
+        except Refused as refusal:
+            pipe.close(str(refusal))
+            self._refuse(link, refusal)
+            return
+        link.keep(which, pipe)
+        if complete:
+            del self._tokens[link.admission.token]
+            self._up(link)
+
+    def _bound_to(self, frame: bytes) -> Link:
+        message = decode(frame[WORD_SIZE:])
+        if message[0] != LinkKind.BIND:
+            raise LinkError("the first frame of a heartbeat connection must be BIND")
+        link = self._tokens.get(message[1])
+        if link is None:
+            raise LinkError("the token of a heartbeat connection is not known")
+        return link
+
+    # --- up, and over
+
+    def _up(self, link: Link) -> None:
+        """All three connections are there; a duplicate is decided now."""
+        member = link.peer.id
+        old = self.links.get(member)
+        if old is not None:
+            if not self._better(link, old):
+                self._refuse(link, Refused("duplicate", "there is a better link between these two brokers"))
+                return
+            self._take_down(old, "replaced")
+            self._owner.link_down(old, "replaced", replaced=True)
+        now = self._clock()
+        del self._strangers[link]
+        if link.deadline is not None:
+            link.deadline.cancel()
+        link.member, link.up, link.up_since = member, True, now
+        self.links[member] = link
+        self._epochs[member] = max(self._epochs.get(member, 0), link.admission.rank.epoch)
+        self._overlay.link_up(member, link.dial, now)
+        if link.dial is None:
+            link.say([encode(LinkKind.READY)])
+        self._owner.link_up(link)
+
+    def _better(self, new: Link, old: Link) -> bool:
+        return supersedes(
+            new.admission.rank,
+            old.admission.rank,
+            new_hello=new.peer,
+            old_hello=old.peer,
+            old_answers=self._membership.answers(new.peer.id),
+        )
+
+    def _refuse(self, link: Link, refusal: Refused) -> None:
+        """Say why and hang up. Who came is counted here, whom we dialled by `mesh.cluster.dialling`."""
+        sentence = str(refusal)
+        link.refusal = refusal.reason
+        if link.dial is None:
+            self._count(refusal.reason)
+            if refusal.reason in ("version", "mesh", "key", "conflict"):
+                self._say_refused(link.bus.remote_address.rpartition(":")[0], sentence)
+        link.say([encode(LinkKind.REFUSED, refusal.reason, sentence[:SENTENCE_MAX])])
+        self.end(link, refusal.reason if refusal.reason == "duplicate" else sentence, flush=True)
+
+    def _say_refused(self, host: str, sentence: str) -> None:
+        """Once for a host and a sentence: a refused broker dials for ever, from another port each time."""
+        if (host, sentence) in self._said or len(self._said) >= SAID_MAX:
+            return
+        self._said[host, sentence] = None
+        log.warning("a broker at %s was refused: %s (said once, then only counted)", host, sentence)
+
+    def drop(self, member: int, reason: str) -> None:
+        """The session on a link broke a rule; the link goes and is dialled again."""
+        link = self.links.get(member)
+        if link is not None:
+            log.warning("link to %s dropped: %s", link.peer.name, reason)
+            self._count("session")
+            self.end(link, reason)
+
+    def _malformed(self, link: Link, error: LinkError) -> None:
+        self._count("malformed")
+        self.end(link, str(error))
+
+    def end(self, link: Link, reason: str, *, flush: bool = False) -> None:
+        """A link is over, whatever it was; with ``flush`` what is queued is still written."""
+        if link.ended:
+            return
+        if link.up:
+            self._take_down(link, reason, flush=flush)
+            self._overlay.link_down(link.peer.id, self._clock())
+            self._owner.link_down(link, reason, replaced=False)
+        else:
+            self._let_go(link, reason, flush=flush)
+
+    def _take_down(self, link: Link, reason: str, *, flush: bool = False) -> None:
+        """A link is no longer the member's."""
+        del self.links[link.peer.id]
+        self._let_go(link, reason, flush=flush)
+
+    def _let_go(self, link: Link, reason: str, *, flush: bool) -> None:
+        link.ended, link.end_reason = True, reason
+        self._strangers.pop(link, None)
+        self._tokens.pop(link.admission.token, None)
+        if link.deadline is not None:
+            link.deadline.cancel()
+        for pipe in (link.bus, link.surveyor, link.respondent):
+            if pipe is not None:
+                pipe.close(reason, flush=flush)
+        link.notify()
+
+    def _count(self, reason: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+def _child(rng: random.Random) -> random.Random:
+    """Randomness of its own for each socket, so that one's draws do not shift another's."""
+    return random.Random(rng.getrandbits(64))

@@ -1,0 +1,63 @@
+"""Who is in the mesh, by whose word: the membership machine of one broker.
+
+Each file is one decision: `record` which of two records stands, `belief` whose word is taken for what,
+`judgement` who is dead and whether this broker may say so, `own_record` what this broker says of itself,
+`roster` who is remembered and whether two tables are equal. `machine` joins them and is what a shell
+(`mesh.cluster.peering`) drives; what it wants of the shell are `instructions`.
+
+Pure: inputs carry ``now``, outputs are lists of instructions. Ties are resolved by the order of calls;
+nothing iterates over a set.
+"""
+
+from mesh.cluster.membership.instructions import (
+    DropLink,
+    Instruction,
+    MemberChanged,
+    MemberForgotten,
+    MemberMoved,
+    NodeChanged,
+    NodeState,
+    Redial,
+    SelfChanged,
+    Survey,
+    Tell,
+    TellAll,
+)
+from mesh.cluster.membership.judgement import UNJUDGED_ROUNDS_MAX
+from mesh.cluster.membership.machine import Membership, MembershipStatistics
+from mesh.cluster.membership.options import MembershipOptions
+from mesh.wire.member_record import (
+    INCARNATION_MAX,
+    INCARNATION_STEP_MAX,
+    RANKS,
+    STATES,
+    MemberRecord,
+    State,
+    merge,
+)
+
+__all__ = [
+    "INCARNATION_MAX",
+    "INCARNATION_STEP_MAX",
+    "RANKS",
+    "STATES",
+    "UNJUDGED_ROUNDS_MAX",
+    "DropLink",
+    "Instruction",
+    "MemberChanged",
+    "MemberForgotten",
+    "MemberMoved",
+    "MemberRecord",
+    "Membership",
+    "MembershipOptions",
+    "MembershipStatistics",
+    "NodeChanged",
+    "NodeState",
+    "Redial",
+    "SelfChanged",
+    "State",
+    "Survey",
+    "Tell",
+    "TellAll",
+    "merge",
+]

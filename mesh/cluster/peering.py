@@ -1,0 +1,485 @@
+"""The other brokers: the shell that joins membership, overlay and interest to links.
+
+What comes in goes to a machine, and what the machine wants is executed in `Peering._act`; what changed is
+told to the broker (`PeeringHooks`). The work at links is done by
+
+* `mesh.cluster.links`: which connections make a link, who is let in, when it is over;
+* `mesh.cluster.dialling`: attempts at links to where the overlay points;
+* `mesh.cluster.heartbeat`: surveys and their answers;
+* `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
+* `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
+* `mesh.cluster.own_address`: where the others are told to find this broker.
+
+Here is what ties them: one timer for all machines, the order in which each hears of a link, and the phases
+of a broker from joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of
+them, PING, is also said here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
+from mesh.cluster.dialling import Dialling
+from mesh.cluster.gossip import News, NewsHooks
+from mesh.cluster.heartbeat import RoundHooks, Rounds
+from mesh.cluster.links import Link, Linking
+from mesh.cluster.membership import (
+    DropLink,
+    Instruction,
+    MemberChanged,
+    MemberForgotten,
+    MemberMoved,
+    MemberRecord,
+    Membership,
+    MembershipOptions,
+    NodeChanged,
+    NodeState,
+    Redial,
+    SelfChanged,
+    State,
+    Survey,
+    Tell,
+    TellAll,
+)
+from mesh.cluster.overlay import Overlay, OverlayOptions
+from mesh.cluster.own_address import OwnAddress
+from mesh.cluster.remote_interest import InterestTable, Pattern
+from mesh.environment import Environment
+from mesh.errors import LinkError
+from mesh.wire.link_frames import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, decode
+from mesh.wire.session_frames import Kind, encode
+from protocols import Pipe, Socket, TlsConfig
+
+LEAVE_S: Final = 1.0
+"""How long a leaving broker waits for the others to have heard."""
+JOIN_S: Final = 5.0
+"""From the first link, how long a joining broker waits for everybody's interest before it calls itself
+ready."""
+
+
+class IdentityLike(Protocol):
+    """Who this broker is; `mesh.broker.identity.Identity` is one."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def boot(self) -> int: ...
+    @property
+    def incarnation(self) -> int: ...
+    @property
+    def peers(self) -> Sequence[Any]: ...
+
+
+class PeeringHooks(NewsHooks, RoundHooks, Protocol):
+    """What the broker hears, with what it hears of interest (`NewsHooks`) and of rounds (`RoundHooks`). All
+    synchronous; none may raise."""
+
+    def member_changed(self, record: MemberRecord, from_state: State, reason: str, via: int) -> None:
+        """Another broker came into another state, or began a new run."""
+
+    def live_changed(self, live: list[tuple[int, str]]) -> None:
+        """Ids and names of the others that are alive or suspect."""
+
+    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
+        """A link is admitted; ``pipe`` is its Bus, free for session frames from now on. The `link_down` of
+        one that it replaces comes first."""
+
+    def link_down(self, member: int, reason: str, dialed: bool) -> None: ...
+
+    def link_frames(self, member: int, frames: list[bytes]) -> None:
+        """Frames of kinds 0 to 31, unopened."""
+
+    def link_writable(self, pipe: Pipe) -> None:
+        """A Bus pipe that refused frames has room again."""
+
+    def self_changed(self, record: MemberRecord) -> None:
+        """This broker's own record: a greater incarnation, another address, or that it left."""
+
+    def state_changed(self, state: NodeState) -> None:
+        """joining, ready, isolated, leaving."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """One member; ``since`` is when it came into its state, on the loop's clock."""
+
+    record: MemberRecord
+    since: float
+    is_self: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LinkInfo:
+    """One link that is up; ``rtt_s`` is of the last answer, of the admission before that."""
+
+    peer: int
+    dialed: bool
+    up_since: float
+    rtt_s: float
+    remote_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeeringStatistics:
+    """Cumulative, but ``members``, ``links`` and ``strangers``, which are now."""
+
+    rounds: int
+    void_rounds: dict[str, int]
+    """By reason: ``late`` (this broker was), ``silent`` (nobody answered)."""
+    late_answers: int
+    refutations: int
+    refused_records: int
+    syncs: int
+    refused: dict[str, int]
+    """Connections that were not admitted, or lost for a broken rule, by reason."""
+    dial_failures: dict[str, int]
+    members: int
+    links: int
+    strangers: int
+
+
+class Peering:
+    """See the module. Make it inside a running event loop, let its `sockets` listen, then `start`.
+
+    Args:
+        identity: id, boot, incarnation and the peers of an earlier run; only read.
+        tls: to dial TLS addresses of brokers with.
+        admit: told of each broker that dials; raises `PipeRefused` for one that came to the wrong address.
+        join: URLs of brokers to join.
+        advertise: the URL others are told; None: from the URLs listened on and, for a wildcard, the local
+            address of the first link.
+        hooks: who hears what happens.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: IdentityLike,
+        name: str,
+        mesh: str,
+        mesh_key: bytes | None = None,
+        tls: TlsConfig | None = None,
+        admit: Callable[[Pipe], None],
+        join: Sequence[str] = (),
+        advertise: str | None = None,
+        period_s: float = 1.0,
+        deadline_s: float = 0.5,
+        environment: Environment,
+        hooks: PeeringHooks,
+    ) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        self._clock = loop.time
+        self._hooks = hooks
+        rng = environment.rng
+        me = MemberRecord(
+            identity.id, identity.incarnation, State.ALIVE, identity.boot, name, environment.host, "", ""
+        )
+        known = [peer.url for peer in identity.peers]
+        self.membership = Membership(
+            me,
+            options=MembershipOptions(period_s=period_s, deadline_s=deadline_s),
+            join=bool(join or known),
+            rng=rng,
+            now=loop.time(),
+        )
+        self.interest = InterestTable()
+        self.interest.set_joining(join)
+        self.overlay = Overlay(
+            me.id, join=join, known=known, options=OverlayOptions.of(period_s), rng=rng, now=loop.time()
+        )
+        self.rounds = Rounds(self.membership, self.interest, act=self._act, hooks=hooks)
+        dial_s = max(1.0, period_s)
+        self.linking = Linking(
+            mesh=mesh,
+            mesh_key=mesh_key,
+            tls=tls,
+            admit=admit,
+            dial_s=dial_s,
+            membership=self.membership,
+            overlay=self.overlay,
+            environment=environment,
+            owner=self,
+            surveys=self.rounds.surveys_received,
+            answers=self.rounds.answers_received,
+        )
+        self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._pump)
+        self._links = self.linking.links
+        self.news = News(self.membership, self.interest, self._links, act=self._act, hooks=hooks)
+        self._address = OwnAddress(advertise)
+        self._client_address = OwnAddress(None)
+        # Who was told nothing but has old acquaintances is alone, and ready, if none of them answers soon.
+        self._join_due = float("inf") if join else loop.time() + 2 * period_s
+        self._linked_once = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._started = False
+        self._closed = False
+
+    # --- what the broker reads
+
+    @property
+    def sockets(self) -> list[Socket]:
+        """Those that the broker's listeners serve."""
+        return self.linking.sockets
+
+    @property
+    def url(self) -> str:
+        """Where others are told to find this broker; its loopback address while a wildcard has no other."""
+        return self.membership.me.peer_url or self._address.on_loopback()
+
+    @property
+    def client_url(self) -> str:
+        """Where clients find it."""
+        return self.membership.me.client_url or self._client_address.on_loopback()
+
+    @property
+    def state(self) -> NodeState:
+        return self.membership.node_state
+
+    @property
+    def incarnation(self) -> int:
+        return self.membership.me.incarnation
+
+    def members(self) -> list[MemberView]:
+        """All that are known, this broker first."""
+        me = self.membership.me
+        others = [MemberView(record, since, False) for record, since in self.membership.others()]
+        return [MemberView(me, self.membership.since(me.id), True), *others]
+
+    def live(self) -> list[tuple[int, str]]:
+        """Ids and names of the others that are alive or suspect."""
+        return [(record.id, record.name) for record in self.membership.live()]
+
+    def links(self) -> list[LinkInfo]:
+        """Those that are up."""
+        return [
+            LinkInfo(id, link.bus.dialed, link.up_since, link.rtt_s, link.bus.remote_address)
+            for id, link in self._links.items()
+        ]
+
+    def statistics(self) -> PeeringStatistics:
+        counted = self.membership.statistics()
+        return PeeringStatistics(
+            rounds=counted.rounds,
+            void_rounds={"late": counted.late_rounds, "silent": counted.silent_rounds},
+            late_answers=self.rounds.late_answers,
+            refutations=counted.refutations,
+            refused_records=counted.refused_records,
+            syncs=counted.syncs,
+            refused=dict(self.linking.refused),
+            dial_failures=dict(self.dialling.failures),
+            members=counted.members,
+            links=len(self._links),
+            strangers=self.linking.strangers,
+        )
+
+    # --- what the broker does
+
+    async def start(self, urls: Sequence[str], client_urls: Sequence[str]) -> None:
+        """Begin: ``urls`` are those listened on for brokers and for clients, as bound. Dials whom it was told
+        to join; does not wait."""
+        peer_url = self._address.listening(urls)
+        if urls == client_urls:
+            self._client_address = self._address
+            client_url = peer_url
+        else:
+            client_url = self._client_address.listening(client_urls)
+        self.membership.begin(peer_url, client_url, self._clock())
+        self._started = True
+        self.linking.open()
+        self._pump()
+
+    def set_interest(self, patterns: Iterable[Pattern]) -> int:
+        """Replace what this broker wants; returns the version that holds it. `PeeringHooks.barrier_reached`
+        follows in a later loop turn, also where nothing changed."""
+        version = self.news.set_interest(patterns)
+        self._arm()
+        return version
+
+    def drop_link(self, member: int, reason: str) -> None:
+        """The session on a link broke a rule; the link goes and is dialled again."""
+        self.linking.drop(member, reason)
+
+    async def leave(self) -> None:
+        """Tell all that this broker goes, give them up to `LEAVE_S` to hear, and hang up."""
+        if self.membership.node_state is NodeState.LEAVING:
+            return
+        self.news.stop()
+        self._act(self.membership.leave())
+        await self.news.wait_heard(LEAVE_S)
+        await self.dialling.stop()
+        self.linking.hang_up("left", flush=True)
+
+    async def aclose(self) -> None:
+        """Let go of everything, without a word if `leave` was not called."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.news.stop()
+        self.linking.shut()
+        await self.dialling.stop()
+        await self.linking.aclose()
+
+    # --- the machines' wishes
+
+    def _act(self, instructions: list[Instruction]) -> None:
+        if instructions:
+            self._execute(instructions)
+            self._pump()
+
+    def _execute(self, instructions: list[Instruction]) -> None:
+        now = self._clock()
+        for instruction in instructions:
+            match instruction:
+                case Survey(round, members):
+                    links = [self._links[id] for id in members if id in self._links]
+                    self.rounds.ask(round, links)
+                    self._keep_alive(links)
+                case Tell(records, except_member):
+                    self.news.tell(records, except_member)
+                case TellAll(member, reply):
+                    self.news.tell_all(member, reply)
+                case MemberChanged(record, from_state, reason, via):
+                    self.overlay.member_changed(record, now)
+                    self._hooks.member_changed(record, from_state, reason, via)
+                    self._live_changed()
+                case MemberMoved(record):
+                    self.overlay.member_changed(record, now)
+                case MemberForgotten(record):
+                    self.overlay.forget(record.id)
+                    self.linking.forget(record.id)
+                    self.dialling.forget(record.peer_url)
+                case SelfChanged(record):
+                    self._hooks.self_changed(record)
+                case DropLink(member, reason):
+                    link = self._links.get(member)
+                    if link is not None:
+                        self.linking.end(link, reason, flush=True)
+                case Redial():
+                    self.overlay.redial(now)
+                case NodeChanged(_, state):
+                    if state is not NodeState.JOINING:
+                        self.news.reached(self.interest.set_joining(()))
+                    self._hooks.state_changed(state)
+
+    def _keep_alive(self, links: list[Link]) -> None:
+        """Ask for a sign on each Bus that has none; a session answers PING."""
+        for link in links:
+            if link.keepalive.round(link.bus.taken, link.bus.bytes_in):
+                link.say([encode(Kind.PING, 0)])
+            elif link.keepalive.dead:
+                reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
+                self.linking.end(link, reason)
+
+    def _live_changed(self) -> None:
+        live = self.live()
+        self.news.reached(self.interest.members(dict(live)))
+        self._hooks.live_changed(live)
+        self.news.check_absent()
+
+    def _pump(self) -> None:
+        """Dial what is due and set the one timer."""
+        if self._closed or not self._started or self.membership.node_state is NodeState.LEAVING:
+            return
+        for dial in self.overlay.tick(self._clock()):
+            self.dialling.begin(dial)
+        self._arm()
+
+    def _arm(self) -> None:
+        if self._closed or not self._started:
+            return
+        due = min(
+            self.membership.next_deadline(),
+            self.overlay.next_deadline(),
+            self.interest.next_deadline(),
+            self._join_due if self.state is NodeState.JOINING else float("inf"),
+        )
+        timer = self._timer
+        if timer is not None:
+            if timer.when() <= due:
+                return  # a timer that comes early finds nothing due and is set again
+            timer.cancel()
+            self._timer = None
+        if due < float("inf"):
+            self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock()
+        self._execute(self.membership.tick(now))
+        self.news.reached(self.interest.tick(now))
+        if now >= self._join_due:
+            self._execute(self.membership.joined())
+        self._pump()
+
+    # --- what links report: `mesh.cluster.links.LinkOwner`
+
+    def connected(self, bus: Pipe) -> None:
+        """Its address on this side may be the one to advertise."""
+        me = self.membership.me
+        peer_url = self._address.learned(bus.local_address, me.peer_url)
+        client_url = self._client_address.learned(bus.local_address, me.client_url)
+        if peer_url or client_url:
+            self._act(self.membership.set_urls(peer_url or me.peer_url, client_url or me.client_url))
+
+    def link_up(self, link: Link) -> None:
+        hello, now = link.peer, self._clock()
+        if not self._linked_once:
+            self._linked_once = True
+            self._join_due = now + JOIN_S
+        self.news.link_up(link)
+        self._act(self.membership.link_up(hello.record, now))
+        if link.ended:
+            return
+        self._hooks.link_up(hello.id, hello.name, link.bus, link.rtt_s)
+        self.news.check_absent()
+        self._pump()
+
+    def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
+        member = link.peer.id
+        self._hooks.link_down(member, reason, link.bus.dialed)
+        if replaced:
+            return
+        self.news.link_down(link)
+        self._act(self.membership.link_down(member, self._clock()))
+        self.news.check_absent()
+        self.news.check_heard()
+        self._pump()
+
+    def link_frames(self, link: Link, frames: list[bytes]) -> None:
+        """The link's own frames are news, those of the session are the broker's. Raises `LinkError`."""
+        session = []
+        for frame in frames:
+            if len(frame) < 2 or frame[0] & 0xF0 != 0x90:
+                raise LinkError(f"a frame of {len(frame)} bytes on a link is no array of a kind")
+            if frame[1] <= SESSION_KIND_MAX:
+                session.append(frame)
+            elif frame[1] > LINK_KIND_MAX:
+                raise LinkError(f"a link frame has kind {frame[1]}, at most {LINK_KIND_MAX} is known")
+            elif frame[1] == LinkKind.REFUSED:
+                # READY crossed it: the dialler has had a better link meanwhile and gives this one up.
+                _, reason, sentence = decode(frame)
+                self.linking.end(link, reason if reason == "duplicate" else sentence)
+            elif not link.ended:
+                self.news.received(link, frame)
+        if session and not link.ended:
+            self._hooks.link_frames(link.member, session)
+        link.keepalive.heard(link.bus.taken)
+
+    def link_writable(self, bus: Pipe) -> None:
+        self._hooks.link_writable(bus)
+
+
+__all__ = [
+    "IdentityLike",
+    "LinkInfo",
+    "MemberRecord",
+    "MemberView",
+    "NodeState",
+    "Peering",
+    "PeeringHooks",
+    "PeeringStatistics",
+]

@@ -1,0 +1,23 @@
+"""Topics and patterns: what may be published to, and which pattern wants which topic. Pure."""
+
+from mesh.topics.grammar import (
+    SIZE_MAX,
+    TOKENS_MAX,
+    check_pattern,
+    check_public_topic,
+    check_topic,
+    is_system,
+    matches,
+)
+from mesh.topics.trie import PatternTrie
+
+__all__ = [
+    "SIZE_MAX",
+    "TOKENS_MAX",
+    "PatternTrie",
+    "check_pattern",
+    "check_public_topic",
+    "check_topic",
+    "is_system",
+    "matches",
+]

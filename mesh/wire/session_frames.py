@@ -1,0 +1,458 @@
+"""What two Mangrove programs say to each other over a duplex pipe: the frames, strictly read, and credit.
+
+A session frame is a msgpack array. Its first byte is therefore 0x90 to 0x9f, which no stock ``topic
+payload`` begins with, and its second byte is the kind, a positive fixint: 0 to 31 are below, 32 to 63 are
+the brokers' own link frames (`mesh.wire.link_frames`) on the same pipe. Clients carry sessions over raw
+Req/Rep behind
+an SP backtrace, brokers over a Bus pipe.
+
+The course of a client's session::
+
+    client                               broker
+    HELLO   ---------------------------> a second HELLO on the same backtrace begins a new session
+            <--------------------------- WELCOME     with the first credit for publishing
+    SUBSCRIBE -------------------------> with the first credit for delivery
+            <--------------------------- SUBSCRIBED  once every live broker knows (the barrier)
+    DATA    ---------------------------> routed;     ACK for blocks of level accepted, REFUSED if not taken
+            <--------------------------- CREDIT      when the blocks have left the broker's queues
+            <--------------------------- DATA        one frame for each subscription that wants the block
+    CREDIT  --------------------------->             when the application has taken them
+    REQUEST ---------------------------> ASK to one subscriber that answers; its ANSWER comes back as REPLY
+    SURVEY  ---------------------------> ASK to all of them; REPLY for each answer, then SURVEYED
+    PING    ---------------------------> PONG; any frame counts as life
+    BYE     <--------------------------> ends the session in order; ERROR ends it for a broken rule
+
+Between brokers DATA and CREDIT go the same way, and FORWARD, ASKED, RETURN and LONGER carry requests and
+surveys.
+
+**Credit** is counted in messages and bytes of blocks. Who sends keeps a `SendCredit`, who receives a
+`ReceiveWindow`; both count alike. With both above zero one block may overdraw them; a block sent at zero
+or below breaks the rule and costs the session. A receiver gives credit back by the quarter window.
+
+**Strictness.** Every frame has a fixed list of typed fields (`LAYOUTS`). `decode` refuses anything else
+with a `SessionError` that names the field. DATA is the exception in form, not in strictness: `DATA_HEAD`
+is a fixed-width msgpack prefix (array of 3, kind, 16 bytes of binary head, then the block as binary), read
+by one ``Struct`` call.
+
+This module is pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+import msgpack
+import msgspec
+
+from mesh.errors import CreditExceeded, SessionError
+from mesh.wire.blocks import HEADERS_MAX
+
+VERSION: Final = 1
+
+MESSAGES_MAX: Final = 1 << 31
+"""Most credit, in messages, that may be outstanding."""
+BYTES_MAX: Final = 1 << 40
+BODY_MAX: Final = 960_000
+"""Largest body of a request, survey or answer: these travel whole, in one frame below a socket's receive
+limit."""
+LIST_MAX: Final = 65536
+SUBSCRIPTIONS_MAX: Final = 4096
+"""Subscriptions of one session."""
+TIMEOUT_MAX_S: Final = 4_000_000.0
+"""Longest time a frame can speak of, 46 days; longer ones are taken for it."""
+NAME_MAX: Final = 255
+
+
+class Kind(IntEnum):
+    """Second byte of a session frame."""
+
+    HELLO = 0
+    WELCOME = 1
+    SUBSCRIBE = 2
+    SUBSCRIBED = 3
+    UNSUBSCRIBE = 4
+    DATA = 5
+    CREDIT = 6
+    ACK = 7
+    REFUSED = 8
+    REQUEST = 9
+    REPLY = 10
+    SURVEY = 11
+    SURVEYED = 12
+    ASK = 13
+    ANSWER = 14
+    EXTEND = 15
+    PING = 16
+    PONG = 17
+    ERROR = 18
+    BYE = 19
+    FORWARD = 24
+    ASKED = 25
+    RETURN = 26
+    LONGER = 27
+
+
+KIND_MAX: Final = 31
+
+# Kinds as plain ints: an IntEnum look-up on the path of every block would cost as much as reading its head.
+DATA: Final = int(Kind.DATA)
+CREDIT: Final = int(Kind.CREDIT)
+
+
+class Role(IntEnum):
+    """What a subscription is for."""
+
+    LISTEN = 0
+    ANSWERS = 1
+    """Listens too, and gets requests and surveys."""
+
+
+class Status(IntEnum):
+    """How a request or an answer ended."""
+
+    OK = 0
+    DROPPED = 1
+    """The subscriber refused to answer; the body is its reason."""
+    NO_RESPONDERS = 2
+    GONE = 3
+    """Whoever was asked disappeared before it answered: it may or may not have acted."""
+    TIMEOUT = 4
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What a success is worth: the level that was reached, and by whom."""
+
+    level: str
+    broker: str
+    """Name of the broker that said so; empty for level sent before any broker was reached."""
+    seq: int
+    """Sequence number of the first message, 0 for level sent (blocks are numbered when they are sealed)."""
+    count: int = 1
+    absent: tuple[str, ...] = ()
+    """Live brokers that could not be reached or whose interest was not known then."""
+
+
+# --- field types: each takes the field's name and value and returns the value or raises
+
+Field = tuple[str, Callable[[str, Any], Any]]
+
+
+def _number(limit: int) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if type(value) is not int or not 0 <= value <= limit:
+            raise SessionError(f"field {name} is {_shown(value)}, expected an integer from 0 to {limit}")
+        return value
+
+    return check
+
+
+def _text(name: str, value: Any) -> str:
+    if type(value) is not str or len(value) > NAME_MAX:
+        raise SessionError(f"field {name} is {_shown(value)}, expected at most {NAME_MAX} characters of text")
+    return value
+
+
+def _body(name: str, value: Any) -> bytes:
+    if type(value) is not bytes or len(value) > BODY_MAX:
+        raise SessionError(f"field {name} is {_shown(value)}, expected at most {BODY_MAX} bytes of binary")
+    return value
+
+
+def _packed(name: str, value: Any) -> bytes:
+    if type(value) is not bytes or len(value) > HEADERS_MAX:
+        raise SessionError(f"field {name} is {_shown(value)}, expected at most {HEADERS_MAX} bytes of binary")
+    return value
+
+
+def _texts(name: str, value: Any) -> list[str]:
+    if type(value) is not list or not all(type(item) is str and len(item) <= NAME_MAX for item in value):
+        raise SessionError(f"field {name} is {_shown(value)}, expected a list of texts")
+    return value
+
+
+def _ranges(name: str, value: Any) -> list[list[int]]:
+    if type(value) is list and all(
+        type(pair) is list
+        and len(pair) == 2
+        and type(pair[0]) is int
+        and type(pair[1]) is int
+        and 0 <= pair[0] <= pair[1] < 1 << 63
+        for pair in value
+    ):
+        return value
+    raise SessionError(f"field {name} is {_shown(value)}, expected a list of pairs [first, last]")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}... ({type(value).__name__})"
+
+
+_id = _number((1 << 63) - 1)
+_small = _number((1 << 32) - 1)
+_milliseconds = _number(1 << 32)
+_messages = _number(MESSAGES_MAX)
+_bytes = _number(BYTES_MAX)
+
+_ASKING: Final = (("topic", _text), ("body", _body), ("headers", _packed), ("timeout_ms", _milliseconds))
+
+LAYOUTS: Final[dict[int, tuple[Field, ...]]] = {
+    Kind.HELLO: (
+        ("version", _small),
+        ("client", _id),
+        ("boot", _id),
+        ("name", _text),
+        ("keepalive_ms", _milliseconds),
+    ),
+    Kind.WELCOME: (
+        ("version", _small),
+        ("broker", _id),
+        ("broker_name", _text),
+        ("mesh", _text),
+        ("session", _id),
+        ("messages", _messages),
+        ("bytes", _bytes),
+    ),
+    Kind.SUBSCRIBE: (
+        ("number", _small),
+        ("patterns", _texts),
+        ("role", _number(1)),
+        ("messages", _messages),
+        ("bytes", _bytes),
+    ),
+    Kind.SUBSCRIBED: (("number", _small), ("unreached", _texts)),
+    Kind.UNSUBSCRIBE: (("number", _small),),
+    Kind.CREDIT: (("number", _small), ("messages", _messages), ("bytes", _bytes)),
+    Kind.ACK: (("level", _number(255)), ("ranges", _ranges), ("absent", _texts)),
+    Kind.REFUSED: (("ranges", _ranges), ("reason", _text)),
+    Kind.REQUEST: (("id", _id), *_ASKING),
+    Kind.REPLY: (
+        ("id", _id),
+        ("status", _number(255)),
+        ("body", _body),
+        ("headers", _packed),
+        ("broker_name", _text),
+        ("responder", _text),
+    ),
+    Kind.SURVEY: (("id", _id), *_ASKING),
+    Kind.SURVEYED: (("id", _id), ("asked", _small), ("missing", _texts)),
+    Kind.ASK: (("number", _small), ("token", _id), ("survey", _number(1)), *_ASKING),
+    Kind.ANSWER: (("token", _id), ("status", _number(255)), ("body", _body), ("headers", _packed)),
+    Kind.EXTEND: (("token", _id), ("more_ms", _milliseconds)),
+    Kind.PING: (("stamp", _id),),
+    Kind.PONG: (("stamp", _id),),
+    Kind.ERROR: (("code", _text), ("sentence", _text)),
+    Kind.BYE: (("reason", _text),),
+    Kind.FORWARD: (("token", _id), ("survey", _number(1)), *_ASKING),
+    Kind.ASKED: (("token", _id), ("names", _texts)),
+    Kind.RETURN: (
+        ("token", _id),
+        ("responder", _small),
+        ("status", _number(255)),
+        ("body", _body),
+        ("headers", _packed),
+        ("name", _text),
+    ),
+    Kind.LONGER: (("token", _id), ("more_ms", _milliseconds)),
+}
+"""The fields of each kind, after the kind itself."""
+
+
+def milliseconds(seconds: float) -> int:
+    """A duration as frames carry it: at least 1 ms, at most what fits."""
+    return max(1, round(min(seconds, TIMEOUT_MAX_S) * 1000))
+
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+"""msgpack's own packb makes a packer for each frame, with a buffer of 256 KiB (3 to 30 us instead of 0.4); a
+packer that is kept must not be shared by threads, this encoder may be."""
+
+
+def encode(kind: int, *fields: object) -> bytes:
+    """A frame of any kind but DATA. The caller's own mistakes are caught by the peer; this only packs."""
+    return _pack((int(kind), *fields))
+
+
+def decode(frame: bytes, start: int = 0) -> list[Any]:
+    """[kind, field, ...] of the frame that fills ``frame`` from ``start``; all checked. Raises
+    `SessionError`."""
+    kind = kind_of(frame, start)
+    layout = LAYOUTS.get(kind)
+    if layout is None:
+        raise SessionError(f"a frame of kind {kind}, which is not one of this session's")
+    try:
+        fields: Any = msgpack.unpackb(
+            memoryview(frame)[start:],
+            max_str_len=NAME_MAX * 4,
+            max_bin_len=BODY_MAX,
+            max_array_len=LIST_MAX,
+            max_map_len=0,
+            max_ext_len=0,
+        )
+    except (ValueError, msgpack.exceptions.StackError) as error:
+        raise SessionError(f"a frame of kind {kind} is not msgpack: {error}") from error
+    if len(fields) != len(layout) + 1:
+        raise SessionError(f"a {Kind(kind).name} frame has {len(fields) - 1} fields, expected {len(layout)}")
+    for (name, check), value in zip(layout, fields[1:], strict=True):
+        check(name, value)
+    checked: list[Any] = fields
+    return checked
+
+
+def kind_of(frame: bytes, start: int = 0) -> int:
+    """The kind byte. Raises `SessionError` for what is no session frame at all."""
+    if len(frame) < start + 2 or frame[start] & 0xF0 != 0x90:
+        raise SessionError(f"a frame of {len(frame) - start} bytes is not a session frame")
+    return frame[start + 1]
+
+
+# --- DATA: [5, bin(hops, flags, subscription, sequence), bin(block)]
+
+DATA_HEAD: Final = struct.Struct(">BBBBBBHIQBI")
+"""array byte, kind, bin8, size of the head, hops, flags, 0, subscription, sequence, bin32, size of the
+block."""
+DATA_SIZE: Final = DATA_HEAD.size
+_ARRAY: Final = 0x93
+_BIN8: Final = 0xC4
+_HEAD: Final = 16
+_BIN32: Final = 0xC6
+
+AGAIN: Final = 1
+"""Flag of DATA: this block was sent before and may have arrived. Said for captures and for relays to come;
+receivers judge by `Seen`, which remembers every block of level accepted."""
+
+DATA_CONSTANTS: Final = (_ARRAY, int(Kind.DATA), _BIN8, _HEAD, _BIN32)
+
+
+def data_head(hops: int, flags: int, subscription: int, sequence: int, size: int) -> bytes:
+    """What goes before a block of ``size`` bytes."""
+    return DATA_HEAD.pack(_ARRAY, DATA, _BIN8, _HEAD, hops, flags, 0, subscription, sequence, _BIN32, size)
+
+
+def read_data(frame: bytes, start: int = 0) -> tuple[int, int, int, int]:
+    """(hops, flags, subscription, sequence) of a DATA frame; its block fills the rest from ``start +
+    DATA_SIZE``.
+
+    Raises `SessionError`.
+    """
+    if len(frame) < start + DATA_SIZE:
+        raise SessionError(
+            f"a DATA frame of {len(frame) - start} bytes is shorter than its head of {DATA_SIZE}"
+        )
+    array, kind, bin8, head, hops, flags, zero, subscription, sequence, bin32, size = DATA_HEAD.unpack_from(
+        frame, start
+    )
+    if array != _ARRAY or kind != DATA or bin8 != _BIN8 or head != _HEAD or bin32 != _BIN32:
+        raise SessionError("a DATA frame's head does not have its fixed form")
+    if zero or flags & ~AGAIN:
+        raise SessionError(f"a DATA frame has unknown flags {flags:#x}")
+    if size != len(frame) - start - DATA_SIZE:
+        raise SessionError(
+            f"a DATA frame announces a block of {size} bytes and has {len(frame) - start - DATA_SIZE}"
+        )
+    return hops, flags, subscription, sequence
+
+
+# --- credit
+
+
+class SendCredit:
+    """What this side may still send. ``messages`` and ``bytes`` are read and lowered in place by the
+    sender."""
+
+    __slots__ = ("bytes", "messages")
+
+    def __init__(self, messages: int = 0, bytes: int = 0) -> None:
+        self.messages = messages
+        self.bytes = bytes
+
+    @property
+    def open(self) -> bool:
+        """True while one more block may be sent."""
+        return self.messages > 0 and self.bytes > 0
+
+    def spend(self, messages: int, size: int) -> None:
+        self.messages -= messages
+        self.bytes -= size
+
+    def grant(self, messages: int, size: int) -> None:
+        """Credit from the peer. Raises `SessionError` when it passes every sensible window."""
+        self.messages += messages
+        self.bytes += size
+        if self.messages > MESSAGES_MAX or self.bytes > BYTES_MAX:
+            raise SessionError(
+                f"credit of {self.messages} messages and {self.bytes} bytes is above the limits"
+            )
+
+
+class ReceiveWindow:
+    """What the peer may still send here, and what is to be given back to it."""
+
+    __slots__ = ("bytes", "bytes_left", "messages", "messages_left", "owed_bytes", "owed_messages")
+
+    def __init__(self, messages: int, bytes: int) -> None:
+        self.messages = messages
+        self.bytes = bytes
+        self.messages_left = messages
+        self.bytes_left = bytes
+        self.owed_messages = 0
+        self.owed_bytes = 0
+
+    def arrive(self, messages: int, size: int) -> None:
+        """A block came in. Raises `CreditExceeded` when the peer had no credit left to send it."""
+        if self.messages_left <= 0 or self.bytes_left <= 0:
+            raise CreditExceeded(
+                f"a block of {messages} messages and {size} bytes was sent at a credit of "
+                f"{self.messages_left} messages and {self.bytes_left} bytes"
+            )
+        self.messages_left -= messages
+        self.bytes_left -= size
+
+    def settle(self, messages: int, size: int) -> bool:
+        """That much has been consumed; True when a quarter window is owed and a grant is due."""
+        self.owed_messages += messages
+        self.owed_bytes += size
+        return self.owed_messages * 4 >= self.messages or self.owed_bytes * 4 >= self.bytes
+
+    def grant(self) -> tuple[int, int]:
+        """(messages, bytes) to give to the peer now; they count as given."""
+        messages, size = self.owed_messages, self.owed_bytes
+        self.owed_messages = self.owed_bytes = 0
+        self.messages_left += messages
+        self.bytes_left += size
+        return messages, size
+
+
+def credit_frame(number: int, messages: int, size: int) -> bytes:
+    return encode(Kind.CREDIT, number, messages, size)
+
+
+LAPSES: Final = 3
+"""Missed keepalive intervals after which a session is over."""
+
+
+class Keepalive:
+    """Whether the other side still lives, by when it was last heard; never judged by a timer that was
+    itself late.
+
+    ``interval_s`` 0 = no keepalive. `check` is called about once an interval with the time at which it was
+    meant to be called: what this side slept through is not held against the peer.
+    """
+
+    __slots__ = ("heard_at", "interval_s")
+
+    def __init__(self, interval_s: float, now: float) -> None:
+        self.interval_s = interval_s
+        self.heard_at = now
+
+    def lapsed(self, now: float, late_s: float = 0.0) -> bool:
+        """True once `LAPSES` intervals passed in silence; ``late_s`` is how late this very check is."""
+        if not self.interval_s:
+            return False
+        if late_s > self.interval_s / 2:
+            self.heard_at = max(self.heard_at, now - self.interval_s)  # a fresh start: we were away
+            return False
+        return now - self.heard_at > LAPSES * self.interval_s

@@ -1,0 +1,322 @@
+"""Rows reach the disk within a second, whole and in order, and never hold up the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mesh.broker import event_log
+from mesh.broker.event_log import EventLog, Heard, RowBuilder, link_fields, member_fields
+from mesh.errors import StorageError
+from mesh.storage import Storage, ThreadStorage
+from tests.mesh.faulty_storage import FaultyStorage
+
+NODE, BOOT = 0xA1, 0xB2
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make(storage: Storage, folder: str | None = "/log", clock: Clock | None = None) -> EventLog:
+    rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
+    return EventLog(
+        rows,
+        folder=folder,
+        file_stem=f"alpha-{BOOT:016x}",
+        storage=storage,
+        clock=clock or Clock(),
+        wall_time=lambda: 1_700_000_000.25,
+    )
+
+
+def rows_of(data: bytes) -> list[dict[str, Any]]:
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def test_every_row_has_the_common_columns_and_its_own() -> None:
+    rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
+    rows.incarnation = 3
+    fields = member_fields(
+        subject=5,
+        name="bravo",
+        boot=6,
+        incarnation=2,
+        from_state="alive",
+        to_state="suspect",
+        reason="missed round 4",
+        via=NODE,
+    )
+    row = rows.row("mem", fields, now=1.5, wall=1_700_000_000.25)
+    assert row == {
+        "v": 1,
+        "run": "mangrove",
+        "ts": "2023-11-14T22:13:20.250000Z",
+        "mono_ns": 1_500_000_000,
+        "node": "00000000000000a1",
+        "boot": "00000000000000b2",
+        "inc": 3,
+        "seq": 1,
+        "kind": "mem",
+        "subject": "0000000000000005",
+        "subject_name": "bravo",
+        "subject_boot": "0000000000000006",
+        "subject_inc": 2,
+        "from_state": "alive",
+        "to_state": "suspect",
+        "reason": "missed round 4",
+        "via": "00000000000000a1",
+    }
+    assert rows.row("hb", {}, now=2, wall=2)["seq"] == 2
+
+
+def test_surveys_have_no_round_trip_time_and_answers_have() -> None:
+    rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
+    heard: list[str | Heard] = [(True, 5, 9, None, 1, 0, 1, 2), (False, 5, 9, 0.0012345, 2, 0, 1, 2)]
+    survey, answer = map(json.loads, rows.lines(heard))
+    assert (survey["msg"], survey["rtt_us"]) == ("survey", None)
+    assert (answer["msg"], answer["rtt_us"], answer["hb_seq"]) == ("answer", 1235, 9)
+    assert link_fields(peer=5, dialed=True, up=False, reason="closed")["dir"] == "out"
+
+
+@pytest.mark.parametrize(
+    "wall",
+    [0.0, 2.0, 3.000007, 4.099999, 5.1, 1_700_000_000.25, 1_700_000_000.9999999, 1_700_000_000.1234565],
+)
+def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
+    """It is written by hand, since there are so many."""
+    names = 'a "quoted" mesh, mangué'
+    rows = RowBuilder(run=names, node=NODE, boot=BOOT)
+    rows.incarnation = 7
+    fields = {
+        "msg": "answer",
+        "src": f"{5:016x}",
+        "dst": f"{NODE:016x}",
+        "hb_seq": 9,
+        "rtt_us": 1235,
+    }
+    row = rows.row("hb", fields, now=1.5, wall=wall)
+    (line,) = rows.lines([(False, 5, 9, 0.0012345, 1, 7, 1.5, wall)])
+    assert line == json.dumps(row, separators=(",", ":"), ensure_ascii=False)
+    assert row["ts"] == datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def test_members_beyond_those_that_are_remembered_are_written_as_any_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_log, "SOURCES_KEPT", 2)
+    rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
+    heard: list[str | Heard] = [(True, source, 9, None, 1, 0, 1, 2) for source in (1, 2, 3, 1, 2)]
+    sources = [int(json.loads(line)["src"], 16) for line in rows.lines(heard)]
+    assert sources == [1, 2, 3, 1, 2]
+
+
+def test_heartbeats_take_their_numbers_also_without_a_folder() -> None:
+    log = make(FaultyStorage(), None)
+    log.heard(True, 5, 1, None, 1.5)
+    log.write("meta", {"op": "start"})
+    assert [row["seq"] for row in log.events] == [2]
+
+
+async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
+    storage = FaultyStorage()
+    log = make(storage)
+    log.rows.incarnation = 4
+    log.heard(True, 5, 1, None, 1.5)
+    log.write("meta", {"op": "between"})
+    log.heard(False, 6, 2, 0.001, 2.5)
+    log.rows.incarnation = 5
+    storage.fail = True
+    await log.flush()
+    storage.fail = False
+    await log.aclose()
+    rows = rows_of(storage.files[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    assert [(row["seq"], row["inc"], row["kind"], row["mono_ns"]) for row in rows] == [
+        (1, 4, "hb", 1_500_000_000),
+        (2, 4, "meta", 100_000_000_000),
+        (3, 4, "hb", 2_500_000_000),
+    ]
+    assert [row.get("src") for row in rows] == [f"{5:016x}", None, f"{6:016x}"]
+
+
+async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
+    """Names of files and hosts may be any bytes; Python has such as lone surrogates."""
+    storage = FaultyStorage()
+    log = make(storage)
+    log.write("meta", {"op": "listening", "url": os.fsdecode(b"ipc:///tmp/\xc3\xa9\xff")})
+    await log.aclose()
+    (row,) = rows_of(storage.files[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    assert row["url"] == "ipc:///tmp/\u00e9?"
+
+
+async def test_rows_are_in_a_part_file_within_a_second_and_get_their_name_at_the_end(tmp_path: Path) -> None:
+    storage = ThreadStorage()
+    log = make(storage, str(tmp_path / "logs"))
+    log.write("meta", {"op": "start"})
+    await log.start()
+    part = tmp_path / "logs" / "alpha-00000000000000b2-0.jsonl.part"
+    assert rows_of(part.read_bytes())[0]["op"] == "start"
+    task = asyncio.create_task(log.run())
+    log.write("link", {"peer": "x"})
+    async with asyncio.timeout(1.0):
+        while len(rows_of(part.read_bytes())) < 2:
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait([task])
+    log.write("meta", {"op": "stop"})
+    await log.aclose()
+    await storage.aclose()
+    assert not part.exists()
+    rows = rows_of((tmp_path / "logs" / "alpha-00000000000000b2-0.jsonl").read_bytes())
+    assert [row["seq"] for row in rows] == [1, 2, 3]
+
+
+async def test_files_are_rotated_by_size_and_by_age_without_losing_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_log, "FILE_SIZE_MAX", 1000)
+    storage, clock = FaultyStorage(), Clock()
+    log = make(storage, clock=clock)
+    for _ in range(10):
+        log.write("hb", {"src": "y" * 100})
+        await log.flush()
+    clock.now += event_log.FILE_AGE_MAX_S
+    log.write("hb", {})
+    await log.flush()
+    log.write("hb", {})
+    await log.aclose()
+    names = await storage.list("/log")
+    assert len(names) > 3
+    assert all(name.endswith(".jsonl") for name in names)
+    in_order = sorted(names, key=lambda name: int(name.split("-")[2].split(".")[0]))
+    seqs = [row["seq"] for name in in_order for row in rows_of(storage.files[f"/log/{name}"])]
+    assert seqs == list(range(1, 13))
+
+
+async def test_a_failing_disk_is_counted_said_once_and_loses_nothing_that_fits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = FaultyStorage()
+    log = make(storage)
+    storage.fail = True
+    for _ in range(5):
+        log.write("hb", {})
+        await log.flush()
+    assert log.write_errors == 5
+    assert caplog.text.count("cannot write") == 1
+    storage.fail = False
+    await log.flush()
+    await log.aclose()
+    (name,) = await storage.list("/log")
+    assert [row["seq"] for row in rows_of(storage.files[f"/log/{name}"])] == [1, 2, 3, 4, 5]
+
+
+async def test_a_folder_taken_away_under_a_running_broker_is_made_again_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = ThreadStorage()
+    log = make(storage, str(tmp_path / "deep/log"))
+    log.write("hb", {})
+    await log.start()
+    shutil.rmtree(tmp_path / "deep")
+    for _ in range(3):
+        log.write("hb", {})
+        await log.flush()
+    await log.aclose()
+    await storage.aclose()
+    (path,) = (tmp_path / "deep/log").iterdir()
+    assert path.suffix == ".jsonl"
+    assert [row["seq"] for row in rows_of(path.read_bytes())] == [2, 3, 4]
+    assert log.write_errors == 0 and caplog.text.count("it is made again") == 1
+
+
+async def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_log, "ROWS_MAX", 10)
+    storage = FaultyStorage()
+    storage.moving.clear()  # the disk stands still
+    log = make(storage)
+    for _ in range(6):
+        log.write("hb", {})
+    flush = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    for _ in range(9):
+        log.write("hb", {})
+    assert log.dropped == 5
+    storage.moving.set()
+    await flush
+    log.write("hb", {})
+    await log.aclose()
+    (name,) = await storage.list("/log")
+    seqs = [row["seq"] for row in rows_of(storage.files[f"/log/{name}"])]
+    assert seqs == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16]
+
+
+async def test_closing_gives_up_on_a_disk_that_stands_still(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(event_log, "CLOSE_TIMEOUT_S", 0.05)
+    storage = FaultyStorage()
+    log = make(storage)
+    log.write("hb", {})
+    storage.moving.clear()
+    await log.aclose()
+    assert "ends without its last" in caplog.text
+
+
+async def test_a_cancelled_flush_writes_no_row_twice(tmp_path: Path) -> None:
+    storage = ThreadStorage()
+    log = make(storage, str(tmp_path))
+    await log.start()
+    for round in range(20):
+        log.write("hb", {"round": round})
+        task = asyncio.create_task(log.flush())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    log.write("hb", {})
+    await log.aclose()
+    await storage.aclose()
+    (path,) = tmp_path.glob("*.jsonl")
+    assert [row["seq"] for row in rows_of(path.read_bytes())] == list(range(1, 22))
+
+
+async def test_an_unwritable_folder_is_one_clear_sentence_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    storage = ThreadStorage()
+    log = make(storage, str(tmp_path / "file" / "logs"))
+    log.write("meta", {"op": "start"})
+    said = r"cannot write the event log in .*/file/logs: there is a file where a folder"
+    with pytest.raises(StorageError, match=said):
+        await log.start()
+    await log.aclose()
+    await storage.aclose()
+    assert caplog.text == "", "the error says it; the log need not"
+
+
+async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
+    storage = FaultyStorage()
+    log = make(storage, None)
+    await log.start()
+    for _ in range(150):
+        log.write("mem", {})
+        log.write("hb", {})
+    assert len(log.events) == event_log.EVENTS_KEPT
+    assert {row["kind"] for row in log.events} == {"mem"}
+    await log.aclose()
+    assert storage.files == {}

@@ -1,0 +1,182 @@
+"""A broker is the same member after a restart, whatever the disk did meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mesh.broker import identity as identity_module
+from mesh.broker.identity import PEERS_MAX, Identity, KnownPeer, draw_id, format_id
+from mesh.errors import Locked, StorageError
+from mesh.storage import ThreadStorage
+from tests.mesh.faulty_storage import FaultyStorage
+
+PEER = KnownPeer(7, "bravo", "tcp://10.0.0.2:7770")
+
+
+def rng(seed: int = 1) -> random.Random:
+    return random.Random(seed)
+
+
+async def test_id_incarnation_and_peers_survive_a_restart_and_boot_does_not(tmp_path: Path) -> None:
+    storage = ThreadStorage()
+    first = await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng(1))
+    first.remember(5, [PEER])
+    await first.aclose()
+    second = await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng(2))
+    assert second.id == first.id
+    assert second.boot != first.boot
+    assert second.incarnation == 6
+    assert second.peers == (PEER,)
+    await second.aclose()
+    await storage.aclose()
+
+
+async def test_the_raised_incarnation_is_on_disk_before_the_broker_starts(tmp_path: Path) -> None:
+    """So that a broker killed at once comes back above what it told the mesh."""
+    storage = FaultyStorage()
+    for expected in (1, 2, 3):
+        identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+        assert identity.incarnation == expected
+        storage.locked.clear()  # as the kernel does for a process that is killed
+
+
+async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_written() -> None:
+    storage = FaultyStorage()
+    one = await Identity.load(name="a", state_dir=None, storage=storage, rng=rng(1))
+    two = await Identity.load(name="a", state_dir=None, storage=storage, rng=rng(2))
+    assert one.id != two.id
+    one.remember(9, [PEER])
+    await one.aclose()
+    assert storage.files == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b'{"schema": 1, "id": "00000000000000',
+        b"\xff\xfe\x00",
+        b"[]",
+        b"{}",
+        b'{"schema": 2, "id": "1", "incarnation": 1, "peers": []}',
+        b'{"schema": 1, "id": "0", "incarnation": 1, "peers": []}',
+        b'{"schema": 1, "id": "ffffffffffffffff", "incarnation": 1, "peers": []}',
+        b'{"schema": 1, "id": "1", "incarnation": -1, "peers": []}',
+        b'{"schema": 1, "id": "1", "incarnation": true, "peers": []}',
+        b'{"schema": 1, "id": "1", "incarnation": 1, "peers": [{}]}',
+        b'{"schema": 1, "id": 1, "incarnation": 1, "peers": []}',
+    ],
+)
+async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
+    content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = FaultyStorage()
+    storage.files["/s/a/identity.json"] = content
+    with caplog.at_level(logging.WARNING, logger="mesh"):
+        identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    assert "cannot be understood" in caplog.text
+    assert identity.id == draw_id(rng())
+    assert identity.incarnation == 1
+    assert json.loads(storage.files["/s/a/identity.json"])["id"] == format_id(identity.id)
+
+
+async def test_two_brokers_of_one_name_cannot_share_a_state_folder(tmp_path: Path) -> None:
+    storage = ThreadStorage()
+    first = await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    with pytest.raises(Locked, match="another name or state folder"):
+        await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    other = await Identity.load(name="b", state_dir=str(tmp_path), storage=storage, rng=rng())
+    await first.aclose()
+    await other.aclose()
+    await storage.aclose()
+
+
+async def test_an_unwritable_state_folder_is_one_sentence_and_keeps_no_lock() -> None:
+    storage = FaultyStorage()
+    storage.fail = True
+    with pytest.raises(StorageError, match="cannot keep state in /s/a: No space left on device"):
+        await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    assert storage.locked == {}
+
+
+async def test_a_state_folder_taken_away_as_it_is_opened_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a lock of its own, or a second broker might live there. Taken each time, it is told of."""
+    storage, read, takers = ThreadStorage(), ThreadStorage.read, ["once"]
+
+    async def taken_away_before(self: ThreadStorage, path: str) -> bytes | None:
+        if takers:
+            shutil.rmtree(tmp_path / "a")
+        if takers == ["once"]:
+            takers.clear()
+        return await read(self, path)
+
+    monkeypatch.setattr(ThreadStorage, "read", taken_away_before)
+    first = await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    with pytest.raises(Locked):
+        await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    await first.aclose()
+    takers.append("always")
+    with pytest.raises(StorageError, match="cannot keep state in .*: its folder does not exist"):
+        await Identity.load(name="a", state_dir=str(tmp_path), storage=storage, rng=rng())
+    await storage.aclose()
+
+
+async def test_changes_are_saved_together_and_a_failing_disk_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(identity_module, "SAVE_PAUSE_S", 0.01)
+    storage = FaultyStorage()
+    identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    before = storage.writes
+    task = asyncio.create_task(identity.run())
+    storage.fail = True
+    for incarnation in range(10, 20):
+        identity.remember(incarnation, [PEER])
+    while identity.save_errors < 3:
+        await asyncio.sleep(0.005)
+    storage.fail = False
+    while json.loads(storage.files["/s/a/identity.json"])["incarnation"] != 19:
+        await asyncio.sleep(0.005)
+    assert storage.writes == before + 1
+    assert caplog.text.count("cannot save") == 1
+    task.cancel()
+    await asyncio.wait([task])
+    await identity.aclose()
+    assert storage.locked == {}
+
+
+async def test_closing_gives_up_on_a_disk_that_stands_still_and_unlocks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(identity_module, "CLOSE_TIMEOUT_S", 0.05)
+    storage = FaultyStorage()
+    identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    identity.remember(7, [PEER])
+    storage.moving.clear()
+    await identity.aclose()
+    assert "is not saved: the disk did not answer" in caplog.text
+    assert storage.locked == {}
+
+
+async def test_only_so_many_peers_are_kept() -> None:
+    identity = await Identity.load(name="a", state_dir=None, storage=FaultyStorage(), rng=rng())
+    identity.remember(1, [PEER] * (PEERS_MAX + 10))
+    assert len(identity.peers) == PEERS_MAX
+
+
+def test_ids_are_positive_63_bit_and_never_zero() -> None:
+    class Zero(random.Random):
+        def getrandbits(self, k: int, /) -> int:
+            return 0
+
+    assert draw_id(Zero()) == 1
+    assert format_id(255) == "00000000000000ff"

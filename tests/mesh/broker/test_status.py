@@ -1,0 +1,121 @@
+"""The status object has exactly the keys that the console, the command line and the reference speak of."""
+
+from __future__ import annotations
+
+import json
+
+from mesh.broker.status import (
+    About,
+    LinkView,
+    Load,
+    LoopLateness,
+    MemberView,
+    Rates,
+    Traffic,
+    build_snapshot,
+    stats_fields,
+)
+
+LINK = LinkView(
+    peer=2, dialed=True, up_since=5.0, rtt_s=0.00125, traffic=Traffic(1, 2, 3, 4), dropped=5, lost=6, queued=7
+)
+ABOUT = About(
+    mesh="mangrove",
+    id=1,
+    name="alpha",
+    boot=9,
+    incarnation=3,
+    host="h",
+    pid=42,
+    version="0.1.0",
+    url="tcp://a:1",
+    client_url="tcp://a:1",
+    listeners=["tcp://a:1"],
+    state="ready",
+    started=1.0,
+    period_s=1.0,
+)
+LOAD = Load(
+    published=10,
+    delivered=20,
+    dropped=1,
+    traffic=Traffic(10, 20, 1000, 2000),
+    drops={"slow_subscriber": 1},
+    refused={},
+    sessions=2,
+    subscriptions=3,
+    interest=["news.#"],
+    taps=[],
+    rss_bytes=1 << 20,
+)
+
+
+def test_a_snapshot_is_json_with_the_documented_keys() -> None:
+    members = [
+        MemberView(1, "alpha", "alive", 3, 9, "tcp://a:1", "h", 1.0, None, True),
+        MemberView(2, "bravo", "suspect", 1, 8, "tcp://b:1", "h", 7.0, LINK),
+    ]
+    status = build_snapshot(ABOUT, members, LOAD, LoopLateness(), Rates(0.0), [{"kind": "meta"}], now=11.0)
+    assert json.loads(json.dumps(status)) == status
+    assert list(status) == [
+        *("schema", "mesh", "id", "name", "boot", "incarnation", "host", "pid", "version", "url"),
+        *("client_url", "listeners", "state", "uptime_s", "period_s", "members", "totals", "rates", "drops"),
+        *("refused", "loop", "rss_bytes", "sessions", "subscriptions", "interest", "taps", "events"),
+    ]
+    assert status["uptime_s"] == 10.0
+    assert status["members"][0]["link"] is None and status["members"][0]["self"]
+    assert status["members"][1]["since_s"] == 4.0
+    assert status["members"][1]["link"] == {
+        "dir": "out",
+        "up_s": 6.0,
+        "rtt_ms": 1.25,
+        "msgs_in": 1,
+        "msgs_out": 2,
+        "bytes_in": 3,
+        "bytes_out": 4,
+        "dropped": 5,
+        "lost": 6,
+        "queued": 7,
+    }
+
+
+def test_a_stats_row_carries_the_links_counters() -> None:
+    fields = stats_fields(LOAD, [LINK], LoopLateness())
+    assert fields["links"] == [
+        {
+            "peer": "0000000000000002",
+            "msgs_in": 1,
+            "msgs_out": 2,
+            "bytes_in": 3,
+            "bytes_out": 4,
+            "dropped": 5,
+            "lost": 6,
+            "rtt_us": 1250,
+        }
+    ]
+    assert fields["published"] == 10
+
+
+def test_lateness_is_the_median_and_the_maximum_of_an_interval() -> None:
+    meter = LoopLateness()
+    for late_s in (0.001, -0.5, 0.002, 0.003, 6.0):
+        meter.note(late_s)
+    meter.close_interval()
+    assert (meter.p50_ms, meter.max_ms) == (2.0, 6000.0)
+    meter.close_interval()
+    assert meter.max_ms == 6000.0, "an interval without a sample says nothing new"
+
+
+def test_rates_are_changes_over_time_and_never_negative() -> None:
+    rates = Rates(10.0)
+    rates.update(Traffic(100, 50, 1000, 0), 12.0)
+    assert rates.current == {"msgs_in_s": 50.0, "msgs_out_s": 25.0, "bytes_in_s": 500.0, "bytes_out_s": 0.0}
+    rates.update(Traffic(0, 50, 1000, 0), 13.0)
+    assert rates.current["msgs_in_s"] == 0.0
+    rates.update(Traffic(5, 5, 5, 5), 13.0)
+    assert rates.current["msgs_in_s"] == 0.0
+
+
+def test_counters_are_all_fields_of_traffic_in_their_order() -> None:
+    traffic = Traffic(1, 2, 3, 4)
+    assert list(traffic.counters().items()) == list(traffic._asdict().items())

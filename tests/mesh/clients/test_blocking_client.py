@@ -1,0 +1,151 @@
+"""`BlockingClient` against a broker in a process of its own: what a program sees of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mesh.clients.blocking_client import BlockingClient
+from mesh.errors import Disconnected, MeshError, MeshTimeout, NoResponders, NotAccepted, TopicError, Unknown
+from tests.mesh.clients.blocking_programs import BrokerProcess
+from tests.mesh.clients.taking import take
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    broker = BrokerProcess()
+    yield broker.url
+    broker.kill()
+
+
+def test_publish_subscribe_and_receipts(url: str) -> None:
+    with BlockingClient(url, name="me") as mesh, mesh.subscribe("bl.*") as subscription:
+        receipt = mesh.publish("bl.a", b"one", headers={"n": 1}, key="k")
+        assert (receipt.level, receipt.broker, receipt.seq) == ("accepted", "alpha", 1)
+        assert mesh.publish("bl.b", b"two", level="sent").level == "sent"
+        assert mesh.publish_many("bl.c", [b"3", b"4"]).count == 2
+        assert mesh.publish_many([("bl.d", b"5"), ("other", b"")]).count == 2
+        got = take(5, subscription)
+        assert [delivery.body for delivery in got] == [b"one", b"two", b"3", b"4", b"5"]
+        assert (got[0].headers, got[0].key) == ({"n": 1, "key": "k"}, "k")
+        assert subscription.receive(0.01) is None
+        assert (subscription.unreached, subscription.lost) == ((), 0)
+        assert mesh.broker == "alpha" and mesh.status()["name"] == "alpha"
+
+
+def test_a_flood_of_small_and_one_large_body_arrive_in_order(url: str) -> None:
+    large = os.urandom(2_000_000)
+    with BlockingClient(url) as mesh, BlockingClient(url) as reader:
+        subscription = reader.subscribe("flood", window=300)
+
+        def publish() -> None:
+            for number in range(20_000):
+                while not mesh.publish_nowait("flood", b"%d" % number):
+                    mesh.flush()
+            mesh.publish("flood", large, level="sent", timeout=20.0)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        got: list[bytes] = []
+        for batch in subscription.batches():
+            got += batch.bodies
+            if len(got) > 20_000:
+                break
+        thread.join()
+        assert got == [b"%d" % number for number in range(20_000)] + [large]
+        assert reader.statistics().lost_blocks == 0
+
+
+def test_request_survey_refusal_retry_and_no_responders(url: str) -> None:
+    with BlockingClient(url) as mesh:
+        with pytest.raises(NoResponders):
+            mesh.request("bl.add", b"1")
+        ready = threading.Event()
+
+        def serve() -> None:
+            with (
+                BlockingClient(url, name="adder") as helper,
+                helper.subscribe("bl.add", answers=True) as requests,
+            ):
+                ready.set()
+                for request in requests:
+                    if request.attempt == 1 and request.body == b"retry":
+                        request.retry(0.02)
+                    elif request.body == b"stop":
+                        request.done()
+                        return
+                    elif request.body == b"no":
+                        request.drop("will not")
+                    else:
+                        request.extend(5.0)
+                        request.done(request.body.upper())
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        ready.wait()
+        assert mesh.request("bl.add", b"a") == b"A"
+        assert mesh.request("bl.add", b"retry") == b"RETRY"
+        with pytest.raises(NotAccepted, match="will not"):
+            mesh.request("bl.add", b"no")
+        result = mesh.survey("bl.add", b"b")
+        assert [(answer.responder, answer.body) for answer in result.answers] == [("adder", b"B")]
+        assert mesh.request("bl.add", b"stop") == b""
+        thread.join()
+
+
+def test_a_paused_broker_makes_publishing_unknown_and_asking_time_out() -> None:
+    broker = BrokerProcess()
+    try:
+        with BlockingClient(broker.url) as mesh:
+            mesh.publish("t", b"x")
+            os.kill(broker.process.pid, signal.SIGSTOP)
+            with pytest.raises(Unknown):
+                mesh.publish("t", b"x", timeout=0.3)
+            with pytest.raises(MeshTimeout):
+                mesh.request("t", timeout=0.1)
+            with pytest.raises((Unknown, MeshTimeout)):  # whichever fills first: the kernel or the credit
+                for _ in range(100):
+                    mesh.publish("t", bytes(1 << 20), level="sent", timeout=0.3)
+            os.kill(broker.process.pid, signal.SIGCONT)
+            assert mesh.publish("t", b"back").level == "accepted"
+    finally:
+        os.kill(broker.process.pid, signal.SIGCONT)
+        broker.kill()
+
+
+def test_ipc_works_as_tcp_does(tmp_path: Path) -> None:
+    broker = BrokerProcess(f"ipc://{tmp_path}/b.sock")
+    try:
+        with BlockingClient(broker.url) as mesh, mesh.subscribe("t") as subscription:
+            mesh.publish("t", b"over a path")
+            assert take(1, subscription)[0].body == b"over a path"
+    finally:
+        broker.kill()
+
+
+def test_misuse_and_missing_brokers_are_told(url: str) -> None:
+    with BlockingClient(url) as mesh:
+        with pytest.raises(TopicError):
+            mesh.publish("a b", b"")
+        with pytest.raises(TopicError):
+            mesh.subscribe("a.#.b")
+        with pytest.raises(TypeError):
+            mesh.publish("t", "text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            mesh.publish_many("t")
+        with pytest.raises(ValueError, match="level"):
+            mesh.publish("t", b"", level="exactly-once")
+        with pytest.raises(MeshError, match="opened once"):
+            mesh.open()
+    with pytest.raises(Disconnected, match="not open"):
+        BlockingClient(url).publish("t", b"")
+    for bad in ("tcp://127.0.0.1:1", "ipc:///nowhere/at.all", "inproc://x", "tcp://:0"):
+        with pytest.raises(Disconnected, match="no broker at"):
+            BlockingClient(bad, connect_timeout=1.0).open()

@@ -1,0 +1,280 @@
+"""What many machines make of faults, over one event heap."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from mesh.cluster.membership import NodeState, State
+from tests.mesh.cluster.membership.world import World
+
+SEEDS = range(12)
+
+
+def false_deaths(world: World, *but: int) -> list[tuple[int, int, float]]:
+    return [
+        (node.id, change.record.id, at)
+        for node in world.nodes.values()
+        for at, change in node.changes
+        if change.record.state is State.DEAD and change.record.id not in but and node.id not in but
+    ]
+
+
+@pytest.mark.parametrize("count", [2, 5, 16])
+def test_a_calm_mesh_converges_and_suspects_nobody(count: int) -> None:
+    world = World(seed=count)
+    nodes = world.mesh(count)
+    world.run(60)
+    assert world.converged()
+    for node in nodes:
+        assert [c.record.state for _, c in node.changes] == [State.ALIVE] * (count - 1)
+        assert node.membership.node_state is NodeState.READY
+        assert node.membership.statistics().syncs == 0
+
+
+def test_the_whole_mesh_may_start_in_one_instant() -> None:
+    world = World(seed=3)
+    for id in range(1, 9):
+        world.start(id, *(range(1, 9)))
+    assert world.run_until(world.converged, 10) < 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_killed_broker_is_dead_everywhere_within_three_and_a_half_seconds(seed: int, silent: bool) -> None:
+    world = World(seed)
+    world.mesh(5)
+    world.run(3 + seed / 12)
+    killed = world.now
+    world.crash(3, silent=silent)
+    took = world.run_until(lambda: all(n.states()[3] == "dead" for n in world.live()), 6)
+    assert 2.0 < took <= 3.6
+    assert not false_deaths(world, 3)
+    world.run(20)
+    world.start(3, 1, incarnation=2)
+    world.run_until(world.converged, 3)
+    assert all(len(node.said(3, State.DEAD)) == 1 for node in world.live() if node.id != 3)
+    assert world.now > killed
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_paused_broker_is_dead_for_others_accuses_nobody_and_refutes_within_two_seconds(seed: int) -> None:
+    world = World(seed)
+    world.mesh(5)
+    world.run(2 + seed / 10)
+    world.pause(4)
+    world.run(6)
+    assert all(n.states()[4] == "dead" for n in world.live() if n.id != 4)
+    woken = world.now
+    world.resume(4)
+    assert world.run_until(world.converged, 5) <= 2.0
+    paused = world.nodes[4]
+    assert all(c.record.state is State.ALIVE for at, c in paused.changes if at >= woken)
+    assert paused.membership.me.boot == paused.boot and paused.membership.me.incarnation > 1
+    assert not false_deaths(world, 4)
+    world.run(20)
+    assert world.converged() and not false_deaths(world, 4)
+
+
+def test_all_pausing_together_kills_nobody() -> None:
+    world = World(5)
+    world.mesh(5)
+    world.run(2.3)
+    for id in range(1, 6):
+        world.pause(id)
+    world.run(7)
+    for id in range(1, 6):
+        world.resume(id)
+    world.run(20)
+    assert world.converged() and not false_deaths(world)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_split_declares_the_other_side_dead_and_heals_by_itself(seed: int) -> None:
+    """Without any join URL but the first broker's: its own side's tombstones lead back."""
+    world = World(seed)
+    nodes = world.mesh(5)
+    world.run(2)
+    world.split([1, 2], [3, 4, 5])
+    world.run(15)
+    assert all(nodes[0].states()[id] == "dead" for id in (3, 4, 5))
+    assert all(nodes[4].states()[id] == "dead" for id in (1, 2))
+    world.heal()
+    world.run_until(world.converged, 30)
+    world.run(20)
+    assert world.converged()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_side_of_a_healed_split_believes_the_other_about_its_own(seed: int) -> None:
+    """Each was dead to the other, and says so; that is doubted by those whom they answer."""
+    world = World(seed)
+    world.mesh(6)
+    world.run(2)
+    sides = [1, 2, 3], [4, 5, 6]
+    world.split(*sides)
+    world.run(15)
+    world.heal()
+    world.run_until(world.converged, 30)
+    for side in sides:
+        for id in side:
+            assert not [dead for other in side for dead in world.nodes[id].said(other, State.DEAD)]
+
+
+def test_who_called_another_dead_hears_that_it_lives_by_way_of_one_whom_it_answers() -> None:
+    world = World(1)
+    caller, accused, between = world.mesh(3)
+    world.cut(1, 2)
+    world.drop(caller, 2)
+    dead = replace(accused.membership.me, state=State.DEAD)
+    caller.act(caller.membership.heard([dead], 99, world.now))
+    assert caller.states()[2] == "dead"
+    assert world.run_until(lambda: caller.states()[2] == "alive", 1) < 0.1
+    assert between.said(2, State.SUSPECT) and not between.said(2, State.DEAD)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_broker_cut_off_calls_itself_isolated_and_returns(seed: int) -> None:
+    world = World(seed)
+    nodes = world.mesh(5)
+    world.run(2)
+    world.split([2], [1, 3, 4, 5])
+    world.run(30)
+    assert nodes[1].membership.node_state is NodeState.ISOLATED
+    assert "dead" not in nodes[1].states().values()
+    assert all(node.states()[2] == "dead" for node in nodes if node.id != 2)
+    world.heal()
+    world.run_until(world.converged, 10)
+    assert not false_deaths(world, 2)
+
+
+@pytest.mark.parametrize("way", [(2, 4), (4, 2)])
+def test_one_broken_edge_kills_nobody(way: tuple[int, int]) -> None:
+    world = World(1)
+    world.mesh(5)
+    world.run(2)
+    world.cut(*way, one_way=True)
+    world.run(60)
+    assert not false_deaths(world)
+    world.heal()
+    world.run_until(world.converged, 10)
+    assert not false_deaths(world)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_member_that_nobody_ever_met_does_not_stay(seed: int) -> None:
+    """It died while those who knew it were started again one by one: each learns of it from the last."""
+    world = World(seed)
+    world.mesh(4)
+    world.crash(4, silent=True)
+    for id in (1, 2, 3):
+        world.crash(id)
+        world.start(id, *(node.id for node in world.live()), incarnation=2)
+        world.run(0.4)
+    assert all(4 in node.view() for node in world.live()), "alive, or suspect by who met it"
+    world.run_until(world.converged, 20)
+    assert not false_deaths(world, 4)
+
+
+def test_an_edge_that_never_was_kills_nobody() -> None:
+    """A newcomer and one of the others can never link; the rest vouch for both."""
+    world = World(3)
+    world.mesh(4)
+    world.cut(5, 2)
+    world.start(5, 1)
+    world.run(60)
+    assert not false_deaths(world)
+    assert world.nodes[5].view() == {1, 2, 3, 4, 5}
+    suspected = [at for at, c in world.nodes[5].changes if c.record.state is State.SUSPECT]
+    assert 3 <= len(suspected) <= 6
+
+
+def test_a_mesh_of_two_that_is_cut_finds_together_again() -> None:
+    world = World(2)
+    a, b = world.mesh(2)
+    world.cut(1, 2)
+    world.run(10)
+    assert a.states()[2] == b.states()[1] == "dead"
+    world.heal()
+    world.run_until(world.converged, 30)
+
+
+def test_links_that_are_reset_all_the_time_kill_nobody() -> None:
+    world = World(4)
+    world.mesh(5)
+    for _ in range(60):
+        node = world.nodes[world.rng.randrange(1, 6)]
+        if node.links:
+            world.drop(node, world.rng.choice(sorted(node.links)))
+        world.run(0.5)
+    world.run(10)
+    assert world.converged() and not false_deaths(world)
+
+
+@pytest.mark.parametrize("loss", [0.01, 0.05, 0.1])
+def test_lost_packets_kill_nobody(loss: float) -> None:
+    world = World(6, loss=loss)
+    world.mesh(5)
+    world.run(300)
+    assert not false_deaths(world)
+
+
+def test_a_leaver_is_left_everywhere_within_two_seconds_and_never_dead() -> None:
+    world = World(7)
+    nodes = world.mesh(5)
+    world.leave(3)
+    world.run(2)
+    world.run(20)
+    for node in nodes:
+        if node.id != 3:
+            assert node.states()[3] == "left" and not node.said(3, State.DEAD)
+    world.start(3, 1, incarnation=2)
+    world.run_until(world.converged, 5)
+
+
+def test_most_of_the_mesh_may_die_at_once() -> None:
+    world = World(8)
+    world.mesh(12)
+    world.run(2)
+    for id in range(1, 10):
+        world.crash(id)
+    world.run_until(world.converged, 8)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_after_any_faults_all_views_are_right_again(seed: int) -> None:
+    """Random kills, restarts, pauses, cuts; then calm. Nobody's incarnation is raised by another."""
+    world = World(seed, loss=0.02)
+    world.mesh(6)
+    rng = random.Random(seed)
+    incarnations = dict.fromkeys(range(1, 7), 1)
+    for _ in range(25):
+        id, other = rng.sample(range(1, 7), 2)
+        node = world.nodes[id]
+        match rng.randrange(6):
+            case 0 if not node.dead and len(world.live()) > 3:
+                world.crash(id, silent=rng.random() < 0.5)
+            case 1 if node.dead:
+                incarnations[id] = node.issued + 1
+                world.start(id, *(n.id for n in world.live()[:2]), incarnation=incarnations[id])
+            case 2:
+                world.cut(id, other, one_way=rng.random() < 0.3)
+            case 3:
+                world.heal()
+            case 4 if not node.dead and not node.paused:
+                world.pause(id)
+            case 5 if node.paused:
+                world.resume(id)
+        world.run(rng.random() * 3)
+    world.heal()
+    for node in world.nodes.values():
+        if node.paused:
+            world.resume(node.id)
+    world.run_until(world.converged, 60)
+    world.run(10)
+    assert world.converged()
+    for node in world.live():
+        for known in node.membership.records():
+            assert known.incarnation <= world.nodes[known.id].issued

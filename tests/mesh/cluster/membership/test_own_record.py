@@ -1,0 +1,95 @@
+"""What a broker says of itself."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mesh.cluster.membership import (
+    INCARNATION_MAX,
+    INCARNATION_STEP_MAX,
+    Membership,
+    SelfChanged,
+    State,
+    Tell,
+)
+from tests.mesh.cluster.membership.driven import Driven, record
+
+
+@pytest.mark.parametrize("state", [State.SUSPECT, State.DEAD, State.LEFT])
+def test_it_refutes_what_is_said_of_it(state: State) -> None:
+    driven = Driven(2)
+    out = driven.machine.heard([record(1, 4, state)], 2, 5.0)
+    assert driven.machine.me.incarnation == 5 and driven.machine.me.state is State.ALIVE
+    assert SelfChanged(driven.machine.me) in out and Tell((driven.machine.me,)) in out
+
+
+def test_stale_news_of_itself_is_nothing() -> None:
+    driven = Driven(2)
+    driven.machine.heard([record(1, 4, State.DEAD)], 2, 5.0)
+    assert driven.machine.heard([record(1, 4, State.DEAD), record(1, 5)], 2, 5.0) == []
+
+
+def test_refutations_are_told_twice_a_period_at_most() -> None:
+    driven = Driven(2)
+    told = 0
+    for number in range(100):
+        driven.now = 5.0 + number / 100
+        doubted = replace(driven.machine.me, state=State.SUSPECT)
+        told += sum(isinstance(i, Tell) for i in driven.machine.heard([doubted], 2, driven.now))
+        told += sum(
+            isinstance(i, Tell) and driven.machine.me in i.records for i in driven.machine.tick(driven.now)
+        )
+    assert 2 <= told <= 3
+    assert driven.machine.me.incarnation == 101
+
+
+@given(
+    st.lists(st.integers(0, INCARNATION_MAX - 1) | st.integers(0, 10 * INCARNATION_STEP_MAX), max_size=12),
+    st.integers(0, 3),
+)
+def test_whatever_is_believed_of_a_member_it_can_refute(lies: list[int], met: int) -> None:
+    """However lies are chained, and though the member comes back without its last ``met`` incarnations."""
+    driven = Driven(2)
+    if met:
+        driven.machine.link_up(record(3, met), 0.0)
+    for lie in lies:
+        driven.machine.heard([record(3, lie, State.DEAD), record(3, lie)], 2, 0.0)
+    believed = driven.machine.record(3)
+    if believed is None:
+        return
+    member = Membership(record(3, 0, boot=8), rng=random.Random(1), now=0.0)
+    member.heard([believed], 2, 0.0)
+    driven.machine.heard([member.me], 3, 0.0)
+    assert driven.machine.record(3) == member.me
+    assert member.me.incarnation < INCARNATION_MAX
+
+
+def test_a_leaver_says_so_and_judges_nobody_any_more() -> None:
+    driven = Driven(2, 3)
+    out = driven.machine.leave()
+    assert Tell((replace(record(1), state=State.LEFT),)) in out
+    assert driven.machine.next_deadline() == float("inf")
+    assert driven.machine.tick(100.0) == []
+
+
+def test_a_leaver_that_is_doubted_leaves_with_a_greater_incarnation() -> None:
+    driven = Driven(2)
+    driven.machine.leave()
+    out = driven.machine.heard([record(1, 3, State.DEAD)], 2, 5.0)
+    assert driven.machine.me.state is State.LEFT and driven.machine.me.incarnation == 4
+    assert Tell((driven.machine.me,)) in out
+
+
+@pytest.mark.parametrize("state", [State.ALIVE, State.SUSPECT, State.DEAD, State.LEFT])
+def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> None:
+    """A snapshot on its way when it left says ALIVE at the same incarnation; it left once, not twice."""
+    driven = Driven(2)
+    driven.machine.leave()
+    left = driven.machine.me
+    assert driven.machine.heard([replace(left, state=state)], 2, 5.0) == []
+    assert driven.machine.me == left

@@ -1,0 +1,42 @@
+"""A Bus that was spoken into and stays silent is dead; one at rest is not asked."""
+
+from __future__ import annotations
+
+from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX, Keepalive
+
+
+def test_a_bus_at_rest_is_asked_nothing() -> None:
+    keepalive = Keepalive()
+    keepalive.heard(4)
+    assert not any(keepalive.round(4, 100) for _ in range(50)) and not keepalive.dead
+
+
+def test_what_has_no_echo_is_asked_for_one_and_silence_is_death() -> None:
+    keepalive = Keepalive()
+    keepalive.heard(4)
+    for said in range(5, 5 + SILENT_ROUNDS_MAX):
+        assert keepalive.round(said, 100) and not keepalive.dead
+    assert not keepalive.round(5 + SILENT_ROUNDS_MAX, 100) and keepalive.dead
+
+
+def test_an_echo_ends_the_asking() -> None:
+    keepalive = Keepalive()
+    assert keepalive.round(1, 0)
+    keepalive.heard(2)
+    assert not keepalive.round(2, 10)
+    assert keepalive.round(3, 10), "another word, another PING"
+    assert not keepalive.dead
+
+
+def test_a_frame_that_takes_long_is_life_while_its_bytes_come() -> None:
+    keepalive = Keepalive()
+    assert all(keepalive.round(9, number) for number in range(50)) and not keepalive.dead
+
+
+def test_two_that_answer_each_other_come_to_rest() -> None:
+    """Each counts its PONG as an answer, not as a word that needs an echo."""
+    one, other = Keepalive(), Keepalive()
+    assert one.round(1, 0), "it said something, and then PING"
+    other.heard(1)  # and has said PONG
+    one.heard(2)
+    assert not one.round(2, 10) and not other.round(1, 20)

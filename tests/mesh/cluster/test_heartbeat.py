@@ -1,0 +1,88 @@
+"""What both sides of a heartbeat say and read: kept while nothing changes, and never longer."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mesh.cluster.heartbeat import Rounds
+from mesh.cluster.membership import MemberRecord, Membership, State
+from mesh.cluster.remote_interest import InterestTable
+from mesh.errors import LinkError
+from mesh.wire.link_frames import LinkKind, Stage, decode, encode
+from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
+
+HEAD = encode_word(END_BIT | 7)
+
+
+@dataclass
+class Heard:
+    surveys: list[int] = field(default_factory=list)
+
+    def heard_survey(self, member: int, round: int, now: float) -> None:
+        self.surveys.append(round)
+
+    def heard_answer(self, member: int, round: int, rtt_s: float, now: float) -> None: ...
+
+
+class Wire:
+    """The pipe of a survey, and the link it belongs to."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.ended = False
+        self.up = True
+        self.peer = SimpleNamespace(id=2)
+        self.admission = SimpleNamespace(stage=Stage.UP)
+        self.said: list[bytes] = []
+        self.agreed: Any = None
+        self.member = 2
+
+    def send_now(self, frame: bytes) -> bool:
+        self.sent.append(frame)
+        return True
+
+    def say(self, frames: list[bytes]) -> None:
+        self.said += frames
+
+
+def make() -> tuple[Rounds, Membership, Heard, Any]:
+    me = MemberRecord(1, 1, State.ALIVE, 1, "alpha", "host", "tcp://alpha", "tcp://alpha")
+    membership = Membership(me, rng=random.Random(1), now=0.0)
+    heard = Heard()
+    rounds = Rounds(membership, InterestTable(), act=lambda instructions: None, hooks=heard)
+    return rounds, membership, heard, Wire()
+
+
+async def test_an_answer_holds_the_digest_of_now_though_the_last_one_was_kept() -> None:
+    rounds, membership, heard, wire = make()
+    survey = HEAD + encode(LinkKind.SURVEY, bytes(8), 0)
+    rounds.surveys_received(wire, wire, [survey])
+    rounds.surveys_received(wire, wire, [survey])
+    before = membership.digest
+    membership.set_urls("tcp://elsewhere", "tcp://elsewhere")
+    rounds.surveys_received(wire, wire, [survey])
+    digests = [decode(frame[WORD_SIZE:])[1] for frame in wire.sent]
+    assert digests == [before, before, membership.digest] and before != membership.digest
+    assert all(frame[:WORD_SIZE] == HEAD for frame in wire.sent)
+    assert heard.surveys == [7, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("frame", "complaint"),
+    [
+        (HEAD + encode(LinkKind.ANSWER, bytes(8), 0), "ANSWER came where only SURVEY may"),
+        (HEAD + b"\xc1", "no msgpack"),
+        (HEAD + encode(LinkKind.SURVEY, bytes(7), 0), "digest"),
+        (encode_word(7) + encode(LinkKind.SURVEY, bytes(8), 0), "no end to its backtrace"),
+    ],
+)
+async def test_a_wrong_frame_is_refused_also_behind_a_right_one(frame: bytes, complaint: str) -> None:
+    rounds, _, _, wire = make()
+    rounds.surveys_received(wire, wire, [HEAD + encode(LinkKind.SURVEY, bytes(8), 0)])
+    with pytest.raises(LinkError, match=complaint):
+        rounds.surveys_received(wire, wire, [frame])

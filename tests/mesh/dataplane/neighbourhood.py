@@ -1,0 +1,227 @@
+"""Fakes for the data plane: pipes that only collect, brokers that hear of each other at once, clients
+without I/O.
+
+`pump` carries everything that is on the way until nothing is; time is a number that the test turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mesh.clients.conversation import Conversation
+from mesh.clients.feeds import Feed
+from mesh.clients.publishing import Waitable
+from mesh.clients.questions import Question
+from mesh.dataplane.exchange import Exchange, ExchangeOptions
+from mesh.errors import PeerError
+from mesh.wire.session_frames import Role
+
+
+class FakePipe:
+    """Collects what is queued, as `protocols.pipe.Pipe` does; ``limit`` frames of data at most."""
+
+    def __init__(self, limit: int = 1 << 30) -> None:
+        self.limit = limit
+        self.control: list[bytes] = []
+        self.data: list[bytes] = []
+        self.closed = ""
+
+    def send_many(self, frames: Sequence[bytes]) -> int:
+        taken = min(len(frames), self.limit - len(self.data)) if not self.closed else 0
+        self.data += frames[:taken]
+        return taken
+
+    def send_control(self, frame: bytes) -> None:
+        if not self.closed:
+            self.control.append(frame)
+
+    @property
+    def queued(self) -> int:
+        return len(self.control) + len(self.data)
+
+    def flush(self) -> None:
+        pass
+
+    def close(self, reason: str, *, flush: bool = False) -> None:
+        self.closed = self.closed or reason
+
+    def take(self) -> list[bytes]:
+        frames = self.control + self.data
+        self.control, self.data = [], []
+        return frames
+
+
+class Node:
+    """A broker reduced to its data plane; the interest of every other node of its mesh reaches it at once."""
+
+    def __init__(self, mesh: FakeMesh, id: int, options: ExchangeOptions | None = None) -> None:
+        self.mesh = mesh
+        self.id = id
+        self.name = f"node{id}"
+        self.version = 0
+        self.told = 0
+        self.hold_barrier = False
+        self.exchange = Exchange(
+            id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options
+        )
+
+    def local_interest_changed(self, patterns: list[tuple[str, int]]) -> int:
+        self.version += 1
+        self.mesh.interest[self.id] = patterns
+        for other in self.mesh.nodes.values():
+            if other is not self:
+                other.exchange.set_peer_interest(self.id, patterns)
+        return self.version
+
+
+class FakeClient:
+    """A conversation and its pipe to a node."""
+
+    def __init__(
+        self, mesh: FakeMesh, node: Node, name: str, prefix: bytes, keepalive_s: float = 0.0
+    ) -> None:
+        self.mesh = mesh
+        self.node = node
+        self.talk = Conversation(
+            client=int.from_bytes(prefix[1:], "big"),
+            boot=7,
+            name=name,
+            prefix=prefix,
+            keepalive_s=keepalive_s,
+            now=mesh.now,
+        )
+        self.pipe = FakePipe()
+        self.woken: list[Waitable] = []
+        self.ended: PeerError | None = None
+        self.consuming = True
+        self.connect(node)
+
+    def connect(self, node: Node) -> None:
+        self.node = node
+        self.pipe = FakePipe()
+        self.talk.connected(self.mesh.now)
+        self.mesh.clients.append(self)
+        self.mesh.pump()
+
+    def lose(self) -> None:
+        """The connection breaks; what was on the way is lost."""
+        self.mesh.clients.remove(self)
+        self.woken += self.talk.disconnected()
+        self.node.exchange.client_gone(self.pipe, self.mesh.now)
+        self.mesh.pump()
+
+    def subscribe(self, *patterns: str, role: int = Role.LISTEN, window: int = 2048) -> Feed:
+        feed = self.talk.subscribe(patterns, role, window, 1 << 20)
+        self.mesh.pump()
+        return feed
+
+    def publish(self, topic: str, *bodies: bytes, level: int = 0, headers: bytes = b"") -> object:
+        """Publish and flush; the ticket (level accepted)."""
+        ticket, _ = self.talk.add_many(topic, list(bodies), level, headers)
+        self.talk.flush()
+        self.mesh.pump()
+        return ticket
+
+    def take(self, feed: Feed) -> list[tuple[str, bytes]]:
+        """All that has come for a subscription, credit given back on the way."""
+        got: list[tuple[str, bytes]] = []
+        while True:
+            self.mesh.pump()
+            run = self.talk.next_run(feed, self.mesh.now)
+            if run is None:
+                self.mesh.pump()
+                if not feed.runs:
+                    return got
+                continue
+            got += zip(run.topics, run.bodies, strict=True)
+
+    def ask(self, topic: str, body: bytes = b"", *, survey: bool = False, timeout_s: float = 5.0) -> Question:
+        question = self.talk.ask(topic, body, b"", survey=survey, timeout_s=timeout_s, now=self.mesh.now)
+        self.mesh.pump()
+        return question
+
+
+class FakeMesh:
+    """Nodes, links and clients in one process and no time."""
+
+    def __init__(self, nodes: int = 1, options: ExchangeOptions | None = None) -> None:
+        self.now = 0.0
+        self.interest: dict[int, list[tuple[str, int]]] = {}
+        self.nodes: dict[int, Node] = {}
+        self.links: dict[tuple[int, int], FakePipe] = {}
+        self.clients: list[FakeClient] = []
+        self.held: set[tuple[int, int]] = set()
+        for id in range(1, nodes + 1):
+            self.nodes[id] = Node(self, id, options)
+        for a in self.nodes:
+            for b in self.nodes:
+                if a < b:
+                    self.link(a, b)
+        self.tell_members()
+
+    def tell_members(self, *gone: int) -> None:
+        for node in self.nodes.values():
+            live = [(o.id, o.name) for o in self.nodes.values() if o is not node and o.id not in gone]
+            node.exchange.members_changed(live)
+            for id, _ in live:
+                node.exchange.set_peer_interest(id, self.interest.get(id, []))
+
+    def link(self, a: int, b: int) -> None:
+        self.links[a, b], self.links[b, a] = FakePipe(), FakePipe()
+        self.nodes[a].exchange.peer_up(b, self.nodes[b].name, self.links[a, b], 0.001 * b, self.now)
+        self.nodes[b].exchange.peer_up(a, self.nodes[a].name, self.links[b, a], 0.001 * a, self.now)
+
+    def unlink(self, a: int, b: int) -> None:
+        del self.links[a, b], self.links[b, a]
+        self.nodes[a].exchange.peer_down(b, self.now)
+        self.nodes[b].exchange.peer_down(a, self.now)
+        self.pump()
+
+    def client(self, node: int = 1, name: str = "", **options: float) -> FakeClient:
+        prefix = (0x80000000 | (len(self.clients) + 1 + node * 100)).to_bytes(4, "big")
+        return FakeClient(self, self.nodes[node], name or f"client{len(self.clients) + 1}", prefix, **options)
+
+    def pump(self) -> None:
+        """Carry frames until all pipes are empty (``held`` links keep theirs)."""
+        moved = True
+        while moved:
+            moved = False
+            for client in list(self.clients):
+                if client.talk.gathered:
+                    client.talk.flush()
+                out = client.talk.take_control() + client.talk.take_frames()
+                if out and not client.pipe.closed:
+                    moved = True
+                    strays = client.node.exchange.client_frames(client.pipe, out, self.now)
+                    assert not strays
+                back = client.pipe.take() if client.consuming else []
+                if back:
+                    moved = True
+                    self._deliver(client, back)
+                    client.node.exchange.pipe_writable(client.pipe)
+            for node in self.nodes.values():
+                if node.told < node.version and not node.hold_barrier:
+                    node.told = node.version
+                    node.exchange.barrier_reached(node.version)
+                    moved = True
+            for (a, b), pipe in list(self.links.items()):
+                frames = pipe.take() if (a, b) not in self.held else []
+                if frames:
+                    moved = True
+                    self.nodes[b].exchange.peer_frames(a, frames, self.now)
+                    self.nodes[a].exchange.pipe_writable(pipe)
+
+    def _deliver(self, client: FakeClient, frames: list[bytes]) -> None:
+        try:
+            client.woken += client.talk.received(frames, self.now)
+        except PeerError as error:
+            client.ended = error
+
+    def turn(self, seconds: float) -> None:
+        """Let time pass, in steps that every machine may see."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + 0.25)
+            for node in self.nodes.values():
+                node.exchange.tick(self.now)
+            self.pump()
