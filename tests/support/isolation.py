@@ -40,6 +40,9 @@ SPARE_S: Final = 5.0
 GRACE_S: Final = 10.0
 """What a child that is heard no more gets to say the rest, before it is killed."""
 STARTING_S: Final = 120.0
+OUTPUT_MAX: Final = 200_000
+"""How many characters of a dead child's output a failure shows. A stack of 100 frames in a folder with a long
+name has some 20 000, and the line that matters may be its first or its last."""
 ENDED: Final = "ended a process"
 """The name of the property that a report has for each process the test ended."""
 THREADS: Final = Path("/proc/self/task")
@@ -48,7 +51,7 @@ Message = dict[str, Any]
 
 
 class Died(Exception):
-    """The child ended, or was killed because it was stuck; the text is the last that it said."""
+    """The child ended, or was killed because it was stuck; the text is its output since the test began."""
 
 
 class Child:
@@ -73,10 +76,12 @@ class Child:
         )
         theirs.close()
         self._stuck_s = stuck_s
+        self._began = 0
         self._hear(STARTING_S)
 
     def run(self, test: str) -> Iterator[Message]:
         """The reports of one test as they come. Raises `Died`."""
+        self._began = os.fstat(self._said.fileno()).st_size
         try:
             self._line.send(test)
         except OSError:
@@ -106,8 +111,8 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             how = self._process.wait()
-        self._said.seek(0)
-        text = self._said.read().decode(errors="replace")[-4000:]
+        self._said.seek(self._began)
+        text = abridged(self._said.read().decode(errors="replace"), OUTPUT_MAX)
         self.close()
         named = signal.Signals(-how).name if how < 0 else f"exit code {how}"
         raise Died(f"the child ended: {named}\n{text}")
@@ -219,6 +224,13 @@ class Obeying:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         hook = self._config.hook
         self._line.send(hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+def abridged(text: str, size_max: int) -> str:
+    """The text, or where it is longer its first and last ``size_max / 2`` characters."""
+    half = size_max // 2
+    left_out = len(text) - 2 * half
+    return text if left_out <= 0 else f"{text[:half]}\n... {left_out} characters left out ...\n{text[-half:]}"
 
 
 def failed(item: pytest.Item, text: str) -> pytest.TestReport:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .isolation import VARIABLE
+from .isolation import VARIABLE, abridged
 
 ROOT = Path(__file__).parents[2]
 CONFTEST = """
@@ -40,9 +40,13 @@ def first_time(name):
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    return tmp_path
+    return suite_in(tmp_path)
+
+
+def suite_in(folder: Path) -> Path:
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return folder
 
 
 def said(suite: Path, tests: str, *options: str, **environment: str) -> str:
@@ -166,6 +170,56 @@ def test_a_child_that_is_stuck_is_ended_and_the_test_begins_again(suite: Path, a
     text = said(suite, STUCK.replace("{always}", str(always)), STUCK_S="1")
     assert ("1 failed, 2 passed" if always else "3 passed") in text, text
     assert not always or "in test_second" in text
+
+
+STUCK_DEEP_DOWN = """
+def descend(depth):
+    if depth:
+        return descend(depth - 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.valid_signals()))
+    the_line_that_is_stuck()
+
+def the_line_that_is_stuck():
+    time.sleep(600)
+
+@isolated
+def test_it():
+    descend(60)
+"""
+
+
+@pytest.mark.process
+def test_the_first_line_of_a_long_stack_is_shown_whatever_the_length_of_the_path(tmp_path: Path) -> None:
+    folder = tmp_path / ("a long nåme " * 12)
+    folder.mkdir()
+    text = said(suite_in(folder), STUCK_DEEP_DOWN, STUCK_S="1")
+    assert "1 failed" in text and "in the_line_that_is_stuck" in text, text
+
+
+TALKING = """
+@isolated
+def test_first(capfd):
+    with capfd.disabled():
+        os.write(2, b"from the first")
+
+@isolated
+def test_second(capfd):
+    with capfd.disabled():
+        os.write(2, b"from the second")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.process
+def test_a_dead_child_is_quoted_from_the_start_of_its_last_test(suite: Path) -> None:
+    text = said(suite, TALKING)
+    assert "1 failed, 1 passed" in text, text
+    assert "from the second" in text and "from the first" not in text
+
+
+def test_both_ends_of_a_text_that_is_too_long_are_kept() -> None:
+    assert abridged("0123456789", 10) == "0123456789"
+    assert abridged("0123456789x", 10) == "01234\n... 1 characters left out ...\n6789x"
 
 
 @pytest.mark.process
