@@ -333,7 +333,7 @@ LAYERS = (
         ),
         ("pyspark", "pandas", "pynng", "zmq"),
     ),
-    Layer(("simulations.pytest_plugin",), ("simulations.kernel", "simulations.world")),
+    Layer(("pytest_mangrove", "simulations.pytest_plugin"), ("simulations.kernel", "simulations.world")),
     Layer(("simulations",), ("simulations",)),
 )
 
@@ -365,7 +365,7 @@ WORLD_CALLS = re.compile(
 
 def modules() -> dict[str, Path]:
     """Every module of ours by its dotted name."""
-    found = {}
+    found = {path.stem: path for path in ROOT.glob("*.py")}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts

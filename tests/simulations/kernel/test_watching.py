@@ -113,7 +113,7 @@ def test_tests_ask_for_it_by_a_flag(pytester: pytest.Pytester) -> None:
             world.add_node("alpha", main).start()
             world.run_for(1)
     """)
-    plugin = ("-p", "simulations.pytest_plugin")
+    plugin = ("-p", "pytest_mangrove")
     pytester.runpytest_subprocess(*plugin).assert_outcomes(passed=1)
     found = pytester.runpytest_subprocess(*plugin, "--simulation-strict")
     found.assert_outcomes(passed=1, errors=1)
