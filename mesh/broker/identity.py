@@ -15,11 +15,12 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mesh.errors import MeshError, StorageError
+from mesh.cluster.membership import MemberRecord, State
 from mesh.storage import Storage, StorageLock, disk_advice, disk_reason
 
 log = logging.getLogger("mesh")
@@ -50,6 +51,23 @@ class KnownPeer:
     id: int
     name: str
     url: str
+
+
+def peers_worth_keeping(
+    members: Iterable[MemberRecord], earlier: Iterable[KnownPeer], *, own_url: str
+) -> list[KnownPeer]:
+    """The peers to save, most useful first: the living, the dead, then those of ``earlier`` not met since.
+
+    The dead stay, because a broker that is cut off takes healthy members for dead. A peer loaded from disk
+    stays until something newer is known of that member or of its address: the mesh may be where it was.
+    """
+    members = list(members)
+    met_ids = {record.id for record in members}
+    met_urls = {own_url, *(record.peer_url for record in members)}
+    worth = [record for record in members if record.state is not State.LEFT]
+    worth.sort(key=lambda record: record.state is State.DEAD)
+    met = [KnownPeer(record.id, record.name, record.peer_url) for record in worth]
+    return met + [peer for peer in earlier if peer.id not in met_ids and peer.url not in met_urls]
 
 
 class Identity:

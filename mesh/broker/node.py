@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final
 
 from mesh.broker.event_log import EventLog, RowBuilder, link_fields, member_fields
-from mesh.broker.identity import Identity, KnownPeer, format_id
+from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.listeners import Doors, beyond_loopback, default_urls
 from mesh.broker.options import BrokerOptions
 from mesh.broker.report import Report
@@ -110,6 +110,7 @@ class Node:
         self.options = options
         self.environment = environment
         self.identity = identity
+        self._earlier_peers = identity.peers
         self.name = options.name or f"broker-{format_id(identity.id)[:6]}"
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
@@ -326,15 +327,12 @@ class Node:
         self.exchange.peer_rtt(member, rtt_s)
 
     def _remember(self) -> None:
-        """What the next start should know: how this broker calls itself, and where others are or were. The
-        dead come last, and do come: whoever is cut off takes for dead what is there."""
+        """Save what the next start should know: this broker's incarnation, and where the others are or were."""
         if self._stopped is not None:
             return  # while it leaves, peers go one by one; those of before are worth remembering
         records = [member.record for member in self.peering.members() if not member.is_self]
-        worth = [record for record in records if record.state != "left"]
-        worth.sort(key=lambda record: record.state == "dead")
-        known = [KnownPeer(record.id, record.name, record.peer_url) for record in worth]
-        self.identity.remember(self.peering.incarnation, known)
+        peers = peers_worth_keeping(records, self._earlier_peers, own_url=self.peering.url)
+        self.identity.remember(self.peering.incarnation, peers)
 
     # --- the beat: lateness, the exchange's timers, rates and stats rows
 
