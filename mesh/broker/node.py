@@ -327,7 +327,7 @@ class Node:
         self.exchange.peer_rtt(member, rtt_s)
 
     def _remember(self) -> None:
-        """Save what the next start should know: this broker's incarnation, and where the others are or were."""
+        """Save what the next start should know: this broker's incarnation and its peers' addresses."""
         if self._stopped is not None:
             return  # while it leaves, peers go one by one; those of before are worth remembering
         records = [member.record for member in self.peering.members() if not member.is_self]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from mesh.broker.identity import format_id
-from simulations.evidence import Evidence, Life, Row
+from simulations.evidence import FLUSH_S, Evidence, Life, Row
 from simulations.faults import KINDS, Fault
 from simulations.faults.ongoing import Span
 
@@ -215,6 +215,30 @@ class Circumstances:
         """When the life ended that it had then."""
         ends = (life.ended_s for life in self.evidence.brokers[name] if life.ended_s is not None)
         return min((end_s for end_s in ends if end_s >= since_s), default=math.inf)
+
+    def written_until_s(self, life: Life) -> float:
+        """Rows from before are in that life's log, where its disk worked: all of one that left; of one that
+        was killed, those after which it was awake for `FLUSH_S`."""
+        at_s = self.evidence.end_s if life.ended_s is None else life.ended_s
+        if life.how == "left":
+            return at_s
+        awake_s = FLUSH_S
+        for frozen in reversed(self._frozen.get(life.name, ())):
+            since_s = min(at_s, frozen.until_s)
+            if at_s - since_s >= awake_s:
+                break
+            awake_s -= at_s - since_s
+            at_s = min(since_s, frozen.from_s)
+        return at_s - awake_s
+
+    @cached_property
+    def _frozen(self) -> dict[str, list[Outage]]:
+        """By broker: when it did nothing at all, not even with its disk."""
+        found: dict[str, list[Outage]] = {}
+        for each in (*self._stalls, *self._pauses):
+            if each.how != "block_io":
+                found.setdefault(each.broker, []).append(each)
+        return {name: merged(outages, 0.0) for name, outages in found.items()}
 
     def asked_to_end_s(self, life: Life) -> float:
         """From then on it says goodbye, and judges nobody."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import FLUSH_S, VIEW_STATES, Evidence, Row, Sample
+from simulations.evidence import VIEW_STATES, Evidence, Row, Sample
 from simulations.invariants.bounds import grace_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, raised
@@ -39,7 +39,7 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
             or any(
                 circumstances.parted(accuser, subject, since_s, at_s)
                 or circumstances.unheard(subject, accuser, since_s, at_s)
-                for accuser in _accusers(evidence, row, since_s)
+                for accuser in _accusers(circumstances, row, since_s)
             )
             # It is deaf at that moment; who was so before, and judges then, is to blame.
             or circumstances.away(writer, at_s, at_s + 1e-6)
@@ -57,9 +57,10 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     )
 
 
-def _accusers(evidence: Evidence, row: Row, since_s: float) -> list[str]:
+def _accusers(circumstances: Circumstances, row: Row, since_s: float) -> list[str]:
     """Who may have called that death: if no log has who did, it was somebody whose log is lost, or who was
     killed before its last rows were written."""
+    evidence = circumstances.evidence
     mute = [
         life.name
         for life in evidence.lives
@@ -67,7 +68,7 @@ def _accusers(evidence: Evidence, row: Row, since_s: float) -> list[str]:
         and (life.log_lost or life.how == "killed")
         and life.started_s <= row["at_s"]
         and (life.ended_s is None or life.ended_s >= since_s)
-        and (life.log_lost or (life.ended_s or 0.0) - FLUSH_S <= row["at_s"])
+        and (life.log_lost or circumstances.written_until_s(life) <= row["at_s"])
     ]
     return [evidence.writer(row)] if raised(row) else [evidence.writer(row), *mute]
 

@@ -129,13 +129,15 @@ def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
             if circumstances.touched(observer.name, left_s - grace_s(evidence), left_s + within_s):
                 continue
             looked += 1
+            # Where the log is lost, what is held at the leave may date from a look after the next start.
+            boot = format_id(life.boot or 0) if observer.log_lost else known.boot
             later = [
                 each
                 for each in circumstances.beliefs(observer, life.id)
-                if each.at_s > left_s and each.boot == known.boot
+                if each.at_s > left_s and each.boot == boot
             ]
             held = circumstances.belief(observer, life.id, left_s + within_s)
-            if held is not None and held.state != "left" and held.boot == known.boot:
+            if held is not None and held.state != "left" and held.boot == boot:
                 wrong.append(
                     f"{observer.name} holds {life.name} {held.state} {within_s:g} s after it left at "
                     f"{left_s:.3f} s"

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Final
 
 from mesh.broker.identity import format_id
-from simulations.evidence import FLUSH_S, Evidence, Life, Row
+from simulations.evidence import Evidence, Life, Row
 from simulations.invariants.bounds import admission_s
 from simulations.invariants.check import Check
-from simulations.invariants.circumstances import DISKS
+from simulations.invariants.circumstances import DISKS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
 CLOCKS_S: Final = 0.05
@@ -33,7 +33,7 @@ Pair = tuple[str, str]
 
 def answers_are_traced(evidence: Evidence) -> Verdict:
     """Each to the question in the log of who answered, where that must have it. `genuine` traces data."""
-    questions, gaps = _questions(evidence), _gaps(evidence)
+    questions, gaps = _questions(evidence), _gaps(Circumstances(evidence))
     links, admitted_s = _links(evidence), admission_s(evidence)
     wrong: list[str] = []
     looked = 0
@@ -110,26 +110,29 @@ def _may_be_missing(gaps: Iterable[Times], heard: Times) -> bool:
     return any(from_s <= heard[1] and until_s >= heard[0] for from_s, until_s in gaps)
 
 
-def _gaps(evidence: Evidence) -> dict[str, list[Times]]:
+def _gaps(circumstances: Circumstances) -> dict[str, list[Times]]:
     """By the ids of brokers: from when to when rows of their logs may be missing."""
+    evidence = circumstances.evidence
     found: dict[str, list[Times]] = {}
     for life in evidence.lives:
-        if life.id is not None and (gap := _gap(evidence, life)) is not None:
+        if life.id is not None and (gap := _gap(circumstances, life)) is not None:
             found.setdefault(format_id(life.id), []).append(gap)
     return found
 
 
-def _gap(evidence: Evidence, life: Life) -> Times | None:
+def _gap(circumstances: Circumstances, life: Life) -> Times | None:
+    evidence = circumstances.evidence
     ended_s = evidence.end_s if life.ended_s is None else life.ended_s
     if life.log_lost or _disk_was_struck(evidence, life):
         return life.started_s - LOOKS_S, ended_s  # its first row may be lost, and it was seen later
-    return None if life.how == "left" else (ended_s - FLUSH_S, ended_s)
+    return None if life.how == "left" else (circumstances.written_until_s(life), ended_s)
 
 
 def logs_are_whole(evidence: Evidence) -> Verdict:
     """Of brokers whose disks worked: no row that they numbered is missing, and what they were seen to hold of
     others is what they had written last.
     """
+    circumstances = Circumstances(evidence)
     wrong: list[str] = []
     looked = 0
     for life in evidence.lives:
@@ -143,7 +146,7 @@ def logs_are_whole(evidence: Evidence) -> Verdict:
             for before, number in pairwise(numbers)
             if number != before + 1
         ]
-        wrong += _untold(evidence, life, rows)
+        wrong += _untold(circumstances, life, rows)
     return verdict("logs_are_whole", looked, "log(s)", wrong)
 
 
@@ -159,10 +162,10 @@ def _disk_was_struck(evidence: Evidence, life: Life) -> bool:
     )
 
 
-def _untold(evidence: Evidence, life: Life, rows: Sequence[Row]) -> Iterator[str]:
+def _untold(circumstances: Circumstances, life: Life, rows: Sequence[Row]) -> Iterator[str]:
+    evidence = circumstances.evidence
     changes = [row for row in rows if row["kind"] == "mem" and row["node"] != row["subject"]]
-    ended_s = evidence.end_s if life.ended_s is None else life.ended_s
-    until_s = ended_s if life.how == "left" else ended_s - FLUSH_S
+    until_s = circumstances.written_until_s(life)
     told: dict[str, str] = {}
     written = 0
     for sample in evidence.samples:

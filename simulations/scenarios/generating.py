@@ -154,6 +154,8 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
 
 FORGETTING: Final = ("lost_files", "torn_file", "flipped_bits", "lying_disk")
 """Kinds that may cost a broker its state file, and with it all addresses but those of its settings."""
+LEAVING: Final = ("stop", "mass_leave", "rolling_restart", "config_skew", "version_skew")
+"""Kinds that let brokers end in good order, as `restart` may."""
 
 
 def generate(seed: int) -> Scenario:
@@ -253,20 +255,19 @@ def _fault(
 def _within_reach(scenario: Scenario, faults: list[Fault]) -> tuple[Fault, ...]:
     """Without the moves after which somebody would know no address that holds.
 
-    One broker stays where it is, to be found by all who remember it. Who may forget, or comes later, knows
-    only whom it joins by: these stay.
+    One broker stays where it is and never leaves, so that all who remember it find it: a leave makes the
+    others forget an address. Who may forget, or comes later, knows only whom it joins by: these stay.
     """
     names = scenario.broker_names
+    anchors = set(names) - {name for fault in faults if leaves(fault) for name in fault.a}
     forgetful = [*scenario.spare_names, *(name for fault in faults if _forgets(fault) for name in fault.a)]
     staying = {contact for name in forgetful for contact in may_join_by(scenario, name)}
-    moving: set[str] = set()
     kept = []
     for fault in faults:
         if fault.kind == "move":
-            after = moving.union(fault.a)
-            if len(after) == len(names) or not staying.isdisjoint(fault.a):
+            if not anchors.difference(fault.a) or not staying.isdisjoint(fault.a):
                 continue
-            moving = after
+            anchors.difference_update(fault.a)
         kept.append(fault)
     return tuple(kept)
 
@@ -276,6 +277,11 @@ def may_join_by(scenario: Scenario, name: str) -> list[str]:
     names = scenario.broker_names
     index = [*names, *scenario.spare_names].index(name)
     return names[1:2] if index == 0 else names[max(0, index - 2) : index] or names
+
+
+def leaves(fault: Fault) -> bool:
+    """Whether those whom it strikes say goodbye, after which the others forget their addresses."""
+    return fault.kind in LEAVING or (fault.kind == "restart" and fault.text("how", "crash") == "stop")
 
 
 def _forgets(fault: Fault) -> bool:

@@ -116,6 +116,21 @@ def test_a_dial_that_need_not_know_of_a_leave_is_none_of_who_left() -> None:
     assert judged(evidence, "left_by_own_word").ok
 
 
+def test_who_left_and_came_back_between_two_looks_is_not_taken_for_one_that_never_left() -> None:
+    """Where the log is lost, a change is dated from the look before, which may be the moment of the leave."""
+    for boot, right in ((99, True), (11, False)):
+        evidence = history(lambda log: setattr(log, "rows", [row for row in log.rows if row["at_s"] < 24.05]))
+        for at_s in range(25, 28):
+            back = record(ONE, incarnation=3, boot=boot)
+            with_view(evidence, float(at_s), TWO, table=(record(TWO), back, record(THREE)))
+        evidence.lives = [
+            replace(life, log_lost=True) if life.name == TWO else life
+            for life in evidence.lives
+            if life.name != THREE
+        ]
+        assert judged(evidence, "leaves_are_seen").ok is right
+
+
 def test_who_came_to_the_address_of_one_who_left_and_left_within_a_second_was_rightly_dialled() -> None:
     """Seed 738: it came back under another id, since its state was lost, twice in a row."""
     evidence = history()

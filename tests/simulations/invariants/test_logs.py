@@ -79,6 +79,37 @@ def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
         assert judged(history(spoil), "answers_are_traced").ok is right
 
 
+def _killed_at_6_s(answered_s: float) -> Evidence:
+    """Broker-3 was, and its log does not have the question that it answered."""
+    evidence = history(lambda log: log.answer(ONE, answered_s, "broker-3", 77))
+    evidence.lives = [
+        replace(life, ended_s=6.0) if (life.name, life.number) == ("broker-3", 1) else life
+        for life in evidence.lives
+    ]
+    return evidence
+
+
+@pytest.mark.parametrize("kind", ["pause", "stall"])
+def test_a_frozen_broker_that_is_killed_loses_rows_from_before_it_froze(kind: str) -> None:
+    """A row may wait for two seconds in which its broker is awake before it is on disk."""
+    for from_s, until_s, right in ((4.0, 6.0, True), (1.0, 1.5, False)):
+        evidence = _killed_at_6_s(answered_s=3.0)
+        stalls = kind == "stall"
+        fault = Fault(from_s, kind, ("broker-3",), value=until_s - from_s if stalls else None)
+        evidence.faults.append(Span(fault, from_s, from_s if stalls else until_s))
+        assert judged(evidence, "answers_are_traced").ok is right
+
+
+def test_short_stalls_one_after_the_other_hold_a_log_up_by_the_time_that_they_take() -> None:
+    """Computing two thirds of the time from 3 s on, it is awake for one second only."""
+    for answered_s, from_s, right in ((3.0, 3.0, True), (3.0, 5.0, False)):
+        evidence = _killed_at_6_s(answered_s)
+        for tenth in range(round(10 * from_s), 60):
+            stall = Fault(tenth / 10, "stall", ("broker-3",), value=0.2 / 3)
+            evidence.faults.append(Span(stall, stall.at_s, stall.at_s))
+        assert judged(evidence, "answers_are_traced").ok is right
+
+
 def test_what_a_twin_answers_is_in_its_log() -> None:
     """Which is of the same id."""
     for asked, right in ((True, True), (False, False)):

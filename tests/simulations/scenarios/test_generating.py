@@ -11,7 +11,7 @@ import pytest
 from simulations import programs
 from simulations.faults import KINDS
 from simulations.runs.playing import Play
-from simulations.scenarios.generating import BROKERS, CLASSES, SAFETY_S, generate, may_join_by
+from simulations.scenarios.generating import BROKERS, CLASSES, SAFETY_S, generate, leaves, may_join_by
 from simulations.scenarios.selecting import resolve
 from simulations.world import Main
 
@@ -78,6 +78,18 @@ def test_somebody_always_stays_where_all_find_him() -> None:
         for name in (*scenario.spare_names, *sorted(lost)):
             assert moved.isdisjoint(may_join_by(scenario, name))
     assert moves > 50
+
+
+def test_somebody_who_never_moves_is_never_forgotten_either() -> None:
+    """A leave makes the others forget an address, and who restarts for its settings leaves first."""
+    moves = 0
+    for seed in (900032, *SEEDS):
+        scenario = generate(seed)
+        struck = {name for fault in scenario.faults if fault.kind == "move" for name in fault.a}
+        moves += len(struck)
+        gone = {name for fault in scenario.faults if leaves(fault) for name in fault.a}
+        assert not struck or set(scenario.broker_names) - struck - gone, seed
+    assert moves > 30
 
 
 def test_brokers_join_by_those_that_they_are_said_to_join_by(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from mesh.identity import KnownPeer, peers_worth_keeping
-from mesh.membership import MemberRecord, State
+from mesh.broker.identity import KnownPeer, peers_worth_keeping
+from mesh.cluster.membership import MemberRecord, State
 from simulations import World, programs
 
 NAMES = ("broker-1", "broker-2", "broker-3")
