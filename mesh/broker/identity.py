@@ -19,8 +19,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mesh.errors import MeshError, StorageError
 from mesh.cluster.membership import MemberRecord, State
+from mesh.errors import MeshError, StorageError
 from mesh.storage import Storage, StorageLock, disk_advice, disk_reason
 
 log = logging.getLogger("mesh")
