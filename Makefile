@@ -13,10 +13,10 @@ SLOW ?=
 SECONDS ?= 60
 TARGETS ?=
 EXAMPLES ?= 2000
-# How many seeds `make swarm` plays, from which on (by default others each time), for how many minutes at most, and
+# How many seeds `make swarm` plays, from which on (without it from one drawn anew), for how many minutes at most, and
 # where failures go.
 SEEDS ?= 200
-FIRST ?= $(shell date +%s)
+FIRST ?=
 MINUTES ?= 60
 OUT ?= swarm-out
 
@@ -75,7 +75,7 @@ machines: $(VENV)/.all-installed ## patterns and pipes against their models, EXA
 
 # A report and no gate: what fresh seeds find is mended, shrunk and kept, and stops nobody else meanwhile.
 swarm: $(VENV)/.all-installed ## SEEDS fresh seeds of the simulator; failures go to OUT
-	-$(BIN)/mesh simulate swarm --seeds $(SEEDS) --first $(FIRST) --jobs $(WORKERS) --minutes $(MINUTES) $(if $(OUT),--out $(OUT))
+	-$(BIN)/mesh simulate swarm --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST)) --jobs $(WORKERS) --minutes $(MINUTES) $(if $(OUT),--out $(OUT))
 
 bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the same run
 	$(BIN)/mesh bench sockets

@@ -189,13 +189,13 @@ def faults(*, json: bool = False) -> None:
 def swarm(
     *,
     seeds: Whole = 100,
-    first: Whole = 1,
+    first: Whole | None = None,
     jobs: Whole = 1,
     minutes: float | None = None,
     out: str | None = None,
     json: bool = False,
 ) -> int:
-    """Play many seeds, each a scenario of its own, and show which failed and what met what.
+    """Play many seeds, each a scenario of its own; show which failed, at what rate, and what met what.
 
     The exit code is 1 if any seed failed.
 
@@ -204,7 +204,7 @@ def swarm(
     seeds
         How many.
     first
-        The first of them.
+        The first of them; without it the swarm draws one that is new, as a rate is worth something only then.
     jobs
         How many processes play them.
     minutes
@@ -215,12 +215,14 @@ def swarm(
         Print one JSON object.
     """
     _at_least(1, seeds=seeds, jobs=jobs)
+    fresh = first is None
+    first = swarming.fresh_seed() if first is None else first
     _at_least(0, first=first)
     wall_max_s = _seconds(minutes)
     with _refusals(out):
         if out is not None:
             os.makedirs(out, exist_ok=True)
-    report = swarming.Report(seeds)
+    report = swarming.Report(seeds, first, fresh)
     unkept: CommandFailed | None = None
     interrupted = False
     began = time.perf_counter()

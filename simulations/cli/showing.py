@@ -143,6 +143,9 @@ def swarm_summary(report: Report, console: Console | None = None) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    seeds = "drawn for this swarm" if report.fresh else "chosen, so the bound holds only if they are new"
+    console.print(f"{report.rate}", highlight=False, soft_wrap=True)
+    console.print(f"seeds from {report.first} on, {seeds}", highlight=False, soft_wrap=True)
 
 
 def _coverage(report: Report, console: Console) -> None:

@@ -11,6 +11,7 @@ import itertools
 import logging
 import multiprocessing
 import os
+import random
 import re
 import shlex
 import signal
@@ -27,6 +28,7 @@ from typing import Any, Final
 
 from simulations.faults import KINDS
 from simulations.runs.playing import Result, play
+from simulations.runs.rate import Rate
 from simulations.runs.replaying import failing
 from simulations.scenario import Scenario
 from simulations.scenarios.generating import generate
@@ -35,6 +37,8 @@ SEED_MAX_S: Final = 120.0
 """Of processor time, in which a seed that costs a second is surely done; real time would be the machine's."""
 AHEAD: Final = 2
 """So many seeds wait for each process, so that it never waits for one."""
+FRESH: Final = (10**9, 10**10)
+"""Between these a swarm begins by itself, so that hardly any seed was ever played before."""
 DRAWN: Final = re.compile(r"swarm-(\d+)")
 """What the scenario of a seed is called, and can be played by."""
 
@@ -84,6 +88,10 @@ class Report:
 
     wanted: int
     """How many seeds were to be played."""
+    first: int
+    """The first of them."""
+    fresh: bool = False
+    """They were drawn for this swarm: what they show holds for all seeds."""
     kept: dict[int, str] = field(default_factory=dict)
     """The files of failures, by their seeds."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -100,6 +108,11 @@ class Report:
     def failures(self) -> list[Outcome]:
         """In the order of their seeds."""
         return sorted((each for each in self.outcomes if not each.ok), key=lambda each: each.seed)
+
+    @property
+    def rate(self) -> Rate:
+        """Of the seeds that failed, among those that were played."""
+        return Rate(len(self.failures), len(self.outcomes))
 
     @property
     def by_check(self) -> dict[str, int]:
@@ -121,6 +134,9 @@ class Report:
         return {
             "seeds": len(self.outcomes),
             "seeds_wanted": self.wanted,
+            "first": self.first,
+            "fresh": self.fresh,
+            "failure_rate": self.rate.as_json(),
             "failures": [each.as_json() | {"replay": self.replay_command(each)} for each in self.failures],
             "failed_checks": self.by_check,
             "unmet": self.unmet,
@@ -128,6 +144,11 @@ class Report:
             "virtual_s": round(sum(each.virtual_s for each in self.outcomes), 3),
             "wall_s": round(self.wall_s, 3),
         }
+
+
+def fresh_seed() -> int:
+    """A first seed that nobody chose."""
+    return random.SystemRandom().randrange(*FRESH)
 
 
 def drawn(name: str) -> tuple[Scenario, int] | None:

@@ -180,6 +180,25 @@ def test_a_swarm_keeps_its_failures_and_names_the_command_for_each(
     assert main(["simulate", "swarm", "--seeds", "2", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["seeds"] == 2 and [each["seed"] for each in report["failures"]] == [2]
+    assert report["failure_rate"]["failures"] == 1 and report["failure_rate"]["seeds"] == 2
+    assert report["fresh"]
+
+
+def test_a_swarm_draws_its_seeds_unless_the_first_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    began: list[int] = []
+
+    def begun(first: int, seeds: int, **given: Any) -> Iterator[Outcome]:
+        began.append(first)
+        yield from ()
+
+    monkeypatch.setattr(swarming, "swarm", begun)
+    for _ in range(3):
+        main(["simulate", "swarm", "--seeds", "1"])
+    main(["simulate", "swarm", "--seeds", "1", "--first", "7"])
+    assert len(set(began[:3])) == 3 and began[3] == 7
+    assert f"seeds from {began[0]} on, drawn for this swarm" in capsys.readouterr().out
 
 
 def test_brokers_in_trouble_do_not_warn_who_plays_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

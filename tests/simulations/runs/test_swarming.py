@@ -98,7 +98,7 @@ def test_a_broken_membership_is_found() -> None:
 
 
 def test_the_report_counts_and_names_the_command_for_each_failure() -> None:
-    report = Report(7)
+    report = Report(7, 1)
     for outcome in swarm(1, 6, played=quick):
         report.add(outcome)
     report.add(replace(quick(7), broke="it broke"))
@@ -113,6 +113,14 @@ def test_the_report_counts_and_names_the_command_for_each_failure() -> None:
     assert report.by_check == {"detected": 2, "(broke)": 1}
     assert report.as_json()["coverage"] == {"crash": {"idle": 7}}
     assert [each["seed"] for each in report.as_json()["failures"]] == [3, 6, 7]
+    assert "failure rate 3/7 = 42.9 %, at most 77.5 % with 95 % confidence" in shown
+    assert "seeds from 1 on, chosen" in shown
+    assert report.as_json()["failure_rate"]["failures"] == 3
+
+
+def test_a_swarm_begins_at_a_seed_of_its_own() -> None:
+    firsts = {swarming.fresh_seed() for _ in range(50)}
+    assert len(firsts) > 45 and min(firsts) > 1_000_000
 
 
 def test_a_seed_can_be_played_by_the_name_of_its_scenario() -> None:
@@ -121,7 +129,7 @@ def test_a_seed_can_be_played_by_the_name_of_its_scenario() -> None:
 
 
 def test_the_table_of_what_met_what_fits_a_terminal() -> None:
-    report = Report(1)
+    report = Report(1, 1)
     states = dict.fromkeys(STATES, 1000)
     report.add(replace(quick(1), coverage=dict.fromkeys(KINDS, states)))
     console = Console(file=io.StringIO(), width=80, _environ={})
