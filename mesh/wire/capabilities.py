@@ -1,0 +1,114 @@
+"""What two programs agree to speak: the versions and the capabilities in HELLO and WELCOME.
+
+A link's HELLO and a session's HELLO and WELCOME say in their first field the newest version that the sender
+speaks, and end with an *offer*: the oldest version that it speaks, and the names of its capabilities::
+
+    [kind, newest, ... the other fields of version 1 ..., [oldest, [capability, ...]]]
+
+Both sides then speak the newest version that both know, and use a capability only if both named it
+(`Offer.agree`). Whoever needs a capability that the other side lacks refuses with `Agreed.require`, whose
+sentence names it.
+
+**Version 1** knows no offer, and refuses frames with more fields than its own. So HELLO and WELCOME without
+an offer mean: version 1 and no capabilities. Who is refused by such a program dials again and says exactly
+the fields of version 1 (`FIRST`). From version 2 on a reader ignores fields behind those that it knows.
+
+**Names** are chosen once. A capability never changes its meaning: what is to mean something else gets another
+name. New names are added to `LINK` or `SESSION` below, with a line that says what they allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mesh.errors import PeerError
+from mesh.wire.fields import FieldError, list_of, number, shown, text
+
+VERSION_MAX: Final = 1 << 16
+NAME_MAX: Final = 32
+NAMES_MAX: Final = 64
+"""Capabilities in one offer."""
+
+INTEREST_OWNER: Final = "interest-owner"
+"""Link: frames of interest name the member whose interest they carry."""
+
+
+class VersionMismatch(PeerError):
+    """Two programs have no version in common, or one lacks a capability that is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What both sides speak: one version and the capabilities that both have."""
+
+    version: int
+    capabilities: frozenset[str]
+
+    def has(self, capability: str) -> bool:
+        return capability in self.capabilities
+
+    def require(self, capability: str, peer: str) -> None:
+        """Raises `VersionMismatch` if ``peer`` (a name to show) lacks it."""
+        if capability not in self.capabilities:
+            raise VersionMismatch(
+                f"{peer} speaks version {self.version} without {capability!r}, which this needs"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What one side speaks: the versions from ``oldest`` to ``newest``, and its capabilities."""
+
+    oldest: int
+    newest: int
+    capabilities: frozenset[str]
+
+    @classmethod
+    def of(cls, oldest: int, newest: int, capabilities: Iterable[str]) -> Offer:
+        return cls(oldest, newest, frozenset(capabilities))
+
+    def packed(self) -> list[Any]:
+        """The last field of HELLO and WELCOME; ``newest`` is the first."""
+        return [self.oldest, sorted(self.capabilities)]
+
+    def agree(self, peer: Offer) -> Agreed:
+        """What both speak. Raises `VersionMismatch` if they have no version in common."""
+        version = min(self.newest, peer.newest)
+        if version < max(self.oldest, peer.oldest):
+            raise VersionMismatch(f"the peer speaks {peer.versions}, this side {self.versions}")
+        return Agreed(version, self.capabilities & peer.capabilities)
+
+    @property
+    def versions(self) -> str:
+        """To show: ``version 2`` or ``versions 1 to 2``."""
+        if self.oldest == self.newest:
+            return f"version {self.newest}"
+        return f"versions {self.oldest} to {self.newest}"
+
+
+def read_offer(newest: int, rest: list[Any]) -> Offer:
+    """The offer of a HELLO or WELCOME whose first field is ``newest``.
+
+    ``rest`` are the fields behind those of version 1: none, or an offer and what later versions may have put
+    behind it. Raises `FieldError`.
+    """
+    if not rest:
+        return Offer(newest, newest, frozenset())
+    packed = rest[0]
+    if type(packed) is not list or len(packed) < 2:
+        raise FieldError(f"field offer is {shown(packed)}, expected [oldest version, capabilities]")
+    oldest = _version("offer.oldest", packed[0])
+    if oldest > newest:
+        raise FieldError(f"field offer names versions {oldest} to {newest}")
+    return Offer(oldest, newest, frozenset(_names("offer.capabilities", packed[1])))
+
+
+_version: Final = number(VERSION_MAX)
+_names: Final = list_of(text(NAME_MAX), NAMES_MAX)
+
+FIRST: Final = Offer(1, 1, frozenset())
+"""What version 1 speaks, on links and in sessions."""
+LINK: Final = Offer.of(1, 2, [INTEREST_OWNER])
+SESSION: Final = Offer.of(1, 2, [])
