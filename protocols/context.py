@@ -121,7 +121,7 @@ class ClosedLane(QueueLane, StateLane):
     def put_many(self, bodies: Sequence[bytes]) -> int:
         raise Closed(self._sentence)
 
-    def send(self, body: bytes, now: float) -> bool:
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
         raise Closed(self._sentence)
 
     def recv(self, now: float, waited: bool) -> bytes | None:
@@ -356,7 +356,8 @@ class StateChannel(Channel):
     async def send(self, body: Body, timeout: float | None = None) -> None:
         body = body if type(body) is bytes else as_bytes(body)
         if not self._say(body):
-            await self._room(lambda: self._say(body), timeout)
+            epoch = self._lane.epoch
+            await self._room(lambda: self._say(body, epoch), timeout)
 
     async def recv(self, timeout: float | None = None) -> bytes:
         body = self._hear()
@@ -391,13 +392,13 @@ class StateChannel(Channel):
             raise WouldBlock("nothing has been received")
         return body
 
-    def _say(self, body: bytes) -> bool:
+    def _say(self, body: bytes, waited_in: int | None = None) -> bool:
         lane = self._lane
         epoch = lane.epoch
         loop = asyncio.get_running_loop()
         if self._senders.loop is not loop:
             self._senders.settle(loop)
-        said = lane.send(body, loop.time())
+        said = lane.send(body, loop.time(), waited_in)
         if lane.epoch != epoch:
             self._receivers.wake_all()  # they wait for what has just been replaced
         if said and lane.timed:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import ClassVar, Final, Generic, TypeVar
 
-from protocols.errors import NotSupported, PipeRefused
+from protocols.errors import NotSupported, PipeRefused, StateError
 from protocols.options import SocketOptions
 from protocols.pipe import Connection, Pipe, PipeOwner
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, protocol_name
@@ -209,11 +209,20 @@ class StateLane(Lane, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.epoch = 0
-        """Counts requests or surveys: a reader that waited for an earlier one has been overtaken."""
+        """Counts requests, surveys, or questions taken: a call that waits in an earlier one is overtaken."""
 
     @abstractmethod
-    def send(self, body: bytes, now: float) -> bool:
-        """Say something; False: wait until ``writable`` and call again. Raises `StateError`."""
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
+        """Say something; False: wait until ``writable``, then call again.
+
+        The call after a wait names the ``epoch`` in which it began to wait, so that it finishes what it began
+        or nothing. Raises `StateError`, also when that epoch is over.
+        """
+
+    def check_epoch(self, epoch: int | None) -> None:
+        """Raises `StateError` for a sender that waited in an earlier epoch than this."""
+        if epoch is not None and epoch != self.epoch:
+            raise StateError("replaced: this conversation went on while send waited for room")
 
     @abstractmethod
     def recv(self, now: float, waited: bool) -> bytes | None:

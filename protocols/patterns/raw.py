@@ -100,7 +100,7 @@ class RawLane(QueueLane, StateLane):
     def put_many(self, bodies: Sequence[bytes]) -> int:
         return self._pattern.spread(bodies)
 
-    def send(self, body: bytes, now: float) -> bool:
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
         return self.put(body)
 
     def recv(self, now: float, waited: bool) -> bytes | None:

@@ -6,7 +6,8 @@ Each lane (the socket's or a context's) is IDLE or OWES an answer to the questio
 IDLE --recv--> OWES --send--> IDLE
 ```
 
-``recv`` while OWES gives up that question; ``send`` while IDLE is a `StateError`.
+``recv`` while OWES gives up that question; ``send`` while IDLE is a `StateError`. A ``send`` that waits for
+room answers the question that was owed when it began, or raises `StateError` if that was given up.
 
 Questions wait in one inbox for all lanes, which stops reading when full. The words in front of a question
 (its backtrace) go back in front of the answer unchanged: they are the way home through any relays. A
@@ -39,6 +40,7 @@ class ReplierLane(StateLane):
         self._pattern = pattern
         self._pipe: OutputPipe | None = None
         self._backtrace = b""
+        self._refused = False  # the answer found no room
 
     def recv(self, now: float, waited: bool) -> bytes | None:
         if self._pipe is not None and not waited:
@@ -48,11 +50,14 @@ class ReplierLane(StateLane):
         if question is None:
             return None
         pattern.owed += 1
+        self.epoch += 1
+        self._refused = False
         self._pipe, frame, offset = question
         self._backtrace = frame[:offset]
         return frame[offset:]
 
-    def send(self, body: bytes, now: float) -> bool:
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
+        self.check_epoch(epoch)
         pipe = self._pipe
         if pipe is None:
             raise StateError(f"nothing to answer: {self._pattern.name} receives first, then sends once")
@@ -61,6 +66,7 @@ class ReplierLane(StateLane):
         elif not self._pattern.answer(pipe, self._backtrace + body) and not self._pattern.give_up(
             1, "peer slow"
         ):
+            self._refused = True
             return False
         self._pipe = None
         self._pattern.owed -= 1
@@ -69,8 +75,11 @@ class ReplierLane(StateLane):
     def close(self) -> None:
         if self._pipe is not None:
             self._pipe = None
+            self.epoch += 1
             self._pattern.owed -= 1
             self._pattern.count_drop("not answered")
+            if self._refused:
+                self.writable()  # who waits for room has been overtaken
 
 
 class Replier(Pattern):

@@ -68,12 +68,19 @@ class RequesterLane(StateLane):
         self._request: Request | None = None
         self._reply: bytes | None = None
         self._failure: SPError | None = None
+        self._refused = False  # the last request found no room
 
-    def send(self, body: bytes, now: float) -> bool:
-        if self._request is not None or self._reply is not None or self._failure is not None:
-            self._give_up()
-        self.epoch += 1
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
+        if epoch is None:
+            if self._request is not None or self._reply is not None or self._failure is not None:
+                self._give_up()
+            self.epoch += 1
+            if self._refused:
+                self.writable()  # who waits for room has been overtaken
+        else:
+            self.check_epoch(epoch)
         request = self._request = self._pattern.ask(self, body, now)
+        self._refused = request is None
         return request is not None
 
     def recv(self, now: float, waited: bool) -> bytes | None:

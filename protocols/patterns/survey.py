@@ -123,7 +123,7 @@ class SurveyLane(StateLane):
         self._answers = self._intake.inbox
         self._tally: Tally | None = None
 
-    def send(self, body: bytes, now: float) -> bool:
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
         self._begin(body, now, self.survey_s)
         return True
 

@@ -28,6 +28,10 @@ WORLD = ("join", "cut", "hold", "hold", "flush", "carry", "carry", "spoil")
 SPOILT = (b"", b"\x80\0\0", b"\x80\0\0\x01an answer to nobody", b"\0\0\0\x01no end")
 
 
+Owed = tuple[bytes, Pipe, int]
+"""A question that was taken, who asked it, and which of all takings that was."""
+
+
 class Answering(Node):
     """A replier or respondent with three lanes."""
 
@@ -38,7 +42,9 @@ class Answering(Node):
         super().__init__(pattern, clock, limit=QUEUE)
         self.replier = pattern
         self.lanes: list[ReplierLane] = [pattern.lane, pattern.open_lane(), pattern.open_lane()]
-        self.owed: list[tuple[bytes, Pipe] | None] = [None] * len(self.lanes)
+        self.owed: list[Owed | None] = [None] * len(self.lanes)
+        self.parked: list[tuple[int, int, Owed]] = []
+        """Senders that wait for room: their lane, its epoch, what they answer."""
 
     def waiting_in(self) -> int:
         return len(self.replier.intake.inbox)
@@ -53,7 +59,7 @@ class Answering(Node):
             return
         self.read += 1
         assert waiting[0][1].endswith(question), "questions come in the order in which they arrived"
-        self.owed[place] = question, waiting[0][0]
+        self.owed[place] = question, waiting[0][0], self.read
 
     def answer(self, place: int) -> None:
         owed = self.owed[place]
@@ -61,13 +67,43 @@ class Answering(Node):
             with pytest.raises(StateError):
                 self.lanes[place].send(b"unasked", self.clock.now)
             return
-        question, pipe = owed
+        question, pipe, _ = owed
         closed, full = pipe.closed, pipe.full
         if self.lanes[place].send(b"answer to " + question, self.clock.now):
             self.owed[place] = None
             self.offered += not closed
         else:
             assert full, "there was room for the answer"
+            self.parked.append((place, self.lanes[place].epoch, owed))
+
+    def answer_a_deaf_peer(self, place: int) -> None:
+        """The queue of who asked is full: the sender parks."""
+        owed = self.owed[place]
+        if owed is not None:
+            while owed[1].send(SPOILT[2]):
+                self.offered += 1
+            self.answer(place)
+
+    def resume(self, which: int) -> None:
+        """A parked sender looks again: it answers the question it began with, or nothing."""
+        if not self.parked:
+            return
+        place, epoch, answered = self.parked.pop(which % len(self.parked))
+        question, pipe, _ = answered
+        overtaken = self.owed[place] != answered
+        closed, taken = pipe.closed, pipe.taken
+        try:
+            sent = self.lanes[place].send(b"answer to " + question, self.clock.now, epoch)
+        except StateError:
+            assert overtaken, "a sender was refused that had not been overtaken"
+            return
+        assert not overtaken, "a sender that was overtaken went on"
+        if sent:
+            self.owed[place] = None
+            self.offered += not closed
+            assert closed or pipe.taken == taken + 1, "the answer went to another requester"
+        else:
+            self.parked.append((place, epoch, answered))
 
     def check(self) -> None:
         super().check()
@@ -131,12 +167,42 @@ class AskingMachine(RuleBasedStateMachine):
                 wire.carry(end, RUN_MAX)
             wire.tell_ends()
 
-    @rule(deeds=st.lists(st.tuples(st.booleans(), ANY, ANY), min_size=1, max_size=6))
-    def answer(self, deeds: list[tuple[bool, int, int]]) -> None:
-        for takes, which, place in deeds:
+    @rule(
+        deeds=st.lists(
+            st.tuples(st.sampled_from(["take", "answer", "answer_a_deaf_peer", "resume"]), ANY, ANY),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    def answer(self, deeds: list[tuple[str, int, int]]) -> None:
+        for deed, which, place in deeds:
             node = self.answerers[which % 2]
-            (node.take if takes else node.answer)(place % len(node.lanes))
+            getattr(node, deed)(place % len(node.lanes))
             self.check()
+
+    @rule(
+        which=ANY,
+        place=ANY,
+        then=st.lists(st.sampled_from(["take", "answer", "resume", "make room"]), max_size=6),
+    )
+    def an_answer_waits_for_room(self, which: int, place: int, then: list[str]) -> None:
+        for number in range(4):
+            self.ask_on(number)
+        self.carry_everything()
+        node = self.answerers[which % 2]
+        lane = place % len(node.lanes)
+        node.take(lane)
+        node.answer_a_deaf_peer(lane)
+        self.check()
+        for deed in then:
+            if deed == "make room":
+                self.carry_everything()
+            else:
+                getattr(node, deed)(lane)
+            self.check()
+
+    def ask_on(self, place: int) -> None:
+        raise NotImplementedError
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 2.0, RESEND_S, 20.0]))
     def time_passes(self, seconds: float) -> None:
@@ -191,6 +257,9 @@ class ReqRepMachine(AskingMachine):
             else:
                 self.hear(place)
             self.check()
+
+    def ask_on(self, place: int) -> None:
+        self.ask([(True, place)])
 
     def hear(self, place: int) -> bytes | None:
         asked = self.asked[place]
@@ -286,6 +355,9 @@ class SurveyMachine(AskingMachine):
         assert self.lanes[place].send(question, self.clock.now), "a surveyor never waits"
         self.note_survey(place, question, None)
 
+    def ask_on(self, place: int) -> None:
+        self.ask(place)
+
     @rule(which=ANY, early=st.booleans())
     def collect(self, which: int, early: bool) -> None:
         place = which % 2
@@ -364,7 +436,7 @@ class SurveyMachine(AskingMachine):
     @rule()
     def everybody_answers_once_all_is_well(self) -> None:
         self.make_well()
-        for _ in range(2 * QUEUE + 2):  # what was queued by others goes first
+        for _ in range(12 * QUEUE):  # what was queued by others goes first
             self.carry_everything()
             self.answer_all()
             self.carry_everything()

@@ -243,3 +243,48 @@ def test_no_frames_at_all_break_the_machine(kind: Kind, runs: list[list[bytes]])
 def test_the_two_differ_in_their_numbers(kind: Kind) -> None:
     socket: Socket = kind()
     assert (socket.protocol, socket.peer) == ((0x31, 0x30) if kind is Rep0 else (0x63, 0x62))
+
+
+async def waits_for_room(socket: Rep0 | Respondent0, peer: Peer, count: int = 1) -> None:
+    """Fill the one place in the peer's queue, and take its next question."""
+    peer.connection.hold()
+    for _ in range(count):
+        peer.say(question(b"filler"))
+        await socket.recv()
+        await socket.send(b"fills the queue")
+    peer.say(question(b"from one"))
+    assert await socket.recv() == b"from one"
+
+
+async def test_an_answer_that_waits_for_room_never_goes_to_another_requester(kind: Kind) -> None:
+    """A second task took the next question meanwhile: its requester got the first one's answer."""
+    async with kind(options=SocketOptions(send_queue=1, linger_s=0.0)) as socket:
+        one, two = Peer(socket, name="one"), Peer(socket, name="two")
+        await waits_for_room(socket, one)
+        answering = asyncio.create_task(socket.send(b"for one"))
+        await turns()
+        two.say(question(b"from two"))
+        assert await socket.recv() == b"from two"
+        with pytest.raises(StateError, match="replaced"):
+            await answering
+        one.connection.release()
+        await socket.send(b"for two")
+        await until(lambda: two.heard == [ID + b"for two"])
+        assert one.heard == [ID + b"fills the queue"]
+        assert socket.statistics().drops == {"not answered": 1}
+
+
+async def test_of_two_answers_that_wait_for_room_one_goes_out_and_one_is_a_state_error(kind: Kind) -> None:
+    async with kind(options=SocketOptions(send_queue=1, linger_s=0.0)) as socket:
+        one, two = Peer(socket, name="one"), Peer(socket, name="two")
+        await waits_for_room(socket, one)
+        answering = [asyncio.create_task(socket.send(body)) for body in (b"first", b"second")]
+        await turns()
+        one.connection.release()
+        first, second = await asyncio.gather(*answering, return_exceptions=True)
+        assert first is None and isinstance(second, StateError)
+        two.say(question(b"from two"))
+        assert await socket.recv() == b"from two"
+        await socket.send(b"for two")
+        await until(lambda: one.heard == [ID + b"fills the queue", ID + b"first"])
+        await until(lambda: two.heard == [ID + b"for two"])

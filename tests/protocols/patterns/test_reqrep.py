@@ -145,6 +145,31 @@ async def test_send_waits_for_a_peer_and_a_late_one_gets_it() -> None:
         await until(lambda: [frame[4:] for frame in peer.heard] == [b"late"])
 
 
+async def test_a_request_that_waits_for_room_does_not_overtake_a_later_one() -> None:
+    async with Req0(options=SocketOptions(linger_s=0.0)) as req:
+        former = asyncio.create_task(req.send(b"former"))
+        await turns()
+        later = asyncio.create_task(req.send(b"later"))
+        await turns()
+        with pytest.raises(StateError, match="replaced"):
+            await former
+        peer = Peer(req)
+        await later
+        await until(lambda: len(peer.heard) == 1)
+        assert peer.heard[0][4:] == b"later"
+        peer.say(answer(peer.heard[0], b"to the later"))
+        assert await req.recv() == b"to the later"
+
+
+async def test_a_request_that_waits_in_one_context_leaves_others_alone() -> None:
+    async with Req0(options=SocketOptions(linger_s=0.0)) as req, req.new_context() as context:
+        waiting = [asyncio.create_task(req.send(b"one")), asyncio.create_task(context.send(b"two"))]
+        await turns()
+        peer = Peer(req)
+        await asyncio.gather(*waiting)
+        await until(lambda: [frame[4:] for frame in peer.heard] == [b"one", b"two"])
+
+
 @pytest.mark.parametrize("frame", [b"", b"abc"])
 async def test_an_answer_without_an_id_costs_the_pipe(frame: bytes) -> None:
     async with Req0() as req:
