@@ -444,7 +444,11 @@ class Socket(Channel):
             self._hand_to_receiver(pipe, self._receiver)
         if not pipe.closed:
             self._news.tell("attached", pipe)
-        connection.start(pipe)
+        try:
+            connection.start(pipe)
+        except BaseException as error:
+            pipe.close(f"the connection could not start: {error!r}")
+            raise
         self._arm()  # requests may have found a peer
         self._peer_waiters.wake_all()
         return pipe
@@ -456,11 +460,8 @@ class Socket(Channel):
             self._admit(pipe)
         except PipeRefused:
             raise
-        except Exception as error:  # whoever is not known to be wanted is not; a stranger's code was called
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": f"the admit hook of {self!r} failed", "exception": error}
-            )
-            raise PipeRefused(f"the admit hook failed: {error!r}", reason="hook failed") from error
+        except Exception as error:  # a peer that nobody has admitted is refused
+            raise self._hook_failed("the admit hook", error) from error
         if pipe.closed:
             raise PipeRefused(pipe.close_reason)
 
@@ -470,12 +471,25 @@ class Socket(Channel):
         try:
             receiver.pipe_attached(pipe)
         except PipeRefused:
-            if self._pipes.pop(pipe.id, None) is not None:
-                self._attached -= 1
-                self._pattern.pipe_detached(pipe, self._now())
+            self._undo_attach(pipe)
             raise
+        except Exception as error:
+            self._undo_attach(pipe)
+            raise self._hook_failed("pipe_attached of the receiver", error) from error
         finally:
             self._attaching = before
+
+    def _undo_attach(self, pipe: OutputPipe) -> None:
+        if self._pipes.pop(pipe.id, None) is not None:
+            self._attached -= 1
+            self._pattern.pipe_detached(pipe, self._now())
+
+    def _hook_failed(self, which: str, error: Exception) -> PipeRefused:
+        """A user's function raised: the loop's exception handler is told, and the peer is refused."""
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{which} of {self!r} failed", "exception": error}
+        )
+        return PipeRefused(f"{which} failed: {error!r}", reason="hook failed")
 
     def _new_pipe_id(self) -> int:
         """Counted from a random start, so that ids of two runs differ; unique among this socket's pipes."""
