@@ -95,7 +95,10 @@ class PipeOwner(Protocol):
         """A pipe that refused a frame has room again."""
 
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
-        """The pipe is gone; called exactly once."""
+        """The pipe takes and delivers nothing more; called exactly once."""
+
+    def pipe_gone(self, pipe: Pipe) -> None:
+        """Nothing is left of its connection, which may have drained until now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +326,10 @@ class Pipe:
             self.close_cause = cause
             self.close_reason = reason
         self.owner.pipe_closed(self, self.close_reason)
+
+    def connection_gone(self) -> None:
+        """Nothing is left of the connection; follows `connection_lost`."""
+        self.owner.pipe_gone(self)
 
     # ---
 

@@ -113,6 +113,8 @@ class Socket(Channel):
         self._pattern = self._make_pattern()
         self._hears_time = self._pattern.hears_time  # of a class, so slower to read for each run of frames
         self._pipes: dict[int, OutputPipe] = {}
+        self._connected: dict[Pipe, None] = {}
+        """Pipes whose connection is still there: those attached, and those that drain after their close."""
         self._last_pipe_id = self.rng.getrandbits(31)
         self._contexts: list[Channel] = []
         self._peer_waiters = Waiters()
@@ -196,7 +198,7 @@ class Socket(Channel):
             self._timer.cancel()
         for shared in self._shared:
             shared.stop_serving(self)
-        pipes = list(self._pipes.values())
+        pipes = list(self._connected)
         cancelled = None
         # One after the other whatever happens: a cancellation ends the waiting, not the closing.
         endpoints: list[Listener | Dialer] = [*self.listeners, *self.dialers]
@@ -217,7 +219,7 @@ class Socket(Channel):
         for pipe in pipes:
             await pipe.connection.wait_closed()
 
-    async def _drained(self, pipes: list[OutputPipe]) -> None:
+    async def _drained(self, pipes: list[Pipe]) -> None:
         for pipe in pipes:
             pipe.close(CLOSED, flush=True)
         try:
@@ -444,6 +446,7 @@ class Socket(Channel):
             self._hand_to_receiver(pipe, self._receiver)
         if not pipe.closed:
             self._news.tell("attached", pipe)
+        self._connected[pipe] = None
         try:
             connection.start(pipe)
         except BaseException as error:
@@ -525,6 +528,9 @@ class Socket(Channel):
             self._arm()  # a request may have gone to another peer
         if self._attaching is not pipe:
             self._news.tell("detached", pipe, reason)
+
+    def pipe_gone(self, pipe: Pipe) -> None:
+        self._connected.pop(pipe, None)
 
     # --- time
 

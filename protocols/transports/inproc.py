@@ -136,7 +136,7 @@ class InprocConnection:
         assert self._pipe is None, "a connection serves one pipe"
         self._pipe = pipe
         if self._ended:  # before its owner was asked
-            self._loop.call_soon(pipe.connection_lost, CLOSED_BY_PEER, CLOSED_BY_PEER)
+            self._loop.call_soon(self._end_pipe, CLOSED_BY_PEER, CLOSED_BY_PEER)
         else:
             self._other.flush_soon()
 
@@ -220,8 +220,12 @@ class InprocConnection:
         if not self._ready:
             self._watcher.connection_failed(self, error)
         else:
-            if self._pipe is not None:
-                self._pipe.connection_lost(reason, cause)
+            self._end_pipe(reason, cause)
             self._watcher.connection_ended(self, None)
         if not self._closed.done():
             self._closed.set_result(None)
+
+    def _end_pipe(self, reason: str, cause: str) -> None:
+        if self._pipe is not None:
+            self._pipe.connection_lost(reason, cause)
+            self._pipe.connection_gone()

@@ -167,7 +167,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         assert self._pipe is None, "a connection serves one pipe"
         self._pipe = pipe
         if self.state is not State.HELD:  # it ended before its owner was asked
-            self._loop.call_soon(self._end_pipe)
+            self._loop.call_soon(self._end_late_pipe)
             return
         self.state = State.RUNNING
         pipe.bytes_in += self._early_bytes_in
@@ -543,6 +543,8 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _be_gone(self) -> None:
         self._gone = True
+        if self._pipe is not None:
+            self._pipe.connection_gone()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
@@ -550,6 +552,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         if self._pipe is not None:
             self._deliver_early()
             self._pipe.connection_lost(self._reason, self._cause)
+
+    def _end_late_pipe(self) -> None:
+        """Of an owner that came after the end."""
+        self._end_pipe()
+        if self._gone and self._pipe is not None:
+            self._pipe.connection_gone()
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from protocols import Pub0, Pull0, Push0, Req0, SharedListener, SocketOptions, Sub0, WouldBlock
+from protocols import Pair0, Pub0, Pull0, Push0, Req0, SharedListener, SocketOptions, Sub0, WouldBlock
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.interop.peers import Nng
 from tests.protocols.transports.support import RawPeer, listen_url, raw_peer
+from tests.support.link import Peer
 from tests.support.ports import free_port
-from tests.support.waiting import until
+from tests.support.waiting import turns, until
 
 SCHEMES = ["tcp", "ipc", "inproc"]
 COUNT, SIZE = 60, 200_000
@@ -195,3 +196,39 @@ async def test_frames_of_one_pipe_drain_when_it_is_closed_by_hand(tmp_path: Path
         pipe.close("moving on", flush=True)
         assert [await pull.recv(timeout=10) for _ in BODIES] == BODIES
         await until(lambda: not pull.pipes)
+
+
+async def test_a_socket_waits_for_a_pipe_that_was_closed_with_flush_before_it() -> None:
+    """The pipe was no longer the socket's, so closing returned while it still drained."""
+    async with Pair0(options=SocketOptions(linger_s=20.0)) as socket:
+        peer = Peer(socket)
+        peer.connection.hold()
+        socket.send_nowait(b"last words")
+        peer.pipe.close("enough", flush=True)
+        closing = asyncio.create_task(socket.aclose())
+        await turns(50)
+        assert not closing.done()
+        peer.connection.release()
+        await closing
+        assert peer.heard == [b"last words"]
+
+
+async def test_a_pipe_that_drains_past_the_linger_time_is_cut_when_its_socket_closes() -> None:
+    async with Pair0(options=SocketOptions(linger_s=0.01)) as socket:
+        peer = Peer(socket)
+        peer.connection.hold()
+        socket.send_nowait(b"never read")
+        peer.pipe.linger_s = None
+        peer.pipe.close("enough", flush=True)
+        await socket.aclose()
+        assert peer.connection.ended
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://forgets"])
+async def test_a_socket_forgets_connections_that_are_gone(url: str) -> None:
+    async with Pull0(listen=url) as pull:
+        for _ in range(3):
+            async with Push0(dial=pull.listeners[0].url) as push:
+                await push.send(b"x")
+                assert await pull.recv() == b"x"
+        await until(lambda: not pull._connected)

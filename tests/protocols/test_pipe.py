@@ -59,6 +59,8 @@ class FakeOwner:
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
         self.closed.append(reason)
 
+    def pipe_gone(self, pipe: Pipe) -> None: ...
+
 
 @pytest.fixture
 def connection() -> FakeConnection:

@@ -200,6 +200,8 @@ class Plug:
         self.reasons.append(reason)
         self.pattern.pipe_detached(self.pipe, self.now)
 
+    def pipe_gone(self, pipe: Pipe) -> None: ...
+
     def say(self, *frames: bytes, now: float = 0.0) -> None:
         self.now = now
         self.pipe.deliver(list(frames))

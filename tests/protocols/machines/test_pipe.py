@@ -42,6 +42,8 @@ class Owner:
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
         self.closed.append(reason)
 
+    def pipe_gone(self, pipe: Pipe) -> None: ...
+
 
 class PipeMachine(RuleBasedStateMachine):
     kind: type[OutputPipe] = OutputPipe

@@ -152,6 +152,8 @@ class End:
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
         self.closed.append(reason)
 
+    def pipe_gone(self, pipe: Pipe) -> None: ...
+
 
 def plain(place: int) -> Codec:
     return SpCodec(PAIR, OPTIONS.recv_size_max, b"")

@@ -165,6 +165,8 @@ class Node:
         self.pattern.count_lost(gone)
         self.pattern.pipe_detached(gone, self.clock.now)
 
+    def pipe_gone(self, pipe: Pipe) -> None: ...
+
     # --- the ledger
 
     def note_arrival(self, frames: list[bytes]) -> None:

@@ -58,6 +58,8 @@ class FakeSocket:
         self.pipes.remove(pipe)
         self.lost.append(reason)
 
+    def pipe_gone(self, pipe: Pipe) -> None: ...
+
     async def aclose(self) -> None:
         for pipe in list(self.pipes):
             pipe.close("the test is over")
