@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from mesh.broker.identity import format_id
+from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
 from mesh.broker.options import BrokerOptions
 from mesh.environment import Environment
@@ -138,12 +139,12 @@ class Broker:
     @property
     def url(self) -> str:
         """The address that others are told; as bound, while a wildcard's own address is not known."""
-        return self._running.report.url
+        return self._running.inspection.url
 
     @property
     def urls(self) -> list[str]:
         """All addresses, as bound."""
-        return self._running.doors.urls
+        return list(self._running.inspection.listeners)
 
     @property
     def id(self) -> str:
@@ -161,6 +162,10 @@ class Broker:
     def statistics(self) -> dict[str, Any]:
         """The status object (``docs/reference/status.md``), also of a broker that has left."""
         return self._running.report.snapshot()
+
+    def inspect(self) -> Inspection:
+        """A read-only view of this broker's insides, for tests and tools, also of a broker that has left."""
+        return self._running.inspection
 
     @property
     def _running(self) -> Node:

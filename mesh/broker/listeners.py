@@ -4,7 +4,7 @@ By the protocol number in the dialer's first eight bytes it gets: the brokers' s
 (`mesh.cluster.peering`), the
 clients' REP (sessions and stock requests), or a stock subscriber's or publisher's counterpart. Others are
 refused with a counter. The number also tells the dialer's role, so here is decided whether this address
-serves that role and whether it had to show a certificate (`Doors.admit`). What cannot be listened on ends
+serves that role and whether it had to show a certificate (`Listeners.admit`). What cannot be listened on ends
 the start with one sentence, which names the broker that sits there.
 """
 
@@ -55,7 +55,7 @@ def beyond_loopback(url: str) -> bool:
     return url.partition("://")[0] not in ON_THIS_HOST and not is_loopback(url)
 
 
-class Doors:
+class Listeners:
     """The listeners of one broker, not open yet.
 
     Args:
@@ -66,35 +66,39 @@ class Doors:
     def __init__(self, options: SocketOptions, tls: TlsConfig | None) -> None:
         self._options = options
         self._tls = tls
-        self._doors: dict[str, Door] = {}
+        self._listeners: dict[str, BoundListener] = {}
         self._turned_away: dict[str, int] = {}
         self._said: dict[tuple[str, str], None] = {}
 
     @property
     def urls(self) -> list[str]:
         """As bound, in the order in which they were given."""
-        return list(self._doors)
+        return list(self._listeners)
 
     def urls_for(self, role: Role) -> list[str]:
         """Those that serve it."""
-        return [url for url, door in self._doors.items() if role in door.listen.serves]
+        return [url for url, bound in self._listeners.items() if role in bound.listen.serves]
 
     def unguarded(self) -> list[str]:
         """Those where who has no certificate gets in."""
-        return [url for url, door in self._doors.items() if set(door.listen.serves) - set(door.certificates)]
+        return [
+            url
+            for url, bound in self._listeners.items()
+            if set(bound.listen.serves) - set(bound.certificates)
+        ]
 
     def admit(self, role: Role, pipe: Pipe) -> None:
         """Raises `PipeRefused` for who came to the wrong address, or without the certificate it asks for."""
         if pipe.dialed:
             return
-        door = self._doors.get(pipe.url)
-        if door is None:
+        bound = self._listeners.get(pipe.url)
+        if bound is None:
             raise PipeRefused("this broker is starting")
-        if role not in door.listen.serves:
+        if role not in bound.listen.serves:
             other = self.urls_for(role)
             hint = f"; {role} are served at {', '.join(other)}" if other else ""
             raise PipeRefused(f"{pipe.url} does not serve {role}{hint}", reason="role")
-        if role in door.certificates and pipe.identity is None:
+        if role in bound.certificates and pipe.identity is None:
             raise PipeRefused(
                 f"{pipe.url} wants a certificate of {role}; none was shown", reason="certificate"
             )
@@ -117,7 +121,7 @@ class Doors:
             except (AddressError, OSError) as error:
                 await self.aclose()
                 raise ListenError(f"cannot listen on {url}: {_without(str(error), url)}") from error
-            self._doors[listener.url] = Door(listen, listener, certificates)
+            self._listeners[listener.url] = BoundListener(listen, listener, certificates)
 
     def count_refused(self, reason: str) -> None:
         """One more that was let in to be told why it is not to stay."""
@@ -126,8 +130,8 @@ class Doors:
     def refused(self) -> dict[str, int]:
         """Connections that got no further, by reason, over all listeners."""
         totals = dict(self._turned_away)
-        for door in self._doors.values():
-            statistics = door.listener.statistics()
+        for bound in self._listeners.values():
+            statistics = bound.listener.statistics()
             for reason, count in (*statistics.refused.items(), ("bad frame", statistics.bad_frames)):
                 if count:
                     totals[reason] = totals.get(reason, 0) + count
@@ -141,12 +145,12 @@ class Doors:
             log.warning("refused %s: %s", host, sentence)
 
     async def aclose(self) -> None:
-        for door in self._doors.values():
-            await door.listener.aclose()
+        for bound in self._listeners.values():
+            await bound.listener.aclose()
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class BoundListener:
     """One listener; ``certificates``: the roles that must show one."""
 
     listen: Listen
@@ -157,8 +161,8 @@ class Door:
 def _verifying(
     tls: TlsConfig | None, certificates: tuple[Role, ...], serves: tuple[Role, ...]
 ) -> TlsConfig | None:
-    """Where all who come must show a certificate, TLS itself refuses them; else `Doors.admit` does, once the
-    role is known."""
+    """Where every role must show a certificate, TLS itself refuses those without one. Where only one role
+    must, `Listeners.admit` does, since the role is known only after the handshake."""
     if tls is None or tls.verify is not None:
         return tls
     return replace(
@@ -175,7 +179,7 @@ def _without(sentence: str, url: str) -> str:
 
 
 async def who_listens(url: str) -> str:
-    """Who holds an address, asked as any stock client would: a sentence's end."""
+    """The end of a sentence that names who holds an address; asks there as a stock client."""
     try:
         async with Req0(options=SocketOptions(resend_s=None)) as socket:
             await socket.dial_once(url, timeout=PROBE_TIMEOUT_S)

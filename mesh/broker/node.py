@@ -23,7 +23,8 @@ from typing import Final
 
 from mesh.broker.event_log import EventLog, RowBuilder, link_fields, member_fields
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
-from mesh.broker.listeners import Doors, beyond_loopback, default_urls
+from mesh.broker.inspection import Inspection, Stock
+from mesh.broker.listeners import Listeners, beyond_loopback, default_urls
 from mesh.broker.options import BrokerOptions
 from mesh.broker.report import Report
 from mesh.broker.status import LATENESS_PERIOD_S
@@ -58,18 +59,18 @@ class Clients:
     """
 
     def __init__(
-        self, exchange: Exchange, stock: StockRequests, doors: Doors, clock: Callable[[], float]
+        self, exchange: Exchange, stock: StockRequests, listeners: Listeners, clock: Callable[[], float]
     ) -> None:
         self._exchange = exchange
         self._stock = stock
-        self._doors = doors
+        self._listeners = listeners
         self._clock = clock
 
     def pipe_attached(self, pipe: Pipe) -> None:
         try:
-            self._doors.admit("clients", pipe)
+            self._listeners.admit("clients", pipe)
         except PipeRefused as refused:
-            self._doors.count_refused(refused.reason)
+            self._listeners.count_refused(refused.reason)
             pipe.context = refused
             asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, pipe.close, str(refused))
 
@@ -125,14 +126,14 @@ class Node:
             id=identity.id, boot=identity.boot, name=self.name, mesh=options.mesh, hooks=self, now=clock()
         )
         client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)
-        self.doors = Doors(client_options, options.tls)
+        self.listeners = Listeners(client_options, options.tls)
         self.peering = Peering(
             identity=identity,
             name=self.name,
             mesh=options.mesh,
             mesh_key=options.mesh_key,
             tls=options.tls,
-            admit=partial(self.doors.admit, "peers"),
+            admit=partial(self.listeners.admit, "peers"),
             join=options.join,
             advertise=options.advertise,
             period_s=options.period_s,
@@ -145,15 +146,15 @@ class Node:
         taps = StockTaps(self.exchange, options.export)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
-        clients = Clients(self.exchange, requests, self.doors, clock)
-        admit = partial(self.doors.admit, "clients")
+        clients = Clients(self.exchange, requests, self.listeners, clock)
+        admit = partial(self.listeners.admit, "clients")
         self._sockets = [
             Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
             Pub0(raw=True, receiver=taps, admit=admit, options=tap_options, rng=rng),
             Pull0(raw=True, receiver=publishers, admit=admit, rng=rng),
             Sub0(raw=True, receiver=publishers, admit=admit, rng=rng),
         ]
-        self.report = Report(
+        self.inspection = Inspection(
             name=self.name,
             options=options,
             environment=environment,
@@ -161,9 +162,12 @@ class Node:
             log=self.log,
             exchange=self.exchange,
             peering=self.peering,
-            doors=self.doors,
-            stock=(requests, publishers, taps),
+            listeners=self.listeners,
+            stock=Stock(requests, publishers, taps),
             clock=clock,
+        )
+        self.report = Report(
+            self.inspection, options=options, environment=environment, events=self.log.events
         )
 
     def _make_log(self) -> EventLog:
@@ -201,11 +205,11 @@ class Node:
     async def _start(self) -> None:
         options = self.options
         listens = options.listen or tuple(map(Listen, default_urls(options.name)))
-        await self.doors.open(listens, [*self.peering.sockets, *self._sockets])
+        await self.listeners.open(listens, [*self.peering.sockets, *self._sockets])
         self._warn_if_open()
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
-        await self.peering.start(self.doors.urls_for("peers"), self.doors.urls_for("clients"))
+        await self.peering.start(self.listeners.urls_for("peers"), self.listeners.urls_for("clients"))
         self.log.write("meta", {"op": "start", **self.report.meta_fields()})
         await self.log.start()
         self._children = [
@@ -235,7 +239,7 @@ class Node:
     async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        await self.doors.aclose()
+        await self.listeners.aclose()
         await self.peering.aclose()
         for socket in self._sockets:
             await socket.aclose()
@@ -247,7 +251,7 @@ class Node:
         await self.identity.aclose()
 
     def _warn_if_open(self) -> None:
-        reachable = [url for url in self.doors.unguarded() if beyond_loopback(url)]
+        reachable = [url for url in self.listeners.unguarded() if beyond_loopback(url)]
         if reachable and self.options.mesh_key is None:
             log.warning(
                 "broker %s can be reached from other hosts at %s without key or certificate, so anybody"

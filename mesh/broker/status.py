@@ -36,7 +36,7 @@ class Traffic(NamedTuple):
         }
 
 
-class LinkView(NamedTuple):
+class LinkStatus(NamedTuple):
     """One link as the snapshot and ``stats`` rows show it; counters are since boot, ``queued`` is now."""
 
     peer: int
@@ -58,8 +58,8 @@ class LinkView(NamedTuple):
             "rtt_us": None if self.rtt_s is None else int(self.rtt_s * 1e6 + 0.5),
         }
 
-    def status(self, now: float) -> dict[str, Any]:
-        """The entry in a snapshot."""
+    def entry(self, now: float) -> dict[str, Any]:
+        """The entry in a snapshot; ``now`` is on the loop's clock."""
         return {
             "dir": "out" if self.dialed else "in",
             "up_s": round(now - self.up_since, 3),
@@ -72,7 +72,7 @@ class LinkView(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberView:
+class MemberStatus:
     """One member as this broker sees it; ``since`` is when it came into this state, on the loop's clock."""
 
     id: int
@@ -83,10 +83,11 @@ class MemberView:
     url: str
     host: str
     since: float
-    link: LinkView | None = None
+    link: LinkStatus | None = None
     is_self: bool = False
 
-    def status(self, now: float) -> dict[str, Any]:
+    def entry(self, now: float) -> dict[str, Any]:
+        """The entry in a snapshot; ``now`` is on the loop's clock."""
         return {
             "id": format_id(self.id),
             "name": self.name,
@@ -97,7 +98,7 @@ class MemberView:
             "host": self.host,
             "since_s": round(now - self.since, 3),
             "self": self.is_self,
-            "link": None if self.link is None else self.link.status(now),
+            "link": None if self.link is None else self.link.entry(now),
         }
 
 
@@ -192,7 +193,7 @@ class Rates:
 
 def build_snapshot(
     about: About,
-    members: Sequence[MemberView],
+    members: Sequence[MemberStatus],
     load: Load,
     lateness: LoopLateness,
     rates: Rates,
@@ -217,7 +218,7 @@ def build_snapshot(
         "state": about.state,
         "uptime_s": round(now - about.started, 3),
         "period_s": about.period_s,
-        "members": [member.status(now) for member in members],
+        "members": [member.entry(now) for member in members],
         "totals": {
             "published": load.published,
             "delivered": load.delivered,
@@ -237,7 +238,7 @@ def build_snapshot(
     }
 
 
-def stats_fields(load: Load, links: Sequence[LinkView], lateness: LoopLateness) -> dict[str, Any]:
+def stats_fields(load: Load, links: Sequence[LinkStatus], lateness: LoopLateness) -> dict[str, Any]:
     """The fields of a ``stats`` row."""
     return {
         "published": load.published,

@@ -298,6 +298,11 @@ class Linking:
         """Connections that are not admitted, or not bound."""
         return len(self._strangers) + len(self._unbound)
 
+    @property
+    def admissions(self) -> tuple[Stage, ...]:
+        """The stage of each admission under way."""
+        return tuple(link.admission.stage for link in self._strangers)
+
     def open(self) -> None:
         """Let others in from now on."""
         self._opened = True

@@ -109,6 +109,18 @@ class Overlay:
         self._dead_due = now + self.options.dead_pause_s
         self._dials = 0
 
+    # --- what others read
+
+    @property
+    def join(self) -> tuple[str, ...]:
+        """The URLs it was given to join by."""
+        return tuple(self._join)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The URLs of an earlier run whose members it has not met yet."""
+        return tuple(self._known)
+
     # --- inputs
 
     def member_changed(self, record: MemberRecord, now: float) -> None:

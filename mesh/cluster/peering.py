@@ -18,7 +18,7 @@ them, PING, is also said here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -121,6 +121,47 @@ class LinkInfo:
     up_since: float
     rtt_s: float
     remote_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where this broker looks for others, besides the members that it knows."""
+
+    join: tuple[str, ...]
+    """The URLs it was given to join by."""
+    known: tuple[str, ...]
+    """The URLs of an earlier run whose members it has not met yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class FramesOut:
+    """Frames sent to other brokers since the start."""
+
+    control: int
+    """Surveys and answers."""
+    bus: int
+    """All others."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInterest:
+    """What is held of one member's interest; version 0: nothing."""
+
+    version: int
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InterestView:
+    """Interest as this broker holds it: (pattern, role) pairs."""
+
+    version: int
+    """Of its own interest."""
+    own: tuple[Pattern, ...]
+    held: Mapping[int, HeldInterest]
+    """Of each linked member, by id."""
+    barriers: int
+    """Versions of its own that somebody waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +315,44 @@ class Peering:
             members=counted.members,
             links=len(self._links),
             strangers=self.linking.strangers,
+        )
+
+    def frames_out(self) -> FramesOut:
+        """Over all links since the start; costs by their number."""
+        linking = self.linking
+        surveyor, respondent = linking.surveyor.statistics(), linking.respondent.statistics()
+        return FramesOut(
+            control=surveyor.frames_out + respondent.frames_out, bus=linking.bus.statistics().frames_out
+        )
+
+    def records(self) -> tuple[MemberRecord, ...]:
+        """What is held of all members, this broker first; cheaper than `members`."""
+        return tuple(self.membership.records())
+
+    @property
+    def linked(self) -> tuple[int, ...]:
+        """Ids of the members to which a link is up."""
+        return tuple(self._links)
+
+    @property
+    def admissions(self) -> tuple[str, ...]:
+        """The stage of each admission under way."""
+        return tuple(stage.value for stage in self.linking.admissions)
+
+    def addresses(self) -> Addresses:
+        return Addresses(self.overlay.join, self.overlay.known)
+
+    def interest_view(self) -> InterestView:
+        """Copies every pattern that is held, so it costs by their number."""
+        interest = self.interest
+        return InterestView(
+            version=interest.version,
+            own=tuple(interest.own),
+            held={
+                id: HeldInterest(interest.held_version(id), tuple(interest.patterns(id)))
+                for id in self._links
+            },
+            barriers=interest.barriers,
         )
 
     # --- what the broker does
@@ -474,7 +553,11 @@ class Peering:
 
 
 __all__ = [
+    "Addresses",
+    "FramesOut",
+    "HeldInterest",
     "IdentityLike",
+    "InterestView",
     "LinkInfo",
     "MemberRecord",
     "MemberView",

@@ -263,6 +263,11 @@ class InterestTable:
         remote = self._remote.get(member)
         return remote.version if remote is not None and remote.held else 0
 
+    @property
+    def barriers(self) -> int:
+        """Versions that somebody waits for."""
+        return len(self._barriers)
+
     # --- the barrier
 
     def tick(self, now: float) -> list[BarrierDone]:

@@ -114,6 +114,12 @@ class ExchangeStatistics:
     refused: dict[str, int]
     taps: list[str]
     interest: list[str]
+    questions: int
+    """Requests and surveys without a result yet, now."""
+    publishers: int
+    """Publishers whose messages are checked for repetition, now."""
+    queued: int
+    """Messages that wait for links, now."""
 
 
 class Exchange:
@@ -687,6 +693,9 @@ class Exchange:
             refused=dict(self._tally.refused),
             taps=[" ".join(tap.patterns) for tap in self._taps.values()],
             interest=[pattern for pattern, _ in self._wants.patterns],
+            questions=self._asking.open_questions,
+            publishers=len(self._seen),
+            queued=sum(peer.outlet.queued_messages for peer in peers if peer.outlet is not None),
         )
 
 

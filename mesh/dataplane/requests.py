@@ -290,6 +290,11 @@ class Asking:
         self._asked = Asked()
         self._turn = 0
 
+    @property
+    def open_questions(self) -> int:
+        """Requests and surveys of this broker's clients that have no result yet."""
+        return len(self._questions)
+
     # --- at the broker of the asker
 
     def ask(self, asker: Asker, id: int, matter: Matter, timeout_s: float, survey: bool, now: float) -> None:

@@ -14,7 +14,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mesh.broker.broker import Broker
 from mesh.broker.identity import format_id
@@ -35,9 +35,6 @@ from simulations.evidence.ledger import Ledger
 from simulations.kernel.network import Address, Half
 from simulations.scenario import Scenario
 from simulations.world import Process, World
-
-if TYPE_CHECKING:
-    from protocols.socket import Socket
 
 SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
 POWER_LOSSES: Final = ("power_off", "move")
@@ -94,58 +91,49 @@ class Recorder:
         self._samples.append(Sample(now_s, views))
 
     def _view(self, process: Process, broker: Broker, deep: bool, sockets: int) -> View:
-        node = broker._running
-        peering, exchange = node.peering, node.exchange
-        membership, interest, linking = peering.membership, peering.interest, peering.linking
-        counted = membership.statistics()
-        links = tuple(peering._links)
+        seen = broker.inspect()
+        counted, exchange, interest, sent = seen.peering, seen.exchange, seen.interest, seen.frames_out
+        addresses, void_s = seen.addresses, seen.last_void_round
         sizes = {
             "members": counted.members,
-            "strangers": linking.strangers,
-            "barriers": len(interest._barriers),
-            "questions": len(exchange._asking._questions),
-            "seen": len(exchange._seen),
-            "queued": sum(peer.outlet.queued_messages for peer in exchange._peers.values() if peer.outlet),
+            "strangers": counted.strangers,
+            "barriers": interest.barriers,
+            "questions": exchange.questions,
+            "seen": exchange.publishers,
+            "queued": exchange.queued,
             "sockets": sockets,
         }
         if deep:
             sizes["tasks"] = len(asyncio.all_tasks(process.loop))
             sizes["timers"] = process.loop.timers
-        void_until = membership._judgement.void_until
         return View(
             name=process.name,
             life=process.life,
-            id=node.identity.id,
-            boot=node.identity.boot,
-            state=str(peering.state),
-            table=tuple(membership.records()),
-            links=links,
-            join=tuple(peering.overlay._join),
-            known=tuple(peering.overlay._known),
-            digest=membership.digest,
+            id=seen.id,
+            boot=seen.boot,
+            state=seen.state,
+            table=seen.records,
+            links=seen.linked,
+            join=addresses.join,
+            known=addresses.known,
+            digest=seen.digest,
             interest=self._shared(interest.own),
             interest_version=interest.version,
-            held={
-                peer: (interest.held_version(peer), self._shared(interest.patterns(peer))) for peer in links
-            },
+            held={peer: (held.version, self._shared(held.patterns)) for peer, held in interest.held.items()},
             counters={
                 "rounds": counted.rounds,
-                "late_rounds": counted.late_rounds,
-                "silent_rounds": counted.silent_rounds,
+                "late_rounds": counted.void_rounds["late"],
+                "silent_rounds": counted.void_rounds["silent"],
                 "refutations": counted.refutations,
                 "refused_records": counted.refused_records,
                 "syncs": counted.syncs,
-                "late_answers": peering.rounds.late_answers,
-                "refused": sum(node.report._refused(exchange._tally.refused).values()),
-                "control_out": _frames_out(linking.surveyor) + _frames_out(linking.respondent),
-                "bus_out": _frames_out(linking.bus),
+                "late_answers": counted.late_answers,
+                "refused": sum(seen.refused.values()),
+                "control_out": sent.control,
+                "bus_out": sent.bus,
             },
             sizes=sizes,
-            void_at=(
-                void_until - membership.options.period_s
-                if counted.late_rounds + counted.silent_rounds
-                else None
-            ),
+            void_at=void_s,
             paused=process.loop.paused,
         )
 
@@ -269,11 +257,6 @@ class Recorder:
         return true[near] + here - local[near]
 
 
-def _frames_out(socket: Socket) -> int:
-    """Of all its pipes, those that are gone included."""
-    return socket._departed.counters.frames_out + sum(pipe._frames_out for pipe in socket._pipes.values())
-
-
 def _stream(half: Half) -> Stream:
     """From this end to the other."""
     peer = half.peer
@@ -281,7 +264,7 @@ def _stream(half: Half) -> Stream:
         name=f"{half.number} from {half.host.name} to {peer.host.name}",
         sent=half.sent_bytes,
         received=peer.received_bytes,
-        waiting=half._next_number - half._delivered,
+        waiting=half.waiting,
         cut_short=(
             half.vanished
             or half.error is not None

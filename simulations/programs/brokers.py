@@ -10,7 +10,6 @@ from simulations.programs.versions import broker_ahead
 from simulations.world import Main, Process
 
 PORT = 7770
-MESH_KEY = "a key of the simulation"
 
 
 def url_of(address: str) -> str:
@@ -31,7 +30,7 @@ def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s:
             listen=url_of(process.address),
             join=[url_of(address) for address in (join if settings.join is None else settings.join)],
             mesh=mesh,
-            mesh_key=MESH_KEY,
+            mesh_key=settings.mesh_key,
             state_dir=STATE_FOLDER,
             log_dir=LOG_FOLDER,
             period_s=period_s * settings.times,

@@ -26,6 +26,7 @@ COPIED: Final = (
     "mesh.cluster.heartbeat",
     "mesh.cluster.dialling",
     "mesh.cluster.peering",
+    "mesh.broker.inspection",
     "mesh.broker.report",
     "mesh.broker.node",
     "mesh.broker.broker",

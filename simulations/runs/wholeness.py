@@ -26,13 +26,13 @@ def is_whole(world: World, brokers: Iterable[str]) -> bool:
     """Of the named ones, those that were never started do not count."""
     started = [node for node in map(world.node, brokers) if node.lives]
     up: list[Broker] = [node.exposed for node in started if node.running and node.exposed is not None]
-    ids = sorted(broker._running.identity.id for broker in up)
+    ids = sorted(broker.inspect().id for broker in up)
     return len(up) == len(started) and all(_alive(broker) == ids for broker in up)
 
 
 def _alive(broker: Broker) -> list[int]:
     """Straight from its table: this is asked twenty times a second, and a status takes long to write."""
-    records = broker._running.peering.membership.records()
+    records = broker.inspect().records
     return sorted(record.id for record in records if record.state == State.ALIVE)
 
 

@@ -41,6 +41,8 @@ class Settings:
     """How many times the usual its period and deadline are."""
     versions_ahead: int = 0
     """By how many its version of the link is ahead of the usual."""
+    mesh_key: str = "a key of the simulation"
+    """What brokers share, and what strangers know who were insiders once."""
 
 
 class NodeState(StrEnum):

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 
 from mesh.broker.event_log import EventLog
+from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
-from mesh.broker.report import Report
 from mesh.cluster.dialling import Dialling
 from mesh.cluster.links import Link, Linking
 from mesh.cluster.membership import (
@@ -439,7 +439,7 @@ def misnumber(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "heard_answer", broken)
 
 
-count_no_strangers: Final = instead(Report, "_refused", lambda *_: {})
+count_no_strangers: Final = instead(Inspection, "_refused", lambda *_: {})
 
 
 # --- resources

@@ -114,6 +114,14 @@ class Membership:
             members=len(roster.members) + 1,
         )
 
+    @property
+    def last_void(self) -> float | None:
+        """When a round was voided last, on the loop's clock; None: never."""
+        judgement = self._judgement
+        if not judgement.late_rounds + judgement.silent_rounds:
+            return None
+        return judgement.void_until - self.options.period_s
+
     def next_deadline(self) -> float:
         """When to call `tick`."""
         own = self._own

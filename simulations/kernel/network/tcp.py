@@ -176,6 +176,11 @@ class Half:
         return self.received_bytes > self.consumed or self.eof
 
     @property
+    def waiting(self) -> int:
+        """Packets to this end that are on their way, or held back by a cut."""
+        return self._next_number - self._delivered
+
+    @property
     def portion(self) -> int:
         """How many bytes one read returns at most."""
         size = self.received_bytes - self.consumed

@@ -6,17 +6,17 @@ import json
 
 from mesh.broker.status import (
     About,
-    LinkView,
+    LinkStatus,
     Load,
     LoopLateness,
-    MemberView,
+    MemberStatus,
     Rates,
     Traffic,
     build_snapshot,
     stats_fields,
 )
 
-LINK = LinkView(
+LINK = LinkStatus(
     peer=2, dialed=True, up_since=5.0, rtt_s=0.00125, traffic=Traffic(1, 2, 3, 4), dropped=5, lost=6, queued=7
 )
 ABOUT = About(
@@ -52,8 +52,8 @@ LOAD = Load(
 
 def test_a_snapshot_is_json_with_the_documented_keys() -> None:
     members = [
-        MemberView(1, "alpha", "alive", 3, 9, "tcp://a:1", "h", 1.0, None, True),
-        MemberView(2, "bravo", "suspect", 1, 8, "tcp://b:1", "h", 7.0, LINK),
+        MemberStatus(1, "alpha", "alive", 3, 9, "tcp://a:1", "h", 1.0, None, True),
+        MemberStatus(2, "bravo", "suspect", 1, 8, "tcp://b:1", "h", 7.0, LINK),
     ]
     status = build_snapshot(ABOUT, members, LOAD, LoopLateness(), Rates(0.0), [{"kind": "meta"}], now=11.0)
     assert json.loads(json.dumps(status)) == status

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
+from mesh.broker.broker import Broker
+from mesh.broker.inspection import Inspection
 from simulations import programs
 from simulations.world import World
 
@@ -25,18 +26,19 @@ def mesh(brokers: int = 3, *, seed: int = 1) -> Iterator[World]:
     assert not world.fence.escapes
 
 
-def peering(world: World, name: str) -> Any:
-    return world.node(name).exposed._running.peering
+def inspect(world: World, name: str) -> Inspection:
+    found: Broker = world.node(name).exposed
+    return found.inspect()
 
 
 def states(world: World, name: str) -> dict[str, str]:
     """How a broker sees all members, by their names."""
-    return {view.record.name: str(view.record.state) for view in peering(world, name).members()}
+    return {record.name: str(record.state) for record in inspect(world, name).records}
 
 
 def incarnation(world: World, name: str) -> int:
     """What a broker says of itself."""
-    return int(peering(world, name).incarnation)
+    return inspect(world, name).incarnation
 
 
 def identity(world: World, name: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulations.world import World
-from tests.simulations.faults.meshes import all_alive, incarnation, mesh, peering, states
+from tests.simulations.faults.meshes import all_alive, incarnation, inspect, mesh, states
 
 
 def refused(world: World, name: str) -> dict[str, int]:
-    return {reason: times for reason, times in peering(world, name).statistics().refused.items() if times}
+    return {reason: times for reason, times in inspect(world, name).peering.refused.items() if times}
 
 
 @pytest.mark.parametrize(
@@ -52,8 +52,7 @@ def test_a_replayed_admission_was_a_good_one_the_first_time() -> None:
         seen: list[str] = []
         while world.node("stranger-1").alive:
             world.run_for(0.001)
-            linking = peering(world, "broker-2").linking
-            seen += [link.admission.stage.value for link in linking._strangers]
+            seen += inspect(world, "broker-2").admissions
         assert "bind" in seen
 
 
@@ -82,7 +81,7 @@ def test_an_incarnation_that_nobody_could_follow_is_refused_by_all_who_hear_of_i
     with mesh() as world:
         world.inject("huge_incarnation", ["broker-2"], ["broker-3"])
         world.run_for(5)
-        assert [peering(world, name).statistics().refused_records for name in world.nodes] == [1, 1, 0]
+        assert [inspect(world, name).peering.refused_records for name in world.nodes] == [1, 1, 0]
         assert all_alive(world) and incarnation(world, "broker-2") == 1
 
 
@@ -92,7 +91,7 @@ def test_an_incarnation_that_no_record_can_carry_costs_the_liar_its_links_for_a_
         world.run_for(0.1)
         assert refused(world, "broker-1") == refused(world, "broker-2") == {"malformed": 1}
         world.run_for(5)
-        assert all_alive(world) and len(peering(world, "broker-3").links()) == 2
+        assert all_alive(world) and len(inspect(world, "broker-3").linked) == 2
 
 
 def test_old_news_changes_nothing() -> None:
@@ -100,7 +99,7 @@ def test_old_news_changes_nothing() -> None:
         world.inject("replayed_news", ["broker-1"], ["broker-3"], value=6)
         world.inject("forged_dead", ["broker-2"], ["broker-1"])
         world.run_for(5)
-        frames = peering(world, "broker-3").linking.sockets[0].statistics().frames_out
+        frames = inspect(world, "broker-3").frames_out.bus
         world.run_for(2)
-        assert peering(world, "broker-3").linking.sockets[0].statistics().frames_out > frames
+        assert inspect(world, "broker-3").frames_out.bus > frames
         assert all_alive(world) and incarnation(world, "broker-2") == 2

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from simulations.world import Process, World
-from tests.simulations.faults.meshes import all_alive, identity, mesh, peering, states
+from tests.simulations.faults.meshes import all_alive, identity, inspect, mesh, states
 
 STATE = "/state/broker-2/identity.json"
 
@@ -192,7 +192,7 @@ def test_a_broker_on_a_slow_disk_keeps_its_rounds() -> None:
         world.inject("slow_disk", ["broker-2"], value=3)
         world.run_for(10)
         assert all_alive(world)
-        assert not any(peering(world, "broker-2").statistics().void_rounds.values())
+        assert not any(inspect(world, "broker-2").peering.void_rounds.values())
 
 
 def test_a_broker_that_finds_its_state_torn_takes_a_new_id() -> None:
@@ -294,10 +294,10 @@ def test_a_broker_that_lost_power_while_its_disk_lied_comes_back_as_who_it_was()
             for _ in range(3):
                 world.inject("forged_dead", ["broker-2"])
                 world.run_for(2)
-            known = peering(world, "broker-2").incarnation
+            known = inspect(world, "broker-2").incarnation
             world.inject("power_off", ["broker-2"])
             world.inject("start", ["broker-2"])
             world.run_for(8)
             assert identity(world, "broker-2") == old
             assert all_alive(world)
-            assert peering(world, "broker-2").incarnation >= known
+            assert inspect(world, "broker-2").incarnation >= known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulations.world import World
-from tests.simulations.faults.meshes import all_alive, identity, incarnation, mesh, peering, states
+from tests.simulations.faults.meshes import all_alive, identity, incarnation, inspect, mesh, states
 
 
 def lives(world: World) -> list[int]:
@@ -85,7 +85,7 @@ def test_a_moved_host_comes_back_at_another_address_with_all_that_ran_there() ->
         after = world.network.hosts["broker-2"].address
         assert after != before and world.node("client").running
         assert all_alive(world)
-        urls = {view.record.name: view.record.peer_url for view in peering(world, "broker-1").members()}
+        urls = {record.name: record.peer_url for record in inspect(world, "broker-1").records}
         assert after in urls["broker-2"]
 
 
@@ -140,16 +140,16 @@ def test_brokers_with_other_settings_live_together() -> None:
     with mesh() as world:
         world.inject("config_skew", ["broker-2"], value=4, for_s=30)
         world.run_for(5)
-        rounds = {name: peering(world, name).statistics().rounds for name in world.nodes}
+        rounds = {name: inspect(world, name).peering.rounds for name in world.nodes}
         world.run_for(20)
-        counted = {name: peering(world, name).statistics().rounds - rounds[name] for name in world.nodes}
+        counted = {name: inspect(world, name).peering.rounds - rounds[name] for name in world.nodes}
         assert counted["broker-2"] == 5 and counted["broker-1"] == counted["broker-3"] == 20
         assert all_alive(world) and lives(world) == [1, 2, 1]
         world.run_for(15)
         assert lives(world) == [1, 3, 1] and all_alive(world)
-        rounds = {name: peering(world, name).statistics().rounds for name in world.nodes}
+        rounds = {name: inspect(world, name).peering.rounds for name in world.nodes}
         world.run_for(10)
-        assert peering(world, "broker-2").statistics().rounds - rounds["broker-2"] == 10
+        assert inspect(world, "broker-2").peering.rounds - rounds["broker-2"] == 10
 
 
 def test_settings_go_back_to_what_another_such_fault_asks_for() -> None:

@@ -10,7 +10,7 @@ import pytest
 from simulations.faults import Fault
 from simulations.world import Deadlock, NodeState, Process, World
 from tests.simulations.echoing import Echo, dial, serve, wait_exposed
-from tests.simulations.faults.meshes import all_alive, incarnation, mesh, peering, states
+from tests.simulations.faults.meshes import all_alive, incarnation, inspect, mesh, states
 
 
 async def ticks(process: Process) -> None:
@@ -306,7 +306,7 @@ def test_a_hogged_broker_is_not_declared_dead() -> None:
         for _ in range(15):
             world.run_for(1)
             assert "dead" not in {**states(world, "broker-1"), **states(world, "broker-3")}.values()
-        assert peering(world, "broker-2").statistics().void_rounds["late"] > 0
+        assert inspect(world, "broker-2").peering.void_rounds["late"] > 0
 
 
 def test_a_starved_process_comes_as_far_as_its_share_of_the_processor() -> None:

@@ -1,0 +1,258 @@
+"""A read-only view of one broker: what it is, what it knows of others, and what it counts.
+
+`Broker.inspect` returns it. The status, the ``stats`` rows, the simulator's checks and the tests read
+brokers through it and through nothing else. Each part is gathered when it is asked for and does not change
+afterwards: a reader who wants the members does not pay for counting sessions. Within one callback of the
+event loop all parts describe the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mesh.broker.event_log import EventLog
+from mesh.broker.identity import Identity
+from mesh.broker.listeners import Listeners
+from mesh.broker.options import BrokerOptions
+from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic
+from mesh.broker.stock import StockPublishers, StockRequests, StockTaps
+from mesh.cluster.membership import MemberRecord
+from mesh.cluster.peering import (
+    Addresses,
+    FramesOut,
+    InterestView,
+    LinkInfo,
+    Peering,
+    PeeringStatistics,
+)
+from mesh.dataplane.exchange import Exchange, ExchangeStatistics
+from mesh.environment import Environment
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What serves stock SP sockets."""
+
+    requests: StockRequests
+    publishers: StockPublishers
+    taps: StockTaps
+
+
+class Inspection:
+    """See the module. All times are in seconds on the event loop's clock."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        options: BrokerOptions,
+        environment: Environment,
+        identity: Identity,
+        log: EventLog,
+        exchange: Exchange,
+        peering: Peering,
+        listeners: Listeners,
+        stock: Stock,
+        clock: Callable[[], float],
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._environment = environment
+        self._identity = identity
+        self._log = log
+        self._exchange = exchange
+        self._peering = peering
+        self._listeners = listeners
+        self._stock = stock
+        self._clock = clock
+
+    # --- who it is
+
+    @property
+    def now(self) -> float:
+        return self._clock()
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def mesh(self) -> str:
+        return self._options.mesh
+
+    @property
+    def id(self) -> int:
+        return self._identity.id
+
+    @property
+    def boot(self) -> int:
+        """Drawn at each start."""
+        return self._identity.boot
+
+    @property
+    def incarnation(self) -> int:
+        return self._peering.incarnation
+
+    @property
+    def state(self) -> str:
+        """``joining``, ``ready``, ``isolated`` or ``leaving``."""
+        return str(self._peering.state)
+
+    @property
+    def url(self) -> str:
+        """What peers are told; until that is known (a wildcard before any link) the first address bound."""
+        return self._peering.url or next(iter(self._listeners.urls), "")
+
+    @property
+    def client_url(self) -> str:
+        """What clients are told."""
+        return self._peering.client_url or self.url
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """All addresses, as bound."""
+        return tuple(self._listeners.urls)
+
+    # --- the other brokers
+
+    @property
+    def records(self) -> tuple[MemberRecord, ...]:
+        """What this broker holds of all members, its own record first. Cheap."""
+        return self._peering.records()
+
+    @property
+    def digest(self) -> bytes:
+        """Eight bytes over all living members; equal tables have equal ones."""
+        return self._peering.membership.digest
+
+    @property
+    def members(self) -> tuple[MemberStatus, ...]:
+        """All members with their links and counters, this broker first."""
+        links = {link.peer: link for link in self._peering.links()}
+        views: list[MemberStatus] = []
+        for member in self._peering.members():
+            record = member.record
+            link = links.get(record.id)
+            views.append(
+                MemberStatus(
+                    id=record.id,
+                    name=record.name,
+                    state=str(record.state),
+                    incarnation=record.incarnation,
+                    boot=record.boot,
+                    url=record.peer_url,
+                    host=record.host,
+                    since=member.since,
+                    link=None if link is None else self._link(record.id, link),
+                    is_self=member.is_self,
+                )
+            )
+        return tuple(views)
+
+    @property
+    def linked(self) -> tuple[int, ...]:
+        """Ids of the members to which a link is up. Cheap."""
+        return self._peering.linked
+
+    @property
+    def links(self) -> tuple[LinkStatus, ...]:
+        """Also those that are down now, if they carried anything: counters are since boot."""
+        links = {link.peer: link for link in self._peering.links()}
+        others = [record.id for record in self.records[1:]]
+        views = [self._link(peer, links.get(peer)) for peer in others]
+        return tuple(view for view in views if view.peer in links or any(view.traffic))
+
+    @property
+    def admissions(self) -> tuple[str, ...]:
+        """The stage of each connection that asks to become a link."""
+        return self._peering.admissions
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where it looks for others, besides the members."""
+        return self._peering.addresses()
+
+    @property
+    def interest(self) -> InterestView:
+        """Its own interest and what it holds of the others'. Costs by the number of patterns."""
+        return self._peering.interest_view()
+
+    @property
+    def peering(self) -> PeeringStatistics:
+        """Counters of heartbeat, gossip and admission."""
+        return self._peering.statistics()
+
+    @property
+    def last_void_round(self) -> float | None:
+        """When it voided a round last; None: never."""
+        return self._peering.membership.last_void
+
+    @property
+    def frames_out(self) -> FramesOut:
+        """Sent to other brokers."""
+        return self._peering.frames_out()
+
+    # --- messages
+
+    @property
+    def exchange(self) -> ExchangeStatistics:
+        """Counters of the data plane. Costs by the number of subscriptions."""
+        return self._exchange.statistics()
+
+    @property
+    def load(self) -> Load:
+        """Counters of the broker as a whole, as the status and the ``stats`` rows show them."""
+        data = self.exchange
+        taps = self._stock.taps
+        drops = dict(data.drops)
+        if taps.dropped:
+            drops["slow_stock_subscriber"] = taps.dropped
+        return Load(
+            published=data.published,
+            delivered=data.delivered,
+            dropped=data.dropped + taps.dropped,
+            traffic=Traffic(data.msgs_in, data.msgs_out, data.bytes_in, data.bytes_out),
+            drops=drops,
+            refused=self._refused(data.refused),
+            sessions=data.sessions,
+            subscriptions=data.subscriptions,
+            interest=data.interest,
+            taps=data.taps,
+            rss_bytes=self._environment.rss_bytes(),
+        )
+
+    @property
+    def traffic(self) -> Traffic:
+        """The part of `load` that is cheap."""
+        return Traffic(*self._exchange.traffic())
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """Connections and sessions refused or ended for a broken rule, by reason."""
+        return self._refused(self.exchange.refused)
+
+    def _refused(self, sessions: Mapping[str, int]) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        stock = {
+            "stock publisher": self._stock.publishers.refused,
+            "stock request": self._stock.requests.refused,
+        }
+        for counts in (self._listeners.refused(), self._peering.statistics().refused, sessions, stock):
+            for reason, count in counts.items():
+                if count:
+                    totals[reason] = totals.get(reason, 0) + count
+        return totals
+
+    def _link(self, peer: int, link: LinkInfo | None) -> LinkStatus:
+        counters = self._exchange.link_statistics(peer)
+        return LinkStatus(
+            peer=peer,
+            dialed=link is not None and link.dialed,
+            up_since=0.0 if link is None else link.up_since,
+            rtt_s=None if link is None else link.rtt_s,
+            traffic=Traffic(counters.msgs_in, counters.msgs_out, counters.bytes_in, counters.bytes_out),
+            dropped=counters.dropped,
+            lost=counters.lost,
+            queued=counters.queued,
+        )
