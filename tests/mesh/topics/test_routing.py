@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from mesh.errors import TopicError
-from mesh.topics import routing
 from mesh.topics.routing import Router
 from mesh.wire.session_frames import Role
 
@@ -60,9 +61,50 @@ def test_what_is_no_topic_has_no_route() -> None:
     assert not router.cache
 
 
-def test_a_flood_of_topics_costs_the_cache_and_not_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "CACHE_MAX", 100)
-    router: Router[str, str] = Router()
+def test_a_flood_of_topics_costs_the_cache_and_not_the_memory() -> None:
+    router: Router[str, str] = Router(cache_bytes_max=50_000)
+    largest = 0
     for number in range(1000):
         router.route(b"t.%d" % number)
-        assert len(router.cache) <= 100
+        largest = max(largest, len(router.cache))
+    assert 50 < largest < 150
+
+
+def test_a_thousand_subscribers_of_everything_cost_one_tuple_and_not_one_a_topic() -> None:
+    router: Router[int, str] = Router()
+    for number in range(1000):
+        router.subscribe(["sensor.#"], Role.LISTEN, number)
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            router.route(b"sensor.%d" % number)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 1000 * 1000, "a kilobyte a topic; eight a route if each had its own"
+    assert len(router.route(b"sensor.1").everybody) == 1000
+
+
+def test_routes_that_differ_in_takers_are_bounded_by_the_bytes_of_their_takers() -> None:
+    router: Router[int, str] = Router(cache_bytes_max=1_000_000)
+    for number in range(1000):
+        router.subscribe(["#"], Role.LISTEN, number)
+        router.subscribe([f"t.{number}.*"], Role.LISTEN, 1000 + number)
+    largest = 0
+    for number in range(1000):
+        router.route(b"t.%d.x" % number)
+        largest = max(largest, len(router.cache))
+    assert largest < 150
+
+
+def test_members_behind_one_neighbour_make_one_taker() -> None:
+    hops = {"near": "near", "far": "near", "other": "other"}
+    router: Router[str, str] = Router(hops.__getitem__)
+    for member in hops:
+        router.set_remote(member, [("t", Role.LISTEN)])
+    assert router.route(b"t").remote == ("near", "far", "other")
+    assert router.route(b"t").everybody == ("near", "other")
+    hops["far"] = "other"
+    router.forget_routes()
+    router.set_remote("near", [])
+    assert router.route(b"t").everybody == ("other",)
