@@ -204,6 +204,11 @@ class Pipe:
         return len(self._output) + len(self._control)
 
     @property
+    def unsent(self) -> int:
+        """Of the frames that wait, those of data; the others are control frames."""
+        return len(self._output)
+
+    @property
     def taken(self) -> int:
         """Frames taken so far, those that wait included."""
         return self._frames_out + len(self._output) + len(self._control)
@@ -265,6 +270,12 @@ class Pipe:
         """Write what is queued now, not at the end of the loop turn: for one message that is waited for."""
         if self._scheduled and not self._starved and not self.closed:
             self.connection.flush_now()
+
+    def notify_writable(self) -> None:
+        """Have the owner's ``pipe_writable`` called once the data that waits has been taken, as after a
+        refusal. Nothing waits: nothing is called."""
+        if self._output:
+            self._starved = True
 
     def pause_reading(self) -> None:
         """Stop reading from this peer; TCP then slows it down."""

@@ -107,6 +107,19 @@ def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, own
     assert owner.writable == 1, "room is told once, and only to those who were refused"
 
 
+def test_who_asks_is_told_once_when_the_data_that_waited_was_taken(pipe: Pipe, owner: FakeOwner) -> None:
+    pipe.send_control(b"c")
+    pipe.notify_writable()
+    pipe.take_output()
+    assert owner.writable == 0, "no data waited"
+    pipe.send(b"a")
+    assert (pipe.unsent, pipe.queued) == (1, 1)
+    pipe.notify_writable()
+    pipe.take_output()
+    pipe.take_output()
+    assert owner.writable == 1 and pipe.unsent == 0
+
+
 def test_control_goes_ahead_of_data_and_past_a_full_queue(pipe: Pipe) -> None:
     pipe.send_many([b"1", b"2", b"3"])
     pipe.send_control(b"c1")
