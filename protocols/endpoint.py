@@ -4,7 +4,7 @@ An endpoint opens connections and hands each one, handshake done, to its `Endpoi
 makes a pipe of it or refuses it. Pipes belong to the socket: closing an endpoint ends dialling or
 accepting, no pipe.
 
-A `Dialer` is one task that goes round for ever:
+A `Dialer` is one task that repeats:
 
 ```
 connect --ok--> attach --ok--> wait for the end --> pause --> connect
@@ -12,9 +12,15 @@ connect --ok--> attach --ok--> wait for the end --> pause --> connect
    +---- failed ---+---- refused ---------------------+
 ```
 
-The pause doubles with every round that brought no pipe, or one that lived shorter than the pause before
-it (a peer that accepts and hangs up at once, as a Pair0 with another partner does, is not worth a
-connection every 100 ms).
+The pause doubles with every round that brought no pipe, or one that ended soon: before it had lived as long
+as the pause before it and ten times the shortest pause. (A Pair0 that has another partner accepts and hangs
+up; a peer that is sent a message above its limit does, too.) A failure that lasts until somebody changes one
+of the two ends, such as a wrong protocol or an untrusted certificate, is followed by the longest pause at
+once.
+
+What goes wrong is counted, and logged as a warning by `protocols.peer_warnings`: a dialer's first failure and
+each one of another kind, a peer that a listener refuses, a peer whose connection is lost because it broke a
+rule. A listener with ``on_refused`` tells its refusals there instead.
 
 A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's
 header and gives the connection to the socket that the dialler's protocol asks for, so one address serves
@@ -39,13 +45,17 @@ from protocols.errors import (
     NotSupported,
     PipeRefused,
     RemoteProtocolError,
+    SPError,
     StateError,
     Timeout,
 )
 from protocols.options import SocketOptions
+from protocols.peer_warnings import PeerWarnings, log, name_of
 from protocols.pipe import CLOSED_BY_PEER, Connection, Pipe
+from protocols.tls import TlsConfigError
 from protocols.transports.base import Binding
 from protocols.transports.descriptors import descriptor_limit
+from protocols.transports.loops import loop_state
 from protocols.transports.registry import check_dialable, check_url, find_transport
 from protocols.wire.handshake import Greeting, protocol_name
 
@@ -54,6 +64,15 @@ if TYPE_CHECKING:
 
 HEADERLESS_MAX: Final = 256
 """Connections a listener keeps that have not sent their header."""
+
+PASSING: Final = frozenset({"closed", "timeout", "websocket: refused", "tls: refused by peer", "tls: error"})
+"""Reasons of a failed handshake that may be gone at the next attempt; all others last."""
+
+LONGEST: Final = 40
+"""As a number of failures: the pause after it is the longest."""
+
+SOON_OVER: Final = 3
+"""Pipes in a row that ended soon before the dialer says so."""
 
 
 class EndpointOwner(Protocol):
@@ -83,7 +102,7 @@ def backoff_s(attempt: int, minimum_s: float, maximum_s: float, rng: random.Rand
     A ``maximum_s`` below ``minimum_s`` means no growth. The jitter keeps the peers of a restarted broker from
     coming back in one instant.
     """
-    ceiling = min(max(maximum_s, minimum_s), minimum_s * 2.0 ** min(attempt, 40))
+    ceiling = min(max(maximum_s, minimum_s), minimum_s * 2.0 ** min(attempt, LONGEST))
     return ceiling * (0.5 + 0.5 * rng.random())
 
 
@@ -91,9 +110,11 @@ def backoff_s(attempt: int, minimum_s: float, maximum_s: float, rng: random.Rand
 
 
 class Attempt:
-    """The watcher of one connection that we dial."""
+    """The watcher of one connection that we dial to ``url``."""
 
-    def __init__(self) -> None:
+    def __init__(self, url: str, warnings: PeerWarnings) -> None:
+        self.url = url
+        self._warnings = warnings
         self.connection: Connection | None = None
         self.ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[RemoteProtocolError | None] = asyncio.get_running_loop().create_future()
@@ -113,11 +134,13 @@ class Attempt:
             self.ready.set_exception(error)
 
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
+        if error is not None:
+            warn_of_broken_rule(self._warnings, self.url, connection, error)
         if not self.ended.done():
             self.ended.set_result(error)
 
     async def connect(
-        self, owner: EndpointOwner, url: str, timeout: float | None, options: SocketOptions
+        self, owner: EndpointOwner, timeout: float | None, options: SocketOptions
     ) -> Connection:
         """Open and shake hands; cancelled or late, nothing is left open.
 
@@ -125,7 +148,7 @@ class Attempt:
             Timeout: not done after ``timeout`` seconds (``handshake_timeout_s`` if None).
             AddressError, ConnectionRefused, HandshakeError: as they say.
         """
-        transport, address = find_transport(url)
+        transport, address = find_transport(self.url)
         limit_s = options.handshake_timeout_s if timeout is None else timeout
         greeting = Greeting.of(owner.protocol, owner.peer)
         try:
@@ -134,7 +157,7 @@ class Attempt:
                 return await self.ready
         except TimeoutError as error:
             self._abort()
-            raise Timeout(f"no connection to {url} within {limit_s:g} s") from error
+            raise Timeout(f"no connection to {self.url} within {limit_s:g} s") from error
         except BaseException:
             self._abort()
             raise
@@ -156,7 +179,8 @@ async def dial_once(
         PipeRefused: the socket did not want the peer.
     """
     check_dialable(url)
-    connection = await Attempt().connect(owner, url, timeout, options or owner.options)
+    attempt = Attempt(url, loop_state().warnings)
+    connection = await attempt.connect(owner, timeout, options or owner.options)
     return attach(owner, connection, url=url, dialed=True)
 
 
@@ -185,7 +209,7 @@ class DialerStatistics:
 
 
 class Dialer:
-    """Keeps one pipe to ``url``, for ever. Raises `AddressError` for a URL that can never work.
+    """Keeps one pipe to ``url``, until it is closed. Raises `AddressError` for a URL that can never work.
 
     ``options`` are those of its connections, by default the owner's.
     """
@@ -193,6 +217,7 @@ class Dialer:
     def __init__(self, owner: EndpointOwner, url: str, options: SocketOptions | None = None) -> None:
         self.url = check_dialable(url)
         self.pipe: Pipe | None = None
+        """The pipe that it keeps now; a dialer that is closed keeps none."""
         self.last_error = ""
         """Why there is no pipe, as a sentence: the last attempt failed, or the last pipe ended. Empty while
         connected."""
@@ -203,6 +228,10 @@ class Dialer:
         self._failed: dict[str, int] = {}
         self._ended: dict[str, int] = {}
         self._bad_frames = 0
+        self._warnings = PeerWarnings()
+        self._complaint = ""
+        """The sentence that was logged last; empty since a pipe lasted."""
+        self._soon_over = 0
         self._task: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self.forget: Callable[[Dialer], None] | None = None
@@ -212,12 +241,13 @@ class Dialer:
         """Begin to dial, in a task that `aclose` ends."""
         assert self._task is None, "a dialer is started once"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dial {self.url}")
+        self._task.add_done_callback(self._stopped)
 
     async def wait_connected(self) -> Pipe:
-        """Return the pipe, once there is one."""
+        """Return the pipe, once there is one. Raises `Closed` when nothing dials, or no longer does."""
         while self.pipe is None:
             if self._task is None or self._task.done():
-                raise Closed(f"nothing dials {self.url}")
+                raise Closed(f"nothing dials {self.url}{f': {self.last_error}' if self.last_error else ''}")
             await self._up.wait()
         return self.pipe
 
@@ -232,8 +262,7 @@ class Dialer:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-            if not task.cancelled():
-                task.result()  # a defect in the owner's `attach`
+        self.pipe = None
         self._up.set()
         if self.forget is not None:
             self.forget(self)
@@ -245,32 +274,47 @@ class Dialer:
         pause_s = 0.0
         while True:
             lived_s = -1.0
-            attempt = Attempt()
-            if await self._connect(attempt):
+            attempt = Attempt(self.url, self._warnings)
+            error = await self._connect(attempt)
+            if error is None:
                 since = loop.time()
                 self._count_end(await attempt.ended)
                 lived_s = loop.time() - since
-            if lived_s >= pause_s:
-                failures = 0
-            pause_s = backoff_s(failures, options.reconnect_min_s, options.reconnect_max_s, self._owner.rng)
+            if lived_s >= max(pause_s, 10 * options.reconnect_min_s):
+                failures = self._soon_over = 0
+                self._complaint = ""
+            lasting = error is not None and is_lasting(error)
+            pause_s = backoff_s(
+                LONGEST if lasting else failures,
+                options.reconnect_min_s,
+                options.reconnect_max_s,
+                self._owner.rng,
+            )
             failures += 1
+            if error is not None:
+                self._warn_of_failure(str(error), lasting)
+            else:
+                self._soon_over += 1
+                self._warn_of_soon_over(lived_s)
             await asyncio.sleep(pause_s)
 
-    async def _connect(self, attempt: Attempt) -> bool:
-        """One round; False if it brought no pipe."""
+    async def _connect(self, attempt: Attempt) -> SPError | None:
+        """One round; why it brought no pipe, or None."""
         self._attempts += 1
         try:
-            connection = await attempt.connect(self._owner, self.url, None, self._options)
+            connection = await attempt.connect(self._owner, None, self._options)
             self.pipe = attach(self._owner, connection, url=self.url, dialed=True)
         except (AddressError, HandshakeError, Timeout, PipeRefused) as error:
             reason = "timeout" if isinstance(error, Timeout) else error.reason
             self._failed[reason] = self._failed.get(reason, 0) + 1
             self.last_error = str(error)
-            return False
+            return error
+        if self.last_error:
+            log.info("connected to %s after %d attempts", self.url, self._attempts)
         self.last_error = ""
         self._connected += 1
         self._up.set()
-        return True
+        return None
 
     def _count_end(self, error: RemoteProtocolError | None) -> None:
         pipe, self.pipe = self.pipe, None
@@ -285,6 +329,69 @@ class Dialer:
         self._ended[cause] = self._ended.get(cause, 0) + 1
         self.last_error = reason
 
+    def _stopped(self, task: asyncio.Task[None]) -> None:
+        """The task has ended: by `aclose`, or by a defect in the owner or a transport, which is told to the
+        loop. Whoever waits for a pipe learns that there will be none."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.last_error = f"dialling ended by a defect: {error!r}"
+            task.get_loop().call_exception_handler(
+                {"message": f"the dialer of {self.url} ended by an error", "exception": error, "task": task}
+            )
+        self._up.set()
+
+    # --- what is worth a warning
+
+    def _warn_of_failure(self, sentence: str, lasting: bool) -> None:
+        if sentence == self._complaint:
+            return
+        self._complaint = sentence
+        longest_s = max(self._options.reconnect_min_s, self._options.reconnect_max_s)
+        self._warn(
+            "dialling %s failed: %s; %s",
+            self.url,
+            sentence,
+            f"one of the two ends must be changed, the next attempts are {longest_s:g} s apart"
+            if lasting
+            else f"it is tried again, at least every {longest_s:g} s",
+        )
+
+    def _warn_of_soon_over(self, lived_s: float) -> None:
+        """One pipe that ends soon is everyday; several in a row will go on like that."""
+        if self._soon_over < SOON_OVER or self._complaint == self.last_error:
+            return
+        self._complaint = self.last_error
+        self._warn(
+            "the connection to %s ended soon after it was made, %d times in a row, now after %.3g s: %s; "
+            "the pause before the next one grows to %g s (does the peer have another partner, or is a "
+            "message sent again and again that is above its limit, such as recv_size_max?)",
+            self.url,
+            self._soon_over,
+            lived_s,
+            self.last_error,
+            max(self._options.reconnect_min_s, self._options.reconnect_max_s),
+        )
+
+    def _warn(self, message: str, *arguments: object) -> None:
+        self._warnings.warn(asyncio.get_running_loop().time(), None, message, *arguments)
+
+
+def is_lasting(error: SPError) -> bool:
+    """Whether dialling fails for this reason until one of the two ends is changed."""
+    if isinstance(error, HandshakeError):
+        return error.reason not in PASSING
+    return isinstance(error, TlsConfigError)
+
+
+def warn_of_broken_rule(
+    warnings: PeerWarnings, url: str, connection: Connection, error: RemoteProtocolError
+) -> None:
+    """The peer of a connection at ``url`` lost it by breaking a rule of the wire."""
+    now = asyncio.get_running_loop().time()
+    peer = name_of(connection)
+    key = (peer.rpartition(":")[0], error.reason)
+    warnings.warn(now, key, "the connection of %s at %s was closed: %s", peer, url, error)
+
 
 # --- listening
 
@@ -294,14 +401,15 @@ class ListenerStatistics:
     """Cumulative, but ``headerless``, which is now.
 
     ``accepted`` counts streams, ``connected`` those that became pipes, ``refused`` the others by reason
-    (``handshake_timeouts`` being one of them), ``bad_frames`` pipes a peer lost by breaking a rule.
+    (``handshake_timeouts`` being one of them), ``broken`` pipes that a peer lost by breaking a rule, by
+    reason: ``too large``, ``bad frame``, those of TLS and WebSocket.
     """
 
     accepted: int
     connected: int
     refused: dict[str, int]
     handshake_timeouts: int
-    bad_frames: int
+    broken: dict[str, int]
     headerless: int
 
 
@@ -332,13 +440,14 @@ class Acceptor:
         self._headerless: dict[Connection, int] = {}
         self._crowding = False
         self.on_refused = on_refused
-        """Told of every connection that became no pipe: its address and a sentence."""
+        """Told of every connection that became no pipe, instead of the log: its address and a sentence."""
         self._binding: Binding | None = None
         self._accepted = 0
         self._opened = 0
         self._connected = 0
         self._refused: dict[str, int] = {}
-        self._bad_frames = 0
+        self._broken: dict[str, int] = {}
+        self._warnings = PeerWarnings()
         self.forget: Callable[[Acceptor], None] | None = None
         """Called once it is closed, by whoever keeps a list of listeners."""
         self.last_refused = ""
@@ -364,7 +473,7 @@ class Acceptor:
             connected=self._connected,
             refused=dict(self._refused),
             handshake_timeouts=self._refused.get("timeout", 0),
-            bad_frames=self._bad_frames,
+            broken=dict(self._broken),
             headerless=len(self._headerless),
         )
 
@@ -452,7 +561,8 @@ class Acceptor:
 
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
         if error is not None:
-            self._bad_frames += 1
+            self._broken[error.reason] = self._broken.get(error.reason, 0) + 1
+            warn_of_broken_rule(self._warnings, self.url, connection, error)
 
     # ---
 
@@ -467,9 +577,14 @@ class Acceptor:
     def _refuse(self, connection: Connection, reason: str, message: str) -> None:
         self._headerless.pop(connection, None)
         self._refused[reason] = self._refused.get(reason, 0) + 1
-        self.last_refused = f"{connection.remote_address or 'a peer'}: {message}"
+        peer = name_of(connection)
+        self.last_refused = f"{peer}: {message}"
         if self.on_refused is not None:
             self.on_refused(connection.remote_address, message)
+        elif reason != "closed":  # it went by itself, as a check of the port does
+            now = asyncio.get_running_loop().time()
+            key = (peer.rpartition(":")[0], reason)
+            self._warnings.warn(now, key, "%s refused %s: %s", self.url, peer, message)
 
 
 class Listener(Acceptor):
@@ -484,7 +599,8 @@ class SharedListener(Acceptor):
     """One address for several sockets of different protocols; see the module.
 
     ``options`` are those of the connections (limits, deadlines, read budget), whichever socket gets them.
-    ``on_refused(remote_address, sentence)`` is told of every connection that became no pipe.
+    ``on_refused(remote_address, sentence)`` is told of every connection that became no pipe, instead of the
+    log.
     """
 
     def __init__(

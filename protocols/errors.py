@@ -117,6 +117,9 @@ class MessageTooLarge(RemoteProtocolError):
     """The peer announced a frame above the receive limit (checked before memory is taken)."""
 
     def __init__(self, size: int, size_max: int) -> None:
-        super().__init__(f"frame of {size} bytes is above the limit of {size_max}", reason="too large")
+        super().__init__(
+            f"a message of {size} bytes is above the limit of {size_max}; the option recv_size_max raises it",
+            reason="too large",
+        )
         self.size = size
         self.size_max = size_max

@@ -93,11 +93,13 @@ LAYERS = (
         pure=True,
     ),
     Layer(("protocols.waking",), ()),
+    Layer(("protocols.peer_warnings",), ("protocols.pipe",)),
     Layer(
         ("protocols.transports",),
         (
             "protocols.transports",
             "protocols.waking",
+            "protocols.peer_warnings",
             "protocols.wire",
             "protocols.pipe",
             "protocols.message",

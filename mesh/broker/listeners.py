@@ -11,7 +11,6 @@ the start with one sentence, which names the broker that sits there.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,11 +23,7 @@ from mesh.listen import Listen, Role, is_secure
 from protocols import Pipe, PipeRefused, Req0, SharedListener, Socket, SocketOptions, TlsConfig
 from protocols.errors import AddressError, AddressInUse, SPError
 
-log = logging.getLogger("mesh")
-
 PROBE_TIMEOUT_S: Final = 0.5
-SAID_MAX: Final = 256
-"""Lines a broker logs about refused connections, so that no stranger fills a disk."""
 ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
 
 
@@ -68,7 +63,6 @@ class Listeners:
         self._tls = tls
         self._listeners: dict[str, BoundListener] = {}
         self._turned_away: dict[str, int] = {}
-        self._said: dict[tuple[str, str], None] = {}
 
     @property
     def urls(self) -> list[str]:
@@ -110,7 +104,7 @@ class Listeners:
             tls = listen.tls or self._tls
             certificates = listen.certificates_of(tls) if tls is not None and is_secure(url) else ()
             options = replace(self._options, tls=_verifying(tls, certificates, listen.serves))
-            listener = SharedListener(url, options=options, on_refused=self._say_refused)
+            listener = SharedListener(url, options=options)
             for socket in sockets:
                 socket.listen(listener)
             try:
@@ -132,17 +126,9 @@ class Listeners:
         totals = dict(self._turned_away)
         for bound in self._listeners.values():
             statistics = bound.listener.statistics()
-            for reason, count in (*statistics.refused.items(), ("bad frame", statistics.bad_frames)):
-                if count:
-                    totals[reason] = totals.get(reason, 0) + count
+            for reason, count in (*statistics.refused.items(), *statistics.broken.items()):
+                totals[reason] = totals.get(reason, 0) + count
         return totals
-
-    def _say_refused(self, address: str, sentence: str) -> None:
-        """In the log once for each host and reason, then only counted: whoever is refused comes again."""
-        host = address.rpartition(":")[0] or "a peer"
-        if (host, sentence) not in self._said and len(self._said) < SAID_MAX:
-            self._said[host, sentence] = None
-            log.warning("refused %s: %s", host, sentence)
 
     async def aclose(self) -> None:
         for bound in self._listeners.values():

@@ -1,5 +1,6 @@
 """What all connections of one event loop share: a receive buffer with a budget, the names of inproc,
-what TLS dialers have loaded, and the ports that WebSocket listeners share.
+what TLS dialers have loaded, the ports that WebSocket listeners share, and the warnings about peers that were
+dialled once.
 
 This is the one module with state, keyed by loop and gone with it: several brokers in one process, each on a
 loop of its own, must not meet here, and nothing outlives ``asyncio.run``.
@@ -23,6 +24,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from protocols.peer_warnings import PeerWarnings
 from protocols.waking import Wakes
 
 if TYPE_CHECKING:
@@ -75,11 +77,13 @@ class ReadBudget:
 class LoopState:
     """One per event loop."""
 
-    __slots__ = ("certificates", "inproc", "reads", "wakes", "websocket_lock", "websocket_ports")
+    __slots__ = ("certificates", "inproc", "reads", "wakes", "warnings", "websocket_lock", "websocket_ports")
 
     def __init__(self) -> None:
         self.reads = ReadBudget()
         self.wakes = Wakes(asyncio.get_running_loop())
+        self.warnings = PeerWarnings()
+        """About peers that `protocols.endpoint.dial_once` connected to; endpoints have their own."""
         self.inproc: dict[str, InprocBinding] = {}
         self.certificates: dict[TlsConfig, Certificates] = {}
         """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""

@@ -89,6 +89,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_gone",
         "_identity",
         "_kind",
+        "_large",
         "_last_turn",
         "_loop",
         "_options",
@@ -133,6 +134,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._early_bytes_in = 0
         self._early_bytes_out = 0
         self._outgoing: Outgoing | None = None
+        self._large = 0  # the size of the last buffer written that was larger than a piece
         self._pipe: Pipe | None = None
         self._reason = ""
         self._cause = ""
@@ -312,6 +314,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         if exc is not None:
             cause = CONNECTION_LOST
             reason = f"connection lost: {(exc.strerror if isinstance(exc, OSError) else None) or exc}"
+            if self._large:
+                reason += f"; the last large message sent has {self._large} bytes, is that above its limit?"
         self._end(self._ended_early(reason), reason, cause)
         self._cancel_deadline()
         self._transport = None
@@ -457,6 +461,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         buffers = iter(encoded)
         for data in buffers:
             if len(data) > PIECE:
+                self._large = len(data)
                 self._write_on(Outgoing(data, buffers), pipe, transport)
                 return
             pipe.bytes_out += len(data)

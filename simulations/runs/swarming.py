@@ -261,7 +261,8 @@ _NOBODY: Final = logging.NullHandler()
 
 def hush() -> None:
     """Brokers in trouble, as they are here on purpose, warn in the log; that nobody listens is no error."""
-    logging.getLogger("mesh").addHandler(_NOBODY)
+    for name in ("mesh", "protocols"):
+        logging.getLogger(name).addHandler(_NOBODY)
 
 
 class Stuck(KeyboardInterrupt):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from protocols.errors import (
     Timeout,
 )
 from protocols.options import SocketOptions
+from protocols.pipe import Connection, Pipe
 from protocols.wire.framing import encode_frames
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket, listen_url, raw_peer, until
@@ -176,6 +178,48 @@ async def test_waiting_for_a_dialer_that_is_closed_ends() -> None:
     await dialer.aclose()
     with pytest.raises(Closed):
         await waiting
+
+
+async def test_a_closed_dialer_keeps_no_pipe(scheme: str, tmp_path: Path) -> None:
+    """Its socket has it still; what the dialer would show could be closed by now."""
+    owner, peer = FakeSocket(options=FAST), FakeSocket(options=FAST)
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    dialer = Dialer(owner, listener.url)
+    dialer.start()
+    await dialer.wait_connected()
+    await dialer.aclose()
+    assert dialer.pipe is None and len(owner.pipes) == 1
+    with pytest.raises(Closed):
+        await dialer.wait_connected()
+    await listener.aclose()
+    await owner.aclose()
+    await peer.aclose()
+
+
+async def test_a_dialer_that_ends_by_a_defect_tells_the_loop_and_whoever_waits(
+    scheme: str, tmp_path: Path
+) -> None:
+    class Broken(FakeSocket):
+        def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
+            raise RuntimeError("a defect in the owner")
+
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    owner, peer = Broken(), FakeSocket()
+    listener = Listener(peer, listen_url(scheme, tmp_path))
+    await listener.start()
+    dialer = Dialer(owner, listener.url)
+    dialer.start()
+    with pytest.raises(Closed, match="a defect in the owner"):
+        await dialer.wait_connected()
+    assert "a defect in the owner" in dialer.last_error
+    (context,) = told
+    assert isinstance(context["exception"], RuntimeError) and listener.url in context["message"]
+    await until(lambda: not peer.pipes)  # the connection was closed
+    await dialer.aclose()
+    await listener.aclose()
+    await peer.aclose()
 
 
 async def test_a_broken_frame_is_counted_and_the_peer_dialled_again() -> None:
@@ -498,7 +542,7 @@ async def test_garbage_of_every_kind_costs_only_those_who_send_it(tmp_path: Path
         await until(lambda: listener.statistics().headerless == 0)
         counted = listener.statistics()
         assert counted.connected + sum(counted.refused.values()) == counted.accepted == 301
-        assert counted.bad_frames > 0
+        assert counted.broken
         await good.aclose()
 
 

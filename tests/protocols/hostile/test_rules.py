@@ -162,7 +162,7 @@ async def test_a_bad_frame_costs_the_pipe_at_once(
         async with raw_peer(listener.url) as peer:
             peer.writer.write(encode_header(talker.peer) + bad_frames(LEADS[scheme])[name])
             await peer.read_all()  # until we are cut off
-        await until(lambda: listener.statistics().bad_frames == 1)
+        await until(lambda: sum(listener.statistics().broken.values()) == 1)
         (cause,) = talker.statistics().closed
         assert cause == ("bad frame" if scheme == "ipc" and name == "text" else "too large")
         await serves_on(kind, talker, listener.url)

@@ -57,9 +57,10 @@ def test_a_stranger_is_refused_in_virtual_time_too() -> None:
     with World(3) as world:
         world.add_node("server", replier(config(stranger().sign("server")))).start()
         world.add_node("client", requester(config(), [])).start()
-        world.run_for(5)
+        world.run_for(60)
         (dialer,) = world.node("client").exposed.dialers
         assert "not signed by an authority trusted here" in dialer.last_error
-        assert dialer.statistics().failed["tls: untrusted certificate"] >= 5
+        attempts = dialer.statistics().failed["tls: untrusted certificate"]
+        assert 6 <= attempts <= 13, "it lasts until one end is changed, so the pauses are the longest at once"
         (listener,) = world.node("server").exposed.listeners
         assert listener.statistics().refused.keys() == {"tls: our certificate refused"}

@@ -1,0 +1,80 @@
+"""Warnings about peers, in the logger ``protocols``, at a rate that no peer decides.
+
+A peer that does something wrong usually does it again, and a hostile one does it as often as it can. So:
+
+* one complaint, which is a key such as (host, reason), is logged once in `REPEAT_S` seconds;
+* all complaints of one `PeerWarnings` share a budget: `BURST` lines at once, then one in `REFILL_S` seconds;
+* what was left out is counted, and the next line says how many that were.
+
+A caller that has another way to tell (an exception, a callback) tells it there and logs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from protocols.pipe import Connection
+
+log: Final = logging.getLogger("protocols")
+
+BURST: Final = 10
+REFILL_S: Final = 30.0
+REPEAT_S: Final = 600.0
+KEYS_MAX: Final = 256
+"""Complaints remembered at once; beyond them the oldest is forgotten, and may be logged again."""
+
+
+class PeerWarnings:
+    """The warnings of one endpoint. ``now`` is any clock that does not go back, in seconds."""
+
+    __slots__ = ("_left_out", "_lines", "_logged", "_refilled")
+
+    def __init__(self) -> None:
+        self._logged: dict[object, float] = {}
+        self._lines = BURST
+        self._refilled = 0.0
+        self._left_out = 0
+
+    def warn(self, now: float, key: object, message: str, *arguments: object) -> None:
+        """Log ``message % arguments`` unless this key was logged lately or the budget is spent.
+
+        A key of None is a complaint that the caller knows to be new.
+        """
+        before = None if key is None else self._logged.get(key)
+        if (before is not None and now - before < REPEAT_S) or not self._has_room(now):
+            self._left_out += 1
+            return
+        self._lines -= 1
+        if key is not None:
+            self._remember(key, now)
+        left_out, self._left_out = self._left_out, 0
+        if left_out:
+            log.warning(message + " (%d warnings left out since the last one)", *arguments, left_out)
+        else:
+            log.warning(message, *arguments)
+
+    def _remember(self, key: object, now: float) -> None:
+        self._logged.pop(key, None)
+        if len(self._logged) >= KEYS_MAX:
+            del self._logged[next(iter(self._logged))]
+        self._logged[key] = now
+
+    def _has_room(self, now: float) -> bool:
+        if self._lines >= BURST:
+            self._refilled = now  # a full budget gathers nothing
+        gained = int((now - self._refilled) / REFILL_S)
+        if gained > 0:
+            self._lines = min(BURST, self._lines + gained)
+            self._refilled += gained * REFILL_S
+        return self._lines > 0
+
+
+def name_of(connection: Connection) -> str:
+    """A peer in a sentence: its address with the port, or the process that the kernel names (ipc)."""
+    if connection.remote_address:
+        return connection.remote_address
+    identity = connection.identity
+    if identity is not None and identity.pid is not None:
+        return f"process {identity.pid} of user {identity.uid}"
+    return "a peer without an address"

@@ -1,0 +1,320 @@
+"""What goes wrong with peers is logged, once, with the peer's port and the option to change; no peer decides
+how much."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from protocols import (
+    HandshakeError,
+    Pair0,
+    Pull0,
+    Push0,
+    Rep0,
+    Req0,
+    SharedListener,
+    SocketOptions,
+    Sub0,
+    Surveyor0,
+    TlsConfig,
+)
+from protocols.endpoint import Dialer, is_lasting
+from protocols.errors import AddressError, PipeRefused, Timeout
+from protocols.peer_warnings import BURST, KEYS_MAX, REFILL_S, REPEAT_S, PeerWarnings
+from protocols.tls import TlsConfigError
+from protocols.wire.framing import encode_frames
+from protocols.wire.handshake import ProtocolNumber, encode_header
+from tests.protocols.transports.support import FakeSocket, raw_peer
+from tests.support.certificates import config, local, stranger
+from tests.support.ports import free_port
+from tests.support.waiting import until
+
+FAST = SocketOptions(reconnect_min_s=0.001, reconnect_max_s=0.01)
+
+
+@pytest.fixture(autouse=True)
+def _hear_all(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="protocols")
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "protocols" and record.levelno == logging.WARNING
+    ]
+
+
+# --- how much is logged
+
+
+def test_the_same_complaint_is_logged_once_and_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = PeerWarnings()
+    for second in range(100):
+        warnings.warn(1000.0 + second, ("host", "reason"), "%s misbehaves", "host:1")
+    assert warnings_in(caplog) == ["host:1 misbehaves"]
+    warnings.warn(1000.0 + REPEAT_S, ("host", "reason"), "%s misbehaves", "host:2")
+    assert warnings_in(caplog)[1:] == ["host:2 misbehaves (99 warnings left out since the last one)"]
+
+
+def test_a_flood_of_different_complaints_is_bounded_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = PeerWarnings()
+    now = 0.0
+    for number in range(100_000):
+        now = number * 0.01
+        warnings.warn(now, ("host", number), "complaint %d", number)
+    lines = warnings_in(caplog)
+    assert len(lines) == BURST + int(now / REFILL_S)
+    left_out = [int(line.partition("(")[2].partition(" ")[0]) for line in lines if "(" in line]
+    last = int(lines[-1].split()[1])
+    assert sum(left_out) == last + 1 - len(lines), "each one is a line or counted in one"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    warnings = PeerWarnings()
+    for number in range(10 * KEYS_MAX):
+        warnings.warn(number * REFILL_S, number, "complaint %d", number)
+    assert len(warnings._logged) == KEYS_MAX
+
+
+def test_a_quiet_time_fills_the_budget_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = PeerWarnings()
+    for number in range(50):
+        warnings.warn(5.0, number, "early")
+    for number in range(50, 100):
+        warnings.warn(5.0 + 1000 * REFILL_S, number, "late")
+    assert len(warnings_in(caplog)) == 2 * BURST
+
+
+# --- dialers
+
+
+async def test_a_failing_dial_is_logged_at_the_first_and_at_each_changed_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    async with Req0(dial=url, options=FAST) as req:
+        statistics = req.dialers[0].statistics
+        await until(lambda: statistics().failed.get("refused", 0) >= 5)
+        assert warnings_in(caplog) == [
+            f"dialling {url} failed: nobody listens at {url}; it is tried again, at least every 0.01 s"
+        ]
+        async with Pull0(listen=url):
+            await until(lambda: statistics().failed.get("wrong protocol", 0) >= 5)
+        about_pull = [line for line in warnings_in(caplog) if f"dialling {url}" in line][1:]
+        assert "the peer is pull0 and this end talks to rep0" in about_pull[0]
+        assert "one of the two ends must be changed" in about_pull[0]
+        async with Rep0(listen=url):
+            await req.dialers[0].wait_connected()
+    assert any(record.getMessage().startswith(f"connected to {url} after") for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting"),
+    [
+        (HandshakeError("x", reason="wrong protocol"), True),
+        (HandshakeError("x", reason="not SP"), True),
+        (HandshakeError("x", reason="TLS on a plain address"), True),
+        (HandshakeError("x", reason="tls: untrusted certificate"), True),
+        (HandshakeError("x", reason="websocket: subprotocol"), True),
+        (TlsConfigError("x"), True),
+        (HandshakeError("x", reason="closed"), False),
+        (HandshakeError("x", reason="timeout"), False),
+        (HandshakeError("x", reason="websocket: refused"), False),
+        (AddressError("x"), False),
+        (Timeout("x"), False),
+        (PipeRefused("x"), False),
+    ],
+)
+def test_what_lasts_until_one_end_is_changed(error: AddressError, lasting: bool) -> None:
+    assert is_lasting(error) == lasting
+
+
+async def test_a_dialer_that_cannot_succeed_slows_down_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses of a wrong protocol, and of a peer that may come: only the latter begin small."""
+    pauses: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(delay: float, result: object = None) -> None:
+        pauses.append(delay)
+        await real_sleep(0.001)
+
+    monkeypatch.setattr("protocols.endpoint.asyncio.sleep", sleep)
+    options = SocketOptions(reconnect_min_s=0.1, reconnect_max_s=50.0)
+
+    async def first_pauses(url: str) -> list[float]:
+        pauses.clear()
+        dialer = Dialer(FakeSocket(ProtocolNumber.REQ0, options), url)
+        dialer.start()
+        while sum(dialer.statistics().failed.values()) < 4:
+            await real_sleep(0.001)
+        await dialer.aclose()
+        return pauses[:3]
+
+    async with Pull0(listen="tcp://127.0.0.1:0") as pull:
+        assert all(pause >= 25.0 for pause in await first_pauses(pull.listeners[0].url))
+    missing = replace(options, tls=TlsConfig(ca_file="/nowhere/ca.pem"))
+    options = missing
+    assert all(pause >= 25.0 for pause in await first_pauses("tls+tcp://127.0.0.1:9"))
+    assert all(pause <= 0.4 for pause in await first_pauses(f"tcp://127.0.0.1:{free_port()}"))
+
+
+async def test_a_missing_ca_file_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = replace(FAST, tls=TlsConfig(ca_file=f"{tmp_path}/ca.pem"))
+    async with Req0(dial="tls+tcp://127.0.0.1:9", options=options) as req:
+        await until(lambda: req.dialers[0].statistics().failed.get("tls: configuration", 0) >= 3)
+    (line,) = warnings_in(caplog)
+    assert f"{tmp_path}/ca.pem cannot be read: no such file" in line
+
+
+async def test_an_untrusted_certificate_is_named_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
+    server = SocketOptions(tls=config(local()))
+    async with Rep0(listen="tls+tcp://127.0.0.1:0", options=server) as rep:
+        url = rep.listeners[0].url
+        options = replace(FAST, tls=TlsConfig(ca=stranger().pem, server_name="localhost"))
+        async with Req0(dial=url, options=options) as req:
+            await until(lambda: req.dialers[0].statistics().failed.get("tls: untrusted certificate", 0) >= 3)
+            await until(lambda: rep.listeners[0].statistics().refused)
+    lines = warnings_in(caplog)
+    assert sum(line.startswith(f"dialling {url} failed") for line in lines) == 1
+    assert sum(line.startswith(f"{url} refused tls+tcp://127.0.0.1:") for line in lines) == 1
+
+
+async def test_a_message_above_the_limit_is_told_at_both_ends_and_sent_ever_more_slowly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=30.0)
+    async with Rep0(listen="tcp://127.0.0.1:0") as rep:
+        url = rep.listeners[0].url
+        async with Req0(dial=url, options=options) as req:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            await req.send(bytes(2 << 20))
+            dialer = req.dialers[0]
+            await until(lambda: sum(dialer.statistics().ended.values()) >= 5)
+            assert loop.time() - begun >= 0.01 * sum(2**turn for turn in range(4)) / 2, "the pauses double"
+            assert rep.listeners[0].statistics().broken["too large"] >= 5
+            assert rep.statistics().recently_closed[-1].cause == "too large"
+            assert (
+                "2097156 bytes is above the limit of 1048576" in rep.statistics().recently_closed[-1].reason
+            )
+    (at_listener,) = [line for line in warnings_in(caplog) if line.startswith("the connection of tcp://")]
+    assert "tcp://127.0.0.1:" in at_listener, "with its port"
+    assert "2097156 bytes" in at_listener and "recv_size_max" in at_listener
+    (at_dialer,) = [line for line in warnings_in(caplog) if line.startswith("the connection to tcp://")]
+    assert "3 times in a row" in at_dialer and "recv_size_max" in at_dialer
+    assert "2097" in at_dialer, "the size that was sent is told where it is known"
+
+
+async def test_a_pair_that_has_a_partner_is_told_at_both_ends(caplog: pytest.LogCaptureFixture) -> None:
+    async with Pair0(listen="tcp://127.0.0.1:0") as pair, Pair0(dial=pair.listeners[0].url) as first:
+        await first.wait_for_peers()
+        await pair.wait_for_peers()
+        async with Pair0(dial=pair.listeners[0].url, options=FAST) as second:
+            await until(lambda: sum(second.dialers[0].statistics().ended.values()) >= 4)
+    lines = warnings_in(caplog)
+    assert sum(" refused tcp://127.0.0.1:" in line for line in lines) == 1
+    assert sum("does the peer have another partner" in line for line in lines) >= 1
+    assert len(lines) <= 4
+
+
+async def test_a_peer_dialled_once_that_breaks_a_rule_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def misbehave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode_header(ProtocolNumber.PUSH0) + b"\xff" * 8)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(misbehave, "127.0.0.1", 0)
+    url = f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with Pull0() as pull:
+        await pull.dial_once(url)
+        await until(lambda: not pull.pipes)
+    server.close()
+    (line,) = warnings_in(caplog)
+    assert line.startswith(f"the connection of {url} at {url} was closed: ") and "recv_size_max" in line
+
+
+# --- listeners
+
+
+async def test_a_refused_peer_is_logged_once_with_its_port_however_often_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Rep0(listen="tcp://127.0.0.1:0") as rep:
+        url = rep.listeners[0].url
+        ports = []
+        for count in range(1, 21):
+            async with raw_peer(url) as peer:
+                peer.writer.write(encode_header(ProtocolNumber.SUB0))
+                await peer.read_all()
+                ports.append(peer.writer.get_extra_info("sockname")[1])
+            await until(lambda: sum(rep.listeners[0].statistics().refused.values()) == count)  # noqa: B023
+    (line,) = warnings_in(caplog)
+    assert line.startswith(f"{url} refused tcp://127.0.0.1:{ports[0]}: the peer is sub0")
+
+
+async def test_who_only_looks_whether_the_port_is_open_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Rep0(listen="tcp://127.0.0.1:0") as rep:
+        async with raw_peer(rep.listeners[0].url):
+            pass
+        await until(lambda: rep.listeners[0].statistics().refused == {"closed": 1})
+    assert warnings_in(caplog) == []
+
+
+async def test_a_peer_of_an_ipc_listener_is_named_by_its_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Rep0(listen=f"ipc://{tmp_path}/x") as rep:
+        async with raw_peer(rep.listeners[0].url) as peer:
+            peer.writer.write(encode_header(ProtocolNumber.REQ0) + b"\x00" * 9)
+            await peer.read_all()
+        await until(lambda: rep.listeners[0].statistics().broken)
+    (line,) = warnings_in(caplog)
+    assert "the connection of process " in line or "the connection of a peer without" in line
+
+
+async def test_a_listener_that_tells_its_refusals_to_a_callback_does_not_log_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    told: list[str] = []
+    shared = SharedListener("tcp://127.0.0.1:0", on_refused=lambda address, sentence: told.append(sentence))
+    async with Rep0() as rep:
+        rep.listen(shared)
+        await shared.start()
+        async with raw_peer(shared.url) as peer:
+            peer.writer.write(encode_header(ProtocolNumber.SUB0))
+            await peer.read_all()
+        await until(lambda: told)
+        await shared.aclose()
+    assert warnings_in(caplog) == []
+
+
+async def test_a_storm_of_bad_peers_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Every kind of garbage, many times: as many lines as there are kinds, at most the budget."""
+    rng = random.Random(7)
+    async with Sub0(listen="tcp://127.0.0.1:0") as sub:
+        url = sub.listeners[0].url
+        for _ in range(200):
+            header = encode_header(rng.choice([*ProtocolNumber])) if rng.random() < 0.6 else rng.randbytes(8)
+            async with raw_peer(url) as peer:
+                peer.writer.write(header + encode_frames([rng.randbytes(20)]) + b"\xff" * 8)
+                await peer.read_all()
+    assert 0 < len(warnings_in(caplog)) <= BURST
+
+
+async def test_push_and_survey_to_the_wrong_end_are_not_silent(caplog: pytest.LogCaptureFixture) -> None:
+    async with Pull0(listen="tcp://127.0.0.1:0") as pull:
+        async with Surveyor0(dial=pull.listeners[0].url, options=FAST) as surveyor:
+            await until(lambda: surveyor.dialers[0].statistics().failed)
+        async with Push0(dial=pull.listeners[0].url) as push:
+            await push.send(b"served all the same")
+            assert await pull.recv() == b"served all the same"
+    assert any("the peer is pull0 and this end talks to respondent0" in line for line in warnings_in(caplog))
