@@ -136,7 +136,8 @@ LAYERS = (
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
     Layer(("protocols",), ("protocols",)),
-    Layer(("mesh.errors", "mesh.spelling"), (), pure=True),
+    Layer(("mesh.errors", "mesh.spelling", "mesh.printable"), (), pure=True),
+    Layer(("mesh.logs",), ("mesh.printable",)),
     Layer(("mesh.wire",), ("mesh.errors", "mesh.wire"), pure=True),
     Layer(("mesh.topics",), ("mesh.errors", "mesh.wire", "mesh.topics"), pure=True),
     Layer(
@@ -164,6 +165,7 @@ LAYERS = (
         ("mesh.broker",),
         (
             "mesh.errors",
+            "mesh.logs",
             "mesh.environment",
             "mesh.storage",
             "mesh.listen",

@@ -16,7 +16,6 @@ which wait for the disk, and those that peering dials with.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -34,11 +33,10 @@ from mesh.dataplane.exchange import Exchange
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import PeerError, TopicError
 from mesh.listen import Listen
+from mesh.logs import log
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, PipeRefused, Pub0, Pull0, Rep0, SocketOptions, Sub0
 from protocols.wire import backtrace
-
-log = logging.getLogger("mesh")
 
 CLIENT_QUEUE: Final = 65_536
 """Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
