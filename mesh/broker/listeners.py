@@ -20,7 +20,6 @@ from mesh.cluster.own_address import is_loopback
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
 from mesh.errors import ListenError
 from mesh.listen import Listen, Role, is_secure
-from mesh.logs import log
 from protocols import Pipe, PipeRefused, Req0, SharedListener, Socket, SocketOptions, TlsConfig
 from protocols.errors import AddressError, AddressInUse, SPError
 
