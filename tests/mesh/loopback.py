@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from mesh.broker.broker import Broker
@@ -49,6 +51,22 @@ async def whole(brokers: list[Broker]) -> None:
         )
 
     await eventually(complete, f"a full mesh of {sorted(names)}")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Every row of every event log in a folder."""
+    return [
+        json.loads(line) for path in sorted(folder.glob("*.jsonl*")) for line in path.read_text().splitlines()
+    ]
+
+
+async def crash(broker: Broker) -> None:
+    """End it as SIGKILL would: no goodbye, everything closed at once."""
+    node = broker._node
+    assert node is not None
+    node._stopped = asyncio.get_running_loop().create_future()
+    node._stopped.set_result(None)
+    await node._close()
 
 
 class Cluster:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from mesh.cluster.membership import MemberRecord, NodeState, State
@@ -49,11 +47,9 @@ class Who:
     peers: Sequence[Any] = ()
 
 
-def environment(seed: int | None = None) -> Environment:
+def environment() -> Environment:
     """Without a disk: a peering needs none."""
-    rng = random.Random(seed)
-    token = os.urandom if seed is None else rng.randbytes
-    return Environment(cast(Storage, None), rng, lambda: 0.0, token, "here", 1)
+    return replace(Environment.real(), storage=cast(Storage, None))
 
 
 @dataclass
@@ -183,8 +179,9 @@ class Peers:
     ) -> Peer:
         """Start one, joining others."""
         urls = [peer if isinstance(peer, str) else peer.url for peer in join]
-        who = who or Who(id=random.getrandbits(62) + 1, boot=random.getrandbits(62) + 1)
-        peer = Peer(who, name, {"environment": environment(), "join": urls, **options})
+        given = environment()
+        who = who or Who(id=given.rng.getrandbits(62) + 1, boot=given.rng.getrandbits(62) + 1)
+        peer = Peer(who, name, {"environment": given, "join": urls, **options})
         await peer.start(listen)
         self._stack.push_async_callback(peer.peering.aclose)
         self._stack.push_async_callback(peer.listener.aclose)

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from mesh.clients.client import Client
-from tests.mesh.broker.test_broker import rows
-from tests.mesh.loopback import eventually
+from tests.mesh.loopback import eventually, rows
 
 pytestmark = pytest.mark.process
 

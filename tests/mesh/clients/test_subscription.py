@@ -14,6 +14,8 @@ from simulations import Mesh, World
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.virtual
+
 
 async def test_iterating_a_subscription_passes_the_barrier_first() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
