@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.isolation import VARIABLE, Isolating
 
-ASYNC_TEST_TIMEOUT_S = 45.0
+ASYNC_TEST_TIMEOUT_S = 240.0
 # Two cores shared with real brokers make any time limit on one example a lottery.
 settings.register_profile("mangrove", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mangrove")

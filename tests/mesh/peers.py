@@ -20,7 +20,7 @@ DEADLINE_S = 0.1
 PING, PONG = encode(Kind.PING, 0), encode(Kind.PONG, 0)
 
 
-async def until(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+async def until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     """Wait until ``condition()`` is true; fail with ``what`` otherwise."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -211,5 +211,5 @@ def is_whole(peers: Sequence[Peer]) -> bool:
     )
 
 
-async def whole(peers: Sequence[Peer], timeout_s: float = 15.0) -> None:
+async def whole(peers: Sequence[Peer], timeout_s: float = 120.0) -> None:
     await until(lambda: is_whole(peers), f"a full mesh of {[peer.name for peer in peers]}", timeout_s)
