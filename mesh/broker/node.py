@@ -139,6 +139,8 @@ class Node:
             environment=environment,
             hooks=self,
         )
+        if self.peering.joining.holds:
+            self.exchange.gate.close()
         requests = StockRequests(self.exchange, self.name, clock)
         publishers = StockPublishers(self.exchange, clock)
         taps = StockTaps(self.exchange, options.export)
@@ -291,6 +293,9 @@ class Node:
 
     def state_changed(self, state: str) -> None:
         log.info("broker %s is %s", self.name, state)
+
+    def may_route(self) -> None:
+        self.exchange.open_gate(self._clock())
 
     def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
         self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))

@@ -35,6 +35,8 @@ class Known:
     """A peer of an earlier run."""
 
     url: str
+    id: int = 0
+    name: str = "of an earlier run"
 
 
 @dataclass
@@ -71,6 +73,7 @@ class Peer:
     answers: list[tuple[int, int, float]] = field(default_factory=list)
     selves: list[MemberRecord] = field(default_factory=list)
     node_states: list[NodeState] = field(default_factory=list)
+    routes_at: list[float] = field(default_factory=list)
 
     async def start(self, listen: str = "tcp://127.0.0.1:0") -> None:
         self.peering = Peering(
@@ -153,6 +156,9 @@ class Peer:
 
     def state_changed(self, state: NodeState) -> None:
         self.node_states.append(state)
+
+    def may_route(self) -> None:
+        self.routes_at.append(asyncio.get_running_loop().time())
 
 
 class Peers:
