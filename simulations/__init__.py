@@ -11,9 +11,19 @@ if TYPE_CHECKING:
     from simulations.faults import Fault
     from simulations.kernel.network import LinkQuality
     from simulations.meshes import Mesh, Violated
-    from simulations.world import ConditionNotMet, Deadlock, Process, World
+    from simulations.world import ConditionNotMet, Deadlock, Process, ProgramFailed, World
 
-__all__ = ["ConditionNotMet", "Deadlock", "Fault", "LinkQuality", "Mesh", "Process", "Violated", "World"]
+__all__ = [
+    "ConditionNotMet",
+    "Deadlock",
+    "Fault",
+    "LinkQuality",
+    "Mesh",
+    "Process",
+    "ProgramFailed",
+    "Violated",
+    "World",
+]
 
 _HOMES = {
     "ConditionNotMet": "simulations.world",
@@ -22,6 +32,7 @@ _HOMES = {
     "LinkQuality": "simulations.kernel.network",
     "Mesh": "simulations.meshes",
     "Process": "simulations.world",
+    "ProgramFailed": "simulations.world",
     "Violated": "simulations.meshes",
     "World": "simulations.world",
 }

@@ -6,11 +6,12 @@
         mesh = Mesh(world, brokers=3)
         mesh.client("counter", counter, at="broker-2")
         world.inject("crash", ["broker-1"], for_s=5)
-        world.run_for(20)
+        stock = mesh.run(ask_for_stock, at="broker-3")
         mesh.finish()
 
 A program is a coroutine function that is given a `Client`, and runs unmodified on the host of a broker, as a
-process of its own. `Mesh.finish` asks of the brokers what is asked of them in every run of a scenario.
+process of its own: in the background (`Mesh.client`) or to its end (`Mesh.run`). `Mesh.finish` asks of the
+brokers what is asked of them in every run of a scenario.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
 from simulations import programs
 from simulations.evidence import Recorder
 from simulations.evidence.ledger import Ledger
+from simulations.faults import Fault, apply, possible
 from simulations.invariants import Verdict, judge
+from simulations.kernel.scheduler import nanoseconds
 from simulations.runs.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
 from simulations.scenario import Scenario, Workload
 from simulations.world import ConditionNotMet, Main, Node, Process, World
@@ -37,6 +41,7 @@ REST_S: Final = 5.0
 SHOWN_MAX: Final = 5
 """Violations of one check that a failure shows."""
 
+T = TypeVar("T")
 Handler = Callable[[Client], Awaitable[None]]
 
 
@@ -79,6 +84,7 @@ class Mesh:
             workload=Workload(publishers=0, subscribers=0),
         )
         self.clients: list[Node] = []
+        self._runs = 0
         self._phases: dict[str, float] = {}
         self._recorder = Recorder(world, self.scenario, Ledger())
         world.on_second = lambda now_s: self._recorder.sample()
@@ -121,13 +127,61 @@ class Mesh:
     def client(self, name: str, handler: Handler, *, at: str = "broker-1") -> Node:
         """Run a program as a process of that name on the host of a broker, with a `Client` of that broker.
 
-        When it returns, its process stays until the end; when it raises, that is a failure of the world. A
-        process that was killed begins anew when it is started again. At the end it is cancelled.
+        When it returns, its process stays until the end; when it raises, so does the call that lets time
+        pass (`ProgramFailed`). A process that was killed begins anew when it is started again. At the end it
+        is cancelled.
         """
         node = self.world.add_node(name, _handled(handler), host=self.world.node(at).host.name)
         self.clients.append(node)
         node.start()
         return node
+
+    def run(
+        self, handler: Callable[[Client], Awaitable[T]], *, at: str = "broker-1", timeout_s: float = 60.0
+    ) -> T:
+        """Let time pass while a program runs to its end, with a `Client` of a broker; returns what it returns
+        and raises what it raises, as `asyncio.run` does.
+
+        A process that was killed begins anew when it is started again.
+
+        Raises:
+            ConditionNotMet: it did not end within ``timeout_s`` of virtual time.
+        """
+        results: list[T] = []
+        errors: list[Exception] = []
+
+        async def main(client: Client) -> None:
+            try:
+                results.append(await handler(client))
+            except Exception as error:  # it is the caller's
+                errors.append(error)
+
+        self._runs += 1
+        name = f"run-{self._runs}"
+        node = self.world.add_node(name, _handled(main), host=self.world.node(at).host.name)
+        node.start()
+        what = f"the end of {getattr(handler, '__qualname__', name)}"
+        try:
+            self.world.run_until(lambda: bool(results or errors), timeout_s=timeout_s, what=what)
+        finally:
+            node.once = True  # no heal starts it again
+            self._stop([name])
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    def schedule(self, faults: Iterable[Fault]) -> None:
+        """Do faults at their times, counted from now. Those whom one strikes in a state in which it cannot be
+        done, such as a crash of who is down, are passed over."""
+        world = self.world
+        for fault in faults:
+            later = replace(fault, at_s=world.now_s + fault.at_s)
+            world.scheduler.at(nanoseconds(later.at_s), self._strike, later)
+
+    def _strike(self, fault: Fault) -> None:
+        struck = possible(self.world, fault)
+        if struck is not None:
+            apply(self.world, struck)
 
     @property
     def whole(self) -> bool:

@@ -40,7 +40,6 @@ PURE_CLUSTER = (
     "mesh.cluster.overlay",
     "mesh.cluster.remote_interest",
     "mesh.cluster.bus_probe",
-    "mesh.cluster.joining",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_CLIENTS = ("calls", "conversation", "feeds", "messages", "publishing", "questions")
@@ -137,8 +136,7 @@ LAYERS = (
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
     Layer(("protocols",), ("protocols",)),
-    Layer(("mesh.errors", "mesh.spelling", "mesh.printable"), (), pure=True),
-    Layer(("mesh.logs",), ("mesh.printable",)),
+    Layer(("mesh.errors", "mesh.spelling"), (), pure=True),
     Layer(("mesh.wire",), ("mesh.errors", "mesh.wire"), pure=True),
     Layer(("mesh.topics",), ("mesh.errors", "mesh.wire", "mesh.topics"), pure=True),
     Layer(
@@ -166,7 +164,6 @@ LAYERS = (
         ("mesh.broker",),
         (
             "mesh.errors",
-            "mesh.logs",
             "mesh.environment",
             "mesh.storage",
             "mesh.listen",
@@ -291,7 +288,9 @@ LAYERS = (
     Layer(
         ("simulations.meshes",),
         (
+            "simulations.kernel.scheduler",
             "simulations.world",
+            "simulations.faults",
             "simulations.scenario",
             "simulations.evidence",
             "simulations.invariants",
@@ -299,6 +298,10 @@ LAYERS = (
             "simulations.runs.wholeness",
             "mesh",
         ),
+    ),
+    Layer(
+        ("simulations.strategies",),
+        ("simulations.faults", "simulations.scenario", "simulations.scenarios"),
     ),
     # The cores alone run in no world, and leave no evidence.
     Layer(

@@ -184,9 +184,9 @@ def workers() -> Iterator[Workers]:
 # --- running and reporting
 
 
-@contextmanager
-def progress_of(total: int, console: Console) -> Iterator[Callable[[str], None]]:
-    """Shows on ``console`` which of ``total`` steps is at work; what it yields is told of each."""
+def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], console: Console) -> Outcome:
+    """Run every case once a round, in turn, showing which one is at work."""
+    samples: dict[tuple[str, str], list[Figures]] = {}
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -194,22 +194,12 @@ def progress_of(total: int, console: Console) -> Iterator[Callable[[str], None]]
         console=console,
         transient=True,
     ) as progress:
-        task = progress.add_task("starting", total=total)
-
-        def advance(description: str) -> None:
-            progress.update(task, description=description, advance=1)
-
-        yield advance
-
-
-def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], console: Console) -> Outcome:
-    """Run every case once a round, in turn, showing which one is at work."""
-    samples: dict[tuple[str, str], list[Figures]] = {}
-    with progress_of(rounds * len(cases), console) as advance:
+        task = progress.add_task("starting", total=rounds * len(cases))
         for number in range(1, rounds + 1):
             for case in cases:
-                advance(f"round {number} of {rounds}: {case.work}, {case.system}")
+                progress.update(task, description=f"round {number} of {rounds}: {case.work}, {case.system}")
                 samples.setdefault((case.work, case.system), []).append(case.run())
+                progress.advance(task)
     medians = {
         key: {name: statistics.median(run[name] for run in runs) for name in runs[0]}
         for key, runs in samples.items()

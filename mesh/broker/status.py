@@ -235,7 +235,6 @@ def build_snapshot(
         "interest": list(load.interest),
         "taps": list(load.taps),
         "events": list(events),
-        "omitted": {},
     }
 
 

@@ -19,7 +19,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from mesh.cluster.joining import Joining
 from mesh.cluster.links import Link
 from mesh.cluster.membership import Instruction, MemberRecord, Membership, NodeState, State
 from mesh.cluster.remote_interest import BarrierDone, InterestTable, Pattern
@@ -80,7 +79,6 @@ class News:
         self,
         membership: Membership,
         interest: InterestTable,
-        joining: Joining,
         links: Mapping[int, Link],
         *,
         act: Callable[[list[Instruction]], None],
@@ -88,7 +86,6 @@ class News:
     ) -> None:
         self._membership = membership
         self._interest = interest
-        self._joining = joining
         self._links = links
         self._act = act
         self._hooks = hooks
@@ -96,6 +93,7 @@ class News:
         self._records = _Paced(self._send_records, NEWS_PAUSE_S)
         self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
         self._absent: tuple[str, ...] = ()
+        self._table_heard = False
         self._all_heard: asyncio.Future[None] | None = None
 
     # --- saying
@@ -163,15 +161,12 @@ class News:
         self._interest.link_down(link.peer.id)
 
     def check_absent(self) -> None:
-        """Say whose interest is missing now. If nothing is missing that a joining broker waits for, it has
-        joined."""
-        is_joining = self._membership.node_state is NodeState.JOINING
-        self.reached(self._interest.set_unheard(self._joining.unheard, wait=is_joining))
+        """Whose interest is missing now? If nobody's, joining is over."""
         absent = self._interest.absent()
         if absent != self._absent:
             self._absent = absent
             self._hooks.absent_changed(absent)
-        if is_joining and not absent and self._joining.is_complete(self._membership.live_ids()):
+        if self._table_heard and self._links and not absent:
             self._act(self._membership.joined())
 
     # --- hearing
@@ -210,7 +205,8 @@ class News:
             link.goodbye = True  # it waits for nobody who leaves as well
             self.check_heard()
         self._act(self._membership.heard(records, member, self._loop.time()))
-        if self._joining.table_heard(member, [record.id for record in records]):
+        if not self._table_heard:
+            self._table_heard = True
             self.check_absent()
 
     def _interest_heard(self, link: Link) -> None:

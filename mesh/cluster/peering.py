@@ -7,7 +7,6 @@ told to the broker (`PeeringHooks`). The work at links is done by
 * `mesh.cluster.dialling`: attempts at links to where the overlay points;
 * `mesh.cluster.heartbeat`: surveys and their answers;
 * `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
-* `mesh.cluster.joining`: when a broker that starts knows enough to route what is published;
 * `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
 * `mesh.cluster.own_address`: where the others are told to find this broker.
 
@@ -21,13 +20,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
 from mesh.cluster.dialling import Dialling
 from mesh.cluster.gossip import News, NewsHooks
 from mesh.cluster.heartbeat import RoundHooks, Rounds
-from mesh.cluster.joining import Joining
 from mesh.cluster.links import Link, Linking
 from mesh.cluster.membership import (
     DropLink,
@@ -58,17 +56,9 @@ from protocols import Pipe, Socket, TlsConfig
 
 LEAVE_S: Final = 1.0
 """How long a leaving broker waits for the others to have heard."""
-
-
-class KnownPeerLike(Protocol):
-    """A peer of an earlier run."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def url(self) -> str: ...
+JOIN_S: Final = 5.0
+"""From the first link, how long a joining broker waits for everybody's interest before it calls itself
+ready."""
 
 
 class IdentityLike(Protocol):
@@ -81,7 +71,7 @@ class IdentityLike(Protocol):
     @property
     def incarnation(self) -> int: ...
     @property
-    def peers(self) -> Sequence[KnownPeerLike]: ...
+    def peers(self) -> Sequence[Any]: ...
 
 
 class PeeringHooks(NewsHooks, RoundHooks, Protocol):
@@ -111,10 +101,6 @@ class PeeringHooks(NewsHooks, RoundHooks, Protocol):
 
     def state_changed(self, state: NodeState) -> None:
         """joining, ready, isolated, leaving."""
-
-    def may_route(self) -> None:
-        """Called once, if this broker began as joining: what is published can be routed from now on. All
-        interest is known, or `absent_changed` has named who is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +228,7 @@ class Peering:
             now=loop.time(),
         )
         self.interest = InterestTable()
-        self.joining = Joining(join, [(peer.id, peer.name) for peer in identity.peers], period_s)
+        self.interest.set_joining(join)
         self.overlay = Overlay(
             me.id, join=join, known=known, options=OverlayOptions.of(period_s), rng=rng, now=loop.time()
         )
@@ -261,17 +247,17 @@ class Peering:
             surveys=self.rounds.surveys_received,
             answers=self.rounds.answers_received,
         )
-        self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
+        self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._pump)
         self._links = self.linking.links
-        self.news = News(
-            self.membership, self.interest, self.joining, self._links, act=self._act, hooks=hooks
-        )
+        self.news = News(self.membership, self.interest, self._links, act=self._act, hooks=hooks)
         self._address = OwnAddress(advertise)
         self._client_address = OwnAddress(None)
+        # Who was told nothing but has old acquaintances is alone, and ready, if none of them answers soon.
+        self._join_due = float("inf") if join else loop.time() + 2 * period_s
+        self._linked_once = False
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self._closed = False
-        self._holds = self.joining.holds
 
     # --- what the broker reads
 
@@ -382,8 +368,6 @@ class Peering:
             client_url = self._client_address.listening(client_urls)
         self.membership.begin(peer_url, client_url, self._clock())
         self._started = True
-        self.joining.begin(self._clock())
-        self.news.check_absent()
         self.linking.open()
         self._pump()
 
@@ -456,9 +440,9 @@ class Peering:
                 case Redial():
                     self.overlay.redial(now)
                 case NodeChanged(_, state):
+                    if state is not NodeState.JOINING:
+                        self.news.reached(self.interest.set_joining(()))
                     self._hooks.state_changed(state)
-                    self.news.check_absent()
-                    self._release()
 
     def _keep_alive(self, links: list[Link]) -> None:
         """Ask for a sign on each Bus that has none; a session answers PING."""
@@ -468,17 +452,6 @@ class Peering:
             elif link.keepalive.dead:
                 reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
                 self.linking.end(link, reason)
-
-    def _dial_failed(self) -> None:
-        self.joining.keep(self.overlay.join_urls(), self._clock())
-        self._pump()
-
-    def _release(self) -> None:
-        """What is published need not wait any more."""
-        if self._holds:
-            self._holds = False
-            self.joining.release()
-            self._hooks.may_route()
 
     def _live_changed(self) -> None:
         live = self.live()
@@ -501,7 +474,7 @@ class Peering:
             self.membership.next_deadline(),
             self.overlay.next_deadline(),
             self.interest.next_deadline(),
-            self.joining.next_deadline(),
+            self._join_due if self.state is NodeState.JOINING else float("inf"),
         )
         timer = self._timer
         if timer is not None:
@@ -517,11 +490,8 @@ class Peering:
         now = self._clock()
         self._execute(self.membership.tick(now))
         self.news.reached(self.interest.tick(now))
-        if self.joining.tick(now):
+        if now >= self._join_due:
             self._execute(self.membership.joined())
-            self.news.check_absent()
-        if not self.joining.holds:
-            self._release()
         self._pump()
 
     # --- what links report: `mesh.cluster.links.LinkOwner`
@@ -536,7 +506,9 @@ class Peering:
 
     def link_up(self, link: Link) -> None:
         hello, now = link.peer, self._clock()
-        self.joining.linked(hello.id, now)
+        if not self._linked_once:
+            self._linked_once = True
+            self._join_due = now + JOIN_S
         self.news.link_up(link)
         self._act(self.membership.link_up(hello.record, now))
         if link.ended:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from simulations.faults.catalogue import check
+from simulations.faults.catalogue import KINDS, check
 from simulations.faults.kind import Kind
 from simulations.faults.record import Fault
 from simulations.kernel.scheduler import nanoseconds
 
 if TYPE_CHECKING:
     from simulations.world import World
+
+
+JOINS: Final = ("start", "mass_join")
+"""Kinds that strike who is down."""
 
 
 @dataclass(slots=True)
@@ -130,6 +134,22 @@ class Ongoing:
         entry = self._entries[number]
         if entry.steps is None and not entry.children and entry.span.fault.for_s is None:
             self._end(number)
+
+
+def possible(world: World, fault: Fault) -> Fault | None:
+    """The fault without those who are in no state for it, since a schedule cannot know who is up; None if
+    that is everybody whom it names."""
+    able = tuple(name for name in fault.a if _is_able(world, fault.kind, name))
+    return None if fault.a and not able else replace(fault, a=able)
+
+
+def _is_able(world: World, kind: str, name: str) -> bool:
+    if kind not in KINDS or KINDS[kind].of != "processes":
+        return True
+    node = world.node(name)
+    if kind in JOINS:
+        return not node.alive
+    return node.paused if kind == "resume" else node.alive
 
 
 def apply(world: World, fault: Fault, *, parent: int | None = None) -> None:

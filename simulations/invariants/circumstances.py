@@ -217,8 +217,8 @@ class Circumstances:
         return min((end_s for end_s in ends if end_s >= since_s), default=math.inf)
 
     def written_until_s(self, life: Life) -> float:
-        """Rows from before are in that life's log, where its disk worked: all of one that left; of one that
-        was killed, those after which it was awake for `FLUSH_S`."""
+        """What that life had to write before is on its disk, where that worked: everything of one that left;
+        of one that was killed, that after which it was awake for `FLUSH_S`."""
         at_s = self.evidence.end_s if life.ended_s is None else life.ended_s
         if life.how == "left":
             return at_s
@@ -239,6 +239,17 @@ class Circumstances:
             if each.how != "block_io":
                 found.setdefault(each.broker, []).append(each)
         return {name: merged(outages, 0.0) for name, outages in found.items()}
+
+    def disk_was_struck(self, life: Life) -> bool:
+        """In its time, or from before until then."""
+        ended_s = math.inf if life.ended_s is None else life.ended_s
+        return any(
+            span.fault.kind in DISKS
+            and life.host in span.fault.a
+            and span.start_s <= ended_s
+            and (span.end_s or span.start_s) >= life.started_s
+            for span in self.evidence.faults
+        )
 
     def asked_to_end_s(self, life: Life) -> float:
         """From then on it says goodbye, and judges nobody."""

@@ -10,7 +10,7 @@ from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Life, View
 from simulations.invariants.check import Check
-from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.circumstances import Belief, Circumstances
 from simulations.invariants.records import shown
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
@@ -74,13 +74,33 @@ def _welcomed_twice(
     if observer is None or life.boot is None:
         return
     joins = 0
-    boot_before = ""
+    own: Belief | None = None
+    before: Belief | None = None
     for belief in circumstances.beliefs(observer, life.id or 0):
-        if belief.boot != boot_before and belief.boot == format_id(life.boot):
-            joins += 1
-        boot_before = belief.boot
+        if belief.boot == format_id(life.boot):
+            if before is None or before.boot != belief.boot:
+                joins += not (own and before and _was_unsaved(circumstances, life, before, own))
+            own = belief
+        before = belief
     if joins > 1:
         yield f"{view.name} welcomed {life.name} {joins} times in one run of it"
+
+
+def _was_unsaved(circumstances: Circumstances, life: Life, earlier: Belief, own: Belief) -> bool:
+    """An earlier run had told of this incarnation, or a later one, and ended before it was saved: what others
+    remember of that run comes up again."""
+    if earlier.incarnation < own.incarnation:
+        return False
+    evidence = circumstances.evidence
+    for ended in evidence.brokers[life.name]:
+        if ended.id == life.id and ended.boot is not None and format_id(ended.boot) == earlier.boot:
+            saved_s = circumstances.written_until_s(ended)
+            return circumstances.disk_was_struck(ended) or not any(
+                sample.at_s <= saved_s and view.me.incarnation >= earlier.incarnation
+                for sample, view in evidence.looks()
+                if (view.name, view.boot) == (ended.name, ended.boot)
+            )
+    return False
 
 
 def one_of_each_id(evidence: Evidence, within_s: float = 0.0) -> Verdict:

@@ -6,7 +6,6 @@ the file, and of questions that were answered before READY.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -15,7 +14,7 @@ from mesh.broker.identity import format_id
 from simulations.evidence import Evidence, Life, Row
 from simulations.invariants.bounds import admission_s
 from simulations.invariants.check import Check
-from simulations.invariants.circumstances import DISKS, Circumstances
+from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
 CLOCKS_S: Final = 0.05
@@ -123,7 +122,7 @@ def _gaps(circumstances: Circumstances) -> dict[str, list[Times]]:
 def _gap(circumstances: Circumstances, life: Life) -> Times | None:
     evidence = circumstances.evidence
     ended_s = evidence.end_s if life.ended_s is None else life.ended_s
-    if life.log_lost or _disk_was_struck(evidence, life):
+    if life.log_lost or circumstances.disk_was_struck(life):
         return life.started_s - LOOKS_S, ended_s  # its first row may be lost, and it was seen later
     return None if life.how == "left" else (circumstances.written_until_s(life), ended_s)
 
@@ -137,7 +136,7 @@ def logs_are_whole(evidence: Evidence) -> Verdict:
     looked = 0
     for life in evidence.lives:
         rows = evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), [])
-        if not rows or life.log_lost or _disk_was_struck(evidence, life):
+        if not rows or life.log_lost or circumstances.disk_was_struck(life):
             continue
         looked += 1
         numbers = [0, *(row["seq"] for row in rows)]
@@ -148,18 +147,6 @@ def logs_are_whole(evidence: Evidence) -> Verdict:
         ]
         wrong += _untold(circumstances, life, rows)
     return verdict("logs_are_whole", looked, "log(s)", wrong)
-
-
-def _disk_was_struck(evidence: Evidence, life: Life) -> bool:
-    """In its time, or from before until then."""
-    ended_s = math.inf if life.ended_s is None else life.ended_s
-    return any(
-        span.fault.kind in DISKS
-        and life.host in span.fault.a
-        and span.start_s <= ended_s
-        and (span.end_s or span.start_s) >= life.started_s
-        for span in evidence.faults
-    )
 
 
 def _untold(circumstances: Circumstances, life: Life, rows: Sequence[Row]) -> Iterator[str]:

@@ -52,9 +52,11 @@ def answers_count_once(evidence: Evidence) -> Verdict:
 
 
 def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
-    """Callers whose process was let run until then. A client waits longer for a broker that does not tell it
-    that the time is over, as one may not that left or was struck. A broker at work reads the question when it
-    is done, and tells that the time is over when it is done again.
+    """Callers whose process was let run until then.
+
+    A client waits longer for a broker that does not tell it that the time is over, as one may not that leaves,
+    left or was struck. A broker at work reads the question when it is done, and tells that the time is over
+    when it is done again.
     """
     circumstances = Circumstances(evidence)
     alive_until = {
@@ -67,7 +69,11 @@ def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
         host, since_s = evidence.host_of(question.asker), question.asked_s - evidence.period_s
         heard_s = circumstances.free_s(host, question.asked_s)
         due_s = circumstances.free_s(host, heard_s + question.timeout_s) + slack_s
-        if host in evidence.brokers and not circumstances.is_well(host, since_s, due_s):
+        leaves = any(
+            circumstances.asked_to_end_s(life) <= due_s and (life.ended_s or due_s) >= since_s
+            for life in evidence.brokers.get(host, ())
+        )
+        if leaves or (host in evidence.brokers and not circumstances.is_well(host, since_s, due_s)):
             due_s += GRACE_S
         due_s = min(due_s, question.asked_s + question.timeout_s + GRACE_S + slack_s)
         if alive_until.get((question.asker, question.life), evidence.end_s) < due_s:

@@ -34,8 +34,6 @@ SETTLE_S: Final = 5.0
 DRAIN_S: Final = 5.0
 """In which the last publications arrive."""
 LEAVE_S: Final = 15.0
-JOINS: Final = ("start", "mass_join")
-"""Kinds that strike who is down."""
 CUTS: Final = ("partition", "cut_one_way", "isolate")
 """Simple kinds of links that let nothing through."""
 GOES_ON: Final = "goes_on"
@@ -155,7 +153,7 @@ class Play:
         self.out = out
         self.name = f"{scenario.name}-{seed}"
         """The mesh's, which is the run's in its logs: two runs below one folder must not look like one."""
-        self.world = World(seed, quality=self.scenario.network, keep_history=keep_history)
+        self.world = World(seed, quality=self.scenario.network, keep_history=keep_history, keep_failures=True)
         self.ledger = Ledger()
         self._brokers = (*self.scenario.broker_names, *self.scenario.spare_names)
         self.phases: dict[str, float] = {}
@@ -255,23 +253,13 @@ class Play:
         world.run_for(self.scenario.safety_length_s)
 
     def _strike(self, fault: Fault) -> None:
-        """Those who are in no state for it are passed over: a schedule cannot know who is up."""
-        able = [name for name in fault.a if self._is_able(fault.kind, name)]
-        if fault.a and not able:
+        struck = faults.possible(self.world, fault)
+        if struck is None:
             self._say(f"{_told(fault)}: passed over, since it cannot be done now")
             return
-        struck = replace(fault, a=tuple(able))
         self.coverage.met(struck)
         self._say(_told(struck))
         faults.apply(self.world, struck)
-
-    def _is_able(self, kind: str, name: str) -> bool:
-        if KINDS[kind].of != "processes":
-            return True
-        node = self.world.node(name)
-        if kind in JOINS:
-            return not node.alive
-        return node.paused if kind == "resume" else node.alive
 
     def _heal(self) -> None:
         """End what lasts, start what is down, and wait until the mesh is whole, within the bound."""

@@ -6,14 +6,16 @@ with an intensity of its own, and all faults are listed up front, with their tim
 makes a failure shrinkable.
 
 What a mesh of today cannot come back from is not asked of it: nobody loses the last address that holds
-(`_within_reach`).
+(`within_reach`).
 """
 
 from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Literal
 
 from simulations.faults import Fault
@@ -181,7 +183,8 @@ def generate(seed: int) -> Scenario:
         if rng.random() < CLASS_CHANCE:
             draw.faults_of(recipes, random.Random(f"{seed}:swarm:{name}"))
     faults = sorted(draw.faults, key=lambda fault: fault.at_s)
-    return replace(plain, faults=_within_reach(plain, faults))
+    contacts = partial(may_join_by, plain)
+    return replace(plain, faults=within_reach(plain.broker_names, faults, contacts, plain.spare_names))
 
 
 def _surveys(rng: random.Random) -> dict[str, int]:
@@ -196,7 +199,7 @@ class _Draw:
         self.faults: list[Fault] = []
         self._brokers = brokers
         self._spares = spares
-        self._taken: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
+        self._alone = Alone()
 
     def faults_of(self, recipes: tuple[Recipe, ...], rng: random.Random) -> None:
         mean_s = rng.uniform(*GAP_S)
@@ -205,7 +208,7 @@ class _Draw:
             recipe = rng.choice(recipes)
             for_s = None if recipe.for_s is None else round(rng.uniform(*recipe.for_s), 3)
             a, b = self._struck(recipe.whom, rng)
-            if (a or recipe.whom == "nobody") and self._may_strike(recipe, a, at_s, for_s or 0.0):
+            if (a or recipe.whom == "nobody") and self._alone.take(recipe, a, at_s, for_s or 0.0):
                 self.faults.append(_fault(recipe, round(at_s, 3), a, b, for_s, rng))
             at_s += max(GAP_LEAST_S, rng.expovariate(1 / mean_s))
 
@@ -223,16 +226,23 @@ class _Draw:
         others = [name for name in brokers if name not in chosen]
         return tuple(chosen), tuple(others) if whom == "sides" else ()
 
-    def _may_strike(self, recipe: Recipe, names: tuple[str, ...], at_s: float, for_s: float) -> bool:
+
+class Alone:
+    """Who is struck by faults that need their victims alone, and until when."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, list[tuple[float, float]]] = {}
+
+    def take(self, recipe: Recipe, names: Iterable[str], at_s: float, for_s: float) -> bool:
         """Whether nobody else must have any of them alone in that time; then this one has."""
         if recipe.alone_s is None:
             return True
         end_s = at_s + for_s + recipe.alone_s
-        times = [each for name in names for each in self._taken[name]]
+        times = [each for name in names for each in self._taken.get(name, ())]
         if any(at_s <= until_s and from_s <= end_s for from_s, until_s in times):
             return False
         for name in names:
-            self._taken[name].append((at_s, end_s))
+            self._taken.setdefault(name, []).append((at_s, end_s))
         return True
 
 
@@ -252,16 +262,22 @@ def _fault(
     return Fault(at_s, recipe.kind, a, b, for_s, value, tuple(sorted(more.items())))
 
 
-def _within_reach(scenario: Scenario, faults: list[Fault]) -> tuple[Fault, ...]:
+def within_reach(
+    names: Collection[str],
+    faults: Iterable[Fault],
+    contacts: Callable[[str], Iterable[str]],
+    later: Iterable[str] = (),
+) -> tuple[Fault, ...]:
     """Without the moves after which somebody would know no address that holds.
 
-    One broker stays where it is and never leaves, so that all who remember it find it: a leave makes the
-    others forget an address. Who may forget, or comes later, knows only whom it joins by: these stay.
+    One of the brokers ``names`` stays where it is and never leaves, so that all who remember it find it: a
+    leave makes the others forget an address. Who may forget, or comes ``later``, knows only its ``contacts``:
+    these stay.
     """
-    names = scenario.broker_names
+    faults = list(faults)
     anchors = set(names) - {name for fault in faults if leaves(fault) for name in fault.a}
-    forgetful = [*scenario.spare_names, *(name for fault in faults if _forgets(fault) for name in fault.a)]
-    staying = {contact for name in forgetful for contact in may_join_by(scenario, name)}
+    forgetful = [*later, *(name for fault in faults if _forgets(fault) for name in fault.a)]
+    staying = {contact for name in forgetful for contact in contacts(name)}
     kept = []
     for fault in faults:
         if fault.kind == "move":

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulations.kernel.guards import Escaped
+
+
+class ProgramFailed(AssertionError):
+    """A program in a world failed unhandled; ``failures`` has all that did, the first of them the cause."""
+
+    def __init__(self, failures: Sequence[Failure]) -> None:
+        self.failures = tuple(failures)
+        super().__init__("in the simulated world:\n  " + "\n  ".join(map(str, self.failures)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from simulations.kernel.scheduler import SECOND, Scheduler, nanoseconds
 from simulations.kernel.storage import Disk
 from simulations.kernel.waiting import waits
 from simulations.world.clocks import EPOCH_S, WallClock
-from simulations.world.failures import Failure
+from simulations.world.failures import Failure, ProgramFailed
 from simulations.world.processes import Main, Node, NodeState, Process
 
 ADDRESS: Final = re.compile(r"\bat 0x[0-9a-f]+")
@@ -56,15 +56,27 @@ class ConditionNotMet(TimeoutError):
 class World:
     """All of it. Use it as a context manager, add nodes, then let time pass by `run_for` and `run_until`.
 
-    ``chunked`` lets every read end at a random boundary. ``keep_history`` keeps the lines of the history for
-    finding where two runs part.
+    A program that fails unhandled ends the test at once: the call that lets time pass raises `ProgramFailed`,
+    and so does leaving the world. What was raised is no longer in ``failures``.
+
+    Args:
+        chunked: let every read end at a random boundary.
+        keep_history: keep the lines of the history, to find where two runs part.
+        keep_failures: let time pass in spite of failures; they stay in ``failures``.
     """
 
     def __init__(
-        self, seed: int, *, quality: LinkQuality = LAN, chunked: bool = False, keep_history: bool = False
+        self,
+        seed: int,
+        *,
+        quality: LinkQuality = LAN,
+        chunked: bool = False,
+        keep_history: bool = False,
+        keep_failures: bool = False,
     ) -> None:
         self.seed = seed
         self.chunked = chunked
+        self.keep_failures = keep_failures
         self.scheduler = Scheduler()
         self.history = History(keep=keep_history)
         self.network = Network(self.scheduler, seed, history=self.history, quality=quality)
@@ -73,6 +85,7 @@ class World:
         self.processes: list[Process] = []
         """Every life there was, in order of birth."""
         self.failures: list[Failure] = []
+        """What failed unhandled and was not raised yet."""
         self.faults: list[tuple[float, Fault]] = []
         """What was done, and when."""
         self.ongoing = faults.Ongoing(self)
@@ -114,6 +127,15 @@ class World:
                 process.loop.dispose()
         finally:
             self._exit.close()
+        if error is None:
+            self._raise_failures()
+
+    def _raise_failures(self) -> None:
+        """Raises `ProgramFailed` for what failed since the last time."""
+        if self.failures and not self.keep_failures:
+            failures = [*self.failures]
+            self.failures.clear()
+            raise ProgramFailed(failures) from failures[0].exception
 
     # --- building
 
@@ -168,7 +190,12 @@ class World:
                 node.process.drift(ppb)
 
     def run_for(self, seconds: float) -> None:
-        """Let so much time pass. Raises `ValueError`: that is no time that can pass."""
+        """Let so much time pass.
+
+        Raises:
+            ProgramFailed: a program failed unhandled.
+            ValueError: that is no time that can pass.
+        """
         if not 0 <= seconds < inf:
             raise ValueError(f"{seconds} s cannot pass; name a time from 0 on")
         self._run_to(self.scheduler.now_ns + nanoseconds(seconds))
@@ -186,6 +213,7 @@ class World:
 
         Raises:
             Deadlock: nothing is scheduled any more.
+            ProgramFailed: a program failed unhandled.
             ConditionNotMet: it did not hold within ``timeout_s``.
             ValueError: these are no times that can pass.
         """
@@ -310,5 +338,8 @@ class World:
         if self._over:
             return
         self.failures.append(Failure(self.now_s, process, message, exception))
+        if not self.keep_failures:
+            # An action of its own, since this is called from within the loops of processes.
+            self.scheduler.after(0, self._raise_failures)
         kind = "" if exception is None else type(exception).__name__
         self.history.record(self.scheduler.now_ns, process, "failure", ADDRESS.sub("at ...", message), kind)

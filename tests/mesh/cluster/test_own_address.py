@@ -9,8 +9,6 @@ from mesh.cluster.dialling import same_address
 from mesh.cluster.own_address import OwnAddress, host_of, with_host
 from protocols import check_dialable
 
-pytestmark = pytest.mark.virtual
-
 
 @pytest.mark.parametrize(
     ("urls", "advertised"),

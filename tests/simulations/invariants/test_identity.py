@@ -42,7 +42,7 @@ def _returned_as_two(evidence: Evidence) -> None:
 
 
 def _welcomed_twice(log: Log) -> None:
-    log.member(ONE, 11.4, THREE, "alive>alive", sub_inc=3, sub_boot=13)
+    log.member(ONE, 11.4, THREE, "alive>alive", sub_inc=2, sub_boot=13)
     log.member(ONE, 11.6, THREE, "alive>alive", sub_inc=4, sub_boot=SECOND_BOOT)
 
 
@@ -110,6 +110,29 @@ def test_who_has_a_twin_in_its_last_run_takes_turns_with_it(
     evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", 3, 99))
     verdict = judged(evidence, "restarts_are_one_member")
     assert verdict.empty if excused else not verdict.ok
+
+
+@pytest.mark.parametrize(("raised_s", "excused"), [(1.0, False), (3.0, True)])
+def test_who_ended_before_its_incarnation_was_saved_is_remembered_in_two_runs(
+    raised_s: float, excused: bool
+) -> None:
+    """Broker-3 told of incarnation 3, was killed at 4 s and came back in incarnation 3: broker-1 hears of the
+    earlier run again, until broker-3 refutes that. Two seconds before its end it had saved everything."""
+
+    def heard_again(log: Log) -> None:
+        log.member(ONE, 11.4, THREE, "alive>suspect", sub_inc=3, sub_boot=13)
+        log.member(ONE, 11.6, THREE, "suspect>alive", sub_inc=4, sub_boot=SECOND_BOOT)
+
+    evidence = history(heard_again)
+    with_view(evidence, raised_s, THREE, table=(record(THREE, incarnation=3), record(ONE), record(TWO)))
+    for sample in evidence.rest:
+        with_view(
+            evidence,
+            sample.at_s,
+            TWO,
+            table=(record(TWO), record(ONE), record(THREE, incarnation=4, boot=SECOND_BOOT)),
+        )
+    assert judged(evidence, "restarts_are_one_member").ok is excused
 
 
 def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_come_again() -> None:

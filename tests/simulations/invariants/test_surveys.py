@@ -76,6 +76,18 @@ def test_a_client_waits_a_second_longer_for_a_broker_that_left() -> None:
         assert judged(evidence, "surveys_return").ok is right
 
 
+@pytest.mark.parametrize(("asked_to_end_s", "right"), [(4.8, True), (7.0, False)])
+def test_a_client_waits_a_second_longer_for_a_broker_that_is_leaving(
+    asked_to_end_s: float, right: bool
+) -> None:
+    """However long that takes; the question is asked at 5 s and has one second."""
+    evidence = history()
+    evidence.lives.append(Life("asker", 1, ONE, 1.0))
+    evidence.ledger.questions[0].ended_s = 6.9
+    evidence.faults.append(Span(Fault(asked_to_end_s, "stop", (ONE,)), asked_to_end_s))
+    assert judged(evidence, "surveys_return").ok is right
+
+
 def test_what_the_broker_computes_when_it_is_asked_and_when_it_should_tell_is_added() -> None:
     """It is asked at 5 s and has one second. Neither stall is long enough to make it one that is not well."""
     stalls = [(4.9, 0.12), (5.95, 0.12)]

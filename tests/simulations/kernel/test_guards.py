@@ -160,11 +160,10 @@ def test_what_the_loop_calls_for_the_code_is_named_itself() -> None:
         asyncio.get_running_loop().call_soon(time.sleep, 1)
         await process.stopping.wait()
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         world.add_node("alpha", main).start()
         world.run_for(1)
         assert [each.partition(" was called")[0] for each in world.fence.escapes] == ["time.sleep"]
-        world.failures.clear()
 
 
 def test_seeded_randomness_reading_and_logging_are_allowed(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ place: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="no
 
 def run(program: Callable[[Process], Coroutine[Any, Any, None]], seconds: float = 1000.0) -> World:
     """Run one program to its end in a world of its own; what it did wrong is in ``failures``."""
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         node = world.add_node("alpha", program)
         node.start()
         world.run_until(lambda: node.process is not None and not node.process.alive, timeout_s=seconds)

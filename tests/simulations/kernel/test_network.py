@@ -127,7 +127,7 @@ def test_a_protocol_that_raises_loses_its_connection_and_is_reported() -> None:
         def data_received(self, data: bytes) -> None:
             raise ZeroDivisionError("broken protocol")
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         server, client = pair(world, Broken)
         client.transport.write(b"x")
         world.run_for(1)
@@ -475,7 +475,7 @@ def test_a_server_whose_protocol_cannot_be_made_closes_the_connection() -> None:
     def broken() -> Echo:
         raise ValueError("no protocol today")
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         world.add_node("server", serve(broken)).start()
         world.run_for(0.1)
         world.add_node("client", dial("server")).start()

@@ -18,7 +18,7 @@ from simulations import faults
 from simulations.faults import Fault
 from simulations.kernel.history import History, first_difference
 from simulations.kernel.transport import SimTransport
-from simulations.world import EPOCH_S, ConditionNotMet, Deadlock, NodeState, Process, World
+from simulations.world import EPOCH_S, ConditionNotMet, Deadlock, NodeState, Process, ProgramFailed, World
 from simulations.world import world as world_module
 from tests.simulations.echoing import PORT, Echo, Recorder, serve
 
@@ -297,7 +297,7 @@ def test_a_program_that_exits_ends_its_process_and_not_the_run(code: int, failur
         await asyncio.sleep(1)
         sys.exit(code)
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         node = world.add_node("alpha", main)
         node.start()
         world.run_for(3)
@@ -312,7 +312,7 @@ def test_a_main_that_is_cancelled_ends_its_process() -> None:
         task.cancel()
         await asyncio.sleep(1)
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         node = world.add_node("alpha", main)
         node.start()
         world.run_for(3)
@@ -371,7 +371,7 @@ def test_where_objects_lie_in_memory_is_not_in_the_history() -> None:
             asyncio.get_running_loop().call_later(1, boom, object())
             await asyncio.sleep(2)
 
-        with World(1) as world:
+        with World(1, keep_failures=True) as world:
             world.add_node("alpha", main).start()
             world.run_for(3)
             assert "boom" in world.failures[0].message
@@ -384,7 +384,7 @@ def test_a_job_of_a_thread_that_exits_ends_its_process_and_not_the_run() -> None
     async def main(process: Process) -> None:
         await asyncio.to_thread(sys.exit, 3)
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         node = world.add_node("alpha", main)
         node.start()
         world.run_for(3)
@@ -395,7 +395,7 @@ def test_a_failure_names_the_line_that_raised() -> None:
     async def main(process: Process) -> None:
         raise KeyError("broken")
 
-    with World(1) as world:
+    with World(1, keep_failures=True) as world:
         world.add_node("alpha", main).start()
         world.run_for(1)
         (failure,) = world.failures
@@ -408,3 +408,66 @@ def test_one_name_stands_for_a_side() -> None:
         world.run_for(0.1)
         world.inject("crash", "server")
         assert not world.node("server").alive
+
+
+async def _raises(process: Process) -> None:
+    await asyncio.sleep(1)
+    raise LookupError("no such shelf")
+
+
+def test_a_program_that_raises_ends_the_test_at_once() -> None:
+    with World(1) as world:
+        world.add_node("alpha", _raises).start()
+        world.add_node("beta", serve(Echo)).start()
+        with pytest.raises(ProgramFailed, match=r"at 1\.\d+ s alpha: main ended .* no such shelf") as caught:
+            world.run_for(100)
+        assert world.now_s == pytest.approx(1, abs=0.001)
+        assert isinstance(caught.value.__cause__, LookupError)
+        assert not world.failures, "what was raised is told"
+        world.run_for(5)
+        assert world.node("beta").alive
+
+
+def test_run_until_ends_at_once_too() -> None:
+    with World(1) as world:
+        world.add_node("alpha", _raises).start()
+        with pytest.raises(ProgramFailed, match="no such shelf"):
+            world.run_until(lambda: False, timeout_s=100)
+        assert world.now_s < 1.001
+
+
+def test_what_fails_at_one_moment_is_told_together() -> None:
+    with World(1) as world:
+        for name in ("alpha", "beta"):
+            world.add_node(name, _raises).start()
+        with pytest.raises(ProgramFailed) as caught:
+            world.run_for(100)
+        told = [*caught.value.failures]
+        if len(told) == 1:  # their clocks drift
+            with pytest.raises(ProgramFailed) as caught:
+                world.run_for(100)
+            told += caught.value.failures
+        assert {failure.process for failure in told} == {"alpha", "beta"}
+
+
+def test_what_nobody_let_time_pass_for_is_raised_on_leaving_the_world() -> None:
+    """A task that failed unseen may be found by the last collection of garbage only."""
+
+    async def main(process: Process) -> None:
+        async def fail() -> None:
+            raise ValueError("nobody looked")
+
+        cycle: list[object] = [asyncio.create_task(fail())]
+        cycle.append(cycle)
+        del cycle
+        await process.stopping.wait()
+
+    with pytest.raises(ProgramFailed, match="nobody looked"), World(1) as world:
+        world.add_node("alpha", main).start()
+        world.run_for(1)
+
+
+def test_the_error_of_a_test_is_not_hidden_by_that_of_a_program() -> None:
+    with pytest.raises(ZeroDivisionError), World(1) as world:
+        world.fail("alpha", "something broke")
+        1 / 0  # noqa: B018

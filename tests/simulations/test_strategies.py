@@ -1,0 +1,77 @@
+"""What hypothesis draws can be done to a mesh, and shrinks to little."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, find, given, settings
+from hypothesis import strategies as st
+
+from simulations import Fault, Mesh, World, strategies
+from simulations.faults import KINDS, check
+from simulations.runs.playing import play
+from simulations.scenario import Scenario
+from simulations.scenarios.generating import leaves
+
+NAMES = ("broker-1", "broker-2", "broker-3")
+FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@given(strategies.faults(3))
+def test_what_is_drawn_is_in_order_and_can_be_done(faults: list[Fault]) -> None:
+    assert [fault.at_s for fault in faults] == sorted(fault.at_s for fault in faults)
+    for fault in faults:
+        assert check(fault, processes=NAMES, hosts=NAMES) is KINDS[fault.kind]
+        assert fault.at_s <= 20
+
+
+@given(strategies.faults(["east", "west"], most=4))
+def test_brokers_may_have_names_of_their_own(faults: list[Fault]) -> None:
+    assert len(faults) <= 4
+    assert {name for fault in faults for name in (*fault.a, *fault.b)} <= {"east", "west"}
+
+
+@given(strategies.faults(1))
+def test_a_single_broker_is_never_parted_from_another(faults: list[Fault]) -> None:
+    for fault in faults:
+        check(fault, processes=["broker-1"], hosts=["broker-1"])
+
+
+@given(strategies.faults(3, kinds=["move", "stop"], most=10))
+def test_somebody_always_stays_where_the_others_find_it(faults: list[Fault]) -> None:
+    moved = {name for fault in faults if fault.kind == "move" for name in fault.a}
+    left = {name for fault in faults if leaves(fault) for name in fault.a}
+    assert not moved or set(NAMES) - moved - left
+
+
+def test_only_the_kinds_that_were_asked_for_are_drawn() -> None:
+    drawn = find(strategies.faults(3, kinds=["crash", "pause"]), lambda faults: len(faults) == 3)
+    assert {fault.kind for fault in drawn} <= {"crash", "pause"}
+    with pytest.raises(ValueError, match="no fault of kind crush is drawn"):
+        strategies.faults(3, kinds=["crush"])
+    with pytest.raises(ValueError, match="too small for partition"):
+        strategies.faults(1, kinds=["partition"])
+    with pytest.raises(ValueError, match="at least one broker"):
+        strategies.faults(0)
+
+
+def test_a_failure_shrinks_to_the_one_fault_that_matters() -> None:
+    drawn = find(strategies.faults(5), lambda faults: any(fault.kind == "crash" for fault in faults))
+    (fault,) = drawn
+    assert (fault.kind, fault.at_s, fault.a) == ("crash", 0.0, ("broker-1",))
+
+
+@FEW
+@given(faults=strategies.faults(3, within_s=6.0), seed=st.integers(0, 2**32))
+def test_a_mesh_survives_whatever_is_drawn(faults: list[Fault], seed: int) -> None:
+    with World(seed) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.schedule(faults)
+        world.run_for(10)
+        mesh.finish()
+
+
+@FEW
+@given(scenario=strategies.scenarios(3, within_s=6.0), seed=st.integers(0, 2**32))
+def test_whole_scenarios_can_be_played(scenario: Scenario, seed: int) -> None:
+    result = play(scenario, seed=seed)
+    assert result.ok, [each.violations[:2] for each in result.verdicts if not each.ok]
