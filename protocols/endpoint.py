@@ -144,22 +144,28 @@ class Attempt:
     ) -> Connection:
         """Open and shake hands; cancelled or late, nothing is left open.
 
+        ``timeout`` bounds all of it. Without one each step has ``handshake_timeout_s``: looking up the name,
+        each address until one accepts, the handshake.
+
         Raises:
-            Timeout: not done after ``timeout`` seconds (``handshake_timeout_s`` if None).
+            Timeout: not done in time.
             AddressError, ConnectionRefused, HandshakeError: as they say.
         """
         transport, address = find_transport(self.url)
-        limit_s = options.handshake_timeout_s if timeout is None else timeout
+        limit_s = options.handshake_timeout_s
         greeting = Greeting.of(owner.protocol, owner.peer)
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(timeout):
                 await transport.connect(address, greeting, options, self)
-                return await self.ready
-        except TimeoutError as error:
+                async with asyncio.timeout(limit_s):  # a stream has this limit, too; others may not
+                    return await self.ready
+        except BaseException as error:
             self._abort()
-            raise Timeout(f"no connection to {self.url} within {limit_s:g} s") from error
-        except BaseException:
-            self._abort()
+            if type(error) is TimeoutError:
+                waited_s = limit_s if timeout is None else timeout
+                raise Timeout(f"no connection to {self.url} within {waited_s:g} s") from error
+            if isinstance(error, HandshakeError) and error.reason == "timeout":
+                raise Timeout(f"no connection to {self.url}: {error}") from error
             raise
 
     def _abort(self) -> None:

@@ -66,7 +66,11 @@ class SocketOptions:
     reconnect_max_s: float = 10.0
     """Longest pause between two attempts; below ``reconnect_min_s`` (0, for one) the pause does not grow."""
     handshake_timeout_s: float = 10.0
-    """NNG's deadline; our own header goes out within milliseconds, as nanomsg waits for one second."""
+    """How long a peer may take for its whole handshake, TLS and HTTP included. A dialer gives as much to
+    looking up the name, and to each address until it accepts. (NNG's deadline; nanomsg has one second.)"""
+    happy_eyeballs_delay_s: float | None = 0.25
+    """How long one address of a name may take before the next is tried beside it (RFC 8305); ``None``: they
+    are tried one after the other."""
     read_budget: int = 65536
     """Bytes read from one connection before the loop turns (design decision 12: bounds timer lateness)."""
     nodelay: bool = True
@@ -138,6 +142,7 @@ _TIMES: Final = (
     ("reconnect_min_s", False, False),
     ("reconnect_max_s", False, False),
     ("handshake_timeout_s", False, True),
+    ("happy_eyeballs_delay_s", True, False),
 )
 """Name, whether None is allowed, whether 0 is not."""
 _SWITCHES: Final = ("prefer_new", "best_effort", "fail_without_peers", "nodelay", "keepalive")

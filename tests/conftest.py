@@ -1,6 +1,7 @@
 """What all tests share.
 
 * ``async def`` tests run on a fresh event loop each, in debug-free asyncio; one that leaves tasks fails.
+  Those marked ``virtual`` run in a simulated world; see `tests.support.virtual_time`.
 * Tests marked ``spark`` run in one xdist worker, so that one session (and one Java) serves them all.
 * Tests marked ``isolated`` run in a child process; see `tests.support.isolation`.
 * An interrupt that whoever started the tests ignores, as a shell does for what it runs in the background, is
@@ -23,7 +24,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.isolation import VARIABLE, Isolating
 
-ASYNC_TEST_TIMEOUT_S = 45.0
+ASYNC_TEST_TIMEOUT_S = 240.0
 # Two cores shared with real brokers make any time limit on one example a lottery.
 settings.register_profile("mangrove", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("mangrove")
@@ -43,6 +44,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+
+    if pyfuncitem.get_closest_marker("virtual"):
+        from tests.support.virtual_time import run as run_virtually  # loads the simulator
+
+        run_virtually(lambda: pyfuncitem.obj(**arguments))
+        return True
 
     async def run() -> None:
         async with asyncio.timeout(ASYNC_TEST_TIMEOUT_S):

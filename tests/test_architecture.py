@@ -40,6 +40,7 @@ PURE_CLUSTER = (
     "mesh.cluster.overlay",
     "mesh.cluster.remote_interest",
     "mesh.cluster.bus_probe",
+    "mesh.cluster.joining",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_CLIENTS = ("calls", "conversation", "feeds", "messages", "publishing", "questions")
@@ -136,7 +137,8 @@ LAYERS = (
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
     Layer(("protocols",), ("protocols",)),
-    Layer(("mesh.errors", "mesh.spelling"), (), pure=True),
+    Layer(("mesh.errors", "mesh.spelling", "mesh.printable"), (), pure=True),
+    Layer(("mesh.logs",), ("mesh.printable",)),
     Layer(("mesh.wire",), ("mesh.errors", "mesh.wire"), pure=True),
     Layer(("mesh.topics",), ("mesh.errors", "mesh.wire", "mesh.topics"), pure=True),
     Layer(
@@ -164,6 +166,7 @@ LAYERS = (
         ("mesh.broker",),
         (
             "mesh.errors",
+            "mesh.logs",
             "mesh.environment",
             "mesh.storage",
             "mesh.listen",

@@ -7,13 +7,22 @@ from collections.abc import Callable, Sequence
 from cyclopts import App
 from rich.console import Console
 
+from mesh.bench.against import PAIRS, bench_against
 from mesh.bench.harness import BenchError, Case, Outcome, Target, as_json, run_cases, show
 
 app = App(name="bench", help="Measure sockets and brokers beside their peers, and the simulator.")
 
 
 @app.command
-def sockets(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json: bool = False) -> None:
+def sockets(
+    *,
+    rounds: int = 3,
+    scale: float = 1.0,
+    only: str | None = None,
+    json: bool = False,
+    against: str | None = None,
+    pairs: int = PAIRS,
+) -> None:
     """Measure the sockets beside pynng and pyzmq, in ten works.
 
     Parameters
@@ -26,14 +35,29 @@ def sockets(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, jso
         Run only the works whose name contains this.
     json
         Print one JSON document instead of tables.
+    against
+        A wheel or checkout of another version: measure only our own systems, on both, pair by pair.
+    pairs
+        How many pairs are measured with ``--against``.
     """
     from mesh.bench.sockets import TARGETS, cases
 
-    _bench("sockets", cases, TARGETS, rounds, scale, only, json)
+    if against is None:
+        _bench("sockets", cases, TARGETS, rounds, scale, only, json)
+    else:
+        bench_against("sockets", _chosen(cases, scale, {}, only), against, pairs, scale, json)
 
 
 @app.command
-def broker(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json: bool = False) -> None:
+def broker(
+    *,
+    rounds: int = 3,
+    scale: float = 1.0,
+    only: str | None = None,
+    json: bool = False,
+    against: str | None = None,
+    pairs: int = PAIRS,
+) -> None:
     """Measure publisher to broker to subscriber beside a ZeroMQ proxy; flooding; an idle broker.
 
     Parameters
@@ -46,10 +70,17 @@ def broker(*, rounds: int = 3, scale: float = 1.0, only: str | None = None, json
         Run only the works whose name contains this.
     json
         Print one JSON document instead of tables.
+    against
+        A wheel or checkout of another version: measure only our own systems, on both, pair by pair.
+    pairs
+        How many pairs are measured with ``--against``.
     """
     from mesh.bench.broker import TARGETS, cases
 
-    _bench("broker", cases, TARGETS, rounds, scale, only, json)
+    if against is None:
+        _bench("broker", cases, TARGETS, rounds, scale, only, json)
+    else:
+        bench_against("broker", _chosen(cases, scale, {}, only), against, pairs, scale, json)
 
 
 @app.command
@@ -94,13 +125,23 @@ def _bench(
     json: bool,
 ) -> Outcome:
     skipped: dict[str, str] = {}
-    chosen = [case for case in make_cases(scale, skipped) if only is None or only in case.work]
-    if not chosen:
-        works = ", ".join(dict.fromkeys(case.work for case in make_cases(scale, {})))
-        raise BenchError(f"no work is named like {only!r}; there are: {works}")
+    chosen = _chosen(make_cases, scale, skipped, only)
     outcome = run_cases(chosen, rounds, skipped, Console(stderr=True))
     if json:
         print(as_json(name, outcome, targets))
     else:
         show(name, outcome, targets, Console())
     return outcome
+
+
+def _chosen(
+    make_cases: Callable[[float, dict[str, str]], list[Case]],
+    scale: float,
+    skipped: dict[str, str],
+    only: str | None,
+) -> list[Case]:
+    chosen = [case for case in make_cases(scale, skipped) if only is None or only in case.work]
+    if not chosen:
+        works = ", ".join(dict.fromkeys(case.work for case in make_cases(scale, {})))
+        raise BenchError(f"no work is named like {only!r}; there are: {works}")
+    return chosen

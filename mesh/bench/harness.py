@@ -184,9 +184,9 @@ def workers() -> Iterator[Workers]:
 # --- running and reporting
 
 
-def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], console: Console) -> Outcome:
-    """Run every case once a round, in turn, showing which one is at work."""
-    samples: dict[tuple[str, str], list[Figures]] = {}
+@contextmanager
+def progress_of(total: int, console: Console) -> Iterator[Callable[[str], None]]:
+    """Shows on ``console`` which of ``total`` steps is at work; what it yields is told of each."""
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -194,12 +194,22 @@ def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], conso
         console=console,
         transient=True,
     ) as progress:
-        task = progress.add_task("starting", total=rounds * len(cases))
+        task = progress.add_task("starting", total=total)
+
+        def advance(description: str) -> None:
+            progress.update(task, description=description, advance=1)
+
+        yield advance
+
+
+def run_cases(cases: Sequence[Case], rounds: int, skipped: dict[str, str], console: Console) -> Outcome:
+    """Run every case once a round, in turn, showing which one is at work."""
+    samples: dict[tuple[str, str], list[Figures]] = {}
+    with progress_of(rounds * len(cases), console) as advance:
         for number in range(1, rounds + 1):
             for case in cases:
-                progress.update(task, description=f"round {number} of {rounds}: {case.work}, {case.system}")
+                advance(f"round {number} of {rounds}: {case.work}, {case.system}")
                 samples.setdefault((case.work, case.system), []).append(case.run())
-                progress.advance(task)
     medians = {
         key: {name: statistics.median(run[name] for run in runs) for name in runs[0]}
         for key, runs in samples.items()

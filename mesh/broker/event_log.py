@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -25,9 +24,8 @@ import msgspec
 
 from mesh.broker.identity import format_id
 from mesh.errors import MeshError, StorageError
+from mesh.logs import log
 from mesh.storage import Storage, disk_advice, disk_reason
-
-log = logging.getLogger("mesh")
 
 VERSION: Final = 1
 ROWS_MAX: Final = 65_536

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,8 @@ from typing import Any, Final
 
 from mesh.cluster.membership import MemberRecord, State
 from mesh.errors import MeshError, StorageError
+from mesh.logs import log
 from mesh.storage import Storage, StorageLock, disk_advice, disk_reason
-
-log = logging.getLogger("mesh")
 
 ID_BITS: Final = 63
 """Ids are positive in a signed 64-bit column, which is what Spark's LONG and SQLite's INTEGER are."""

@@ -16,7 +16,6 @@ which wait for the disk, and those that peering dials with.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -34,11 +33,10 @@ from mesh.dataplane.exchange import Exchange
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import PeerError, TopicError
 from mesh.listen import Listen
+from mesh.logs import log
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, PipeRefused, Pub0, Pull0, Rep0, SocketOptions, Sub0
 from protocols.wire import backtrace
-
-log = logging.getLogger("mesh")
 
 CLIENT_QUEUE: Final = 65_536
 """Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
@@ -141,6 +139,8 @@ class Node:
             environment=environment,
             hooks=self,
         )
+        if self.peering.joining.holds:
+            self.exchange.gate.close()
         requests = StockRequests(self.exchange, self.name, clock)
         publishers = StockPublishers(self.exchange, clock)
         taps = StockTaps(self.exchange, options.export)
@@ -293,6 +293,9 @@ class Node:
 
     def state_changed(self, state: str) -> None:
         log.info("broker %s is %s", self.name, state)
+
+    def may_route(self) -> None:
+        self.exchange.open_gate(self._clock())
 
     def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
         self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))

@@ -7,13 +7,13 @@ interval.
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mesh.broker.inspection import Inspection
 from mesh.broker.options import BrokerOptions
 from mesh.broker.status import About, LoopLateness, Rates, build_snapshot, stats_fields
+from mesh.broker.status_encoding import encode_status
 from mesh.environment import Environment
 
 
@@ -47,8 +47,8 @@ class Report:
         self._version = version()
 
     def status(self) -> bytes:
-        """The snapshot as JSON."""
-        return json.dumps(self.snapshot(), separators=(",", ":")).encode()
+        """The snapshot as JSON, cut to what fits into one answer."""
+        return encode_status(self.snapshot())
 
     def snapshot(self) -> dict[str, Any]:
         """The status object."""

@@ -235,6 +235,7 @@ def build_snapshot(
         "interest": list(load.interest),
         "taps": list(load.taps),
         "events": list(events),
+        "omitted": {},
     }
 
 

@@ -1,7 +1,8 @@
 """Stock SP sockets as clients of a broker: ``topic``, one space, payload; no session, no credit.
 
 * REQ: ``topic payload`` publishes and gets one line back, ``accepted topic=news.uk broker=alpha seq=17``, or
-  ``error: `` and a sentence. A topic that begins with ``$``, such as ``$sys.status``, asks the mesh instead
+  ``error: `` and a sentence. `` absent=beta,gamma`` behind it names brokers that could not be reached.
+  A topic that begins with ``$``, such as ``$sys.status``, asks the mesh instead
   and gets what the nearest broker that knows answers.
 * PUSH and PUB: ``topic payload`` publishes, fire and forget; a frame that is not so costs the connection.
 * SUB: ``topic payload`` of whatever its subscriptions match (SP filters at the subscriber).
@@ -18,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from mesh.errors import MeshError, TopicError
+from mesh.dataplane import gate
+from mesh.dataplane.gate import Gate
+from mesh.errors import MeshError, NotAccepted, TopicError
 from mesh.topics import check_public_topic
 from mesh.wire.session_frames import Status
 from protocols.pipe import Pipe
@@ -37,10 +40,17 @@ class StockReceipt(Protocol):
 
     @property
     def seq(self) -> int: ...
+    @property
+    def absent(self) -> tuple[str, ...]: ...
 
 
 class StockExchange(Protocol):
     """The part of the exchange that stock sockets need."""
+
+    @property
+    def gate(self) -> Gate: ...
+
+    def drop(self, reason: str, count: int) -> None: ...
 
     def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> StockReceipt: ...
 
@@ -102,13 +112,22 @@ class StockRequests:
                 self._ask(decode_topic(topic), payload, reply)
                 return
             text = self._topics.check(topic)
+            if self._exchange.gate.closed:
+                self._hold(body, reply)
+                return
             receipt = self._exchange.publish(text, [payload], "accepted", self._clock())
         except (MeshError, ValueError) as error:
             self.refused += 1
             reply(f"error: {error}".encode())
             return
         self.published += 1
-        reply(f"accepted topic={text} broker={self._broker_name} seq={receipt.seq}".encode())
+        absent = f" absent={','.join(receipt.absent)}" if receipt.absent else ""
+        reply(f"accepted topic={text} broker={self._broker_name} seq={receipt.seq}{absent}".encode())
+
+    def _hold(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+        """Serve it once it is known who wants it. Raises `NotAccepted` if too much waits already."""
+        if not self._exchange.gate.hold(len(body), lambda now: self.answer(body, reply)):
+            raise NotAccepted(f"broker {self._broker_name} {gate.REASON}")
 
     def _ask(self, topic: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
         def answered(status: int, body: bytes) -> None:
@@ -141,12 +160,22 @@ class StockPublishers:
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         now = self._clock()
         try:
+            if self._exchange.gate.closed:
+                self._hold(pipe, frames)
+                return
             for topic, bodies in runs(frames):
                 self._exchange.publish(self._topics.check(topic), bodies, "sent", now)
                 self.published += len(bodies)
         except (MeshError, ValueError) as error:
             self.refused += 1
             pipe.close(f"stock publisher: {error}")
+
+    def _hold(self, pipe: Pipe, frames: list[bytes]) -> None:
+        """Publish them once it is known who wants them; nobody waits to hear, so what does not fit is
+        counted."""
+        size = sum(map(len, frames))
+        if not self._exchange.gate.hold(size, lambda now: self.frames_received(pipe, frames)):
+            self._exchange.drop("joining", len(frames))
 
 
 class StockTaps:

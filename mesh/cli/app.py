@@ -17,6 +17,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
+from mesh.printable import printable
 from mesh.spelling import nearest
 
 COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
@@ -153,5 +154,5 @@ def _check_command(tokens: list[str]) -> None:
 
 
 def _fail(command: str, code: int, sentence: str) -> int:
-    print(f"mesh {command}: {sentence}" if command else f"mesh: {sentence}", file=sys.stderr)
+    print(printable(f"mesh {command}: {sentence}" if command else f"mesh: {sentence}"), file=sys.stderr)
     return code

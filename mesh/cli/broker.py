@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import socket
 import sys
@@ -23,10 +22,9 @@ from mesh.cli.signals import leave_on_signal
 from mesh.cluster.own_address import has_host, host_of
 from mesh.errors import ConfigError
 from mesh.listen import ROLES, Listen, Role, is_secure
+from mesh.logs import log, log_to
 from mesh.storage import disk_advice
 from mesh.tls import tls_config
-
-log = logging.getLogger("mesh")
 
 COMPOSED: Final = (
     "listen",
@@ -141,11 +139,7 @@ def broker(
         "stats_s": stats,
     }
     loaded = configuration.load({f"broker.{key}": value for key, value in flags.items()}, path=config)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to(sys.stderr, verbose=verbose)
     asyncio.run(_serve(broker_options(loaded.config.broker), ports_file))
     return ExitCode.OK
 

@@ -33,6 +33,7 @@ import protocols
 from mesh.cli.exits import CommandFailed, ExitCode, explain
 from mesh.cli.formats import FORMATS, Format
 from mesh.cli.settings import Seconds
+from mesh.printable import printable
 from protocols.errors import NotSupported, StateError, Timeout
 from protocols.options import SocketOptions
 from protocols.tls import TlsConfig
@@ -432,7 +433,7 @@ class Cat:
 
     def _say(self, sentence: str) -> None:
         if self._job.verbose:
-            print(f"mesh cat: {sentence}", file=sys.stderr, flush=True)
+            print(printable(f"mesh cat: {sentence}"), file=sys.stderr, flush=True)
 
     async def _act(self, socket: Any) -> None:
         job = self._job

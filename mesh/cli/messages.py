@@ -26,6 +26,7 @@ from mesh.clients.messages import Delivery
 from mesh.clients.questions import Answer, SurveyResult
 from mesh.config import ClientConfig
 from mesh.errors import MeshError
+from mesh.printable import printable
 from mesh.wire.session_frames import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
@@ -264,7 +265,8 @@ async def _judged() -> AsyncIterator[None]:
 def _say_subscribed(patterns: tuple[str, ...], unreached: Sequence[str]) -> None:
     print(f"mesh sub: subscribed to {' '.join(patterns)}", file=sys.stderr, flush=True)
     if unreached:
-        print(f"mesh sub: not known yet at {', '.join(unreached)}", file=sys.stderr, flush=True)
+        names = printable(", ".join(unreached))
+        print(f"mesh sub: not known yet at {names}", file=sys.stderr, flush=True)
 
 
 async def _request(
@@ -291,10 +293,11 @@ async def _survey(
         print(jsonlib.dumps(survey_document(result)))
     else:
         for answer in result.answers:
-            sys.stdout.buffer.write(f"{answer.broker}/{answer.responder} ".encode() + answer.body + b"\n")
+            name = printable(f"{answer.broker}/{answer.responder}")
+            sys.stdout.buffer.write(f"{name} ".encode() + answer.body + b"\n")
     sys.stdout.buffer.flush()
     for refusal in result.refused:
-        print(f"mesh survey: refused by {refusal}", file=sys.stderr)
+        print(printable(f"mesh survey: refused by {refusal}"), file=sys.stderr)
     if result.missing:
         names = ", ".join(result.missing)
         raise CommandFailed(ExitCode.TIMEOUT, f"no answer within {deadline_s:g} s from {names}")
@@ -314,7 +317,7 @@ def receipt_line(topic: str, receipt: Receipt, json: bool) -> str:
         words.append(f"count={receipt.count}")
     if receipt.absent:
         words.append(f"absent={','.join(receipt.absent)}")
-    return " ".join(words)
+    return printable(" ".join(words))
 
 
 def described(body: bytes, headers: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -277,6 +277,14 @@ class BlockingSession:
         if found and reads and wire is self._wire:
             self._read(wire)
 
+    def nudge(self) -> None:
+        """Have every thread that waits look again. One that polls wakes when something comes to be read: the
+        broker is asked for a sign."""
+        if self._reading:
+            self.talk.sync()
+        self.send()
+        self.changed.notify_all()
+
     def catch_up(self) -> None:
         """Read what is there already: credit, or the news that the connection is gone."""
         wire = self._wire

@@ -1,16 +1,21 @@
 """`BlockingSubscription`: messages of some patterns, as `BlockingClient.subscribe` gives them.
 
-It belongs to the session it was made in, and so to one process: a child of a fork subscribes again.
+It belongs to the session it was made in, and so to one process: a child of a fork subscribes again. Several
+threads may take from one subscription: each message goes to one of them. They share a queue, which is filled
+with the session's lock held; taking from it needs no lock, as threads may share a deque.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
+from mesh.clients.redeliveries import Redeliveries
 from mesh.errors import Disconnected
 
 
@@ -21,8 +26,8 @@ class BlockingSubscription:
         self._session = session
         self._talk = session.talk
         self._feed = feed
-        self._deliveries: Iterator[Delivery] = iter(())
-        self._again: list[tuple[float, Delivery]] = []
+        self._deliveries: deque[Delivery] = deque()
+        self._again = Redeliveries()
         self.dropped = 0
         """Messages this program refused by `Delivery.drop`."""
         self.malformed = 0
@@ -51,8 +56,6 @@ class BlockingSubscription:
         return self
 
     def __next__(self) -> Delivery:
-        for delivery in self._deliveries:
-            return delivery
         received = self.receive(None)
         if received is None:
             raise StopIteration
@@ -60,64 +63,86 @@ class BlockingSubscription:
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
         """The next message; None when none came in time, or the subscription was closed."""
-        for delivery in self._deliveries:
-            return delivery
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            due = self._redelivery()
-            if due is not None:
-                return due
-            run = self._next_run(deadline)
-            if run is not None:
-                self._deliveries = deliveries(run, self)
-                return next(self._deliveries)
-            if self._feed.closed or (deadline is not None and time.monotonic() >= deadline):
-                return None
+        try:
+            return self._deliveries.popleft()
+        except IndexError:
+            return self._await_delivery(None if timeout is None else time.monotonic() + timeout)
+
+    def _await_delivery(self, deadline: float | None) -> Delivery | None:
+        with self._lock():
+            if deadline is not None and not self._feed.closed:
+                self._session.catch_up()  # a timeout of 0 takes what is there, too
+            while not self._feed.closed:
+                if self._deliveries:  # another thread was here first and left some
+                    return self._deliveries.popleft()
+                again = self._again.take(time.monotonic())
+                if again is not None:
+                    return again
+                run = self._next_run()
+                if run is not None:
+                    self._deliveries.extend(deliveries(run, self))
+                    self._session.changed.notify_all()  # there may be some for other threads
+                elif not self._await_news(deadline):
+                    return None
+        return None
 
     def batches(self) -> Iterator[Batch]:
         """The same messages as `Batch` after `Batch`, until it is closed: as many as arrived together.
 
         What `Delivery.retry` brings back comes one by one in the ordinary iteration only.
         """
-        while (run := self._next_run(None, redeliveries=False)) is not None:
+        while (run := self._await_run()) is not None:
             yield Batch(run, self)
 
-    def _next_run(self, deadline: float | None, *, redeliveries: bool = True) -> Run | None:
-        """The next run; None at the deadline, when a redelivery is due, or at the end."""
-        session, feed, talk = self._session, self._feed, self._talk
+    def _await_run(self) -> Run | None:
+        feed = self._feed
+        with self._lock():
+            while not feed.closed:
+                run = self._next_run()
+                if run is not None:
+                    return run
+                self._session.pump(lambda: bool(feed.runs or feed.closed), None)
+        return None
+
+    def _lock(self) -> AbstractContextManager[object]:
+        """The session's lock. Raises `Disconnected` in another process than the subscription's own."""
+        session = self._session
         try:
             lock = session.ours()
         except Disconnected:  # closed: that ends iteration, also of a thread that was not waiting just then
-            feed.closed = True
-            return None
-        with lock:
-            if session.talk is not talk:
-                raise Disconnected("this subscription belongs to the process that made it; subscribe again")
-            while not feed.closed:
-                run = talk.next_run(feed, time.monotonic())
-                if run is not None:
-                    if keep_sound(run, self):
-                        if talk.has_output:
-                            session.send()
-                        return run
-                    continue
-                again = self._again if redeliveries else ()
-                wake_at = min((due for due, _ in again), default=None)
-                limit = deadline if wake_at is None else min(wake_at, deadline or wake_at)
-                if not session.pump(lambda: bool(feed.runs) or feed.closed, limit):
-                    return None
-        return None
+            self._feed.closed = True
+            return nullcontext()
+        if session.talk is not self._talk:
+            raise Disconnected("this subscription belongs to the process that made it; subscribe again")
+        return lock
 
-    def _redelivery(self) -> Delivery | None:
-        now = time.monotonic()
-        for index, (due, delivery) in enumerate(self._again):
-            if due <= now:
-                del self._again[index]
-                return delivery
-        return None
+    def _next_run(self) -> Run | None:
+        """The next run that arrived, None if there is none now."""
+        talk = self._talk
+        run = talk.next_run(self._feed, time.monotonic())
+        while run is not None and not keep_sound(run, self):
+            run = talk.next_run(self._feed, time.monotonic())
+        if talk.has_output:
+            self._session.send()
+        return run
+
+    def _await_news(self, deadline: float | None) -> bool:
+        """Wait for a run, a redelivery, what another thread left, or the close. False at the deadline."""
+        feed, again = self._feed, self._again
+        due_at = again.due_at
+        limits = [limit for limit in (deadline, due_at) if limit is not None]
+        came = self._session.pump(
+            lambda: bool(feed.runs or self._deliveries or feed.closed) or again.due_at != due_at,
+            min(limits, default=None),
+        )
+        return came or deadline is None or time.monotonic() < deadline
 
     def redeliver(self, delivery: Delivery, after: float) -> None:
-        self._again.append((time.monotonic() + after, delivery))
+        """Bring it back after that many seconds; after a close nobody would take it, and it is dropped."""
+        with self._lock():
+            if not self._feed.closed:
+                self._again.add(delivery, time.monotonic() + after)
+                self._session.nudge()
 
     def answer(self, token: int, body: bytes, status: int) -> None:
         with self._session.ours():
@@ -136,7 +161,8 @@ class BlockingSubscription:
             self._feed.closed = True
             return
         with session.ours():
+            self._again.clear()
+            self._deliveries.clear()
             self._feed.runs.clear()
             self._talk.unsubscribe(self._feed)
-            session.send()
-            session.changed.notify_all()
+            session.nudge()

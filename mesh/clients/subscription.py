@@ -1,12 +1,13 @@
 """`Subscription`: messages of some patterns, as `Client.subscribe` gives them.
 
 The runs that arrived wait in its `Feed`, whose window bounds them; credit for one goes back when the program
-asks for what comes after it. A cancelled wait for a delivery loses nothing.
+asks for what comes after it. A cancelled wait for a delivery loses nothing. Several tasks may iterate one
+subscription: each message goes to one of them. To take and to wait are two steps, and nothing is held between
+them, so that no task can overwrite what another one left.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unconfirmed
 from mesh.clients.connection import ClientConnection
 from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
+from mesh.clients.redeliveries import Redeliveries
 from mesh.errors import Disconnected
 
 
@@ -31,8 +33,7 @@ class Subscription:
         self._feed = feed
         self._loop = connection.loop
         self._deliveries: Iterator[Delivery] = iter(())
-        self._again: list[Delivery] = []
-        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._again = Redeliveries()
         self._passed = False
         self.dropped = 0
         """Messages this program refused by `Delivery.drop`."""
@@ -76,9 +77,8 @@ class Subscription:
 
     async def aclose(self) -> None:
         """Want no more. What has arrived and was not taken is dropped; iteration ends."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._again.clear()
+        self._deliveries = iter(())
         self._feed.runs.clear()
         self._talk.unsubscribe(self._feed)
         self._writer.hand_over()
@@ -90,16 +90,17 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Delivery:
-        for delivery in self._deliveries:
-            return delivery
         while True:
-            if self._again:
-                return self._again.pop(0)
-            run = await self._next_run()
+            for delivery in self._deliveries:
+                return delivery
+            again = self._again.take(self._loop.time())
+            if again is not None and not self._feed.closed:
+                return again
+            run = self._next_run()
             if run is not None:
                 self._deliveries = deliveries(run, self)
-                for delivery in self._deliveries:
-                    return delivery
+            else:
+                await self._news(self._again.due_at)
 
     def batches(self) -> Batches:
         """The same messages as `Batch` after `Batch`: as many as arrived together, at a fifth of the cost
@@ -109,36 +110,38 @@ class Subscription:
         """
         return Batches(self)
 
-    async def _next_run(self) -> Run | None:
-        """The next run, waited for; None when a redelivery is due instead. Raises StopAsyncIteration at
-        the end."""
+    def _next_run(self) -> Run | None:
+        """The next run that arrived, None if there is none now. Credit for the one before goes back."""
+        talk, feed = self._talk, self._feed
+        run = talk.next_run(feed, self._loop.time()) if self._passed else None
+        while run is not None and not keep_sound(run, self):
+            # all of it was duplicates, malformed or pieces of a body still to come
+            run = talk.next_run(feed, self._loop.time())
+        if talk.has_output:
+            self._writer.hand_over()
+        return run
+
+    async def _news(self, until: float | None) -> None:
+        """Pass the barrier if nobody has; else wait for a run, at most until a redelivery is due.
+
+        Raises StopAsyncIteration at the end.
+        """
         if not self._passed:
             await self._ready()
-        talk, feed = self._talk, self._feed
-        while True:
-            run = talk.next_run(feed, self._loop.time())
-            if talk.has_output:
-                self._writer.hand_over()
-            if run is not None:
-                if keep_sound(run, self):
-                    return run
-                continue  # all of it was duplicates, malformed or pieces of a body still to come
-            if self._again:
-                return None
-            if feed.closed:
-                raise StopAsyncIteration
-            await self._connection.wait(feed, None)
+            return
+        if self._feed.closed:
+            raise StopAsyncIteration
+        await self._connection.wait(
+            self._feed, None if until is None else max(0.0, until - self._loop.time())
+        )
 
     # ------------------------------------------------------------------ what a delivery asks for
 
     def redeliver(self, delivery: Delivery, after: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._timers[id(delivery)] = loop.call_later(after, self._come_back, delivery)
-
-    def _come_back(self, delivery: Delivery) -> None:
-        self._timers.pop(id(delivery), None)
-        self._again.append(delivery)
-        self._feed.wake()
+        """Bring it back after that many seconds; after a close nobody would take it, and it is dropped."""
+        if not self._feed.closed:
+            self._again.add(delivery, self._loop.time() + after)
+            self._feed.wake()  # whoever waits may have to wait less
 
     def answer(self, token: int, body: bytes, status: int) -> None:
         self._talk.answer(token, body, status=status)
@@ -161,9 +164,6 @@ class Batches:
 
     async def __anext__(self) -> Batch:
         subscription = self._subscription
-        while True:
-            run = await subscription._next_run()
-            if run is not None:
-                return Batch(run, subscription)
-            again, subscription._again = subscription._again, []
-            subscription._deliveries = iter([*subscription._deliveries, *again])
+        while (run := subscription._next_run()) is None:
+            await subscription._news(None)
+        return Batch(run, subscription)

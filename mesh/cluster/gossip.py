@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
+from mesh.cluster.joining import Joining
 from mesh.cluster.links import Link
 from mesh.cluster.membership import Instruction, MemberRecord, Membership, NodeState, State
 from mesh.cluster.remote_interest import BarrierDone, InterestTable, Pattern
@@ -79,6 +80,7 @@ class News:
         self,
         membership: Membership,
         interest: InterestTable,
+        joining: Joining,
         links: Mapping[int, Link],
         *,
         act: Callable[[list[Instruction]], None],
@@ -86,6 +88,7 @@ class News:
     ) -> None:
         self._membership = membership
         self._interest = interest
+        self._joining = joining
         self._links = links
         self._act = act
         self._hooks = hooks
@@ -93,7 +96,6 @@ class News:
         self._records = _Paced(self._send_records, NEWS_PAUSE_S)
         self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
         self._absent: tuple[str, ...] = ()
-        self._table_heard = False
         self._all_heard: asyncio.Future[None] | None = None
 
     # --- saying
@@ -161,12 +163,15 @@ class News:
         self._interest.link_down(link.peer.id)
 
     def check_absent(self) -> None:
-        """Whose interest is missing now? If nobody's, joining is over."""
+        """Say whose interest is missing now. If nothing is missing that a joining broker waits for, it has
+        joined."""
+        is_joining = self._membership.node_state is NodeState.JOINING
+        self.reached(self._interest.set_unheard(self._joining.unheard, wait=is_joining))
         absent = self._interest.absent()
         if absent != self._absent:
             self._absent = absent
             self._hooks.absent_changed(absent)
-        if self._table_heard and self._links and not absent:
+        if is_joining and not absent and self._joining.is_complete(self._membership.live_ids()):
             self._act(self._membership.joined())
 
     # --- hearing
@@ -205,8 +210,7 @@ class News:
             link.goodbye = True  # it waits for nobody who leaves as well
             self.check_heard()
         self._act(self._membership.heard(records, member, self._loop.time()))
-        if not self._table_heard:
-            self._table_heard = True
+        if self._joining.table_heard(member, [record.id for record in records]):
             self.check_absent()
 
     def _interest_heard(self, link: Link) -> None:

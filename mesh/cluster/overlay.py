@@ -187,6 +187,10 @@ class Overlay:
         for targets in (self._join, self._known):
             self._forget(targets, url)
 
+    def join_urls(self) -> list[str]:
+        """Those it was told to join, without addresses of its own."""
+        return list(self._join)
+
     def redial(self, now: float) -> None:
         """After a void round: everything is due now."""
         for targets in (self._living, self._join):

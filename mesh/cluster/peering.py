@@ -7,6 +7,7 @@ told to the broker (`PeeringHooks`). The work at links is done by
 * `mesh.cluster.dialling`: attempts at links to where the overlay points;
 * `mesh.cluster.heartbeat`: surveys and their answers;
 * `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
+* `mesh.cluster.joining`: when a broker that starts knows enough to route what is published;
 * `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
 * `mesh.cluster.own_address`: where the others are told to find this broker.
 
@@ -20,12 +21,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
 from mesh.cluster.dialling import Dialling
 from mesh.cluster.gossip import News, NewsHooks
 from mesh.cluster.heartbeat import RoundHooks, Rounds
+from mesh.cluster.joining import Joining
 from mesh.cluster.links import Link, Linking
 from mesh.cluster.membership import (
     DropLink,
@@ -56,9 +58,17 @@ from protocols import Pipe, Socket, TlsConfig
 
 LEAVE_S: Final = 1.0
 """How long a leaving broker waits for the others to have heard."""
-JOIN_S: Final = 5.0
-"""From the first link, how long a joining broker waits for everybody's interest before it calls itself
-ready."""
+
+
+class KnownPeerLike(Protocol):
+    """A peer of an earlier run."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
 
 
 class IdentityLike(Protocol):
@@ -71,7 +81,7 @@ class IdentityLike(Protocol):
     @property
     def incarnation(self) -> int: ...
     @property
-    def peers(self) -> Sequence[Any]: ...
+    def peers(self) -> Sequence[KnownPeerLike]: ...
 
 
 class PeeringHooks(NewsHooks, RoundHooks, Protocol):
@@ -101,6 +111,10 @@ class PeeringHooks(NewsHooks, RoundHooks, Protocol):
 
     def state_changed(self, state: NodeState) -> None:
         """joining, ready, isolated, leaving."""
+
+    def may_route(self) -> None:
+        """Called once, if this broker began as joining: what is published can be routed from now on. All
+        interest is known, or `absent_changed` has named who is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +242,7 @@ class Peering:
             now=loop.time(),
         )
         self.interest = InterestTable()
-        self.interest.set_joining(join)
+        self.joining = Joining(join, [(peer.id, peer.name) for peer in identity.peers], period_s)
         self.overlay = Overlay(
             me.id, join=join, known=known, options=OverlayOptions.of(period_s), rng=rng, now=loop.time()
         )
@@ -247,17 +261,17 @@ class Peering:
             surveys=self.rounds.surveys_received,
             answers=self.rounds.answers_received,
         )
-        self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._pump)
+        self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
         self._links = self.linking.links
-        self.news = News(self.membership, self.interest, self._links, act=self._act, hooks=hooks)
+        self.news = News(
+            self.membership, self.interest, self.joining, self._links, act=self._act, hooks=hooks
+        )
         self._address = OwnAddress(advertise)
         self._client_address = OwnAddress(None)
-        # Who was told nothing but has old acquaintances is alone, and ready, if none of them answers soon.
-        self._join_due = float("inf") if join else loop.time() + 2 * period_s
-        self._linked_once = False
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self._closed = False
+        self._holds = self.joining.holds
 
     # --- what the broker reads
 
@@ -368,6 +382,8 @@ class Peering:
             client_url = self._client_address.listening(client_urls)
         self.membership.begin(peer_url, client_url, self._clock())
         self._started = True
+        self.joining.begin(self._clock())
+        self.news.check_absent()
         self.linking.open()
         self._pump()
 
@@ -440,9 +456,9 @@ class Peering:
                 case Redial():
                     self.overlay.redial(now)
                 case NodeChanged(_, state):
-                    if state is not NodeState.JOINING:
-                        self.news.reached(self.interest.set_joining(()))
                     self._hooks.state_changed(state)
+                    self.news.check_absent()
+                    self._release()
 
     def _keep_alive(self, links: list[Link]) -> None:
         """Ask for a sign on each Bus that has none; a session answers PING."""
@@ -452,6 +468,17 @@ class Peering:
             elif link.keepalive.dead:
                 reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
                 self.linking.end(link, reason)
+
+    def _dial_failed(self) -> None:
+        self.joining.keep(self.overlay.join_urls(), self._clock())
+        self._pump()
+
+    def _release(self) -> None:
+        """What is published need not wait any more."""
+        if self._holds:
+            self._holds = False
+            self.joining.release()
+            self._hooks.may_route()
 
     def _live_changed(self) -> None:
         live = self.live()
@@ -474,7 +501,7 @@ class Peering:
             self.membership.next_deadline(),
             self.overlay.next_deadline(),
             self.interest.next_deadline(),
-            self._join_due if self.state is NodeState.JOINING else float("inf"),
+            self.joining.next_deadline(),
         )
         timer = self._timer
         if timer is not None:
@@ -490,8 +517,11 @@ class Peering:
         now = self._clock()
         self._execute(self.membership.tick(now))
         self.news.reached(self.interest.tick(now))
-        if now >= self._join_due:
+        if self.joining.tick(now):
             self._execute(self.membership.joined())
+            self.news.check_absent()
+        if not self.joining.holds:
+            self._release()
         self._pump()
 
     # --- what links report: `mesh.cluster.links.LinkOwner`
@@ -506,9 +536,7 @@ class Peering:
 
     def link_up(self, link: Link) -> None:
         hello, now = link.peer, self._clock()
-        if not self._linked_once:
-            self._linked_once = True
-            self._join_due = now + JOIN_S
+        self.joining.linked(hello.id, now)
         self.news.link_up(link)
         self._act(self.membership.link_up(hello.record, now))
         if link.ended:

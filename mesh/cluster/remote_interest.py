@@ -12,7 +12,8 @@ version that others wait for already has the whole time for itself, so one versi
 names only for those who have waited `BARRIER_S`, without names for all who wait for it or an earlier one.
 
 **Absent** are live members whose interest is not held, or that have no link: what is published here now may
-miss subscribers there, and receipts name them.
+miss subscribers there, and receipts name them. So are those that this broker was told of and has not heard
+of yet (`mesh.cluster.joining`).
 
 Pure; patterns are checked against the grammar when they come from a peer, never again.
 """
@@ -33,6 +34,8 @@ BARRIER_GRAIN_S: Final = 0.1
 REMOTE_PATTERNS_MAX: Final = 65_536
 """Patterns one broker may want."""
 FIRST_VERSION: Final = 1
+NAME_SHOWN_MAX: Final = 255
+"""Characters of a name that frames to clients carry; URLs to join may be longer."""
 
 Pattern = tuple[str, int]
 
@@ -80,7 +83,8 @@ class InterestTable:
         self._linked: dict[int, _Sent] = {}
         self._acknowledged: dict[int, int] = {}
         self._barriers: list[_Barrier] = []
-        self._joining: tuple[str, ...] = ()
+        self._unheard: tuple[str, ...] = ()
+        self._awaits_unheard = False
 
     # --- the own interest
 
@@ -99,8 +103,8 @@ class InterestTable:
 
     def wait(self, version: int, now: float) -> BarrierDone | None:
         """Wait for all to know a version: done already, or `acknowledged`, `members` and `tick` will say."""
-        if not self._missing(version):
-            return BarrierDone(version, ())
+        if not self._awaited(version):
+            return self._done(version)
         due = now + self._barrier_s
         last = self._barriers[-1] if self._barriers else None
         if last is not None and last.version == version and due - last.due_first <= BARRIER_GRAIN_S:
@@ -155,10 +159,13 @@ class InterestTable:
                 del self._acknowledged[member]
         return self._settle()
 
-    def set_joining(self, names: Iterable[str]) -> list[BarrierDone]:
-        """What this broker was told to join and has not reached: until it has (or time is up) a barrier
-        cannot know whom to wait for. Empty once it has joined."""
-        self._joining = tuple(names)
+    def set_unheard(self, names: Iterable[str], *, wait: bool) -> list[BarrierDone]:
+        """Whom this broker was told of and has heard nothing about. Barriers and `absent` name them; with
+        ``wait`` barriers wait for them too, since they may know of others."""
+        unheard = tuple(name[:NAME_SHOWN_MAX] for name in names)
+        if (unheard, wait) == (self._unheard, self._awaits_unheard):
+            return []
+        self._unheard, self._awaits_unheard = unheard, wait
         return self._settle()
 
     def link_up(self, member: int, boot: int) -> list[bytes]:
@@ -181,12 +188,13 @@ class InterestTable:
             self._acknowledged.pop(member, None)
 
     def absent(self) -> tuple[str, ...]:
-        """Names of live members that a publish here may miss now."""
-        return tuple(
+        """Names of those that a publish here may miss now."""
+        missing = [
             name
             for member, name in self._live.items()
             if member not in self._linked or not self._remote[member].held
-        )
+        ]
+        return (*self._unheard, *missing)
 
     # --- what members say
 
@@ -275,26 +283,33 @@ class InterestTable:
         done: list[BarrierDone] = []
         while self._barriers and self._barriers[0].due <= now:
             barrier = self._barriers.pop(0)
-            done.append(BarrierDone(barrier.version, self._missing(barrier.version)))
+            missing = self._missing(barrier.version)
+            done.append(BarrierDone(barrier.version, (*self._unheard, *missing)))
         return done
 
     def next_deadline(self) -> float:
         """When to call `tick`."""
         return self._barriers[0].due if self._barriers else float("inf")
 
-    def _missing(self, version: int) -> tuple[str, ...]:
-        missing = [name for member, name in self._live.items() if self._acknowledged.get(member, 0) < version]
-        return (*self._joining, *missing)
+    def _missing(self, version: int) -> list[str]:
+        return [name for member, name in self._live.items() if self._acknowledged.get(member, 0) < version]
+
+    def _awaited(self, version: int) -> bool:
+        return (self._awaits_unheard and bool(self._unheard)) or bool(self._missing(version))
+
+    def _done(self, version: int) -> BarrierDone:
+        """Nobody is waited for any more."""
+        return BarrierDone(version, self._unheard)
 
     def _settle(self) -> list[BarrierDone]:
         done: list[BarrierDone] = []
         waiting, self._barriers = self._barriers, []
         for number, barrier in enumerate(waiting):
-            if self._missing(barrier.version):
+            if self._awaited(barrier.version):
                 self._barriers = waiting[number:]  # who misses a version misses all that come after it
                 break
             if not done or done[-1].version != barrier.version:
-                done.append(BarrierDone(barrier.version, ()))
+                done.append(self._done(barrier.version))
         return done
 
 

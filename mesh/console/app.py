@@ -26,6 +26,7 @@ from mesh.console.probe import Look, look
 from mesh.console.signs import signs_for
 from mesh.console.view import Screen, plain_line, plain_news
 from mesh.errors import MeshError
+from mesh.printable import printable
 
 REDRAW_MIN_S = 0.25
 """Never redraw more often: a screen that flickers is not read."""
@@ -72,7 +73,8 @@ class _Terminal:
         try:
             seen = await look(client, max(interval_s, 0.5))
         except (MeshError, TimeoutError) as error:
-            self._draw(f"{error or 'no answer'} (for {time.monotonic() - self._since:.0f} s; still trying)")
+            said = printable(str(error)) or "no answer"
+            self._draw(f"{said} (for {time.monotonic() - self._since:.0f} s; still trying)")
             return
         self.latest = seen.picture(self._look)
         self._look = seen
@@ -120,7 +122,8 @@ async def log(client: Client, console: Console, interval_s: float, count: int | 
         try:
             seen = await look(client, max(interval_s, 0.5))
         except (MeshError, TimeoutError) as error:
-            console.print(f"{_clock()} {error or 'no answer'}", soft_wrap=True, highlight=False, markup=False)
+            said = printable(str(error)) or "no answer"
+            console.print(f"{_clock()} {said}", soft_wrap=True, highlight=False, markup=False)
         else:
             picture = seen.picture(before)
             before = seen

@@ -5,7 +5,8 @@ a `Picture`: nodes, links between them as both ends see them, the parts the mesh
 events. Brokers may disagree: the state shown is the state in the eyes of the broker we talk to (``home``),
 with the number of those who say the same.
 
-Pure, and tolerant of what it reads: a broker of another version may lack a key or have more of them.
+Pure, and tolerant of what it reads: a broker of another version may lack a key or have more of them. All text
+of a picture is printable: names, hosts and reasons are others' words.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import networkx
+
+from mesh.printable import printable, printable_document
 
 Status = Mapping[str, Any]
 LIVE: Final = ("alive", "suspect")
@@ -126,6 +129,7 @@ def compose(
     """
     if not statuses:
         raise ValueError("a picture needs at least one broker's status")
+    statuses, previous = printable_document(statuses), printable_document(previous)
     by_id = {_id(status): status for status in reversed(statuses)}
     home = statuses[0]
     before = {(_id(status), status.get("boot")): status for status in previous}
@@ -141,7 +145,7 @@ def compose(
         news=_news(statuses, {node.id: node.name for node in nodes}),
         drops=_summed(statuses, "drops"),
         refused=_summed(statuses, "refused"),
-        silent=tuple(silent),
+        silent=tuple(map(printable, silent)),
         views=views,
     )
 
@@ -155,8 +159,13 @@ def _state(member: Mapping[str, Any]) -> str:
 
 
 def _members(status: Status) -> list[Mapping[str, Any]]:
-    members = status.get("members")
-    return [member for member in members if isinstance(member, dict)] if isinstance(members, list) else []
+    return [member for member in listed(status, "members") if isinstance(member, dict)]
+
+
+def listed(record: Mapping[str, Any], key: str) -> list[Any]:
+    """A list of the record; empty where it has none."""
+    found = record.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _number(record: Any, key: str) -> Any:
@@ -220,7 +229,7 @@ def _node(
         rss_bytes=_number(own, "rss_bytes"),
         sessions=_number(own, "sessions"),
         subscriptions=_number(own, "subscriptions"),
-        taps=len(own.get("taps") or ()),
+        taps=len(listed(own, "taps")),
     )
 
 
@@ -290,8 +299,9 @@ def _parts(nodes: Sequence[Node], edges: Iterable[Edge]) -> tuple[tuple[str, ...
 def _summed(statuses: Sequence[Status], key: str) -> dict[str, int]:
     total: dict[str, int] = {}
     for status in statuses:
-        for reason, count in (status.get(key) or {}).items():
-            total[str(reason)] = total.get(str(reason), 0) + int(count)
+        counts = status.get(key)
+        for reason in counts if isinstance(counts, dict) else ():
+            total[reason] = total.get(reason, 0) + int(_number(counts, reason) or 0)
     return {reason: count for reason, count in sorted(total.items(), key=lambda item: -item[1]) if count}
 
 
@@ -299,7 +309,7 @@ def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, .
     """The events of all brokers as one feed, newest last, the same change told once."""
     rows: dict[tuple[Any, Any, Any], Mapping[str, Any]] = {}
     for status in statuses:
-        for row in status.get("events") or ():
+        for row in listed(status, "events"):
             if isinstance(row, dict):
                 rows[(row.get("node"), row.get("boot"), row.get("seq"))] = row
     told: list[News] = []

@@ -52,7 +52,7 @@ def _decoded(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
     for body in bodies:
         try:
             status = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(status, dict) and "id" in status:
             statuses.append(status)

@@ -19,9 +19,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mesh.console.picture import Edge, News, Node, Picture
+from mesh.console.picture import Edge, News, Node, Picture, listed
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
+from mesh.printable import printable_document
 
 LATE_WARN_MS: Final = 50.0
 """A loop later than this is worth a colour: a tenth of the heartbeat's deadline."""
@@ -317,6 +318,7 @@ def plain_news(item: News) -> str:
 
 def status_report(picture: Picture, status: dict[str, Any], width: int, signs: Signs = UNICODE) -> Group:
     """What ``mesh status`` prints: the broker asked, the members as it sees them, what went wrong."""
+    status = printable_document(status)
     about = Table.grid(padding=(0, 2))
     about.add_column(style="bright_black", no_wrap=True)
     about.add_column(overflow="fold")
@@ -334,19 +336,27 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
     def get(key: str) -> str:
         return str(status.get(key, "?"))
 
-    taps = len(status.get("taps") or ())
-    interest = [str(pattern) for pattern in status.get("interest") or ()]
+    taps = len(listed(status, "taps"))
+    interest = [str(pattern) for pattern in listed(status, "interest")]
     return [
         ("broker", f"{get('name')} ({get('id')}), {get('state')}, incarnation {get('incarnation')}"),
         ("process", f"{get('host')} pid {get('pid')}, version {get('version')}, up {_uptime(status)}"),
-        ("listens at", " ".join(str(url) for url in status.get("listeners") or ())),
+        ("listens at", " ".join(str(url) for url in listed(status, "listeners"))),
         ("known as", f"{get('url')} to brokers, {get('client_url')} to clients"),
         ("clients", f"{get('sessions')} sessions, {get('subscriptions')} subscriptions, {taps} taps"),
         (
             "interest",
             " ".join(interest[:20]) + (f" +{len(interest) - 20}" if len(interest) > 20 else "") or "none",
         ),
+        *([("left out", _omitted(status))] if status.get("omitted") else []),
     ]
+
+
+def _omitted(status: dict[str, Any]) -> str:
+    """What a status that was cut lacks."""
+    omitted = status["omitted"]
+    counts = omitted.items() if isinstance(omitted, dict) else ()
+    return ", ".join(f"{count} of {key}" for key, count in counts) + ": this status was cut to fit"
 
 
 def _uptime(status: dict[str, Any]) -> str:

@@ -22,8 +22,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol
 
+from mesh.dataplane import gate
+from mesh.dataplane.gate import Gate
 from mesh.dataplane.local_interest import Wants
 from mesh.dataplane.outlets import Buffer, Held, Source
 from mesh.dataplane.ports import (
@@ -42,7 +45,7 @@ from mesh.dataplane.ports import (
 from mesh.dataplane.requests import Asking, Local, Matter, Said
 from mesh.dataplane.sessions import UNREAD_MAX, Sessions, consumed
 from mesh.errors import BlockError, PeerError, SessionError, TopicError
-from mesh.topics import check_pattern, check_topic
+from mesh.topics import check_pattern, check_topic, is_system
 from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.session_frames import (
@@ -69,6 +72,8 @@ VIEW_MIN: Final = 8192
 """From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
 
 HELLO: Final = int(Kind.HELLO)
+ROUTED: Final = (DATA, int(Kind.REQUEST), int(Kind.SURVEY))
+"""Kinds of clients' frames that need a route."""
 
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
@@ -141,6 +146,10 @@ class Exchange:
         self.name = name
         self.mesh = mesh
         self.options = options or ExchangeOptions()
+        self.gate = Gate()
+        """Closed while this broker does not know who wants what."""
+        self._refusing = ""
+        """Why no block is accepted now; empty while they are."""
         self._turn = Turn()
         self._tally = Tally()
         self._router: Router[Local, Peer] = Router()
@@ -195,6 +204,8 @@ class Exchange:
             try:
                 if session is None or len(frame) < start + 2 or frame[start + 1] == HELLO:
                     session = self._sessions.hello(pipe, sessions, prefix, frame, now)
+                elif self.gate.closed and frame[start + 1] in ROUTED:
+                    self._hold_frame(session, frame, start, now)
                 elif frame[start + 1] == DATA:
                     self._client_block(session, frame, start, now)
                 else:
@@ -275,13 +286,8 @@ class Exchange:
         route = self._routes.get(topic) or self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
-        if self._sessions.leaving:
-            session.send_control(
-                encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self._sessions.leaving)
-            )
-            source.settle(count, size)
-            if not level:  # its publisher waits for no answer
-                self._tally.drop("leaving", count)
+        if self._refusing:
+            self._refuse_block(session, sequence, count, size, level)
             return
         if level:
             whole = not kind & blocks.PIECE
@@ -297,6 +303,55 @@ class Exchange:
         if not takers:
             self._unwanted += count
         self._hand_out(takers, block, count, 0, flags, source, now)
+
+    def _refuse_block(self, session: Session, sequence: int, count: int, size: int, level: int) -> None:
+        reason = self._refusing
+        session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], reason))
+        session.source.settle(count, size)
+        if not level:  # its publisher waits for no answer
+            self._tally.drop("leaving" if self._sessions.leaving else "joining", count)
+
+    # ------------------------------------------------------------------ while interest is not known
+
+    def _hold_frame(self, session: Session, frame: bytes, start: int, now: float) -> None:
+        """A block, request or survey of a client, which comes back through `_held_frame`. What does not fit
+        is refused. Raises as `_client_block` does."""
+        kind = frame[start + 1]
+        question = None if kind == DATA else decode(frame, start)
+        if question is not None and is_system(question[2]):  # its topic: this broker may answer by itself
+            self._sessions.control(session, question, now)
+        elif not self.gate.hold(len(frame), partial(self._held_frame, session, frame, start)):
+            if question is not None:
+                raise SessionError(f"broker {self.name} {gate.REASON}")
+            self._refusing = self._sessions.leaving or f"broker {self.name} {gate.REASON}"
+            try:
+                self._client_block(session, frame, start, now)
+            finally:
+                self._refusing = self._sessions.leaving
+
+    def _held_frame(self, session: Session, frame: bytes, start: int, now: float) -> None:
+        if session.closed and frame[start + 1] != DATA:
+            return  # nobody waits for the answer
+        try:
+            if frame[start + 1] == DATA:  # also of a client that has gone: it may not have waited to hear
+                self._client_block(session, frame, start, now)
+            else:
+                self._sessions.control(session, decode(frame, start), now)
+        except (PeerError, TopicError) as error:
+            sessions = self._pipes.get(session.pipe)
+            if sessions is not None and not session.closed:
+                self._sessions.refuse(session.pipe, sessions, session.prefix, error, now)
+        if session.acks and not session.closed:
+            self._acknowledge(session)
+
+    def drop(self, reason: str, count: int) -> None:
+        """Count messages that the broker around dropped before they came here."""
+        self._tally.drop(reason, count)
+
+    def open_gate(self, now: float) -> None:
+        """It is known who wants what, or who is missing (`set_absent`): route what was held."""
+        self.gate.open(now)
+        self._hand_over(now)
 
     def _hand_out(
         self,
@@ -593,7 +648,8 @@ class Exchange:
 
     def leave(self, reason: str) -> None:
         """Tell every client that this broker goes; what is published from now on is refused."""
-        self._sessions.leaving = reason
+        self._sessions.leaving = self._refusing = reason
+        self.open_gate(0.0)  # what was held is refused
         for session in self._sessions.all():
             session.send(encode(Kind.BYE, reason))
         self._hand_over(0.0)

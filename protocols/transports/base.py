@@ -69,7 +69,10 @@ class Transport(Protocol):
     async def connect(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
     ) -> None:
-        """Open one connection; returns when the stream is up, ``watcher`` hears the rest."""
+        """Open one connection; returns when the stream is up, ``watcher`` hears the rest.
+
+        Each step may take ``options.handshake_timeout_s``; then this raises `Timeout`.
+        """
 
     async def listen(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher

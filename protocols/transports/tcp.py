@@ -10,22 +10,29 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from protocols.errors import AddressError, AddressInUse, ConnectionRefused
+from protocols.errors import AddressError, AddressInUse, ConnectionRefused, SPError, Timeout
 from protocols.options import SocketOptions
 from protocols.transports.base import Binding, Watcher
 from protocols.transports.descriptors import backlog
+from protocols.transports.happy_eyeballs import (
+    Factory,
+    Failure,
+    NoneAccepted,
+    connect_first,
+    is_numeric,
+    resolve,
+)
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.wire.framing import TCP_LEAD
 from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
 
 FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
-Factory = Callable[[], asyncio.BaseProtocol]
 _WILDCARDS: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
 
 
@@ -117,7 +124,7 @@ class TcpTransport:
     ) -> None:
         target = parse_address(self.scheme, address)
         factory = partial(StreamConnection, KIND, greeting, options, watcher)
-        await connect_stream(factory, target, self._family, f"{self.scheme}://{address}")
+        await connect_stream(factory, target, self._family, f"{self.scheme}://{address}", options)
 
     async def listen(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher
@@ -157,15 +164,51 @@ def is_wildcard_host(host: str) -> bool:
     return host in ("", *_WILDCARDS.values())
 
 
-async def connect_stream(factory: Factory, target: TcpAddress, family: int, url: str) -> None:
-    """Open one connection; ``url`` is for the sentence of what it raises (`AddressError` and below)."""
-    loop = asyncio.get_running_loop()
+async def connect_stream(
+    factory: Factory, target: TcpAddress, family: int, url: str, options: SocketOptions
+) -> None:
+    """Open one connection, to the first address of the host that accepts.
+
+    Looking up the name may take ``handshake_timeout_s``, and so may each attempt at an address; ``url`` is
+    for the sentence of what is raised: `Timeout`, `AddressError` and below.
+    """
+    limit_s = options.handshake_timeout_s
     try:
-        await loop.create_connection(factory, target.host, target.port, family=family)
+        if is_numeric(target.host):
+            async with asyncio.timeout(limit_s):
+                loop = asyncio.get_running_loop()
+                await loop.create_connection(factory, target.host, target.port, family=family)
+            return
+        addresses = await resolve(target.host, target.port, family, limit_s)
+        await connect_first(factory, addresses, delay_s=options.happy_eyeballs_delay_s, limit_s=limit_s)
     except UnicodeError as error:
         raise AddressError(f"cannot reach {url}: {target.host!r} is not a host name") from error
+    except NoneAccepted as error:
+        raise _none_accepted(url, error.failures, limit_s) from error
     except OSError as error:
+        if isinstance(error, TimeoutError) and error.errno is None:
+            raise Timeout(f"no connection to {url} within {limit_s:g} s") from error
         raise dial_error(url, error) from error
+
+
+def _none_accepted(url: str, failures: Sequence[Failure], limit_s: float) -> SPError:
+    """Why none of a name's addresses can be reached, in one error."""
+    late = [each for each in failures if each.late]
+    if len(late) == len(failures):
+        return Timeout(f"no connection to {url} within {limit_s:g} s")
+    if not late:
+        for each in failures:
+            if each.error.errno == errno.ECONNREFUSED:
+                return dial_error(url, each.error)
+        if len(failures) == 1:
+            return dial_error(url, failures[0].error)
+    reasons = (
+        f"no answer from {each.address} within {limit_s:g} s"
+        if each.late
+        else f"{each.address}: {system_message(each.error)}"
+        for each in failures
+    )
+    return AddressError(f"cannot reach {url}: {'; '.join(reasons)}")
 
 
 async def serve_stream(factory: Factory, target: TcpAddress, family: int, url: str) -> list[asyncio.Server]:
@@ -221,8 +264,8 @@ def close_servers(servers: list[asyncio.Server]) -> None:
 
 
 def dial_error(url: str, error: OSError) -> AddressError:
-    """What the system said, as ours. asyncio folds several attempts into one text without an errno."""
-    if error.errno == errno.ECONNREFUSED or f"[Errno {errno.ECONNREFUSED}]" in str(error):
+    """What the system said, as ours."""
+    if error.errno == errno.ECONNREFUSED:
         return ConnectionRefused(f"nobody listens at {url}")
     return AddressError(f"cannot reach {url}: {system_message(error)}")
 

@@ -72,7 +72,7 @@ class TlsTransport:
         codec = dialling_codec(plain_codec(greeting, options), options, target.host, url)
         kind = StreamKind(partial(describe, scheme=SCHEME), tune, lambda greeting, options: codec)
         factory = partial(StreamConnection, kind, greeting, options, watcher)
-        await connect_stream(factory, target, self._family, url)
+        await connect_stream(factory, target, self._family, url, options)
 
     async def listen(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher

@@ -140,7 +140,7 @@ class WebSocketTransport:
             codec = dialling_codec(codec, options, target.host, url)
         kind = StreamKind(partial(describe, scheme=self._base), tune, lambda greeting, options: codec)
         factory = partial(StreamConnection, kind, greeting, options, watcher)
-        await connect_stream(factory, TcpAddress(target.host, target.port), self._family, url)
+        await connect_stream(factory, TcpAddress(target.host, target.port), self._family, url, options)
 
     async def listen(
         self, address: str, greeting: Greeting, options: SocketOptions, watcher: Watcher

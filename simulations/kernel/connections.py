@@ -51,10 +51,14 @@ class ProcessLoop(SimLoop):
     async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
     ) -> list[Any]:
-        """Hosts have their names, ``localhost`` is the own one, others are unknown; there is no IPv6."""
-        looked_up = self.create_future()
-        self.scheduler.after(LOOKUP_NS, _settle, looked_up)
-        await looked_up
+        """Hosts have their names, ``localhost`` is the own one, others are unknown; there is no IPv6.
+
+        Numbers (AI_NUMERICHOST) are looked up nowhere and take no time.
+        """
+        if not flags & socket.AI_NUMERICHOST:
+            looked_up = self.create_future()
+            self.scheduler.after(LOOKUP_NS, _settle, looked_up)
+            await looked_up
         if isinstance(host, bytes):
             host = host.decode()
         if not host:

@@ -22,6 +22,7 @@ COPIED: Final = (
     "mesh.wire.link_frames",
     "mesh.cluster.links",
     "mesh.cluster.remote_interest",
+    "mesh.cluster.joining",
     "mesh.cluster.gossip",
     "mesh.cluster.heartbeat",
     "mesh.cluster.dialling",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from mesh.broker.broker import Broker
@@ -18,7 +20,7 @@ LOCAL = "tcp://127.0.0.1:0"
 PAIR, PUB, SUB, REQ, REP, PUSH, SURVEYOR, RESPONDENT, BUS = 16, 32, 33, 48, 49, 80, 98, 99, 112
 
 
-async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 20.0) -> None:
+async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     """Wait until ``condition()`` is true; fail with ``what`` otherwise."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -49,6 +51,22 @@ async def whole(brokers: list[Broker]) -> None:
         )
 
     await eventually(complete, f"a full mesh of {sorted(names)}")
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Every row of every event log in a folder."""
+    return [
+        json.loads(line) for path in sorted(folder.glob("*.jsonl*")) for line in path.read_text().splitlines()
+    ]
+
+
+async def crash(broker: Broker) -> None:
+    """End it as SIGKILL would: no goodbye, everything closed at once."""
+    node = broker._node
+    assert node is not None
+    node._stopped = asyncio.get_running_loop().create_future()
+    node._stopped.set_result(None)
+    await node._close()
 
 
 class Cluster:
@@ -95,7 +113,7 @@ class Stranger:
         stranger = cls(*await asyncio.open_connection(host, int(port)))
         if protocol is not None:
             stranger.write(b"\x00SP\x00" + struct.pack(">HH", protocol, 0))
-            header = await asyncio.wait_for(stranger.reader.readexactly(8), 5)
+            header = await asyncio.wait_for(stranger.reader.readexactly(8), 60)
             assert header[:4] == b"\x00SP\x00"
         return stranger
 
@@ -108,13 +126,13 @@ class Stranger:
 
     async def receive(self) -> bytes:
         """One whole SP frame."""
-        (size,) = struct.unpack(">Q", await asyncio.wait_for(self.reader.readexactly(8), 5))
-        return await asyncio.wait_for(self.reader.readexactly(size), 5)
+        (size,) = struct.unpack(">Q", await asyncio.wait_for(self.reader.readexactly(8), 60))
+        return await asyncio.wait_for(self.reader.readexactly(size), 60)
 
     async def hung_up(self) -> bool:
-        """True once the broker has closed the connection (within 5 s)."""
+        """True once the broker has closed the connection (within a minute)."""
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 while await self.reader.read(65536):
                     pass
         except ConnectionError:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from mesh.cluster.membership import MemberRecord, NodeState, State
@@ -22,7 +20,7 @@ DEADLINE_S = 0.1
 PING, PONG = encode(Kind.PING, 0), encode(Kind.PONG, 0)
 
 
-async def until(condition: Callable[[], object], what: str, timeout_s: float = 15.0) -> None:
+async def until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
     """Wait until ``condition()`` is true; fail with ``what`` otherwise."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
@@ -37,6 +35,8 @@ class Known:
     """A peer of an earlier run."""
 
     url: str
+    id: int = 0
+    name: str = "of an earlier run"
 
 
 @dataclass
@@ -49,11 +49,9 @@ class Who:
     peers: Sequence[Any] = ()
 
 
-def environment(seed: int | None = None) -> Environment:
+def environment() -> Environment:
     """Without a disk: a peering needs none."""
-    rng = random.Random(seed)
-    token = os.urandom if seed is None else rng.randbytes
-    return Environment(cast(Storage, None), rng, lambda: 0.0, token, "here", 1)
+    return replace(Environment.real(), storage=cast(Storage, None))
 
 
 @dataclass
@@ -75,6 +73,7 @@ class Peer:
     answers: list[tuple[int, int, float]] = field(default_factory=list)
     selves: list[MemberRecord] = field(default_factory=list)
     node_states: list[NodeState] = field(default_factory=list)
+    routes_at: list[float] = field(default_factory=list)
 
     async def start(self, listen: str = "tcp://127.0.0.1:0") -> None:
         self.peering = Peering(
@@ -158,6 +157,9 @@ class Peer:
     def state_changed(self, state: NodeState) -> None:
         self.node_states.append(state)
 
+    def may_route(self) -> None:
+        self.routes_at.append(asyncio.get_running_loop().time())
+
 
 class Peers:
     """Peers that end with the ``async with`` block."""
@@ -183,8 +185,9 @@ class Peers:
     ) -> Peer:
         """Start one, joining others."""
         urls = [peer if isinstance(peer, str) else peer.url for peer in join]
-        who = who or Who(id=random.getrandbits(62) + 1, boot=random.getrandbits(62) + 1)
-        peer = Peer(who, name, {"environment": environment(), "join": urls, **options})
+        given = environment()
+        who = who or Who(id=given.rng.getrandbits(62) + 1, boot=given.rng.getrandbits(62) + 1)
+        peer = Peer(who, name, {"environment": given, "join": urls, **options})
         await peer.start(listen)
         self._stack.push_async_callback(peer.peering.aclose)
         self._stack.push_async_callback(peer.listener.aclose)
@@ -214,5 +217,5 @@ def is_whole(peers: Sequence[Peer]) -> bool:
     )
 
 
-async def whole(peers: Sequence[Peer], timeout_s: float = 15.0) -> None:
+async def whole(peers: Sequence[Peer], timeout_s: float = 120.0) -> None:
     await until(lambda: is_whole(peers), f"a full mesh of {[peer.name for peer in peers]}", timeout_s)

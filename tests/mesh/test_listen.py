@@ -12,6 +12,8 @@ from protocols import Bus0, Pub0, Req0, Respondent0, SocketOptions, SPError, Sub
 from tests.mesh.loopback import LOCAL, Cluster, eventually, whole
 from tests.support import certificates
 
+pytestmark = pytest.mark.virtual
+
 SECURE = "tls+tcp://127.0.0.1:0"
 
 
@@ -163,10 +165,15 @@ async def test_an_address_may_ask_clients_for_certificates_and_another_not(tls: 
         await client.dial_once(host.statistics()["client_url"], timeout=5, options=own)
 
 
+@pytest.fixture
+def other() -> TlsConfig:
+    """Of a broker that another authority has signed for."""
+    return certificates.config(certificates.stranger().sign(*certificates.LOCAL), certificates.stranger())
+
+
 async def test_a_broker_of_another_authority_is_refused_and_both_ends_say_why(
-    tls: TlsConfig, caplog: pytest.LogCaptureFixture
+    tls: TlsConfig, other: TlsConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = certificates.config(certificates.stranger().sign(*certificates.LOCAL), certificates.stranger())
     async with Cluster() as cluster:
         host = await cluster.broker("host", listen=SECURE, tls=tls)
         guest = await cluster.broker("guest", host, listen=SECURE, tls=other)

@@ -14,6 +14,8 @@ from protocols import SocketOptions, TlsConfig
 from tests.mesh.loopback import Cluster, whole
 from tests.support.certificates import LOCAL, alice, authority, config, local, stranger
 
+pytestmark = pytest.mark.virtual
+
 ANYWHERE = "tls+tcp://127.0.0.1:0"
 
 
@@ -68,12 +70,18 @@ async def test_a_client_that_cannot_says_why(
         assert str(caught.value).startswith(f"no session at {broker.url}: ")
 
 
-async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(tmp_path: Path) -> None:
+@pytest.fixture
+def files_of_alice(tmp_path: Path) -> TlsConfig | None:
     cert, key = alice().write(tmp_path, "alice")
-    files = tls_config(ca=authority().write(tmp_path), cert=cert, key=key)
+    return tls_config(ca=authority().write(tmp_path), cert=cert, key=key)
+
+
+async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(
+    files_of_alice: TlsConfig | None,
+) -> None:
     async with Cluster(tls=config(local(), verify="required")) as cluster:
         broker = await cluster.broker("one", listen=ANYWHERE)
-        async with Client(broker.url, tls=files) as client:
+        async with Client(broker.url, tls=files_of_alice) as client:
             assert (await client.status())["name"] == "one"
 
 
@@ -91,12 +99,17 @@ def test_a_name_that_was_given_stands_and_plain_addresses_have_none() -> None:
     assert dial_options(SocketOptions(), "tcp://broker.example:7770") == SocketOptions()
 
 
-async def test_brokers_meet_by_name_with_the_systems_authorities(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+ONLY_A_NAME = authority().sign("localhost")  # the address itself is not in it
+
+
+@pytest.fixture
+def trusted_by_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", authority().write(tmp_path))
-    signed = authority().sign("localhost")  # the address itself is not in it
-    only_a_name = TlsConfig(cert=signed.cert, key=signed.key)
+
+
+@pytest.mark.usefixtures("trusted_by_the_system")
+async def test_brokers_meet_by_name_with_the_systems_authorities() -> None:
+    only_a_name = TlsConfig(cert=ONLY_A_NAME.cert, key=ONLY_A_NAME.key)
     async with Cluster() as cluster:
         host = await cluster.broker("host", listen=ANYWHERE, tls=only_a_name)
         port = host.url.rpartition(":")[2]

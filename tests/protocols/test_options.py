@@ -16,7 +16,7 @@ NAMES = [field.name for field in fields(SocketOptions)]
 COUNTS = ["send_queue", "recv_queue", "read_budget"]
 SWITCHES = ["prefer_new", "best_effort", "fail_without_peers", "nodelay", "keepalive"]
 TIMES = [name for name in NAMES if name.endswith("_s") and name != "keepalive_s"]
-FOR_EVER = ["send_timeout_s", "recv_timeout_s", "linger_s", "resend_s"]
+FOR_EVER = ["send_timeout_s", "recv_timeout_s", "linger_s", "resend_s", "happy_eyeballs_delay_s"]
 
 
 def test_the_defaults_are_those_of_the_page() -> None:

@@ -33,8 +33,11 @@ import pytest
 VARIABLE: Final = "MANGROVE_ISOLATED"
 """Set in a child, where isolated tests run like any others."""
 ATTEMPTS: Final = 4
+TIMEOUT_S: Final = 60
+"""When pytest ends a test that waits in Python. NNG now and then never returns, so that the limit is shorter
+than that of other tests."""
 STUCK_S: Final = 75.0
-"""pytest ends a test that waits in Python after 60 s."""
+"""When the watchdog ends a child in which not even that has helped."""
 SPARE_S: Final = 5.0
 """A child that is stuck says so by itself, this long before anybody asks."""
 GRACE_S: Final = 10.0
@@ -62,7 +65,8 @@ class Child:
         self._said: IO[bytes] = tempfile.TemporaryFile()
         command = [sys.executable, "-m", "tests.support.isolation", str(theirs.fileno()), str(stuck_s)]
         options = ["--rootdir", str(config.rootpath), "-p", "no:cacheprovider", "-p", "no:xdist"]
-        options += ["-o", "faulthandler_timeout=0"]  # the child has a watchdog of its own
+        # The child has a watchdog of its own.
+        options += ["-o", "faulthandler_timeout=0", "-o", f"timeout={TIMEOUT_S}"]
         if config.inipath is not None:
             options += ["-c", str(config.inipath)]
         self._process = subprocess.Popen(

@@ -61,7 +61,7 @@ def said(suite: Path, tests: str, *options: str, **environment: str) -> str:
         env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=240,
     )
     return ran.stdout + ran.stderr
 

@@ -97,6 +97,10 @@ class Membership:
         """Other members that are alive or suspect."""
         return [member.record for member in self.roster.members.values() if member.record.in_view]
 
+    def live_ids(self) -> list[int]:
+        """Of other members that are alive or suspect."""
+        return [id for id, member in self.roster.members.items() if member.record.in_view]
+
     def answers(self, id: int) -> bool:
         """Whether a member answered the last round on the link that it has."""
         member = self.roster.members.get(id)

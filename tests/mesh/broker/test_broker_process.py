@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 
 from mesh.clients.client import Client
-from tests.mesh.broker.test_broker import rows
-from tests.mesh.loopback import eventually
+from tests.mesh.loopback import eventually, rows
 
 pytestmark = pytest.mark.process
 
+LIMIT_S = 120.0
+"""How long a busy machine may take for what an idle one does in three seconds."""
+
 
 class BrokerProcess:
-    """``mesh broker`` in its own folder, with fast heartbeats."""
+    """``mesh broker`` in its own folder. A deadline of a second leaves a busy machine time to answer."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
@@ -36,7 +38,7 @@ class BrokerProcess:
         self.ports.unlink(missing_ok=True)
         command = [sys.executable, "-m", "mesh", "broker", "--name", self.name]
         command += ["--ports-file", str(self.ports), "--log-dir", str(self.folder / "logs")]
-        command += ["--state-dir", str(self.folder / "state"), "--period", "0.3", "--deadline", "0.2"]
+        command += ["--state-dir", str(self.folder / "state"), "--period", "1", "--deadline", "1"]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MANGROVE_")}
         self.process = subprocess.Popen(
             [*command, *arguments], cwd=self.folder, env=environment, stderr=subprocess.PIPE
@@ -82,10 +84,13 @@ async def member_states(url: str) -> dict[str, str]:
 
 
 async def wait_for_states(url: str, expected: dict[str, str]) -> None:
-    async with asyncio.timeout(20):
-        while (states := await member_states(url)) != expected:
-            await asyncio.sleep(0.1)
-    assert states == expected
+    states: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            while (states := await member_states(url)) != expected:
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"after {LIMIT_S} s the states are {states}, not {expected}") from None
 
 
 async def test_killed_it_comes_back_as_itself_and_told_to_stop_it_leaves(tmp_path: Path) -> None:

@@ -60,7 +60,17 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
     assert list(status) == [
         *("schema", "mesh", "id", "name", "boot", "incarnation", "host", "pid", "version", "url"),
         *("client_url", "listeners", "state", "uptime_s", "period_s", "members", "totals", "rates", "drops"),
-        *("refused", "loop", "rss_bytes", "sessions", "subscriptions", "interest", "taps", "events"),
+        *(
+            "refused",
+            "loop",
+            "rss_bytes",
+            "sessions",
+            "subscriptions",
+            "interest",
+            "taps",
+            "events",
+            "omitted",
+        ),
     ]
     assert status["uptime_s"] == 10.0
     assert status["members"][0]["link"] is None and status["members"][0]["self"]

@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from mesh.broker.stock import StockPublishers, StockRequests, StockTaps, runs
+from mesh.dataplane.gate import BYTES_MAX, Gate
 from mesh.errors import NotAccepted
 from mesh.wire.session_frames import Status
 from protocols.pipe import Pipe
@@ -17,6 +18,7 @@ from protocols.pipe import Pipe
 @dataclass(frozen=True)
 class Receipt:
     seq: int
+    absent: tuple[str, ...] = ()
 
 
 class FakeExchange:
@@ -26,12 +28,18 @@ class FakeExchange:
         self.asked: list[tuple[str, bytes]] = []
         self.answers: dict[str, bytes] = {"$sys.status": b"{}"}
         self.closed = False
+        self.absent: tuple[str, ...] = ()
+        self.gate = Gate()
+        self.drops: dict[str, int] = {}
+
+    def drop(self, reason: str, count: int) -> None:
+        self.drops[reason] = self.drops.get(reason, 0) + count
 
     def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> Receipt:
         if self.closed:
             raise NotAccepted("this broker is leaving")
         self.published.append((topic, list(bodies), level))
-        return Receipt(len(self.published))
+        return Receipt(len(self.published), self.absent)
 
     def request(
         self, topic: str, body: bytes, timeout_s: float, callback: Callable[[int, bytes], None], now: float
@@ -94,6 +102,38 @@ def test_a_request_publishes_and_gets_a_receipt_line() -> None:
         ("news.uk", [b"hello world"], "accepted"),
         ("news.uk", [b""], "accepted"),
     ]
+
+
+def test_a_receipt_names_the_brokers_that_could_not_be_reached() -> None:
+    exchange = FakeExchange()
+    exchange.absent = ("beta", "gamma")
+    assert ask(requests(exchange), b"a x") == b"accepted topic=a broker=alpha seq=1 absent=beta,gamma"
+
+
+def test_while_interest_is_not_known_a_request_waits_for_its_receipt() -> None:
+    exchange = FakeExchange()
+    exchange.gate.close()
+    desk, replies = requests(exchange), list[bytes]()
+    desk.answer(b"a x", replies.append)
+    desk.answer(b"$sys.status", replies.append)
+    desk.answer(b"a..b x", replies.append)
+    assert not exchange.published and replies[0] == b"{}" and replies[1].startswith(b"error: topic 'a..b'")
+    exchange.gate.open(1.0)
+    assert replies[2:] == [b"accepted topic=a broker=alpha seq=1"]
+
+
+def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted() -> None:
+    exchange = FakeExchange()
+    exchange.gate.close()
+    assert exchange.gate.hold(BYTES_MAX - 10, lambda now: None)
+    assert ask(requests(exchange), b"a " + bytes(20)).startswith(b"error: broker alpha is joining")
+    desk = StockPublishers(exchange, clock)
+    sender, sending = pipe()
+    desk.frames_received(sending, [b"a x"])
+    desk.frames_received(sending, [b"a " + bytes(20), b"a y"])
+    assert exchange.drops == {"joining": 2} and not sender.close_reason
+    exchange.gate.open(1.0)
+    assert exchange.published == [("a", [b"x"], "sent")]
 
 
 @pytest.mark.parametrize(

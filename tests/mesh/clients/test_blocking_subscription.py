@@ -83,3 +83,44 @@ def test_batches_come_while_a_message_waits_for_its_retry(url: str) -> None:
         assert batches == [[b"second"]]
         again = take(1, subscription)[0]
         assert (again.body, again.attempt) == (b"first", 2)
+
+
+def test_threads_that_take_from_one_subscription_share_its_messages_and_lose_none(url: str) -> None:
+    everything = [b"%d" % number for number in range(2000)]
+    got: list[bytes] = []
+    with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
+
+        def read() -> None:
+            got.extend(delivery.body for delivery in subscription)
+
+        threads = [start(read, []) for _ in range(3)]
+        for at in range(0, 2000, 5):
+            other.publish_many("t", everything[at : at + 5])
+        until(lambda: len(got) >= 2000 or not any(thread.is_alive() for thread in threads))
+        assert sorted(got) == sorted(everything) and subscription.lost == 0
+        subscription.close()
+        for thread in threads:
+            thread.join(5)
+        assert not any(thread.is_alive() for thread in threads), "the close ends every thread's iteration"
+
+
+def test_a_message_retried_by_one_thread_wakes_another_that_waits(url: str) -> None:
+    with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
+        other.publish("t", b"work")
+        (delivery,) = take(1, subscription)
+        came: list[object] = []
+        thread = start(lambda: subscription.receive(15.0), came)
+        until(lambda: mesh._session._reading)
+        delivery.retry()
+        thread.join(5)
+        (again,) = came
+        assert again.attempt == 2  # type: ignore[attr-defined]
+
+
+def test_taking_without_waiting_sees_what_has_come(url: str) -> None:
+    with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
+        assert subscription.receive(0.0) is None
+        other.publish("t", b"work")
+        got: list[object] = []
+        until(lambda: got.append(subscription.receive(0.0)) or got[-1])
+        assert got[-1].body == b"work"  # type: ignore[attr-defined]

@@ -19,6 +19,8 @@ from mesh.errors import (
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.virtual
+
 
 async def test_publish_subscribe_and_receipts() -> None:
     async with Broker(listen=LOOPBACK, name="alpha") as broker, Client(broker.url, name="me") as mesh:

@@ -22,6 +22,8 @@ from protocols import Rep0, SharedListener
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.virtual
+
 
 async def test_a_client_survives_the_restart_of_its_broker() -> None:
     async with Broker(listen=LOOPBACK, name="one") as broker:

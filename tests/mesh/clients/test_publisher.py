@@ -16,6 +16,8 @@ from mesh.errors import (
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.virtual
+
 
 async def test_concurrent_publishes_share_blocks_and_keep_their_own_numbers() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:

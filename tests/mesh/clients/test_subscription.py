@@ -8,9 +8,13 @@ import pytest
 
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
+from mesh.clients.subscription import Subscription
 from mesh.errors import Disconnected, MeshError
+from simulations import Mesh, World
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.virtual
 
 
 async def test_iterating_a_subscription_passes_the_barrier_first() -> None:
@@ -66,7 +70,6 @@ async def test_batches_come_while_a_message_waits_for_its_retry() -> None:
         (delivery,) = await first(1, subscription)
         delivery.retry()
         task = asyncio.create_task(anext(subscription.batches()))
-        await until(lambda: not subscription._timers)
         await mesh.publish("t", b"second")
         assert (await task).bodies == [b"second"]
         (again,) = await first(1, subscription)
@@ -82,6 +85,104 @@ async def test_closing_drops_what_was_not_taken_and_ends_iteration() -> None:
         await mesh.publish("t", b"not taken")
         await until(lambda: subscription._feed.runs)
         await subscription.aclose()
-        assert await first(1, subscription) == [] and not subscription._timers
+        assert await first(1, subscription) == []
         with pytest.raises(Disconnected, match="subscription to t is closed"):
             await subscription
+
+
+def shared_by(readers: int, *, batches: bool = False) -> tuple[list[bytes], list[int]]:
+    """500 messages in 50 calls, taken by that many tasks from one subscription; the bodies, and ``lost``."""
+    got: list[bytes] = []
+    lost: list[int] = []
+
+    async def program(mesh: Client) -> None:
+        async with mesh.subscribe("t") as subscription:
+
+            async def read() -> None:
+                async for delivery in subscription:
+                    got.append(delivery.body)
+                    await asyncio.sleep(0.002)
+
+            async def read_batches() -> None:
+                async for batch in subscription.batches():
+                    got.extend(batch.bodies)
+                    await asyncio.sleep(0.002)
+
+            tasks = [asyncio.create_task(read()) for _ in range(readers)]
+            if batches:
+                tasks.append(asyncio.create_task(read_batches()))
+            for call in range(50):
+                await mesh.publish_many("t", [b"%d.%d" % (call, number) for number in range(10)])
+                await asyncio.sleep(0.004)
+            await asyncio.sleep(2.0)
+            lost.append(subscription.lost)
+        await asyncio.gather(*tasks)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.client("program", program)
+        world.run_for(5.0)
+        mesh.finish()
+    assert not world.failures
+    return got, lost
+
+
+EVERYTHING = sorted(b"%d.%d" % (call, number) for call in range(50) for number in range(10))
+
+
+@pytest.mark.parametrize("readers", [1, 4])
+def test_tasks_that_iterate_one_subscription_share_its_messages_and_lose_none(readers: int) -> None:
+    got, lost = shared_by(readers)
+    assert sorted(got) == EVERYTHING and lost == [0]
+
+
+def test_messages_and_batches_may_be_taken_side_by_side() -> None:
+    got, lost = shared_by(2, batches=True)
+    assert sorted(got) == EVERYTHING and lost == [0]
+
+
+def test_a_message_retried_while_another_task_waits_comes_back_when_it_is_due() -> None:
+    came: list[float] = []
+
+    async def program(mesh: Client) -> None:
+        loop = asyncio.get_running_loop()
+        subscription = await mesh.subscribe("t")
+        await mesh.publish("t", b"work")
+        (delivery,) = await first(1, subscription)
+        waiting = asyncio.create_task(first(1, subscription))
+        await asyncio.sleep(1.0)
+        began = loop.time()
+        delivery.retry(5.0)
+        ((again,), took_s) = await waiting, loop.time() - began
+        assert again.attempt == 2
+        came.append(took_s)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.client("program", program)
+        world.run_for(10.0)
+    assert not world.failures and came == pytest.approx([5.0], abs=0.01)
+
+
+@pytest.mark.parametrize("closes", ["subscription", "client"])
+def test_a_retry_comes_back_to_nobody_after_the_close(closes: str) -> None:
+    taken: list[object] = []
+
+    async def program(mesh: Client) -> None:
+        subscription: Subscription = await mesh.subscribe("t")
+        await mesh.publish("t", b"work")
+        (delivery,) = await first(1, subscription)
+        delivery.retry(1.0)
+        if closes == "client":
+            await mesh.aclose()
+        else:
+            await subscription.aclose()
+        delivery.retry(0.0)
+        await asyncio.sleep(5.0)
+        taken.append(await first(1, subscription))
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.client("program", program)
+        world.run_for(10.0)
+    assert not world.failures and taken == [[]]

@@ -9,6 +9,8 @@ from mesh.cluster.dialling import same_address
 from mesh.cluster.own_address import OwnAddress, host_of, with_host
 from protocols import check_dialable
 
+pytestmark = pytest.mark.virtual
+
 
 @pytest.mark.parametrize(
     ("urls", "advertised"),

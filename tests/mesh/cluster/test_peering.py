@@ -18,6 +18,8 @@ from protocols.pipe import CONTROL_MAX
 from protocols.wire.backtrace import END_BIT, encode_word
 from tests.mesh.peers import Known, Peer, Peers, Who, is_whole, until, whole
 
+pytestmark = pytest.mark.virtual
+
 
 def has_pipes(peer: Peer, count: int) -> bool:
     """So many of each kind, which is one for each link."""

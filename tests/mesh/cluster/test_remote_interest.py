@@ -235,13 +235,13 @@ def test_barriers_of_several_versions_end_each_at_its_own() -> None:
 
 def test_while_joining_the_barrier_waits_and_names_what_was_not_reached() -> None:
     table = InterestTable()
-    table.set_joining(["tcp://seed:1"])
+    table.set_unheard(["tcp://seed:1"], wait=True)
     version = table.set_own([("x", 0)])
     assert table.wait(version, 0.0) is None
     assert table.tick(5.0) == [BarrierDone(version, ("tcp://seed:1",))]
     later = table.set_own([("y", 0)])
     assert table.wait(later, 6.0) is None
-    assert table.set_joining(()) == [BarrierDone(later, ())]
+    assert table.set_unheard((), wait=False) == [BarrierDone(later, ())]
 
 
 def test_a_member_that_returns_with_another_boot_must_acknowledge_again() -> None:

@@ -63,10 +63,10 @@ async def test_a_look_has_home_first_and_every_other_once() -> None:
 
 async def test_an_answer_that_is_no_status_is_counted_and_left_out() -> None:
     mesh = FakeMesh(statuses.calm())
-    mesh.extra = [b"\xff", b"[]", b'{"no": "id"}']
+    mesh.extra = [b"\xff", b"[]", b'{"no": "id"}', b"[" * 100_000]
     seen = await look(client(mesh), 1.0)
     assert len(seen.statuses) == 5
-    assert seen.unreadable == 3
+    assert seen.unreadable == 4
 
 
 async def test_who_is_silent_is_named() -> None:

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.console.picture import compose
+from mesh.console.view import Screen, status_report
 from tests.mesh.console import statuses
 from tests.mesh.console.statuses import NAMES, broker_id, link, member, status
+from tests.mesh.console.test_view import drawn
 
 
 def test_a_calm_mesh_is_one_part_with_every_link_whole() -> None:
@@ -120,13 +122,23 @@ JSON = st.recursive(
 
 @given(
     st.dictionaries(
-        st.sampled_from(["link", "rates", "loop", "totals", "state", "incarnation", "since_s"]), JSON
+        st.sampled_from(
+            [
+                *("link", "rates", "loop", "totals", "state", "incarnation", "since_s", "name", "host"),
+                *("drops", "refused", "taps", "events", "interest", "omitted", "listeners", "members"),
+            ]
+        ),
+        JSON | st.lists(JSON, max_size=2) | st.dictionaries(st.text(max_size=4), JSON, max_size=2),
     )
 )
 def test_a_broker_of_another_version_does_not_break_the_picture(odd: dict[str, object]) -> None:
-    strange = status("beta") | {
-        key: value for key, value in odd.items() if key in ("rates", "loop", "totals")
-    }
-    strange["members"] = [member("beta", is_self=True) | odd, {"id": "x"}, "no member at all"]
-    picture = compose([status("alpha"), strange])
-    assert len(picture.nodes) == 6
+    strange = {**status("beta"), **odd}
+    strange.setdefault("members", [])
+    if isinstance(strange["members"], list):
+        own = member("beta", is_self=True) | odd
+        strange["members"] = [*strange["members"], own, {"id": "x"}, "no member at all"]
+    for answers in ([status("alpha"), strange], [strange, status("alpha")]):
+        picture = compose(answers, [strange])
+        assert len(picture.nodes) >= 5
+        drawn(Screen(picture))
+        drawn(status_report(picture, answers[0], 80))

@@ -1,0 +1,92 @@
+"""A status always fits into one answer, says what it leaves out, and costs no link."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mesh import Client
+from mesh.broker.status_encoding import STATUS_BYTES_MAX, encode_status
+from simulations import Mesh, World
+
+SUBSCRIPTIONS = 6
+PATTERNS = 1000
+LONG = "x" * 60
+ANSWER_MAX = 960_000
+"""Bytes of one answer; a longer one breaks a rule of the link (docs/reference/wire-format.md)."""
+
+
+def status(**lists: list[Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {"schema": 1, "name": "alpha", "listeners": [], "members": [], "interest": []}
+    return {**whole, "taps": [], "events": [], "drops": {}, "refused": {}, "omitted": {}, **lists}
+
+
+def member(number: int, state: str = "alive", **more: Any) -> dict[str, Any]:
+    return {"id": f"{number:016x}", "name": f"b-{number}", "state": state, "self": number == 0, **more}
+
+
+def test_a_status_that_fits_is_encoded_as_it_is() -> None:
+    whole = status(interest=["news.#"], members=[member(0), member(1)])
+    assert json.loads(encode_status(whole)) == whole
+
+
+def test_a_status_that_is_too_large_leaves_out_entries_and_counts_them() -> None:
+    patterns = [f"{LONG}.{number}" for number in range(40_000)]
+    whole = status(interest=patterns)
+    data = encode_status(whole)
+    shown = json.loads(data)
+    assert len(data) <= STATUS_BYTES_MAX < ANSWER_MAX
+    assert shown["interest"] == patterns[: len(shown["interest"])] != []
+    assert shown["omitted"] == {"interest": 40_000 - len(shown["interest"])}
+    assert whole["interest"] == patterns, "the caller's own status is as it was"
+
+
+def test_members_are_left_out_last_and_those_that_are_gone_first() -> None:
+    """A host of control characters takes six bytes for each in JSON."""
+    hosts = [member(n, "left" if n % 2 else "alive", host="\x1b" * 255) for n in range(1024)]
+    data = encode_status(status(interest=[LONG] * 1000, members=hosts))
+    shown = json.loads(data)
+    assert len(data) <= STATUS_BYTES_MAX
+    assert shown["members"][0]["self"]
+    assert shown["omitted"]["interest"] > 400
+    states = [each["state"] for each in shown["members"]]
+    assert 0 < len(states) < 1024 and len(states) + shown["omitted"]["members"] == 1024
+    assert states.count("alive") == min(512, len(states))
+
+
+def test_the_newest_events_and_the_largest_counts_are_kept() -> None:
+    rows = [{"kind": "mem", "reason": "r" * 9000, "seq": number} for number in range(100)]
+    drops = {f"{LONG * 200}-{number}": number for number in range(100)}
+    shown = json.loads(encode_status(status(events=rows, drops=drops)))
+    assert [row["seq"] for row in shown["events"]] == list(range(100 - len(shown["events"]), 100))
+    assert sorted(shown["drops"].values()) == list(range(100 - len(shown["drops"]), 100))
+    assert shown["events"] and shown["drops"]
+
+
+async def hold_many_patterns(client: Client) -> None:
+    for number in range(SUBSCRIPTIONS):
+        patterns = [f"{LONG}.{LONG}.{LONG}.{number}.{each}" for each in range(PATTERNS)]
+        await client.subscribe(*patterns).__aenter__()
+
+
+def test_asking_for_the_status_of_a_broker_with_many_patterns_costs_no_link() -> None:
+    """Its answer was above the limit of an answer, so that the broker which had asked cut the link."""
+    answers: list[dict[str, Any]] = []
+
+    async def ask(client: Client) -> None:
+        survey = await client.survey("$sys.status", b"", deadline=2.0)
+        answers.extend(json.loads(answer.body) for answer in survey.answers)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.client("holder", hold_many_patterns, at="broker-2")
+        world.run_for(10)
+        assert mesh.broker("broker-2").inspect().exchange.subscriptions == SUBSCRIPTIONS
+        up_since = [each.up_since for each in mesh.broker("broker-1").inspect().links]
+        mesh.client("asker", ask, at="broker-1")
+        world.run_for(5)
+        assert sorted(answer["name"] for answer in answers) == ["broker-1", "broker-2"]
+        assert {answer["name"]: bool(answer["omitted"]) for answer in answers}["broker-2"]
+        assert [each.up_since for each in mesh.broker("broker-1").inspect().links] == up_since
+        assert mesh.broker("broker-2").statistics()["omitted"] == {}, "the program itself sees all"
+        mesh.finish()
