@@ -54,9 +54,9 @@ def answers_count_once(evidence: Evidence) -> Verdict:
 def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
     """Callers whose process was let run until then.
 
-    A client waits longer for a broker that does not tell it that the time is over, as one may not that leaves,
-    left or was struck. A broker at work reads the question when it is done, and tells that the time is over
-    when it is done again.
+    A client waits longer for a broker that does not tell it that the time is over, as one may not that
+    leaves, left or was struck. A broker at work reads the question when it is done, and tells that the time
+    is over when it is done again.
     """
     circumstances = Circumstances(evidence)
     alive_until = {
