@@ -7,8 +7,6 @@ BIN := $(VENV)/bin
 # How many tests run at once; the process tests want a core each.
 WORKERS ?= 2
 PYTEST_ARGS ?=
-# Anything here adds the tests marked slow, as CI does.
-SLOW ?=
 # How long `make fuzz` spends on each decoder, and how many examples `make machines` tries of each machine.
 SECONDS ?= 60
 TARGETS ?=
@@ -21,7 +19,7 @@ MINUTES ?= 60
 OUT ?= swarm-out
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check format lint types architecture docs-check fuzz machines swarm bench build clean distclean
+.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines swarm bench build clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -45,8 +43,13 @@ install: $(VENV)/.all-installed ## make .venv with everything in it
 demo: $(VENV)/.demo-installed ## five brokers, two faults, a verdict: the whole line in 90 seconds
 	$(BIN)/mesh demo
 
-test: check ## format, lint, types, architecture, tests; with SLOW=1 all that CI runs
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(if $(SLOW),,-m "not slow") $(PYTEST_ARGS)
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+test: check ## before each commit: format, lint, types, architecture and the fast tests; minutes
+	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+
+test-all: $(VENV)/.all-installed ## all tests that `make test` leaves out: processes, NNG, Spark, fuzzing; CI runs both
+	$(PYTEST) -m long $(PYTEST_ARGS)
 
 check: lint types architecture ## the fast half of `make test`
 

@@ -4,6 +4,7 @@
   Those marked ``virtual`` run in a simulated world; see `tests.support.virtual_time`.
 * Tests marked ``spark`` run in one xdist worker, so that one session (and one Java) serves them all.
 * Tests marked ``isolated`` run in a child process; see `tests.support.isolation`.
+* What takes long, or starts processes, is marked ``long`` here: ``make test`` leaves it to ``make test-all``.
 * An interrupt that whoever started the tests ignores, as a shell does for what it runs in the background, is
   no longer ignored by what the tests start, or none of it could be interrupted.
 * With ``MANGROVE_REQUIRE_INTEROP`` in the environment (CI sets it) a skipped interop test is a failure:
@@ -17,6 +18,7 @@ import inspect
 import os
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,15 @@ settings.register_profile("mangrove", deadline=None, suppress_health_check=[Heal
 settings.load_profile("mangrove")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+LONG_MARKS = ("process", "isolated", "spark")
+LONG_PLACES = (
+    "acceptance",
+    "differential",
+    "fuzz/test_guided.py",
+    "protocols/machines/test_notice.py",
+    "simulations/scenarios/test_shipped.py",
+)
+"""Folders and files below that of this module whose tests take long although their marks do not say so."""
 REQUIRE_INTEROP = bool(os.environ.get("MANGROVE_REQUIRE_INTEROP"))
 
 
@@ -66,6 +77,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("spark"):
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if takes_long(item):
+            item.add_marker(pytest.mark.long)
+
+
+def takes_long(item: pytest.Item) -> bool:
+    place = item.path.relative_to(Path(__file__).parent)
+    return any(item.get_closest_marker(mark) for mark in LONG_MARKS) or any(
+        place.is_relative_to(long) for long in LONG_PLACES
+    )
 
 
 @pytest.hookimpl(wrapper=True)

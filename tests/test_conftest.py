@@ -52,25 +52,46 @@ async def test_that_leaves_a_task():
 @pytest.fixture
 def suite(tmp_path: Path) -> Path:
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    interop\n    spark\n    xdist_group\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    interop\n    spark\n    process\n    long\n    xdist_group\n"
+    )
     (tmp_path / "test_it.py").write_text(SUITE)
     return tmp_path
 
 
-def outcome(suite: Path, *before: str, **environment: str) -> str:
+def outcome(suite: Path, *before: str, options: tuple[str, ...] = (), **environment: str) -> str:
     """What pytest says of it; ``before`` is what the command is given to."""
     inherited = {
         key: value for key, value in os.environ.items() if not key.startswith(("MANGROVE_", "PYTEST_"))
     }
     ran = subprocess.run(
-        [*before, sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider"],
+        [*before, sys.executable, "-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", *options],
         cwd=suite,
         env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     return ran.stdout
+
+
+LONG = """
+import pytest
+
+@pytest.mark.process
+def test_a_process(): ...
+
+def test_in_a_moment(): ...
+"""
+
+
+def test_each_test_is_run_by_one_of_the_two_commands(suite: Path) -> None:
+    (suite / "test_it.py").write_text(LONG)
+    (suite / "acceptance").mkdir()
+    (suite / "acceptance/test_all.py").write_text("def test_all(): ...")
+    said = outcome(suite, options=("-m", "not long"))
+    assert "PASSED test_it.py::test_in_a_moment" in said and "1 passed, 2 deselected" in said
+    assert "2 passed, 1 deselected" in outcome(suite, options=("-m", "long"))
 
 
 def test_a_test_that_leaves_a_task_fails(suite: Path) -> None:

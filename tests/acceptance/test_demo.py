@@ -12,8 +12,6 @@ import pytest
 
 @pytest.mark.process
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(240)
 @pytest.mark.xdist_group("alone")
 def test_the_demonstration_ends_by_itself_with_the_verdict_that_all_was_found(tmp_path: Path) -> None:
     out = tmp_path / "demo"

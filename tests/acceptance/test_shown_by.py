@@ -95,8 +95,6 @@ def test_200_short_lived_threads_and_50_forked_processes_deliver_250_of_250(tmp_
 
 
 @pytest.mark.process
-@pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_four_processes_that_start_publish_once_and_exit_deliver_four_of_four_a_hundred_times(
     tmp_path: Path,
 ) -> None:
@@ -117,7 +115,6 @@ def test_four_processes_that_start_publish_once_and_exit_deliver_four_of_four_a_
                 assert heard == sent
 
 
-@pytest.mark.timeout(120)
 async def test_after_subscribe_returns_a_publish_at_once_on_another_broker_arrives_1000_of_1000() -> None:
     """`subscribe` is the barrier: when it returns, every live broker knows the interest."""
     async with Cluster() as cluster:

@@ -300,12 +300,12 @@ async def hear(end: Any, body: bytes) -> None:
         pass
 
 
-@item(156, transports=("inproc", "tcp", "ipc"), pairs=(OURS_OURS,), note="300 clients; 4000 marked slow")
+@item(156, transports=("inproc", "tcp", "ipc"), pairs=(OURS_OURS,), note="300 clients; 4000 marked long")
 async def test_300_clients(link: Link) -> None:
     await crowd(link, 300)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @item(156, transports=("inproc", "tcp"), pairs=(OURS_OURS,))
 async def test_4000_clients(link: Link) -> None:
     await crowd(link, 4000)

@@ -28,8 +28,13 @@ async def test_a_survey_reaches_all_and_all_answers_come(link: Link) -> None:
     await broadcast(link, respondents=5, rounds=4)
 
 
-@pytest.mark.slow
-@item(68, transports=("inproc", "tcp"), pairs=(OURS_OURS,), note="300 rounds of 100 respondents: marked slow")
+@pytest.mark.long
+@item(
+    68,
+    transports=("inproc", "tcp"),
+    pairs=(OURS_OURS,),
+    note="300 rounds of 100 respondents: marked long",
+)
 async def test_300_surveys_of_100_respondents(link: Link) -> None:
     await broadcast(link, respondents=100, rounds=300)
 

@@ -26,8 +26,6 @@ from tests.differential.processes import PORT, RealMesh, on_time
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.xdist_group("alone"),
 ]
 

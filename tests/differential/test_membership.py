@@ -26,8 +26,6 @@ from tests.differential.stories import Changes, Expected, Pair, story
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.xdist_group("alone"),
 ]
 

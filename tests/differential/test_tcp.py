@@ -27,8 +27,6 @@ from tests.differential.processes import RealMesh
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.process,
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.xdist_group("alone"),
 ]
 

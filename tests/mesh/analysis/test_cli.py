@@ -38,7 +38,6 @@ def test_a_missing_extra_is_named(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
 def test_a_summary_is_printed_with_the_reports_path(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,7 +50,6 @@ def test_a_summary_is_printed_with_the_reports_path(
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
 def test_garbage_ends_with_bad_data(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

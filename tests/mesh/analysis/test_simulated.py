@@ -16,7 +16,7 @@ from simulations.scenarios.scenario_file import load
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.spark
 
 SEED = 7
 WINDOW_S = 5.0

@@ -91,9 +91,7 @@ def test_a_wheel_is_unpacked_for_the_time_being(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.slow
 @pytest.mark.process
-@pytest.mark.timeout(300)
 def test_a_version_beside_itself_is_measured_pair_by_pair() -> None:
     command = [sys.executable, "-m", "mesh", "bench", "sockets", "--against", str(ROOT), "--pairs", "2"]
     done = subprocess.run(

@@ -20,7 +20,6 @@ def bench(*arguments: str) -> dict[str, object]:
     return document
 
 
-@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.timeout(850)
 @pytest.mark.parametrize(
