@@ -24,6 +24,7 @@ from mesh.broker.event_log import EventLog, RowBuilder, link_fields, member_fiel
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.inspection import Inspection, Stock
 from mesh.broker.listeners import Listeners, beyond_loopback, default_urls
+from mesh.broker.notices import Notices
 from mesh.broker.options import BrokerOptions
 from mesh.broker.report import Report
 from mesh.broker.status import LATENESS_PERIOD_S
@@ -119,6 +120,7 @@ class Node:
         self._children: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._beat_due = self._rates_due = self._stats_due = clock()
+        self._notices = Notices(self.name, clock)
         self.log = self._make_log()
         self.exchange = Exchange(
             id=identity.id, boot=identity.boot, name=self.name, mesh=options.mesh, hooks=self, now=clock()
@@ -279,6 +281,8 @@ class Node:
             via=via,
         )
         self.log.write("mem", fields)
+        if record.id != self.identity.id:
+            self._notices.member(record.name, str(from_state), str(record.state), reason)
 
     def self_changed(self, record: MemberRecord) -> None:
         self.log.rows.incarnation = record.incarnation
@@ -293,6 +297,7 @@ class Node:
 
     def state_changed(self, state: str) -> None:
         log.info("broker %s is %s", self.name, state)
+        self._notices.state(str(state))
 
     def may_route(self) -> None:
         self.exchange.open_gate(self._clock())
@@ -303,6 +308,9 @@ class Node:
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:
         self.log.write("link", link_fields(peer=member, dialed=dialed, up=False, reason=reason))
+        if self._stopped is None:
+            record = self.peering.membership.record(member)
+            self._notices.link_lost(format_id(member) if record is None else record.name, reason)
         self.exchange.peer_down(member, self._clock())
 
     def link_frames(self, member: int, frames: list[bytes]) -> None:
@@ -352,7 +360,9 @@ class Node:
             self.report.update_rates()
         if now >= self._stats_due:
             self._stats_due = now + self.options.stats_s
-            self.log.write("stats", self.report.stats_fields())
+            fields = self.report.stats_fields()
+            self.log.write("stats", fields)
+            self._notices.drops(fields["drops"], self.options.stats_s)
         latest, soonest = now + LATENESS_PERIOD_S, now + SHORTEST_BEAT_S
         if due > latest:
             due = latest

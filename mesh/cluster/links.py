@@ -397,7 +397,6 @@ class Linking:
         except Refused as refusal:
             self._refuse(link, refusal)
         except LinkError as error:
-            log.warning("link to %s dropped: %s", link.peer.name, error)
             self._malformed(link, error)
 
     def _admit(self, link: Link, frames: list[bytes]) -> list[bytes]:
@@ -535,7 +534,6 @@ class Linking:
         """The session on a link broke a rule; the link goes and is dialled again."""
         link = self.links.get(member)
         if link is not None:
-            log.warning("link to %s dropped: %s", link.peer.name, reason)
             self._count("session")
             self.end(link, reason)
 

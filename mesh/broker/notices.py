@@ -1,0 +1,95 @@
+"""What an operator is told in the log by default: deaths, lost links, isolation and dropped messages.
+
+All are warnings, their ends included, since a log at its usual level must say that the trouble is over. At
+most `BURST` of a kind are written at once and one in `PAUSE_S` after that: a mesh that falls apart must not
+fill a disk. What was left out is counted and told by the next warning of its kind. Names in the lines are
+others' words; the logger escapes them (`mesh.logs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mesh.logs import log
+
+BURST: Final = 10
+PAUSE_S: Final = 6.0
+"""Ten a minute in the long run."""
+NO_LOSS: Final = frozenset({"duplicate", "answer_unknown", "not_asked", "link_down_in", "leaving"})
+"""Reasons to drop by which nobody lost a message without being told."""
+ORDERLY: Final = frozenset({"left", "duplicate"})
+"""Reasons for a link's end that are no trouble."""
+
+
+class RateLimit:
+    """A bucket of `BURST` lines that is filled again by one in `PAUSE_S`."""
+
+    def __init__(self, now: float) -> None:
+        self.left_out = 0
+        self._lines = float(BURST)
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Whether one more line may be written now; counted in ``left_out`` if not."""
+        self._lines = min(float(BURST), self._lines + (now - self._at) / PAUSE_S)
+        self._at = now
+        if self._lines < 1.0:
+            self.left_out += 1
+            return False
+        self._lines -= 1.0
+        return True
+
+
+class Notices:
+    """The warnings of one broker, whose name is in each of them; ``clock`` is monotonic, in seconds."""
+
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._clock = clock
+        self._limits: dict[str, RateLimit] = {}
+        self._isolated = False
+        self._drops: Mapping[str, int] = {}
+
+    def member(self, name: str, from_state: str, to_state: str, reason: str) -> None:
+        """Another broker came into another state."""
+        if to_state == "dead":
+            self._warn("deaths", "%s is dead: %s", name, reason)
+        elif from_state == "dead" and to_state == "alive":
+            self._warn("deaths", "%s, which was dead, is alive again", name)
+
+    def link_lost(self, name: str, reason: str) -> None:
+        """The link to another broker is over."""
+        if reason not in ORDERLY:
+            self._warn("lost links", "the link to %s is lost: %s", name, reason)
+
+    def state(self, state: str) -> None:
+        """This broker itself came into another state."""
+        if state == "isolated":
+            self._isolated = True
+            self._warn("isolation", "no other broker answers; this broker is isolated")
+        elif self._isolated and state == "ready":
+            self._isolated = False
+            self._warn("isolation", "other brokers answer again; this broker is no longer isolated")
+
+    def drops(self, drops: Mapping[str, int], interval_s: float) -> None:
+        """Messages dropped since the start, by reason; to be called once an interval."""
+        before, self._drops = self._drops, dict(drops)
+        grown = {
+            reason: count - before.get(reason, 0) for reason, count in drops.items() if reason not in NO_LOSS
+        }
+        told = ", ".join(f"{reason} {count}" for reason, count in grown.items() if count > 0)
+        if told:
+            self._warn("drops", "messages dropped within %g s, by reason: %s", interval_s, told)
+
+    def _warn(self, kind: str, sentence: str, *words: object) -> None:
+        now = self._clock()
+        limit = self._limits.get(kind)
+        if limit is None:
+            limit = self._limits[kind] = RateLimit(now)
+        if not limit.take(now):
+            return
+        if limit.left_out:
+            sentence += f" ({limit.left_out} more warnings of {kind} were left out before this one)"
+            limit.left_out = 0
+        log.warning("broker %s: " + sentence, self._name, *words)

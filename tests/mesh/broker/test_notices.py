@@ -1,0 +1,157 @@
+"""What an operator is told by default: in a few warnings, whatever happens, and also that it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from mesh import Client
+from mesh.broker.notices import BURST, PAUSE_S, Notices
+from simulations import Mesh, World
+
+
+class Log:
+    """A clock, and the warnings so far."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.now = 0.0
+        self._caplog = caplog
+        self.notices = Notices("alpha", lambda: self.now)
+
+    def take(self) -> list[str]:
+        """The warnings since the last call, without the broker's name."""
+        found = [record for record in self._caplog.records if record.levelno == logging.WARNING]
+        lines = [record.getMessage().removeprefix("broker alpha: ") for record in found]
+        self._caplog.clear()
+        return lines
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> Log:
+    return Log(caplog)
+
+
+def test_a_death_and_its_end_are_told_and_a_suspicion_is_not(log: Log) -> None:
+    log.notices.member("beta", "alive", "suspect", "missed 1")
+    log.notices.member("beta", "suspect", "alive", "answered")
+    assert log.take() == []
+    log.notices.member("beta", "suspect", "dead", "missed 3")
+    log.notices.member("beta", "dead", "alive", "a new boot")
+    assert log.take() == ["beta is dead: missed 3", "beta, which was dead, is alive again"]
+
+
+def test_a_link_that_ends_in_order_is_no_warning(log: Log) -> None:
+    for reason in ("left", "duplicate", "connection reset"):
+        log.notices.link_lost("beta", reason)
+    assert log.take() == ["the link to beta is lost: connection reset"]
+
+
+def test_isolation_is_told_with_its_end_once(log: Log) -> None:
+    for state in ("joining", "ready", "isolated", "ready", "ready"):
+        log.notices.state(state)
+    assert log.take() == [
+        "no other broker answers; this broker is isolated",
+        "other brokers answer again; this broker is no longer isolated",
+    ]
+
+
+def test_dropped_messages_are_told_by_interval_and_reason(log: Log) -> None:
+    log.notices.drops({"slow_subscriber": 3, "duplicate": 7}, 5.0)
+    log.notices.drops({"slow_subscriber": 3, "duplicate": 9}, 5.0)
+    log.notices.drops({"slow_subscriber": 13, "slow_link": 1, "duplicate": 9}, 5.0)
+    assert log.take() == [
+        "messages dropped within 5 s, by reason: slow_subscriber 3",
+        "messages dropped within 5 s, by reason: slow_subscriber 10, slow_link 1",
+    ]
+
+
+def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log) -> None:
+    for number in range(1000):
+        log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
+    assert len(log.take()) == BURST
+    log.notices.link_lost("beta", "reset")
+    assert len(log.take()) == 1, "another kind has its own limit"
+    log.now += PAUSE_S
+    log.notices.member("gamma", "suspect", "dead", "missed 3")
+    log.notices.member("delta", "suspect", "dead", "missed 3")
+    assert log.take() == [
+        "gamma is dead: missed 3 (990 more warnings of deaths were left out before this one)"
+    ]
+    log.now += 3600
+    for number in range(1000):
+        log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
+    assert len(log.take()) == BURST
+
+
+def told_by(name: str, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings of one broker since the last call, without its name."""
+    start = f"broker {name}: "
+    found = [record for record in caplog.records if record.levelno == logging.WARNING]
+    lines = [
+        record.getMessage().removeprefix(start) for record in found if record.getMessage().startswith(start)
+    ]
+    caplog.clear()
+    return lines
+
+
+def test_a_death_and_a_lost_link_are_warnings_of_real_brokers(caplog: pytest.LogCaptureFixture) -> None:
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        world.run_for(3)
+        caplog.clear()
+        world.inject("crash", ["broker-2"])
+        world.run_for(10)
+        lost, dead = told_by("broker-1", caplog)
+        assert lost.startswith("the link to broker-2 is lost: ") and dead.startswith("broker-2 is dead: ")
+        world.inject("start", ["broker-2"])
+        world.run_for(10)
+        assert told_by("broker-1", caplog) == ["broker-2, which was dead, is alive again"]
+        mesh.finish()
+
+
+def test_isolation_and_its_end_are_warnings_of_a_real_broker(caplog: pytest.LogCaptureFixture) -> None:
+    with World(1) as world:
+        mesh = Mesh(world, brokers=4)
+        world.run_for(3)
+        caplog.clear()
+        world.inject("isolate", ["broker-1"])
+        world.run_for(10)
+        assert "no other broker answers; this broker is isolated" in told_by("broker-1", caplog)
+        world.heal()
+        world.run_for(15)
+        end = "other brokers answer again; this broker is no longer isolated"
+        assert end in told_by("broker-1", caplog)
+        mesh.finish()
+
+
+def test_a_broker_that_leaves_warns_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    with World(1) as world:
+        mesh = Mesh(world, brokers=3)
+        world.run_for(3)
+        caplog.clear()
+        mesh.finish()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_slow_subscriber_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async def sleep(client: Client) -> None:
+        async with client.subscribe("news.#", window=1, window_bytes=1):
+            await asyncio.sleep(1e6)
+
+    async def flood(client: Client) -> None:
+        for _ in range(40):
+            await client.publish_many("news.uk", [b"x" * 1000] * 1000, level="sent")
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.client("sleeper", sleep, at="broker-2")
+        world.run_for(2)
+        mesh.client("flooder", flood, at="broker-1")
+        world.run_for(30)
+        dropped = mesh.broker("broker-2").statistics()["drops"].get("slow_subscriber", 0)
+        assert dropped
+        told = [record.getMessage() for record in caplog.records if "messages dropped" in record.getMessage()]
+        assert told[0].startswith("broker broker-2: messages dropped within 5 s, by reason: slow_subscriber")
+        mesh.finish()
