@@ -73,12 +73,12 @@ class Listeners:
         """Those that serve it."""
         return [url for url, bound in self._listeners.items() if role in bound.listen.serves]
 
-    def unguarded(self) -> list[str]:
-        """Those where who has no certificate gets in."""
+    def open_to(self, role: Role) -> list[str]:
+        """Addresses that other hosts may reach and that ask this role for no certificate."""
         return [
             url
-            for url, bound in self._listeners.items()
-            if set(bound.listen.serves) - set(bound.certificates)
+            for url in self.urls_for(role)
+            if beyond_loopback(url) and role not in self._listeners[url].certificates
         ]
 
     def admit(self, role: Role, pipe: Pipe) -> None:

@@ -23,7 +23,7 @@ from typing import Final
 from mesh.broker.event_log import EventLog, RowBuilder, link_fields, member_fields
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.inspection import Inspection, Stock
-from mesh.broker.listeners import Listeners, beyond_loopback, default_urls
+from mesh.broker.listeners import Listeners, default_urls
 from mesh.broker.notices import Notices
 from mesh.broker.options import BrokerOptions
 from mesh.broker.report import Report
@@ -253,13 +253,24 @@ class Node:
         await self.identity.aclose()
 
     def _warn_if_open(self) -> None:
-        reachable = [url for url in self.listeners.unguarded() if beyond_loopback(url)]
-        if reachable and self.options.mesh_key is None:
+        """The mesh key is asked of brokers only, so it does not close an address to clients."""
+        clients = self.listeners.open_to("clients")
+        peers = self.listeners.open_to("peers") if self.options.mesh_key is None else []
+        if clients:
             log.warning(
-                "broker %s can be reached from other hosts at %s without key or certificate, so anybody"
-                " may publish and read; set a mesh key, ask for certificates, or listen on 127.0.0.1",
+                "broker %s serves clients of other hosts at %s without a certificate, so anybody who reaches"
+                " it may publish and read%s; require certificates of clients, listen for clients on"
+                " 127.0.0.1 or keep strangers off the port",
                 self.name,
-                ", ".join(reachable),
+                ", ".join(clients),
+                "" if self.options.mesh_key is None else " (the mesh key is asked of brokers only)",
+            )
+        if peers:
+            log.warning(
+                "broker %s lets brokers of other hosts join at %s without key or certificate, so anybody who"
+                " reaches it may join, publish and read; set a mesh key or require certificates of peers",
+                self.name,
+                ", ".join(peers),
             )
 
     # --- the exchange's hooks

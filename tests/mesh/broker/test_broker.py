@@ -255,18 +255,6 @@ async def test_rows_are_on_disk_within_a_second_and_stats_come_regularly() -> No
 # --- addresses
 
 
-async def test_listening_beyond_loopback_without_a_key_warns_loudly(caplog: pytest.LogCaptureFixture) -> None:
-    async with Broker(name="open", listen="tcp://:0"):
-        pass
-    assert "broker open can be reached from other hosts" in caplog.text
-    caplog.clear()
-    async with Broker(name="closed", listen="tcp://:0", mesh_key="secret"):
-        pass
-    async with Broker(name="local", listen="tcp://localhost:0"):
-        pass
-    assert "can be reached" not in caplog.text
-
-
 async def test_a_broker_listens_on_several_addresses_and_all_serve_alike() -> None:
     async with Broker(listen=[LOCAL, "ipc:///run/b.sock", LOCAL]) as broker:
         async with Client(broker.urls[0]) as reader, reader.subscribe("a.#") as subscription:
