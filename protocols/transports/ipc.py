@@ -2,10 +2,8 @@
 
 Frames begin with the byte 01 (nanomsg aborts its process on any other).
 
-The file belongs to its user alone (``ipc_permissions``, mode 0600) before the first connection can be made:
-it is bound, made private, and only then listens. A file left behind by a process that died is found by
-dialling it: refused means stale, and is removed, provided it is a socket; an answer means that the address is
-in use.
+The file belongs to its user alone (``ipc_permissions``, mode 0600) before the first connection can be made.
+A path has one listener; the file of a process that died is taken over (`protocols.transports.unix_path`).
 
 An abstract name is any bytes, written with %-escapes as in NNG; it goes when its listener does, and anybody
 in the same network namespace may connect. Without a name a listener is given a free one by the kernel, which
@@ -20,12 +18,10 @@ import asyncio
 import errno
 import os
 import socket
-import stat
 import sys
-from contextlib import suppress
 from functools import partial
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused
@@ -35,6 +31,7 @@ from protocols.transports.base import Binding, Watcher
 from protocols.transports.descriptors import backlog
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.tcp import begin_serving, system_message
+from protocols.transports.unix_path import FileIdentity, file_identity, listening_socket, make_private, remove
 from protocols.wire.framing import IPC_LEAD
 from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
@@ -202,82 +199,56 @@ class AbstractBinding:
 async def _listen_at_file(
     factory: partial[StreamConnection], path: str, options: SocketOptions
 ) -> IpcBinding:
-    await remove_stale(path)
     loop = asyncio.get_running_loop()
     try:
-        server = await loop.create_unix_server(factory, path, backlog=backlog(), start_serving=False)
-    except OSError as error:
-        raise listen_error(f"ipc://{path}", error) from error
-    binding = IpcBinding(server, path)
-    try:
-        with suppress(FileNotFoundError):  # a simulated network has no file
-            make_private(path, options)
-        await server.start_serving()
-    except OSError as error:
-        binding.close()
-        raise listen_error(f"ipc://{path}", error) from error
-    except BaseException:  # cancelled: nothing stays bound
-        binding.close()
+        sock, identity = _bound(loop, path, options)
+        binding = IpcBinding(path, identity)
+        try:
+            binding.server = await loop.create_unix_server(
+                factory, sock=sock, backlog=backlog(), start_serving=False
+            )
+            await binding.server.start_serving()
+        except BaseException:  # cancelled or failed: nothing stays bound
+            binding.close()
+            sock.close()
+            raise
+    except AddressError:
         raise
+    except OSError as error:
+        raise listen_error(f"ipc://{path}", error) from error
     return binding
 
 
-def make_private(path: str, options: SocketOptions) -> None:
-    """Give the file its mode, then its owner and group: at no time may more connect than in the end."""
-    os.chmod(path, options.ipc_permissions)
-    if options.ipc_owner is not None or options.ipc_group is not None:
-        unchanged = -1
-        os.chown(
-            path,
-            unchanged if options.ipc_owner is None else options.ipc_owner,
-            unchanged if options.ipc_group is None else options.ipc_group,
-        )
+def _bound(loop: asyncio.AbstractEventLoop, path: str, options: SocketOptions) -> tuple[Any, FileIdentity]:
+    """What ``create_unix_server(sock=)`` takes, and the identity of its file.
+
+    A loop with a network of its own (simulations) binds there, in one step that nothing can come between.
+    """
+    bind_unix = getattr(loop, "bind_unix", None)
+    if bind_unix is None:
+        return listening_socket(path, options)
+    sock = bind_unix(path)
+    make_private(path, options)
+    identity = file_identity(path)
+    assert identity is not None, "it was bound in this call"
+    return sock, identity
 
 
 class IpcBinding:
     """A bound path. Closing removes the file, unless somebody else has put another there."""
 
-    def __init__(self, server: asyncio.AbstractServer, path: str) -> None:
-        self._server = server
-        self._path = path
-        self._identity = file_identity(path)
+    def __init__(self, path: str, identity: FileIdentity) -> None:
         self.url = f"ipc://{path}"
+        self.server: asyncio.AbstractServer | None = None
+        self._path = path
+        self._identity: FileIdentity | None = identity
 
     def close(self) -> None:
-        self._server.close()
-        if self._identity is not None and file_identity(self._path) == self._identity:
-            with suppress(FileNotFoundError):
-                os.unlink(self._path)
-        self._identity = None
-
-
-def file_identity(path: str) -> tuple[int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-async def remove_stale(path: str) -> None:
-    """Make room for a listener. Raises `AddressInUse` if somebody answers, `AddressError` for no socket."""
-    loop = asyncio.get_running_loop()
-    try:
-        transport, _ = await loop.create_unix_connection(asyncio.Protocol, path)
-    except ConnectionRefusedError:
-        with suppress(FileNotFoundError):
-            if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise AddressError(
-                    f"ipc://{path} is a file that is not a socket and was left alone; choose another path"
-                ) from None
-            os.unlink(path)
-        return
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise listen_error(f"ipc://{path}", error) from error
-    transport.abort()
-    raise AddressInUse(f"ipc://{path} is in use by another program; choose another path or stop that program")
+        if self._identity is not None:
+            remove(self._path, self._identity)  # while we listen, or another could take it over before
+            self._identity = None
+        if self.server is not None:
+            self.server.close()
 
 
 def listen_error(url: str, error: OSError) -> AddressError:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from simulations.kernel.loop import Machine, SimLoop
 from simulations.kernel.network import LOOPBACK, WILDCARD, Address, Half, Host, Listener, Network
 from simulations.kernel.scheduler import Scheduler
-from simulations.kernel.transport import SimServer, SimTransport
+from simulations.kernel.transport import BoundUnixSocket, SimServer, SimTransport
 
 LOOKUP_NS: Final = 50_000
 
@@ -147,12 +149,30 @@ class ProcessLoop(SimLoop):
         start_serving: bool = True,
         **_options: Any,
     ) -> SimServer:
-        self._refuse_options("create_unix_server", ssl=ssl, sock=sock)
+        self._refuse_options("create_unix_server", ssl=ssl)
+        server = SimServer(self, protocol_factory, self._chunk_rng)
+        if isinstance(sock, BoundUnixSocket):
+            sock.listener.backlog = backlog
+            sock.listener.accept = partial(server._accept, sock.listener)
+            server._listeners.append(sock.listener)
+            return await self._served(server, start_serving)
+        self._refuse_options("create_unix_server", sock=sock)
         if path is None:
             raise ValueError("path was not specified, and no sock specified")
-        server = SimServer(self, protocol_factory, self._chunk_rng)
         self._listener(server, backlog).bind_unix(str(path))
         return await self._served(server, start_serving)
+
+    def bind_unix(self, path: str) -> BoundUnixSocket:
+        """Bind a path before its server is made; a file that nobody listens at is taken over.
+
+        Raises OSError (EADDRINUSE) if somebody listens there.
+        """
+        held = self.host.unix.get(path)
+        if held is not None and held.listener is not None:
+            raise OSError(errno.EADDRINUSE, f"{path!r} is in use on host {self.host.name}")
+        listener = Listener(self.host, self._process, Half.reset, 0)
+        listener.bind_unix(path)
+        return BoundUnixSocket(listener)
 
     # ---
 

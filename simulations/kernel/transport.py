@@ -313,6 +313,17 @@ class BoundSocket:
         return -1
 
 
+class BoundUnixSocket(BoundSocket):
+    """A unix socket that was bound before its server was made."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener.address)
+        self.listener = listener
+
+    def close(self) -> None:
+        self.listener.close()
+
+
 class SimServer(asyncio.AbstractServer):
     """A server on one or more listening sockets. ``wait_closed`` waits for its connections, as Python 3.12's
     does.
