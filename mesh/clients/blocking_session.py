@@ -57,7 +57,9 @@ class BlockingSession:
         self._wire: BlockingConnection | None = None
         self._attempts = 0
         self._retry_at = 0.0
-        self.talk = Conversation.of(self._rng, name=self.name, keepalive_s=0.0, now=time.monotonic())
+        self.talk = Conversation.of(
+            self._rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
+        )
 
     # ------------------------------------------------------------------ its life
 
@@ -71,6 +73,9 @@ class BlockingSession:
             try:
                 self._dial(deadline)
                 settled = self.pump(lambda: self.talk.settled, deadline, reconnect=False)
+                if not settled and self.talk.falls_back:
+                    self._dial(deadline)
+                    settled = self.pump(lambda: self.talk.settled, deadline, reconnect=False)
             except BaseException:
                 self.closed = True
                 self._drop("")

@@ -113,6 +113,7 @@ class Client:
             keepalive_s=self._keepalive_s,
             connect_timeout_s=self._connect_timeout,
             rng=environment.rng,
+            token=environment.token,
         )
         self._talk = self._connection.talk
         self._writer = self._connection.writer

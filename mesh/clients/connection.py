@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -41,6 +42,7 @@ class ClientConnection:
         keepalive_s: float,
         connect_timeout_s: float,
         rng: random.Random,
+        token: Callable[[int], bytes],
     ) -> None:
         self.url = url
         self.closed = False
@@ -48,7 +50,7 @@ class ClientConnection:
         self._connect_timeout_s = connect_timeout_s
         self._rng = rng
         self.loop = asyncio.get_running_loop()
-        self.talk = Conversation.of(rng, name=name, keepalive_s=keepalive_s, now=self.loop.time())
+        self.talk = Conversation.of(rng, token, name=name, keepalive_s=keepalive_s, now=self.loop.time())
         self.writer = Writer(self.talk, self.loop)
         self._socket = Req0(raw=True, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
         self._lost = asyncio.Event()
@@ -66,8 +68,7 @@ class ClientConnection:
         """Wait for the first session. Raises `Disconnected` if there was none in time; then it is closed."""
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                await self._socket.dial_once(self.url, self._connect_timeout_s)
-                await self._settled()
+                await self._first_session()
         except BaseException as error:
             self.closed = True
             await self._socket.aclose()
@@ -81,6 +82,17 @@ class ClientConnection:
         self._connector = self.loop.create_task(self._keep_connected(), name=f"mesh client {self.url}")
         if self._keepalive_s:
             self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
+
+    async def _first_session(self) -> None:
+        await self._socket.dial_once(self.url, self._connect_timeout_s)
+        try:
+            await self._settled()
+        except Disconnected:
+            if not self.talk.falls_back:
+                raise
+            await self._socket.dial_once(self.url, self._connect_timeout_s)
+            await self._settled()
+        self._lost.clear()
 
     async def _settled(self) -> None:
         talk = self.talk

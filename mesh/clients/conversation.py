@@ -15,20 +15,18 @@ list `received` returns).
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from mesh.clients.feeds import Feed, Feeds, Run
 from mesh.clients.publishing import Publishing, Waitable
 from mesh.clients.questions import Question, Questions
-from mesh.errors import (
-    SessionError,
-)
+from mesh.errors import SessionError
+from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, Agreed
 from mesh.wire.session_frames import (
     BODY_MAX,
     DATA,
-    VERSION,
     Keepalive,
     Kind,
     SendCredit,
@@ -37,6 +35,15 @@ from mesh.wire.session_frames import (
     decode,
     encode,
     milliseconds,
+)
+from mesh.wire.session_opening import (
+    SECRET_SIZE,
+    TOO_LONG_FOR_FIRST,
+    Welcome,
+    client_id,
+    hello,
+    read_welcome,
+    verified,
 )
 
 
@@ -57,14 +64,19 @@ class ConversationStatistics:
 class Conversation(Publishing):
     """The session of one client with whichever broker it is connected to.
 
-    ``prefix`` is the SP backtrace of all its frames (a request id). ``client`` and ``boot`` name it as a
-    publisher.
+    ``prefix`` is the SP backtrace of all its frames (a request id). Its id as a publisher belongs to
+    ``secret``; ``boot`` is this life of it.
     """
 
     def __init__(
-        self, *, client: int, boot: int, name: str, prefix: bytes, keepalive_s: float, now: float
+        self, *, secret: bytes, boot: int, name: str, prefix: bytes, keepalive_s: float, now: float
     ) -> None:
-        super().__init__(client=client, boot=boot, prefix=prefix)
+        super().__init__(publisher=verified(client_id(secret)), boot=boot, prefix=prefix)
+        self._secret = secret
+        self._offer = self._offered = SESSION
+        """What the next HELLO offers, and what the last one did."""
+        self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
+        """What is spoken in the current, or was in the last, session."""
         self.name = name
         self.keepalive_s = keepalive_s
         self.keepalive = Keepalive(keepalive_s, now)
@@ -86,17 +98,24 @@ class Conversation(Publishing):
         self._sessions = 0
 
     @classmethod
-    def of(cls, rng: random.Random, *, name: str, keepalive_s: float, now: float) -> Conversation:
-        """That of a client which draws its ids: a request id, a name as a publisher, and this life of it."""
+    def of(
+        cls, rng: random.Random, token: Callable[[int], bytes], *, name: str, keepalive_s: float, now: float
+    ) -> Conversation:
+        """That of a client which draws a request id, this life of it, and by ``token`` its secret."""
         prefix = (0x80000000 | rng.getrandbits(31)).to_bytes(4, "big")
         return cls(
-            client=rng.getrandbits(62) + 1,
+            secret=token(SECRET_SIZE),
             boot=rng.getrandbits(62) + 1,
             name=name,
             prefix=prefix,
             keepalive_s=keepalive_s,
             now=now,
         )
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether the broker refused what it does not know: dial again at once, the next HELLO suits it."""
+        return self._offer == FIRST != self._offered
 
     def standing(self, url: str) -> str:
         """With whom there is a session, or why there is none with ``url``: part of a sentence."""
@@ -113,12 +132,18 @@ class Conversation(Publishing):
         self.keepalive = Keepalive(self.keepalive_s, now)
         self._control.clear()
         self._frames.clear()
-        self._say(Kind.HELLO, VERSION, self.client, self.boot, self.name, round(self.keepalive_s * 1000))
+        # What was published under version 1 is recognised as sent before only in a session of version 1.
+        sticks = self._unacked and self.publisher == client_id(self._secret)
+        self._offered = FIRST if sticks else self._offer
+        frame = hello(self._offered, self._secret, self.boot, self.name, self.keepalive_s)
+        self._control.append(self.prefix + frame)
 
     def disconnected(self) -> list[Waitable]:
         """The pipe is gone. Questions that had been asked end as `Unknown`; the rest waits for the next
         session."""
         self.attached = False
+        if self._offered == FIRST:
+            self._offer = SESSION  # the next broker may be of a later version
         self.settled = False
         self.credit = SendCredit()
         self.shut()
@@ -260,8 +285,8 @@ class Conversation(Publishing):
                 return self._acknowledged(ranges, absent)
             case [Kind.REFUSED, ranges, reason]:
                 return self._refused(ranges, reason)
-            case [Kind.WELCOME, version, _, broker, mesh, _, messages, size]:
-                return self._welcomed(version, broker, mesh, messages, size, now)
+            case [Kind.WELCOME, *fields]:
+                return self._welcomed(read_welcome(fields, self._offered), now)
             case [Kind.SUBSCRIBED, number, unreached]:
                 feed = self.feeds.get(number)
                 if feed is None:
@@ -279,6 +304,8 @@ class Conversation(Publishing):
                 self._say(Kind.PONG, stamp)
             case [Kind.ERROR, code, sentence]:
                 self.last_error = f"{code}: {sentence}"
+                if sentence == TOO_LONG_FOR_FIRST:
+                    self._offer = FIRST
                 raise SessionError(f"the broker ended the session ({code}): {sentence}")
             case [Kind.BYE, reason]:
                 self.last_error = f"broker {self.broker} left: {reason}"
@@ -291,23 +318,21 @@ class Conversation(Publishing):
                 raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
         return []
 
-    def _welcomed(
-        self, version: int, broker: str, mesh: str, messages: int, size: int, now: float
-    ) -> list[Waitable]:
-        if version != VERSION:
-            raise SessionError(f"broker {broker} speaks session version {version}, this client {VERSION}")
-        self.broker, self.mesh = broker, mesh
+    def _welcomed(self, welcome: Welcome, now: float) -> list[Waitable]:
+        self.broker, self.mesh, self.agreed = welcome.broker, welcome.mesh, welcome.agreed
+        id = client_id(self._secret)
+        failed = self._identify(verified(id) if self.agreed.has(PUBLISHER_SECRET) else id)
         self.settled = True
         self.last_error = ""
         self._sessions += 1
-        self.credit = SendCredit(messages, size)
+        self.credit = SendCredit(welcome.messages, welcome.bytes)
         for feed in self.feeds:
             self._announce(feed)
         self._resume()
         for question in self.questions:
             if not question.sent:
                 self._frames.append(self.prefix + question.frame(now))
-        return [self.opened, *self._credit_came()]
+        return [self.opened, *failed, *self._credit_came()]
 
     def _credit_came(self) -> list[Waitable]:
         if self.room > 0 or not self.credit.open:

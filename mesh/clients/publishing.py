@@ -74,6 +74,10 @@ class Ticket(Waitable):
     def sealed(self) -> bool:
         return self.first > 0
 
+    def fail(self, error: MeshError) -> None:
+        self.done = True
+        self.error = error
+
     def receipt(self, index: int, count: int = 1) -> Receipt:
         """The receipt of ``count`` messages from the ``index``-th on. Raises what the batch failed with."""
         if self.error is not None:
@@ -114,14 +118,14 @@ class _Unacked:
 
 
 class Publishing:
-    """What one client publishes: (``client``, ``boot``) is the publisher, ``prefix`` the backtrace of its
+    """What one client publishes: (``publisher``, ``boot``) is in its blocks, ``prefix`` the backtrace of its
     frames."""
 
     # what every message touches; on an object of so many attributes the others are looked up slower
     __slots__ = ("__dict__", "forming", "room")
 
-    def __init__(self, *, client: int, boot: int, prefix: bytes) -> None:
-        self.client = client
+    def __init__(self, *, publisher: int, boot: int, prefix: bytes) -> None:
+        self.publisher = publisher
         self.boot = boot
         self.prefix = prefix
         self.broker = ""
@@ -213,8 +217,28 @@ class Publishing:
         if len(self._suffixes) >= TOPICS_MAX:
             kept = self._suffixes  # topics that are being gathered must stay
             self._suffixes = {name: kept[name] for name in self._gathering() if name in kept}
-        suffix = self._suffixes[topic] = blocks.suffix_of(encoded, self.client, self.boot)
+        suffix = self._suffixes[topic] = blocks.suffix_of(encoded, self.publisher, self.boot)
         return suffix
+
+    def _identify(self, publisher: int) -> list[Waitable]:
+        """Publish under this id from now on. What is not acknowledged under another one would not be
+        recognised as sent before: it is not sent again, and may have been accepted."""
+        if publisher == self.publisher:
+            return []
+        self.publisher = publisher
+        for topic, suffix in self._suffixes.items():
+            self._suffixes[topic] = blocks.suffix_of(suffix[16:], publisher, self.boot)
+        return self._fail_unacked("a broker without publisher secrets took over before it was acknowledged")
+
+    def _fail_unacked(self, why: str) -> list[Waitable]:
+        """What is under way ends as `Unknown`."""
+        woken: list[Waitable] = []
+        for entry in self._unacked.values():
+            if not entry.ticket.done:
+                entry.ticket.fail(Unknown(why))
+                woken.append(entry.ticket)
+        self._unacked.clear()
+        return woken
 
     def _gathering(self) -> list[str]:
         return [*self.forming, *self._accepting, *(batch.topic for batch in self._backlog)]
@@ -359,7 +383,7 @@ class Publishing:
             sealed = blocks.seal_pieces(
                 topic,
                 bodies[0],
-                publisher=self.client,
+                publisher=self.publisher,
                 boot=self.boot,
                 sequence=first,
                 level=batch.level,
@@ -372,7 +396,7 @@ class Publishing:
                 blocks.seal(
                     topic,
                     bodies,
-                    publisher=self.client,
+                    publisher=self.publisher,
                     boot=self.boot,
                     sequence=first,
                     level=batch.level,
@@ -438,8 +462,7 @@ class Publishing:
         for entry in self._pop_unacked(ranges):
             entry.ticket.pending -= 1
             if not entry.ticket.done:
-                entry.ticket.done = True
-                entry.ticket.error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
+                entry.ticket.fail(NotAccepted(f"broker {self.broker} refused the message: {reason}"))
                 woken.append(entry.ticket)
         return woken
 
@@ -460,17 +483,10 @@ class Publishing:
     def _give_up_publishing(self) -> list[Waitable]:
         """The program is done: what is under way ends as `Unknown`, what is only gathered as
         `NotAccepted`."""
-        woken: list[Waitable] = []
-        for entry in self._unacked.values():
-            if not entry.ticket.done:
-                entry.ticket.done = True
-                entry.ticket.error = Unknown("the client was closed before the broker answered")
-                woken.append(entry.ticket)
-        self._unacked.clear()
+        woken = self._fail_unacked("the client was closed before the broker answered")
         for batch in (*self._accepting.values(), *self._backlog):
             if batch.ticket is not None and not batch.ticket.done:
-                batch.ticket.done = True
-                batch.ticket.error = NotAccepted("the client was closed before the message was sent")
+                batch.ticket.fail(NotAccepted("the client was closed before the message was sent"))
                 woken.append(batch.ticket)
         self._accepting.clear()
         self._backlog.clear()

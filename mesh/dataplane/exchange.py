@@ -62,6 +62,7 @@ from mesh.wire.session_frames import (
     encode,
     read_data,
 )
+from mesh.wire.session_opening import verified
 from protocols.wire import backtrace
 
 HEADS_SIZE: Final = DATA_SIZE + blocks.HEAD_SIZE
@@ -160,6 +161,7 @@ class Exchange:
         self._absent: tuple[str, ...] = ()
         self._taps: dict[int, Tap] = {}
         self._seen = blocks.Seen()
+        self._publisher = verified(id)
         self._sequence = 0
         self._tap_id = 0
         self._asking = Asking(id, name, self._router, self._peers, self._live)
@@ -415,10 +417,12 @@ class Exchange:
         self._sequence += len(bodies)
         if len(bodies) == 1 and len(bodies[0]) > blocks.SPLIT:
             pieces = blocks.seal_pieces(
-                topic, bodies[0], publisher=self.id, boot=self.boot, sequence=sequence, level=level
+                topic, bodies[0], publisher=self._publisher, boot=self.boot, sequence=sequence, level=level
             )
             return [(piece, 1) for piece in pieces]
-        block = blocks.seal(topic, bodies, publisher=self.id, boot=self.boot, sequence=sequence, level=level)
+        block = blocks.seal(
+            topic, bodies, publisher=self._publisher, boot=self.boot, sequence=sequence, level=level
+        )
         return [(block, len(bodies))]
 
     def add_tap(self, patterns: Sequence[str], callback: Callable[[str, list[bytes]], None]) -> int:

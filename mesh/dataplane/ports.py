@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from mesh.dataplane.outlets import Buffer, DeliveryOptions, Held, Outlet, Source
 from mesh.errors import BlockError
 from mesh.wire import blocks
+from mesh.wire.capabilities import FIRST, Agreed
 from mesh.wire.session_frames import Keepalive, ReceiveWindow
 
 
@@ -101,6 +102,7 @@ class Session:
 
     __slots__ = (
         "acks",
+        "agreed",
         "boot",
         "bytes_in",
         "client",
@@ -129,7 +131,9 @@ class Session:
         self.handed_over_at = 0.0
         self.name = ""
         self.client = 0
+        """Whom its blocks name as their publisher."""
         self.boot = 0
+        self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
         self.keepalive = Keepalive(0.0, 0.0)
         self.source = Source(self, ReceiveWindow(0, 0), turn.due, is_link=False)
         self.closed = False

@@ -20,7 +20,6 @@ from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.session_frames import (
     SUBSCRIPTIONS_MAX,
-    VERSION,
     Keepalive,
     Kind,
     ReceiveWindow,
@@ -28,6 +27,7 @@ from mesh.wire.session_frames import (
     decode,
     encode,
 )
+from mesh.wire.session_opening import read_hello, welcome
 
 UNREAD_MAX: Final = 16 << 20
 """Bytes of answers that one client may leave unread; these are not under credit."""
@@ -84,9 +84,7 @@ class Sessions:
         kind, *fields = decode(frame, len(prefix))
         if kind != Kind.HELLO:
             raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
-        version, client, boot, name, keepalive_ms = fields
-        if version != VERSION:
-            raise SessionError(f"the client speaks session version {version}, this broker {VERSION}")
+        hello = read_hello(fields)
         if self.leaving:
             raise SessionError(f"broker {self._name} is leaving: {self.leaving}")
         old = sessions.pop(prefix, None)
@@ -96,23 +94,15 @@ class Sessions:
             raise SessionError(f"more than {self._options.sessions_per_pipe_max} sessions on one connection")
         self._last_id += 1
         session = sessions[prefix] = Session(self._turn, pipe, prefix, self._last_id)
-        session.name = name or f"client-{client:016x}"
-        session.client, session.boot = client, boot
-        session.keepalive = Keepalive(keepalive_ms / 1000, now)
+        session.name = hello.name or f"client-{hello.client:016x}"
+        session.client, session.boot = hello.publisher, hello.boot
+        session.agreed = hello.agreed
+        session.keepalive = Keepalive(hello.keepalive_s, now)
         options = self._options
         window = ReceiveWindow(options.session_messages, options.session_bytes)
         session.source = Source(session, window, self._turn.due, is_link=False)
         session.send_control(
-            encode(
-                Kind.WELCOME,
-                VERSION,
-                self._id,
-                self._name,
-                self._mesh,
-                session.id,
-                window.messages,
-                window.bytes,
-            )
+            welcome(hello.agreed, self._id, self._name, self._mesh, session.id, window.messages, window.bytes)
         )
         return session
 

@@ -34,6 +34,9 @@ NAMES_MAX: Final = 64
 INTEREST_OWNER: Final = "interest-owner"
 """Link: frames of interest name the member whose interest they carry."""
 
+PUBLISHER_SECRET: Final = "publisher-secret"
+"""Session: HELLO carries the secret to which the client's id as a publisher belongs."""
+
 
 class VersionMismatch(PeerError):
     """Two programs have no version in common, or one lacks a capability that is needed."""
@@ -111,4 +114,4 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER])
-SESSION: Final = Offer.of(1, 2, [])
+SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET])

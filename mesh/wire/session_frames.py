@@ -10,7 +10,7 @@ The course of a client's session::
 
     client                               broker
     HELLO   ---------------------------> a second HELLO on the same backtrace begins a new session
-            <--------------------------- WELCOME     with the first credit for publishing
+            <--------------------------- WELCOME     what both speak, and the first credit for publishing
     SUBSCRIBE -------------------------> with the first credit for delivery
             <--------------------------- SUBSCRIBED  once every live broker knows (the barrier)
     DATA    ---------------------------> routed;     ACK for blocks of level accepted, REFUSED if not taken
@@ -29,10 +29,11 @@ surveys.
 `ReceiveWindow`; both count alike. With both above zero one block may overdraw them; a block sent at zero
 or below breaks the rule and costs the session. A receiver gives credit back by the quarter window.
 
-**Strictness.** Every frame has a fixed list of typed fields (`LAYOUTS`). `decode` refuses anything else
-with a `SessionError` that names the field. DATA is the exception in form, not in strictness: `DATA_HEAD`
-is a fixed-width msgpack prefix (array of 3, kind, 16 bytes of binary head, then the block as binary), read
-by one ``Struct`` call.
+**Strictness.** Every frame has a fixed list of typed fields (`LAYOUTS`). `decode` refuses a missing or
+wrong one with a `SessionError` that names it, and leaves out fields behind them, which a later version may
+have added. What HELLO and WELCOME have behind theirs is read by `mesh.wire.session_opening`. DATA is the
+exception in form, not in strictness: `DATA_HEAD` is a fixed-width msgpack prefix (array of 3, kind, 16 bytes
+of binary head, then the block as binary), read by one ``Struct`` call.
 
 This module is pure.
 """
@@ -40,7 +41,6 @@ This module is pure.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final
 
@@ -49,8 +49,7 @@ import msgspec
 
 from mesh.errors import CreditExceeded, SessionError
 from mesh.wire.blocks import HEADERS_MAX
-
-VERSION: Final = 1
+from mesh.wire.fields import FieldError, Layout, binary_up_to, list_of, number, read_fields, shown, text
 
 MESSAGES_MAX: Final = 1 << 31
 """Most credit, in messages, that may be outstanding."""
@@ -135,42 +134,7 @@ class Receipt(msgspec.Struct, frozen=True):
     """Live brokers that could not be reached or whose interest was not known then."""
 
 
-# --- field types: each takes the field's name and value and returns the value or raises
-
-Field = tuple[str, Callable[[str, Any], Any]]
-
-
-def _number(limit: int) -> Callable[[str, Any], int]:
-    def check(name: str, value: Any) -> int:
-        if type(value) is not int or not 0 <= value <= limit:
-            raise SessionError(f"field {name} is {_shown(value)}, expected an integer from 0 to {limit}")
-        return value
-
-    return check
-
-
-def _text(name: str, value: Any) -> str:
-    if type(value) is not str or len(value) > NAME_MAX:
-        raise SessionError(f"field {name} is {_shown(value)}, expected at most {NAME_MAX} characters of text")
-    return value
-
-
-def _body(name: str, value: Any) -> bytes:
-    if type(value) is not bytes or len(value) > BODY_MAX:
-        raise SessionError(f"field {name} is {_shown(value)}, expected at most {BODY_MAX} bytes of binary")
-    return value
-
-
-def _packed(name: str, value: Any) -> bytes:
-    if type(value) is not bytes or len(value) > HEADERS_MAX:
-        raise SessionError(f"field {name} is {_shown(value)}, expected at most {HEADERS_MAX} bytes of binary")
-    return value
-
-
-def _texts(name: str, value: Any) -> list[str]:
-    if type(value) is not list or not all(type(item) is str and len(item) <= NAME_MAX for item in value):
-        raise SessionError(f"field {name} is {_shown(value)}, expected a list of texts")
-    return value
+# --- fields
 
 
 def _ranges(name: str, value: Any) -> list[list[int]]:
@@ -183,23 +147,22 @@ def _ranges(name: str, value: Any) -> list[list[int]]:
         for pair in value
     ):
         return value
-    raise SessionError(f"field {name} is {_shown(value)}, expected a list of pairs [first, last]")
+    raise FieldError(f"field {name} is {shown(value)}, expected a list of pairs [first, last]")
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:40]}... ({type(value).__name__})"
-
-
-_id = _number((1 << 63) - 1)
-_small = _number((1 << 32) - 1)
-_milliseconds = _number(1 << 32)
-_messages = _number(MESSAGES_MAX)
-_bytes = _number(BYTES_MAX)
+_id = number((1 << 63) - 1)
+_small = number((1 << 32) - 1)
+_milliseconds = number(1 << 32)
+_messages = number(MESSAGES_MAX)
+_bytes = number(BYTES_MAX)
+_text = text(NAME_MAX)
+_texts = list_of(_text, LIST_MAX)
+_body = binary_up_to(BODY_MAX)
+_packed = binary_up_to(HEADERS_MAX)
 
 _ASKING: Final = (("topic", _text), ("body", _body), ("headers", _packed), ("timeout_ms", _milliseconds))
 
-LAYOUTS: Final[dict[int, tuple[Field, ...]]] = {
+LAYOUTS: Final[dict[int, Layout]] = {
     Kind.HELLO: (
         ("version", _small),
         ("client", _id),
@@ -219,19 +182,19 @@ LAYOUTS: Final[dict[int, tuple[Field, ...]]] = {
     Kind.SUBSCRIBE: (
         ("number", _small),
         ("patterns", _texts),
-        ("role", _number(1)),
+        ("role", number(1)),
         ("messages", _messages),
         ("bytes", _bytes),
     ),
     Kind.SUBSCRIBED: (("number", _small), ("unreached", _texts)),
     Kind.UNSUBSCRIBE: (("number", _small),),
     Kind.CREDIT: (("number", _small), ("messages", _messages), ("bytes", _bytes)),
-    Kind.ACK: (("level", _number(255)), ("ranges", _ranges), ("absent", _texts)),
+    Kind.ACK: (("level", number(255)), ("ranges", _ranges), ("absent", _texts)),
     Kind.REFUSED: (("ranges", _ranges), ("reason", _text)),
     Kind.REQUEST: (("id", _id), *_ASKING),
     Kind.REPLY: (
         ("id", _id),
-        ("status", _number(255)),
+        ("status", number(255)),
         ("body", _body),
         ("headers", _packed),
         ("broker_name", _text),
@@ -239,19 +202,19 @@ LAYOUTS: Final[dict[int, tuple[Field, ...]]] = {
     ),
     Kind.SURVEY: (("id", _id), *_ASKING),
     Kind.SURVEYED: (("id", _id), ("asked", _small), ("missing", _texts)),
-    Kind.ASK: (("number", _small), ("token", _id), ("survey", _number(1)), *_ASKING),
-    Kind.ANSWER: (("token", _id), ("status", _number(255)), ("body", _body), ("headers", _packed)),
+    Kind.ASK: (("number", _small), ("token", _id), ("survey", number(1)), *_ASKING),
+    Kind.ANSWER: (("token", _id), ("status", number(255)), ("body", _body), ("headers", _packed)),
     Kind.EXTEND: (("token", _id), ("more_ms", _milliseconds)),
     Kind.PING: (("stamp", _id),),
     Kind.PONG: (("stamp", _id),),
     Kind.ERROR: (("code", _text), ("sentence", _text)),
     Kind.BYE: (("reason", _text),),
-    Kind.FORWARD: (("token", _id), ("survey", _number(1)), *_ASKING),
+    Kind.FORWARD: (("token", _id), ("survey", number(1)), *_ASKING),
     Kind.ASKED: (("token", _id), ("names", _texts)),
     Kind.RETURN: (
         ("token", _id),
         ("responder", _small),
-        ("status", _number(255)),
+        ("status", number(255)),
         ("body", _body),
         ("headers", _packed),
         ("name", _text),
@@ -259,6 +222,8 @@ LAYOUTS: Final[dict[int, tuple[Field, ...]]] = {
     Kind.LONGER: (("token", _id), ("more_ms", _milliseconds)),
 }
 """The fields of each kind, after the kind itself."""
+
+_OPENING: Final = (Kind.HELLO, Kind.WELCOME)
 
 
 def milliseconds(seconds: float) -> int:
@@ -277,8 +242,8 @@ def encode(kind: int, *fields: object) -> bytes:
 
 
 def decode(frame: bytes, start: int = 0) -> list[Any]:
-    """[kind, field, ...] of the frame that fills ``frame`` from ``start``; all checked. Raises
-    `SessionError`."""
+    """[kind, field, ...] of the frame that fills ``frame`` from ``start``, all checked; of HELLO and WELCOME
+    also what lies behind their fields, unchecked. Raises `SessionError`."""
     kind = kind_of(frame, start)
     layout = LAYOUTS.get(kind)
     if layout is None:
@@ -294,12 +259,12 @@ def decode(frame: bytes, start: int = 0) -> list[Any]:
         )
     except (ValueError, msgpack.exceptions.StackError) as error:
         raise SessionError(f"a frame of kind {kind} is not msgpack: {error}") from error
-    if len(fields) != len(layout) + 1:
-        raise SessionError(f"a {Kind(kind).name} frame has {len(fields) - 1} fields, expected {len(layout)}")
-    for (name, check), value in zip(layout, fields[1:], strict=True):
-        check(name, value)
-    checked: list[Any] = fields
-    return checked
+    try:
+        checked = read_fields(f"a {Kind(kind).name} frame", layout, fields[1:])
+    except FieldError as error:
+        raise SessionError(str(error)) from error
+    rest = fields[1 + len(layout) :] if kind in _OPENING else ()
+    return [kind, *checked, *rest]
 
 
 def kind_of(frame: bytes, start: int = 0) -> int:

@@ -13,7 +13,7 @@ PREFIX = b"\x80\0\0\1"
 
 def settled(messages: int = 1000, size: int = 1 << 20) -> Conversation:
     """A conversation whose broker has said WELCOME with that much credit."""
-    talk = Conversation(client=1, boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
+    talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
     talk.connected(0.0)
     talk.received([PREFIX + encode(Kind.WELCOME, 1, 9, "alpha", "mesh", 1, messages, size)], 0.0)
     talk.take_control()

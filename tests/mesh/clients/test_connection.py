@@ -168,7 +168,7 @@ async def test_ids_come_from_the_environment_that_is_given() -> None:
     async with Broker(listen=LOOPBACK) as broker:
         for seed in (1, 1, 2):
             async with Client(broker.url, environment=environment(seed)) as mesh:
-                ids.append((mesh._talk.client, mesh._talk.boot, mesh._talk.prefix))
+                ids.append((mesh._talk.publisher, mesh._talk.boot, mesh._talk.prefix))
     assert ids[0] == ids[1] != ids[2]
 
 

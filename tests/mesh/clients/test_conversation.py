@@ -23,7 +23,7 @@ from tests.mesh.dataplane.neighbourhood import FakeMesh
         b"hello",
         b"\x93\x05",
         encode(Kind.HELLO, 1, 1, 1, "x", 0),
-        encode(Kind.WELCOME, 2, 9, "alpha", "mesh", 1, 1, 1),
+        encode(Kind.WELCOME, 99, 9, "alpha", "mesh", 1, 1, 1),
         encode(Kind.ERROR, "SessionError", "no"),
         encode(Kind.CREDIT, 0, 1 << 31, 1 << 40) * 1,
     ],
@@ -35,7 +35,7 @@ def test_a_broken_frame_of_a_broker_is_a_peer_error(frame: bytes) -> None:
 
 
 def test_a_new_connection_begins_with_a_fresh_keepalive() -> None:
-    talk = Conversation(client=1, boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
+    talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
     talk.connected(1000.0)
     assert not talk.tick(1001.0)
 

@@ -53,7 +53,7 @@ class Desk:
 
     def __init__(self, credit: int = 1 << 20) -> None:
         self.loop = FakeLoop()
-        self.talk = Conversation(client=1, boot=1, name="", prefix=PREFIX, keepalive_s=0.0, now=0.0)
+        self.talk = Conversation(secret=bytes(16), boot=1, name="", prefix=PREFIX, keepalive_s=0.0, now=0.0)
         self.writer = Writer(self.talk, cast(Any, self.loop))
         self.pipe = WritingPipe()
         self.talk.connected(0.0)

@@ -83,7 +83,7 @@ class FakeClient:
         self.mesh = mesh
         self.node = node
         self.talk = Conversation(
-            client=int.from_bytes(prefix[1:], "big"),
+            secret=prefix * 4,
             boot=7,
             name=name,
             prefix=prefix,

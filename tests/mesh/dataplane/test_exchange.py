@@ -22,6 +22,7 @@ from mesh.errors import (
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
 from mesh.wire.session_frames import AGAIN, DATA_SIZE, Kind, Role, Status, data_head, encode, read_data
+from mesh.wire.session_opening import welcome
 
 from .neighbourhood import FakeMesh, FakePipe
 
@@ -677,7 +678,7 @@ def test_everything_published_arrives_once_and_in_order_of_its_topic(
 def poisoned(publisher: FakeMesh, headers: bytes) -> bytes:
     client = publisher.clients[0].talk
     block = blocks.seal(
-        b"t", [b"x"], publisher=client.client, boot=client.boot, sequence=1, headers=[headers]
+        b"t", [b"x"], publisher=client.publisher, boot=client.boot, sequence=1, headers=[headers]
     )
     return client.prefix + data_head(0, 0, 0, 0, len(block)) + block
 
@@ -710,7 +711,7 @@ def test_a_clients_block_names_neither_hops_nor_subscription_nor_sequence(
 ) -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
-    block = blocks.seal(b"t", [b"x"], publisher=client.talk.client, boot=7, sequence=1)
+    block = blocks.seal(b"t", [b"x"], publisher=client.talk.publisher, boot=7, sequence=1)
     frame = client.talk.prefix + data_head(*head, len(block)) + block
     mesh.nodes[1].exchange.client_frames(client.pipe, [frame], 0.0)
     assert "SessionError" in client.pipe.closed
@@ -851,7 +852,7 @@ def test_a_retry_is_marked_on_every_wire_it_travels() -> None:
     sender.lose()
     sender.talk.connected(0.0)
     prefix = sender.talk.prefix
-    sender.talk.received([prefix + encode(Kind.WELCOME, 1, 9, "a", "m", 1, 100, 10_000)], 0.0)
+    sender.talk.received([prefix + welcome(sender.talk.agreed, 9, "a", "m", 1, 100, 10_000)], 0.0)
     sender.talk.flush()
     (again,) = [frame for frame in sender.talk.take_frames() if frame[5] == Kind.DATA]
     assert (read_data(first, 4)[1], read_data(again, 4)[1]) == (0, AGAIN)

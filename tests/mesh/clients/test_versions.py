@@ -1,0 +1,206 @@
+"""Clients of this version before brokers of the first one, and what a client's id is worth."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.clients.conversation import Conversation
+from mesh.errors import PeerError, Unknown
+from mesh.wire import blocks
+from mesh.wire.blocks import ACCEPTED
+from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, Agreed
+from mesh.wire.session_frames import AGAIN, DATA_SIZE, Kind, data_head, decode, encode, read_data
+from mesh.wire.session_opening import TOO_LONG_FOR_FIRST, client_id, read_hello, verified, welcome
+from tests.mesh.clients.brokerless import PREFIX
+from tests.mesh.dataplane.neighbourhood import FakeMesh
+
+SECRET = b"0123456789abcdef"
+ID = client_id(SECRET)
+REFUSAL = encode(Kind.ERROR, "SessionError", TOO_LONG_FOR_FIRST)
+
+
+def dialled(talk: Conversation) -> list[object]:
+    """A new connection; the HELLO that is said on it."""
+    talk.connected(0.0)
+    (frame,) = talk.take_control()
+    assert frame[:4] == PREFIX
+    return decode(frame, 4)[1:]
+
+
+def answered(talk: Conversation, version: int) -> None:
+    """A broker of that version says WELCOME."""
+    capabilities = frozenset([PUBLISHER_SECRET]) if version > 1 else frozenset()
+    frame = welcome(Agreed(version, capabilities), 9, "alpha", "mesh", 1, 1000, 1 << 20)
+    talk.received([PREFIX + frame], 0.0)
+
+
+def lost(talk: Conversation, error: bytes = b"") -> None:
+    if error:
+        with pytest.raises(PeerError):
+            talk.received([PREFIX + error], 0.0)
+    talk.disconnected()
+
+
+def fresh() -> Conversation:
+    return Conversation(secret=SECRET, boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
+
+
+def sent(talk: Conversation) -> list[tuple[int, int, int]]:
+    """Publisher, sequence and flags of the blocks that go out."""
+    found = []
+    for frame in talk.take_frames():
+        block = blocks.open_block(frame, 4 + DATA_SIZE)
+        found.append((block.publisher, block.sequence, read_data(frame, 4)[1]))
+    return found
+
+
+def test_a_client_says_its_offer_and_falls_back_after_the_refusal_of_the_first_version() -> None:
+    talk = fresh()
+    assert read_hello(dialled(talk)).publisher == verified(ID) and not talk.falls_back
+    lost(talk, REFUSAL)
+    assert talk.falls_back
+    assert dialled(talk) == [1, ID, 2, "me", 0], "exactly the fields of version 1"
+    answered(talk, 1)
+    assert talk.settled and not talk.falls_back and talk.agreed == Agreed(1, frozenset())
+    lost(talk)
+    assert len(dialled(talk)) == 7, "the next broker may be of a later version"
+
+
+def test_other_refusals_do_not_make_a_client_fall_back() -> None:
+    talk = fresh()
+    dialled(talk)
+    lost(talk, encode(Kind.ERROR, "SessionError", "broker alpha is leaving: stop"))
+    assert not talk.falls_back and len(dialled(talk)) == 7
+
+
+def test_a_refused_first_version_is_followed_by_the_whole_offer_again() -> None:
+    talk = fresh()
+    dialled(talk)
+    lost(talk, REFUSAL)
+    dialled(talk)
+    lost(talk, encode(Kind.ERROR, "SessionError", "broker alpha is leaving: stop"))
+    assert len(dialled(talk)) == 7
+
+
+def test_a_broker_may_not_answer_with_a_version_that_was_not_offered() -> None:
+    talk = fresh()
+    dialled(talk)
+    with pytest.raises(PeerError, match="version 3"):
+        talk.received([PREFIX + encode(Kind.WELCOME, 3, 9, "alpha", "mesh", 1, 1, 1)], 0.0)
+
+
+def test_blocks_name_the_verified_id_only_to_brokers_that_know_it() -> None:
+    talk = fresh()
+    for version, publisher in ((2, verified(ID)), (1, ID), (2, verified(ID))):
+        dialled(talk)
+        answered(talk, version)
+        for topic in ("a", "b"):
+            talk.add_many(topic, [b"x"], 0)
+        talk.flush()
+        assert {block[0] for block in sent(talk)} == {publisher}
+        lost(talk)
+
+
+def test_what_was_published_under_version_1_is_sent_again_under_version_1() -> None:
+    talk = fresh()
+    dialled(talk)
+    lost(talk, REFUSAL)
+    dialled(talk)
+    answered(talk, 1)
+    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
+    talk.flush()
+    assert sent(talk) == [(ID, 1, 0)]
+    lost(talk)
+    assert dialled(talk)[0] == 1, "a broker of any version recognises the retry"
+    answered(talk, 1)
+    talk.flush()
+    assert sent(talk) == [(ID, 1, AGAIN)] and ticket is not None and not ticket.done
+    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    assert ticket.done and ticket.error is None
+    lost(talk)
+    assert dialled(talk)[0] == 2
+
+
+def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -> None:
+    talk = fresh()
+    dialled(talk)
+    answered(talk, 2)
+    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
+    talk.flush()
+    assert sent(talk) == [(verified(ID), 1, 0)] and ticket is not None
+    lost(talk)
+    dialled(talk)
+    lost(talk, REFUSAL)
+    dialled(talk)
+    talk.received(
+        [PREFIX + welcome(Agreed(FIRST.newest, frozenset()), 9, "alpha", "mesh", 1, 1000, 1 << 20)], 0.0
+    )
+    talk.flush()
+    assert sent(talk) == []
+    with pytest.raises(Unknown, match="without publisher secrets"):
+        ticket.receipt(0)
+    again, _ = talk.add("t", b"y", ACCEPTED, b"")
+    talk.flush()
+    assert sent(talk) == [(ID, 2, 0)] and again is not None and not again.done
+
+
+# --- before real data planes
+
+
+def claim(mesh: FakeMesh, frame: bytes, *blocks_of: bytes) -> str:
+    """What a broker says, if it refuses, to a client that begins with this HELLO and sends these blocks."""
+    client = mesh.client(2)
+    prefix = client.talk.prefix
+    said = [frame, *(data_head(0, 0, 0, 0, len(block)) + block for block in blocks_of)]
+    mesh.nodes[2].exchange.client_frames(client.pipe, [prefix + each for each in said], mesh.now)
+    mesh.clients.remove(client)
+    answers = [decode(answer, 4) for answer in client.pipe.take()]
+    return next((answer[2] for answer in answers if answer[0] == Kind.ERROR), "")
+
+
+def test_a_subscriber_that_claims_a_seen_publisher_is_refused_and_suppresses_nothing() -> None:
+    mesh = FakeMesh(2)
+    sender, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    sender.publish("t", b"1", level=ACCEPTED)
+    publisher, boot = sender.talk.publisher, sender.talk.boot
+    assert publisher >= 1 << 63
+
+    def forged(publisher: int) -> bytes:
+        return blocks.seal(b"t", [b"forged"], publisher=publisher, boot=boot, sequence=2, level=ACCEPTED)
+
+    id = publisher - (1 << 63)
+    secret = bytes(32)
+    offer = [1, [PUBLISHER_SECRET]]
+    stolen = encode(Kind.HELLO, 2, id, boot, "impostor", 0, offer, secret)
+    assert f"claims id {id:016x}, which does not belong to its secret" in claim(mesh, stolen)
+    first = encode(Kind.HELLO, 1, id, boot, "impostor", 0)
+    assert "another publisher than its session's HELLO" in claim(mesh, first, forged(publisher))
+    own = encode(Kind.HELLO, 2, client_id(secret), boot, "impostor", 0, offer, secret)
+    assert "another publisher than its session's HELLO" in claim(mesh, own, forged(publisher))
+    assert claim(mesh, first, forged(id)) == "", "a client of version 1 publishes as somebody unverified"
+    mesh.pump()
+    assert [body for _, body in reader.take(feed)] == [b"1", b"forged"]
+    for body in (b"2", b"3"):
+        sender.publish("t", body, level=ACCEPTED)
+    assert [body for _, body in reader.take(feed)] == [b"2", b"3"], "no number is taken, none shifted"
+    sender.lose()
+    sender.connect(mesh.nodes[2])
+    sender.publish("t", b"4", level=ACCEPTED)
+    assert [body for _, body in reader.take(feed)] == [b"4"]
+    assert all(not node.exchange.statistics().drops for node in mesh.nodes.values())
+
+
+def test_nobody_can_claim_the_id_under_which_a_broker_publishes_for_stock_clients() -> None:
+    mesh = FakeMesh(2)
+    reader = mesh.client(2)
+    feed = reader.subscribe("t")
+    exchange = mesh.nodes[1].exchange
+    first = encode(Kind.HELLO, 1, exchange.id, exchange.boot, "impostor", 0)
+    forged = blocks.seal(
+        b"t", [b"forged"], publisher=exchange.id, boot=exchange.boot, sequence=1, level=ACCEPTED
+    )
+    assert claim(mesh, first, forged) == ""
+    mesh.pump()
+    exchange.publish("t", [b"stock"], "accepted", mesh.now)
+    assert [body for _, body in reader.take(feed)] == [b"forged", b"stock"]
