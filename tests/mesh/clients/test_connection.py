@@ -159,7 +159,7 @@ async def test_ids_come_from_the_environment_that_is_given() -> None:
             storage=real.storage,
             rng=random.Random(seed),
             wall_time=real.wall_time,
-            token=real.token,
+            token=random.Random(seed).randbytes,
             host="host",
             pid=1,
         )
