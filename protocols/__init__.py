@@ -24,6 +24,7 @@ socket          talks to         a message goes
 leaves or a call comes out of turn: ``docs/reference/patterns/``.
 """
 
+import protocols.system  # noqa: F401  # first: it may refuse the system
 from protocols.context import Channel, Context, PartlySent, SubContext, SurveyContext
 from protocols.device import Device, DeviceStatistics, device
 from protocols.endpoint import Dialer, Listener, SharedListener

@@ -89,6 +89,9 @@ class SocketOptions:
     ws_origins: tuple[str, ...] = ()
     """Origins of web pages (``https://app.example:8443``) that may connect to a ws listener, besides those of
     its own host; ``*`` is any. A client that is no browser names no origin and is not asked for one."""
+    ws_hosts: tuple[str, ...] = ()
+    """Names (``app.example``) by which web pages of its own host may call a ws listener, besides addresses
+    and the host in its URL. Any other name could be made to point at it by whoever wrote the page."""
 
     # --- TLS: the endpoint's
 
@@ -99,10 +102,10 @@ class SocketOptions:
     def __post_init__(self) -> None:
         if self.tls is not None and not isinstance(self.tls, TlsConfig):
             raise TypeError(f"tls is a TlsConfig or None, not {self.tls!r}")
-        if not isinstance(self.ws_origins, tuple) or not all(
-            isinstance(each, str) for each in self.ws_origins
-        ):
-            raise TypeError(f"ws_origins is a tuple of strings, not {self.ws_origins!r}")
+        for name in _NAMES:
+            value = getattr(self, name)
+            if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
+                raise TypeError(f"{name} is a tuple of strings, not {value!r}")
         for name, low, high in _INTEGERS:
             _check_integer(name, getattr(self, name), low, high)
         for name, optional, positive in _TIMES:
@@ -145,6 +148,7 @@ _TIMES: Final = (
     ("happy_eyeballs_delay_s", True, False),
 )
 """Name, whether None is allowed, whether 0 is not."""
+_NAMES: Final = ("ws_origins", "ws_hosts")
 _SWITCHES: Final = ("prefer_new", "best_effort", "fail_without_peers", "nodelay", "keepalive")
 
 
@@ -171,6 +175,6 @@ def _check_time(name: str, value: object, optional: bool, positive: bool) -> Non
 assert {field.name for field in fields(SocketOptions)} == {
     *(row[0] for row in (*_INTEGERS, *_OPTIONAL_INTEGERS, *_TIMES)),
     *_SWITCHES,
-    "ws_origins",
+    *_NAMES,
     "tls",
 }, "an option without a check"

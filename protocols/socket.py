@@ -30,6 +30,7 @@ from protocols.patterns.base import OutputPipe, Pattern, WeighedPipe
 from protocols.patterns.raw import Raw
 from protocols.pipe import Connection, Pipe
 from protocols.statistics import Departures, SocketStatistics, sum_of
+from protocols.transports.base import check_string, url_list
 
 E_co = TypeVar("E_co", covariant=True)
 C = TypeVar("C", bound=Context)
@@ -104,8 +105,8 @@ class Socket(Channel):
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
         self._shared: list[SharedListener] = []
-        self._to_dial = [dial] if isinstance(dial, str) else list(dial)
-        self._to_listen = [listen] if isinstance(listen, str) else list(listen)
+        self._to_dial = url_list(dial)
+        self._to_listen = url_list(listen)
         self._receiver = receiver
         self._admit = admit
         self._news = PipeNews()
@@ -279,8 +280,8 @@ class Socket(Channel):
             StateError: the shared listener has a socket for our peers already.
         """
         self._check_open()
-        if isinstance(where, str):
-            return self._listen(where, options)
+        if not isinstance(where, SharedListener):
+            return self._listen(check_string(where), options)
         if options is not None:
             raise TypeError("a SharedListener has options of its own: SharedListener(url, options=...)")
         where.serve(self)

@@ -93,7 +93,7 @@ LAYERS = (
         ),
         pure=True,
     ),
-    Layer(("protocols.waking",), ()),
+    Layer(("protocols.system", "protocols.waking"), ()),
     Layer(("protocols.peer_warnings",), ("protocols.pipe",)),
     Layer(
         ("protocols.transports",),
@@ -133,6 +133,7 @@ LAYERS = (
             "protocols.patterns.reqrep",
             "protocols.socket",
             "protocols.tls",
+            "protocols.transports.base",
         ),
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),

@@ -11,10 +11,17 @@ import sys
 from types import FrameType
 
 INTERRUPTED = 130
+UNAVAILABLE = 69
 
 
 def main() -> int:
     """Load the command line and run it; the entry point of the console script."""
+    if sys.platform == "win32":
+        try:
+            import protocols  # noqa: F401  # says why it cannot run here
+        except ImportError as error:
+            print(f"mesh: {error}", file=sys.stderr)
+            return UNAVAILABLE
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # ignored, as under nohup
         from mesh.cli.app import main as run
 

@@ -92,6 +92,8 @@ class Dialling:
 
     def _shake_hands(self, sock: socket.socket, codec: Codec, deadline: float) -> None:
         sock.sendall(codec.begin())
+        if codec.failure is not None:
+            raise codec.failure
         while not codec.peer:
             sock.settimeout(max(deadline - self._clock(), 0.001))
             chunk = sock.recv(READ_SIZE)

@@ -29,8 +29,8 @@ def check_options(options: SocketOptions) -> None:
     for name in ("keepalive_s", "ipc_owner", "ipc_group"):
         if getattr(options, name) is not None:
             raise NotSupported(f"pynng has no option for {name}; leave it out")
-    if options.ws_origins:
-        raise NotSupported("NNG asks no web page where it comes from; leave ws_origins out")
+    if options.ws_origins or options.ws_hosts:
+        raise NotSupported("NNG asks no web page where it comes from; leave ws_origins and ws_hosts out")
 
 
 def configure(socket: Any, options: SocketOptions) -> None:

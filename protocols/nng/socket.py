@@ -19,6 +19,7 @@ from protocols.nng.settings import TLS_SCHEMES, check_options, configure, spare_
 from protocols.options import SocketOptions
 from protocols.socket import Addresses, Started
 from protocols.tls import TlsConfig
+from protocols.transports.base import check_string, url_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,8 @@ class Socket(Channel):
         self.dialers: list[NngDialer] = []
         self.listeners: list[NngListener] = []
         self._contexts: list[Context] = []
-        self._to_dial = [dial] if isinstance(dial, str) else list(dial)
-        self._to_listen = [listen] if isinstance(listen, str) else list(listen)
+        self._to_dial = url_list(dial)
+        self._to_listen = url_list(listen)
         self._pipes: dict[int, NngPipe] = {}
         self._attached = 0
         self._detached = 0
@@ -157,6 +158,7 @@ class Socket(Channel):
     def dial(self, url: str, *, options: SocketOptions | None = None) -> Started[NngDialer]:
         """Keep a connection to ``url``, for ever, without waiting for it. Raises `AddressError`."""
         self._check_endpoint(options)
+        check_string(url)
         self._use_tls(url, server=False)
         try:
             dialer = self._nng.dial(url, block=False)
@@ -172,9 +174,10 @@ class Socket(Channel):
             AddressInUse, AddressError: cannot listen there.
             NotSupported: a shared listener.
         """
-        if not isinstance(where, str):
+        if not isinstance(where, str | bytes):
             raise NotSupported("NNG opens its listeners itself; a shared one takes native sockets only")
         self._check_endpoint(options)
+        check_string(where)
         self._use_tls(where, server=True)
         spare_files(where)
         try:

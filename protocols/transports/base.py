@@ -12,6 +12,7 @@ A connection that is ready is *held*: it keeps early frames and reads no further
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from protocols.errors import AddressError, HandshakeError, RemoteProtocolError
@@ -79,9 +80,23 @@ class Transport(Protocol):
     ) -> Binding: ...
 
 
+def check_string(url: object) -> str:
+    """The URL, if it is a string. Raises TypeError."""
+    if not isinstance(url, str):
+        raise TypeError(f"a URL is a string like 'tcp://host:7000', not {url!r}")
+    return url
+
+
 def split_url(url: str) -> tuple[str, str]:
-    """``tcp://host:1`` as (``tcp``, ``host:1``). Raises `AddressError`."""
-    scheme, separator, address = url.partition("://")
+    """``tcp://host:1`` as (``tcp``, ``host:1``). Raises `AddressError`; TypeError for what is no string."""
+    scheme, separator, address = check_string(url).partition("://")
     if not separator:
         raise AddressError(f"{url!r} is not a URL like tcp://host:port, ipc://path or inproc://name")
     return scheme, address
+
+
+def url_list(urls: str | Iterable[str]) -> list[str]:
+    """One URL or several. Raises TypeError for anything else, such as bytes."""
+    if isinstance(urls, str | bytes | bytearray) or not isinstance(urls, Iterable):
+        return [check_string(urls)]
+    return [check_string(url) for url in urls]

@@ -268,6 +268,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._deadline = self._loop.call_later(self._options.handshake_timeout_s, self._handshake_late)
         self._write(self._codec.begin())
         self._watcher.connection_opened(self)
+        if self._codec.failure is not None and self.state is State.OPENING:
+            self._fail(self._codec.failure)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         reads = self._reads

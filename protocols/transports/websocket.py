@@ -147,7 +147,8 @@ class WebSocketTransport:
     ) -> Binding:
         url = f"{self.scheme}://{address}"
         target = check_websocket_listener(self.scheme, address)
-        route = Route(greeting, options.recv_size_max, options.ws_origins)
+        hosts = (target.authority.rpartition(":")[0] or target.authority, *options.ws_hosts)
+        route = Route(greeting, options.recv_size_max, options.ws_origins, hosts)
         endpoint = Endpoint(route, options, watcher)
         key = (self._plain, target.host, target.port)
         state = loop_state()

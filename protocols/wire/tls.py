@@ -31,6 +31,7 @@ from __future__ import annotations
 import ipaddress
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from protocols.errors import HandshakeError, RemoteProtocolError
@@ -159,8 +160,12 @@ class TlsCodec:
         return self._inner.inside_frame or (self._records.inside and not self.ended)
 
     def begin(self) -> bytes:
+        """What a dialer says first; a context that allows no version or cipher is a `failure`."""
         if not self._is_server:
-            self._handshake()
+            try:
+                self._handshake()
+            except ssl.SSLError as error:
+                self._fail(error)
         return self._outgoing.read()
 
     def receive(self, chunk: bytes | memoryview) -> list[bytes]:
@@ -191,8 +196,9 @@ class TlsCodec:
     def end(self) -> bytes:
         if self._secure and self._failure is None and not self.ended:
             last = self._inner.end()
-            if last:
-                self._write(last)
+            with suppress(ssl.SSLError):  # it is broken, and nobody is left to be told
+                if last:
+                    self._write(last)
             self._say_goodbye()
         return self._outgoing.read()
 

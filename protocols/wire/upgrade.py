@@ -23,15 +23,18 @@ heads; what it does not decide is decided here:
 * A dialer reads no further than the status line if that is not 101: nanomsg ends its refusals without a blank
   line.
 * A listener refuses as NNG does, and says why in the body: another path 404, no subprotocol, several or an
-  unknown one 400, another WebSocket version 426, no WebSocket at all 400, too long a head 431. Unlike NNG it
-  takes any ``Host``, since a name may have many, and refuses with 403 what a web page of another origin asks
-  for (mangos does too): a browser would let any page talk to a broker on the machine it runs on. A page whose
-  own name was made to point here passes, as it does with mangos.
+  unknown one 400, another WebSocket version 426, no WebSocket at all 400, too long a head 431.
+* A browser would let any web page talk to a listener on the machine it runs on, so what names an ``Origin``
+  is refused with 403 unless that origin is listed, or is the ``Host`` that the page talks to. And since any
+  name can be made to point here (DNS rebinding), that ``Host`` must then be an address, the host that the
+  listener was bound to, or listed. A request without an origin is from no browser; its ``Host`` may be
+  anything, since a machine has many names.
 * Neither side offers or takes extensions: NNG and nanomsg have no compression.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -73,12 +76,14 @@ class Route:
     """Who listens at one path of a port.
 
     ``size_max`` bounds a message in bytes (0 = no limit). ``origins`` are those of web pages that may connect
-    besides pages of the listener's own host; ``*`` stands for any.
+    besides pages of the listener's own host; ``*`` stands for any. ``hosts`` are the names, without ports, by
+    which pages of the own host may call it; addresses need not be listed.
     """
 
     greeting: Greeting
     size_max: int
     origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
 
 class DiallingUpgrade:
@@ -247,10 +252,21 @@ class AcceptingUpgrade:
             self._refuse(HTTPStatus.NOT_FOUND, f"nothing listens at {_shown(path)}", "websocket: path")
             return
         origin = _header(request, b"origin")
-        if origin is not None and not _may_connect(origin, request.host, route.origins):
-            sentence = f"web pages of {_shown(origin)} may not connect to {_shown(request.host)}"
-            self._refuse(HTTPStatus.FORBIDDEN, sentence, "websocket: origin")
-            return
+        if origin is not None and not _is_listed(origin, route.origins):
+            if not _is_of_host(origin, request.host):
+                sentence = (
+                    f"web pages of {_shown(origin)} may not connect to {_shown(request.host)}; "
+                    "the option ws_origins lists those that may"
+                )
+                self._refuse(HTTPStatus.FORBIDDEN, sentence, "websocket: origin")
+                return
+            if not _is_own_host(request.host, route.hosts):
+                sentence = (
+                    f"web pages may not call this listener {_shown(request.host)}, since any name can be "
+                    "made to point here; the option ws_hosts lists those that are its own"
+                )
+                self._refuse(HTTPStatus.FORBIDDEN, sentence, "websocket: host")
+                return
         tokens = request.subprotocols
         own = _NUMBERS.get(tokens[0].lower()) if len(tokens) == 1 else None
         if own is None:
@@ -291,14 +307,30 @@ def _subprotocol(number: int) -> str:
     return SUBPROTOCOLS.get(number, protocol_name(number))
 
 
-def _may_connect(origin: str, host: str, origins: tuple[str, ...]) -> bool:
-    """Whether a page of ``origin`` is of the host it talks to, or named as welcome."""
-    if "*" in origins or origin.lower() in (each.lower().rstrip("/") for each in origins):
-        return True
+def _is_listed(origin: str, origins: tuple[str, ...]) -> bool:
+    return "*" in origins or origin.lower() in (each.lower().rstrip("/") for each in origins)
+
+
+def _is_of_host(origin: str, host: str) -> bool:
+    """Whether a page of ``origin`` is of the host it talks to."""
     try:
         return urlsplit(origin).netloc.lower() == host.lower()
     except ValueError:
         return False
+
+
+def _is_own_host(host: str, hosts: tuple[str, ...]) -> bool:
+    """Whether ``host``, with or without a port, is an address or one of ``hosts``."""
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return _plain(name) in map(_plain, hosts)
+    return True
+
+
+def _plain(name: str) -> str:
+    return name.lower().rstrip(".")
 
 
 def _header(request: Request, name: bytes) -> str | None:

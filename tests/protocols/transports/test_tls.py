@@ -62,6 +62,26 @@ async def listening(
         await owner.aclose()
 
 
+async def test_a_dialer_that_can_offer_nothing_is_a_failed_dial_and_no_error_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = certificates.client_context
+
+    def impossible(config: TlsConfig) -> ssl.SSLContext:
+        context = real(config)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        return context
+
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with listening() as (_, listener):
+        monkeypatch.setattr(certificates, "client_context", impossible)
+        with pytest.raises(HandshakeError, match="no TLS version in common"):
+            await dial_once(FakeSocket(options=CLIENT), listener.url, 20.0)
+    assert not told
+
+
 async def assert_gets_through(owner: FakeSocket, url: str, options: SocketOptions = CLIENT) -> None:
     before = len(owner.received)
     dialer = FakeSocket(options=options)

@@ -456,6 +456,32 @@ async def test_a_broken_rule_costs_the_peer_its_pipe_and_it_hears_which(
         await assert_gets_through(owner, listener.url)
 
 
+@pytest.mark.parametrize(
+    ("url", "options", "status"),
+    [
+        ("ws://127.0.0.1:0", BASE, b"403"),
+        ("ws://*:0", BASE, b"403"),
+        ("ws://localhost:0", BASE, b"101"),
+        ("ws://127.0.0.1:0", replace(BASE, ws_hosts=("localhost",)), b"101"),
+    ],
+)
+async def test_a_page_of_our_host_must_call_us_by_a_name_that_is_ours(
+    url: str, options: SocketOptions, status: bytes
+) -> None:
+    """Any name can be made to point here, and the browser then sends equal Origin and Host."""
+    async with listening(url, options) as (_, listener):
+        number = listener.url.removesuffix("/").rpartition(":")[2]
+        page = request(
+            ["GET / HTTP/1.1", *LINES[1:]],
+            sec_websocket_protocol="pair.sp.nanomsg.org",
+            host=f"localhost:{number}",
+            origin=f"http://localhost:{number}",
+        )
+        async with raw_peer(listener.url) as peer:
+            peer.writer.write(page)
+            assert (await peer.reader.readline()).split()[1] == status
+
+
 async def test_pages_of_an_origin_that_is_named_may_connect() -> None:
     page = request(
         ["GET / HTTP/1.1", *LINES[1:]],

@@ -28,6 +28,20 @@ from tests.support.certificates import LOCAL, Signed, alice, authority, config, 
 PUSH, PULL = ProtocolNumber.PUSH0, ProtocolNumber.PULL0
 
 
+def test_a_dialer_that_can_offer_nothing_fails_instead_of_raising() -> None:
+    """Some system configurations leave no version, or no cipher, that this end may offer."""
+    context = client_context(config())
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    codec = TlsCodec(
+        SpCodec(Greeting.of(PUSH, PULL), 0, TCP_LEAD), context, server_side=False, server_name=LOCAL[0]
+    )
+    codec.begin()
+    assert isinstance(codec.failure, HandshakeError)
+    assert codec.failure.reason == "tls: protocol version"
+    assert codec.receive(b"\x16\x03\x03\x00\x01x") == [] and codec.end() == b""
+
+
 class Ends:
     """A client and a server."""
 

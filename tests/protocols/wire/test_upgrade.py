@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,10 +49,12 @@ def request(lines: list[str] = LINES, **replaced: str) -> bytes:
     return ("\r\n".join(kept) + "\r\n\r\n").encode("latin-1")
 
 
-def listening(serves: dict[int, int] | None = None, origins: tuple[str, ...] = ()) -> AcceptingUpgrade:
+def listening(
+    serves: dict[int, int] | None = None, origins: tuple[str, ...] = (), hosts: tuple[str, ...] = ()
+) -> AcceptingUpgrade:
     """At /chat, for req peers."""
     greeting = Greeting({REQ: REP} if serves is None else serves)
-    routes = {"/chat": Route(greeting, 1000, origins)}
+    routes = {"/chat": Route(greeting, 1000, origins, hosts)}
     return AcceptingUpgrade(routes.get)
 
 
@@ -214,6 +218,54 @@ def test_pages_of_other_origins_may_connect_where_they_are_named() -> None:
         listener = listening(origins=origins)
         listener.receive(page)
         assert listener.peer == REQ
+
+
+REBOUND = request(host="evil.example:8080", origin="http://evil.example:8080")
+"""What a browser sends for a page whose name was made to point at the listener."""
+
+
+@pytest.mark.parametrize("hosts", [(), ("localhost",), ("example", "evil.example.com", "")])
+def test_a_page_whose_name_was_made_to_point_here_is_refused(hosts: tuple[str, ...]) -> None:
+    status, word, body = refusal(REBOUND, listening(hosts=hosts))
+    assert (status, word) == ("HTTP/1.1 403 Forbidden", "websocket: host")
+    assert "'evil.example:8080'" in body and "ws_hosts" in body
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "origins"),
+    [
+        ("127.0.0.1:45949", (), ()),
+        ("127.0.0.1", (), ()),
+        ("[::1]:80", (), ()),
+        ("[::1]", (), ()),
+        ("app.example:8080", ("app.example",), ()),
+        ("App.Example.", ("app.example",), ()),
+        ("app.example", ("APP.example.",), ()),
+        ("evil.example:8080", (), ("http://evil.example:8080",)),
+        ("evil.example:8080", (), ("*",)),
+    ],
+)
+def test_pages_of_the_own_host_may_connect_by_an_address_or_a_name_that_is_known(
+    host: str, hosts: tuple[str, ...], origins: tuple[str, ...]
+) -> None:
+    listener = listening(hosts=hosts, origins=origins)
+    listener.receive(request(host=host, origin=f"http://{host}"))
+    assert listener.peer == REQ
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=40))
+def test_whatever_a_page_calls_us_only_addresses_and_known_names_get_in(host: str) -> None:
+    listener = listening(hosts=("known.example",))
+    listener.receive(request(host=host, origin=f"http://{host}"))
+    if listener.peer:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        assert name.lower().rstrip(".") == "known.example" or ipaddress.ip_address(name)
+
+
+def test_a_program_without_an_origin_may_call_us_as_it_likes() -> None:
+    listener = listening()
+    listener.receive(request(host="any.name.at.all:1"))
+    assert listener.peer == REQ
 
 
 def test_the_token_chooses_among_several_protocols() -> None:
