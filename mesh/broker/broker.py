@@ -18,6 +18,7 @@ from mesh.broker.identity import format_id
 from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
 from mesh.broker.options import BrokerOptions
+from mesh.broker.reloading import Reloaded
 from mesh.environment import Environment
 from mesh.errors import MeshError
 from mesh.listen import Listen, as_listen
@@ -131,6 +132,33 @@ class Broker:
             await (
                 tasks.__aexit__(kind, error, traceback) if cancelled else tasks.__aexit__(None, None, None)
             )
+
+    @property
+    def options(self) -> BrokerOptions:
+        """What this broker was made with, or runs with since a reload."""
+        return self._options if self._node is None else self._node.options
+
+    async def wait_ready(self) -> None:
+        """Return when this broker knows whom to route messages to: it has joined, or there is nobody to join.
+
+        Raises:
+            MeshError: it left before that.
+        """
+        await self._running.wait_ready()
+
+    def reload(self, options: BrokerOptions) -> Reloaded:
+        """Replace what can be replaced while running, and read certificates again for new connections.
+
+        Args:
+            options: of another `Broker`, which need not run: ``broker.reload(Broker(export=...).options)``.
+
+        Returns:
+            The names of the options that were replaced and of those that need a restart.
+
+        Raises:
+            ConfigError: a certificate cannot be used; nothing has changed.
+        """
+        return self._running.reload(options)
 
     async def leave(self) -> None:
         """Tell the mesh, say goodbye to clients and stop; the block may go on without its broker."""

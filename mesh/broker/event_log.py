@@ -17,6 +17,7 @@ import json
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -173,6 +174,24 @@ def link_fields(*, peer: int, dialed: bool, up: bool, reason: str) -> Row:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class LogStatus:
+    """How the event log fares."""
+
+    folder: str | None
+    """None: no log is written."""
+    rows: int
+    """Numbered since the start, so many as there should be."""
+    waiting: int
+    """Rows that are not written yet."""
+    lost: int
+    """Rows that found no room while the disk failed."""
+    errors: int
+    """Failed writes."""
+    failing: str | None
+    """Why writing fails now; None: it does not."""
+
+
 class EventLog:
     """Writes rows of one boot into ``folder`` (None: only keeps the latest events); `run` is its one task."""
 
@@ -197,7 +216,7 @@ class EventLog:
         self._wall_time = wall_time
         self._buffer: list[str | Heard] = []
         self._writing = 0
-        self._failing = False
+        self._failing: str | None = None
         self._file_number = 0
         self._file_size = 0
         self._file_since = 0.0
@@ -206,6 +225,16 @@ class EventLog:
     def path(self) -> str:
         """The file that grows now."""
         return f"{self._folder}/{self._stem}-{self._file_number}.jsonl.part"
+
+    def status(self) -> LogStatus:
+        return LogStatus(
+            folder=self._folder,
+            rows=self.rows.seq,
+            waiting=len(self._buffer) + self._writing,
+            lost=self.dropped,
+            errors=self.write_errors,
+            failing=self._failing,
+        )
 
     def write(self, kind: str, fields: Row) -> None:
         """Add a row; never waits, never raises for the disk's sake."""
@@ -256,11 +285,11 @@ class EventLog:
             await self._write_out()
         except (OSError, MeshError) as error:
             self.write_errors += 1
-            if not self._failing:
-                self._failing = True
+            if self._failing is None:
                 log.warning("cannot write %s (%s); rows wait, trying again", self.path, disk_reason(error))
+            self._failing = disk_reason(error)
         else:
-            self._failing = False
+            self._failing = None
 
     async def aclose(self) -> None:
         """Write the rest and give the file its final name; gives up after `CLOSE_TIMEOUT_S`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mesh.broker.event_log import EventLog
+from mesh.broker.event_log import EventLog, LogStatus
 from mesh.broker.identity import Identity
 from mesh.broker.listeners import Listeners
 from mesh.broker.options import BrokerOptions
@@ -192,6 +192,13 @@ class Inspection:
     def frames_out(self) -> FramesOut:
         """Sent to other brokers."""
         return self._peering.frames_out()
+
+    # --- the disk
+
+    @property
+    def log(self) -> LogStatus:
+        """The event log."""
+        return self._log.status()
 
     # --- messages
 

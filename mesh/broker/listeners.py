@@ -18,10 +18,20 @@ from typing import Any, Final
 
 from mesh.cluster.own_address import is_loopback
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
-from mesh.errors import ListenError
+from mesh.errors import ConfigError, ListenError
 from mesh.listen import Listen, Role, is_secure
-from protocols import Pipe, PipeRefused, Req0, SharedListener, Socket, SocketOptions, TlsConfig
+from protocols import (
+    Pipe,
+    PipeRefused,
+    Req0,
+    SharedListener,
+    Socket,
+    SocketOptions,
+    TlsConfig,
+    TlsConfigError,
+)
 from protocols.errors import AddressError, AddressInUse, SPError
+from protocols.transports.certificates import server_context
 
 PROBE_TIMEOUT_S: Final = 0.5
 ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
@@ -129,6 +139,23 @@ class Listeners:
             for reason, count in (*statistics.refused.items(), *statistics.broken.items()):
                 totals[reason] = totals.get(reason, 0) + count
         return totals
+
+    def check_certificates(self) -> int:
+        """Read the certificates of all TLS addresses as the next connection will; returns how many there are.
+
+        Raises `ConfigError` for files that cannot be used; the listeners go on with the former ones then.
+        """
+        count = 0
+        for url, bound in self._listeners.items():
+            tls = bound.listen.tls or self._tls
+            if tls is None or not is_secure(url):
+                continue
+            try:
+                server_context(_verifying(tls, bound.certificates, bound.listen.serves) or tls)
+            except TlsConfigError as error:
+                raise ConfigError(f"{url}: {error}") from error
+            count += 1
+        return count
 
     async def aclose(self) -> None:
         for bound in self._listeners.values():

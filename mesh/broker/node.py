@@ -26,13 +26,14 @@ from mesh.broker.inspection import Inspection, Stock
 from mesh.broker.listeners import Listeners, default_urls
 from mesh.broker.notices import Notices
 from mesh.broker.options import BrokerOptions
+from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
 from mesh.broker.status import LATENESS_PERIOD_S
 from mesh.broker.stock import StockPublishers, StockRequests, StockTaps
 from mesh.cluster.peering import MemberRecord, Peering
 from mesh.dataplane.exchange import Exchange
 from mesh.environment import DEFAULT_NAME, Environment
-from mesh.errors import PeerError, TopicError
+from mesh.errors import MeshError, PeerError, TopicError
 from mesh.listen import Listen
 from mesh.logs import log
 from mesh.wire.session_frames import Kind, encode
@@ -116,6 +117,7 @@ class Node:
         self._loop = asyncio.get_running_loop()
         self._clock = clock = self._loop.time
         self._stopped: asyncio.Future[None] | None = None
+        self._joined: asyncio.Future[None] = self._loop.create_future()
         self._left = False
         self._children: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -145,7 +147,7 @@ class Node:
             self.exchange.gate.close()
         requests = StockRequests(self.exchange, self.name, clock)
         publishers = StockPublishers(self.exchange, clock)
-        taps = StockTaps(self.exchange, options.export)
+        self._taps = taps = StockTaps(self.exchange, options.export)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
         clients = Clients(self.exchange, requests, self.listeners, clock)
@@ -220,7 +222,29 @@ class Node:
         ]
         self._beat_due = self._clock()
         self._stats_due = self._beat_due + options.stats_s
+        self._check_joined()
         self._beat()
+
+    async def wait_ready(self) -> None:
+        """Return once this broker is no longer joining, or raise `MeshError` when it has left before that."""
+        await asyncio.shield(self._joined)
+        if self._stopped is not None:
+            raise MeshError(f"broker {self.name} left before it was ready")
+
+    def _check_joined(self) -> None:
+        if self.peering.state != "joining" and not self._joined.done():
+            self._joined.set_result(None)
+
+    def reload(self, wanted: BrokerOptions) -> Reloaded:
+        """Take over what can be replaced while running. Raises `ConfigError`, and changes nothing then."""
+        certificates = self.listeners.check_certificates()
+        options, replaced, kept = merge(self.options, wanted)
+        self.options = self.report.options = options
+        if "export" in replaced:
+            self._taps.set_export(options.export)
+        if "stats_s" in replaced:
+            self._stats_due = min(self._stats_due, self._clock() + options.stats_s)
+        return Reloaded(replaced, kept, certificates)
 
     async def stop(self, reason: str) -> None:
         """Leave the mesh; a second call waits for the first."""
@@ -236,6 +260,7 @@ class Node:
         finally:
             self.log.write("meta", {"op": "stop", **self.report.meta_fields(), "reason": reason})
             await self._close()
+            self._check_joined()
             self._stopped.set_result(None)
 
     async def _close(self) -> None:
@@ -308,6 +333,7 @@ class Node:
 
     def state_changed(self, state: str) -> None:
         log.info("broker %s is %s", self.name, state)
+        self._check_joined()
         self._notices.state(str(state))
 
     def may_route(self) -> None:

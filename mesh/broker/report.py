@@ -37,9 +37,9 @@ class Report:
         events: Sequence[Mapping[str, Any]],
     ) -> None:
         self.leaving = False
+        self.options = options
         self.lateness = LoopLateness()
         self._inspection = inspection
-        self._options = options
         self._environment = environment
         self._events = events
         self._started = inspection.now
@@ -75,7 +75,7 @@ class Report:
 
     def meta_fields(self) -> dict[str, Any]:
         """What both ``meta`` rows say."""
-        options, environment = self._options, self._environment
+        options, environment = self.options, self._environment
         return {
             "name": self._inspection.name,
             "host": environment.host,
@@ -92,7 +92,7 @@ class Report:
         self._rates.update(self._inspection.traffic, self._inspection.now)
 
     def _about(self) -> About:
-        inspection, options = self._inspection, self._options
+        inspection, options = self._inspection, self.options
         return About(
             mesh=options.mesh,
             id=inspection.id,

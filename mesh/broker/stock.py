@@ -189,9 +189,20 @@ class StockTaps:
         self._pipes: dict[int, Pipe] = {}
         self._tap: int | None = None
 
+    def set_export(self, export: Sequence[str]) -> None:
+        """Show other patterns from now on."""
+        self._export = tuple(export)
+        if self._tap is not None:
+            self._exchange.remove_tap(self._tap)
+            self._tap = None
+        self._begin()
+
     def pipe_attached(self, pipe: Pipe) -> None:
         self._pipes[pipe.id] = pipe
-        if self._tap is None and self._export:
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._tap is None and self._export and self._pipes:
             self._tap = self._exchange.add_tap(self._export, self.deliver)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:

@@ -1,29 +1,17 @@
-"""``mesh broker``: one broker as one process, from its first line to a graceful leave.
-
-SIGTERM and SIGINT make it leave: the others hear it go and nobody counts a failure. A second signal ends
-the process at once, as a crash would.
-"""
+"""``mesh broker``: from flags, environment and file to a broker's options. `mesh.cli.serving` runs it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import socket
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final
 
-from mesh import Broker
 from mesh import config as configuration
-from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.cli.signals import leave_on_signal
-from mesh.cluster.own_address import has_host, host_of
+from mesh.cli.exits import ExitCode
+from mesh.cli.serving import serve
 from mesh.errors import ConfigError
 from mesh.listen import ROLES, Listen, Role, is_secure
-from mesh.logs import log, log_to
-from mesh.storage import disk_advice
+from mesh.logs import log_to
 from mesh.tls import tls_config
 
 COMPOSED: Final = (
@@ -65,7 +53,7 @@ def broker(
     config: str | None = None,
     verbose: bool = False,
 ) -> int:
-    """Run a broker until it is told to stop (SIGTERM or SIGINT: it leaves; a second one: it ends at once).
+    """Run a broker until SIGTERM or SIGINT; a second one ends it at once. SIGHUP reloads its configuration.
 
     Parameters
     ----------
@@ -111,7 +99,7 @@ def broker(
     stats
         Seconds between stats rows in the log.
     ports_file
-        Write the addresses really bound to this file, as JSON, once ready.
+        Write the addresses really bound to this file, as JSON, once it listens.
     config
         Read this TOML file instead of looking for one.
     verbose
@@ -138,9 +126,14 @@ def broker(
         "deadline_s": deadline,
         "stats_s": stats,
     }
-    loaded = configuration.load({f"broker.{key}": value for key, value in flags.items()}, path=config)
+    overrides = {f"broker.{key}": value for key, value in flags.items()}
+
+    def options() -> dict[str, Any]:
+        return broker_options(configuration.load(overrides, path=config).config.broker)
+
+    wanted = options()
     log_to(sys.stderr, verbose=verbose)
-    asyncio.run(_serve(broker_options(loaded.config.broker), ports_file))
+    asyncio.run(serve(wanted, reload=options, ports_file=ports_file))
     return ExitCode.OK
 
 
@@ -186,59 +179,3 @@ def _required(config: configuration.BrokerConfig, serves: tuple[Role, ...]) -> t
     if not config.tls_require:
         return None
     return tuple(role for role in serves if role in config.tls_require)
-
-
-async def _serve(options: dict[str, Any], ports_file: str | None) -> None:
-    stop = asyncio.Event()
-    leave_on_signal(stop)
-    async with Broker(**options) as running:
-        if ports_file is not None:
-            write_ports(ports_file, running.statistics())
-        print(ready_line(running.statistics()), file=sys.stderr, flush=True)
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(_say_unknown_hosts(options["join"]))
-            await stop.wait()
-            looking.cancel()
-    if ports_file is not None:
-        with suppress(OSError):
-            os.unlink(ports_file)
-
-
-async def _say_unknown_hosts(urls: Sequence[str]) -> None:
-    """A misspelt host is tried for ever like one that is down; say once that nobody knows the name."""
-    for url in urls:
-        if not has_host(url):
-            continue
-        host = host_of(url).strip("[]")
-        try:
-            await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            log.warning("--join %s: %r is not known here (%s); trying on", url, host, reason)
-
-
-def ready_line(status: dict[str, Any]) -> str:
-    """The one line that says a broker is up, for people and for scripts that wait for it."""
-    listeners = " ".join(status["listeners"])
-    others = sum(1 for member in status["members"] if not member.get("self"))
-    company = f", {others} other{'s' if others != 1 else ''} in sight" if others else ""
-    who = f"{status['name']} ({status['id']})"
-    return f"mesh broker: {who} is ready at {listeners}, mesh {status['mesh']!r}{company}"
-
-
-def write_ports(path: str, status: dict[str, Any]) -> None:
-    """Put the addresses really bound into a file that appears whole or not at all.
-
-    Raises `CommandFailed` where it cannot be written.
-    """
-    document = {key: status[key] for key in ("name", "id", "boot", "pid", "url", "client_url", "listeners")}
-    try:
-        with open(f"{path}.tmp", "w", encoding="utf-8") as out:
-            json.dump({"schema": 1, **document}, out)
-            out.write("\n")
-        os.replace(f"{path}.tmp", path)
-    except OSError as error:
-        with suppress(OSError):
-            os.unlink(f"{path}.tmp")
-        sentence = f"--ports-file {path} cannot be written: {disk_advice(error)}"
-        raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error

@@ -1,13 +1,18 @@
-"""How a program that runs on is told to stop."""
+"""How a program that runs on is told to stop, or to read its configuration again."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import termios
+from collections.abc import Callable
+from typing import Final
+
+STANDARD: Final = (0, 1, 2)
 
 
 def leave_on_signal(stop: asyncio.Event) -> None:
-    """The first signal asks; with the handlers gone, the second one does what it does to any process."""
+    """The first SIGTERM or SIGINT sets ``stop``; with the handlers gone, the second one ends the process."""
     loop = asyncio.get_running_loop()
 
     def asked() -> None:
@@ -18,3 +23,33 @@ def leave_on_signal(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked)
+
+
+def on_hangup(stop: asyncio.Event, reload: Callable[[], None]) -> None:
+    """SIGHUP calls ``reload``, or sets ``stop`` if the terminal that this process began on is gone.
+
+    A shell that ends sends the same signal as an administrator. A process that was told to ignore it, as by
+    ``nohup``, goes on ignoring it.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return
+    terminals = [descriptor for descriptor in STANDARD if _is_terminal(descriptor)]
+
+    def hung_up() -> None:
+        if stop.is_set():
+            return
+        if all(map(_is_terminal, terminals)):
+            reload()
+        else:
+            stop.set()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
+
+
+def _is_terminal(descriptor: int) -> bool:
+    """False also for one that was hung up."""
+    try:
+        termios.tcgetattr(descriptor)
+    except (termios.error, OSError):
+        return False
+    return True

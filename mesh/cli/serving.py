@@ -1,0 +1,134 @@
+"""One broker as one process, from its first line to a graceful leave.
+
+SIGTERM and SIGINT make it leave: the others hear it go and nobody counts a failure. A second signal ends
+the process at once, as a crash would. SIGHUP reloads the configuration and the certificates, unless it came
+because the terminal is gone: then the broker leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from mesh import Broker
+from mesh.broker.reloading import Reloaded
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.signals import leave_on_signal, on_hangup
+from mesh.cluster.own_address import has_host, host_of
+from mesh.errors import MeshError
+from mesh.logs import log
+from mesh.printable import printable
+from mesh.storage import disk_advice
+
+Options = dict[str, Any]
+"""The parameters of `Broker`."""
+
+
+async def serve(options: Options, *, reload: Callable[[], Options], ports_file: str | None) -> None:
+    """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`."""
+    stop = asyncio.Event()
+    leave_on_signal(stop)
+    async with Broker(**options) as running:
+        on_hangup(stop, lambda: tell(reloaded(running, reload)))
+        if ports_file is not None:
+            write_ports(ports_file, running.statistics())
+        if running.statistics()["state"] == "joining":
+            tell(listening_line(running.statistics(), options["join"]))
+        async with asyncio.TaskGroup() as tasks:
+            beside = [
+                tasks.create_task(_say_ready(running)),
+                tasks.create_task(_say_unknown_hosts(options["join"])),
+            ]
+            await stop.wait()
+            for task in beside:
+                task.cancel()
+    if ports_file is not None:
+        with suppress(OSError):
+            os.unlink(ports_file)
+
+
+def tell(sentence: str) -> None:
+    """One line on standard error, which may be gone."""
+    with suppress(OSError):
+        print(printable(f"mesh broker: {sentence}"), file=sys.stderr, flush=True)
+
+
+async def _say_ready(broker: Broker) -> None:
+    with suppress(MeshError):  # it left before
+        await broker.wait_ready()
+        tell(ready_line(broker.statistics()))
+
+
+async def _say_unknown_hosts(urls: Sequence[str]) -> None:
+    """A misspelt host is tried for ever like one that is down; say once that nobody knows the name."""
+    for url in urls:
+        if not has_host(url):
+            continue
+        host = host_of(url).strip("[]")
+        try:
+            await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            log.warning("--join %s: %r is not known here (%s); trying on", url, host, reason)
+
+
+def listening_line(status: dict[str, Any], join: Sequence[str]) -> str:
+    """What is said of a broker that has yet to find its mesh."""
+    listeners = " ".join(status["listeners"])
+    whom = " ".join(join) or "the brokers of its last run"
+    return f"{status['name']} ({status['id']}) listens at {listeners} and joins {whom}"
+
+
+def ready_line(status: dict[str, Any]) -> str:
+    """The one line that says a broker is up, for people and for scripts that wait for it."""
+    listeners = " ".join(status["listeners"])
+    others = sum(1 for member in status["members"] if not member.get("self"))
+    company = f", {others} other{'s' if others != 1 else ''} in sight" if others else ""
+    who = f"{status['name']} ({status['id']})"
+    return f"{who} is ready at {listeners}, mesh {status['mesh']!r}{company}"
+
+
+def reloaded(broker: Broker, reload: Callable[[], Options]) -> str:
+    """Reload a broker's options; returns a sentence on what came of it."""
+    try:
+        outcome = broker.reload(Broker(**reload()).options)
+    except MeshError as error:
+        return f"SIGHUP: nothing is changed: {error}"
+    return f"SIGHUP: {reload_sentence(outcome)}"
+
+
+def reload_sentence(outcome: Reloaded) -> str:
+    """What was replaced, and what was not, by name."""
+    parts = []
+    if outcome.certificates:
+        parts.append(f"certificates of {outcome.certificates} addresses are read again for new connections")
+    if outcome.replaced:
+        parts.append(f"{', '.join(outcome.replaced)} replaced")
+    if outcome.kept:
+        verb = "needs" if len(outcome.kept) == 1 else "need"
+        parts.append(f"{', '.join(outcome.kept)} changed but {verb} a restart of the broker")
+    return "; ".join(parts) or "the configuration is as it was"
+
+
+def write_ports(path: str, status: dict[str, Any]) -> None:
+    """Put the addresses really bound into a file that appears whole or not at all.
+
+    Raises `CommandFailed` where it cannot be written.
+    """
+    document = {key: status[key] for key in ("name", "id", "boot", "pid", "url", "client_url", "listeners")}
+    try:
+        with open(f"{path}.tmp", "w", encoding="utf-8") as out:
+            json.dump({"schema": 1, **document}, out)
+            out.write("\n")
+        os.replace(f"{path}.tmp", path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(f"{path}.tmp")
+        sentence = f"--ports-file {path} cannot be written: {disk_advice(error)}"
+        raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error

@@ -1,0 +1,98 @@
+"""SIGHUP reloads a running broker and says what it could not take; a terminal that goes makes it leave."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh.broker.reloading import Reloaded
+from mesh.cli.serving import reload_sentence
+from tests.mesh.cli.test_commands import TIMEOUT_S, Running, Sandbox, first_line, sandbox
+
+__all__ = ["sandbox"]
+
+
+def test_what_a_reload_did_is_one_sentence() -> None:
+    assert reload_sentence(Reloaded((), (), 0)) == "the configuration is as it was"
+    assert reload_sentence(Reloaded(("export",), ("mesh", "name"), 2)) == (
+        "certificates of 2 addresses are read again for new connections; export replaced; "
+        "mesh, name changed but need a restart of the broker"
+    )
+
+
+def line_about(process: subprocess.Popen[str], word: str) -> str:
+    while word not in (line := first_line(process)):
+        assert line, "it ended"
+    return line.strip()
+
+
+@pytest.mark.process
+def test_a_hangup_signal_reloads_and_says_by_name_what_needs_a_restart(sandbox: Sandbox) -> None:
+    """It used to kill the broker without a goodbye, which the others counted as a crash."""
+    file = sandbox.folder / "broker.toml"
+    file.write_text('[broker]\nexport = ["news.#"]\n')
+    alpha = sandbox.broker("alpha", "--config", str(file), "--log-dir", "logs")
+    for content, said in (
+        ('export = ["sport.#"]\nmesh = "other"\n', "export replaced; mesh changed but needs a restart"),
+        ('export = ["sport.#"]\n', "the configuration is as it was"),
+        ("colour = 3\n", f"nothing is changed: {file}:2: unknown key 'colour' in [broker]"),
+        ('export = ["a..b"]\n', f"nothing is changed: {file}:2: broker.export has a bad pattern"),
+    ):
+        file.write_text("[broker]\n" + content)
+        alpha.process.send_signal(signal.SIGHUP)
+        line = line_about(alpha.process, "SIGHUP")
+        assert line.startswith(f"mesh broker: SIGHUP: {said}"), line
+    alpha.process.send_signal(signal.SIGTERM)
+    assert alpha.process.wait(TIMEOUT_S) == 0
+
+
+@pytest.mark.process
+def test_a_broker_whose_terminal_goes_leaves_with_a_goodbye(tmp_path: Path) -> None:
+    terminal, inside = pty.openpty()
+    ports, logs = tmp_path / "ports", tmp_path / "logs"
+    command = [sys.executable, "-m", "mesh", "broker", "--name", "alpha", "--listen", "tcp://127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, "--ports-file", str(ports), "--log-dir", str(logs)],
+        **{name: inside for name in ("stdin", "stdout", "stderr")},
+        start_new_session=True,
+        preexec_fn=become_its_terminal,
+    )
+    os.close(inside)
+    try:
+        assert b"is ready" in os.read(terminal, 4096)
+        os.close(terminal)  # the kernel sends SIGHUP to the session's leader
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+    assert '"to_state":"left"' in "".join(file.read_text() for file in logs.iterdir())
+
+
+def become_its_terminal() -> None:
+    """Make the terminal on standard input the controlling one of the new session."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@pytest.mark.process
+def test_a_broker_that_joins_nobody_yet_says_that_it_listens_and_not_that_it_is_ready(
+    sandbox: Sandbox,
+) -> None:
+    alpha: Running = sandbox.broker("alpha", "--join", "tcp://127.0.0.1:1")
+    assert first_line(alpha.process).startswith(
+        f"mesh broker: alpha ({alpha.ports['id']}) listens at {alpha.url} and joins tcp://127.0.0.1:1"
+    )
+    bravo: Running = sandbox.broker("bravo")
+    assert "is ready at" in line_about(bravo.process, "bravo")
+    late: Running = sandbox.broker("late", "--join", bravo.url)
+    assert "listens at" in first_line(late.process)
+    assert "is ready at" in line_about(late.process, "ready")
