@@ -1,8 +1,7 @@
 """Attempts at links to addresses that the overlay names.
 
 An attempt is one task: the Bus, its admission, the two survey connections, READY (see `mesh.cluster.links`).
-It
-ends with a link, or after `Linking.admission_s` at the latest with a reason, which is counted, said in the
+It ends with a link, or after `Linking.admission_s` at the latest with a reason, which is counted, said in the
 log once as long as it stays the same, and followed by a pause that `mesh.cluster.overlay` decides.
 """
 
@@ -14,11 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from mesh.cluster.admission import Stage
 from mesh.cluster.links import Link, LinkEnded, Linking
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.cluster.own_address import has_host, host_of, with_host
 from mesh.listen import is_secure
-from mesh.wire.link_frames import LinkKind, Stage, encode
+from mesh.wire.capabilities import FIRST
+from mesh.wire.link_frames import LinkKind, encode
 from protocols import HandshakeError, Pipe, SocketOptions, SPError, TlsConfig
 from protocols.wire.backtrace import END_BIT, encode_word
 
@@ -75,7 +76,11 @@ class Dialling:
             async with asyncio.timeout(linking.admission_s):
                 options = dial_options(linking.bus.options, dial.url)
                 bus = await linking.bus.dial_once(dial.url, self._dial_s, options=options)
-                link = linking.begin(bus, dial)
+                link = linking.begin(bus, dial, linking.offer)
+                await link.ended_or(Stage.READY)
+                if link.admission.speaks_first:  # a broker of version 1 refuses what it does not know
+                    bus = await linking.bus.dial_once(dial.url, self._dial_s, options=options)
+                    link = linking.begin(bus, dial, FIRST)
                 await link.reached(Stage.READY)
                 url = same_address(dial.url, bus.remote_address)
                 for which, socket in (("surveyor", linking.surveyor), ("respondent", linking.respondent)):

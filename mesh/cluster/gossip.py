@@ -24,6 +24,7 @@ from mesh.cluster.links import Link
 from mesh.cluster.membership import Instruction, MemberRecord, Membership, NodeState, State
 from mesh.cluster.remote_interest import BarrierDone, InterestTable, Pattern
 from mesh.errors import LinkError
+from mesh.wire.capabilities import INTEREST_OWNER
 from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
 
 NEWS_PAUSE_S: Final = 0.03
@@ -157,7 +158,8 @@ class News:
     # --- links
 
     def link_up(self, link: Link) -> None:
-        link.say(self._interest.link_up(link.peer.id, link.peer.boot))
+        names_owner = link.agreed.has(INTEREST_OWNER)
+        link.say(self._interest.link_up(link.peer.id, link.peer.boot, names_owner=names_owner))
 
     def link_down(self, link: Link) -> None:
         self._interest.link_down(link.peer.id)
@@ -185,10 +187,12 @@ class News:
                 self._members_heard(link, records)
                 if reply and not link.ended:
                     self.tell_all(member, False)
-            case [LinkKind.INTEREST, version, part, last, patterns]:
+            case [LinkKind.INTEREST, version, part, last, patterns, owner]:
+                _check_owner(owner, member)
                 if interest.whole_received(member, version, part, bool(last), patterns):
                     self._interest_heard(link)
-            case [LinkKind.INTEREST_CHANGE, base, version, added, removed]:
+            case [LinkKind.INTEREST_CHANGE, base, version, added, removed, owner]:
+                _check_owner(owner, member)
                 if interest.change_received(member, base, version, added, removed):
                     self._interest_heard(link)
                 elif interest.ask(member):
@@ -243,3 +247,9 @@ class News:
         future = self._all_heard
         if future is not None and not future.done() and all(link.goodbye for link in self._links.values()):
             future.set_result(None)
+
+
+def _check_owner(owner: int, sender: int) -> None:
+    """In a full mesh every member tells its own interest. 0 is a peer that does not name owners."""
+    if owner not in (0, sender):
+        raise LinkError(f"interest of {owner:016x} came over the link of {sender:016x}, which is not its own")

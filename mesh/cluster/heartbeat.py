@@ -13,11 +13,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from mesh.cluster.admission import Stage
 from mesh.cluster.links import Link
 from mesh.cluster.membership import Instruction, Membership
 from mesh.cluster.remote_interest import InterestTable
 from mesh.errors import LinkError
-from mesh.wire.link_frames import LinkKind, Stage, decode, encode
+from mesh.wire.link_frames import LinkKind, decode, encode
 from protocols import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 
@@ -96,7 +97,7 @@ class Rounds:
             if link.up:
                 now = clock()
                 heard_survey(link.member, _number(head) & ROUND_MASK, now)
-                if link.agreed != (read[1], read[2], self._roster.digest):
+                if link.compared != (read[1], read[2], self._roster.digest):
                     self._compare(link, read, now)
 
     def answers_received(self, link: Link, pipe: Pipe, frames: list[bytes]) -> None:
@@ -112,7 +113,7 @@ class Rounds:
                 return
             now = clock()
             self._answered(link, _number(frame[:WORD_SIZE]) & ROUND_MASK, now)
-            if link.agreed != (read[1], read[2], self._roster.digest):
+            if link.compared != (read[1], read[2], self._roster.digest):
                 self._compare(link, read, now)
 
     def _answered(self, link: Link, round: int, now: float) -> None:
@@ -128,7 +129,7 @@ class Rounds:
 
     def _compare(self, link: Link, read: Read, now: float) -> None:
         """What the other holds against what we do; whatever was lost is fetched. Nothing can be while both
-        say what they said when they last agreed (``link.agreed``)."""
+        say what they said when they last agreed (``link.compared``)."""
         if link.ended:
             return
         _, digest, version = read
@@ -137,7 +138,7 @@ class Rounds:
         if not link.ended and self._interest.heard_version(member, version):
             link.say([encode(LinkKind.INTEREST_WANTED)])
         elif digest == own and self._interest.held_version(member) >= version:
-            link.agreed = (digest, version, own)
+            link.compared = (digest, version, own)
 
     def _spoken(self, kind: LinkKind) -> bytes:
         digest, version = self._roster.digest, self._interest.version

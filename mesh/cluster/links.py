@@ -6,16 +6,15 @@ others are closed::
 
     the dialler                              the listener
     dials the Bus          ---------->       a stranger, until it is admitted
-           HELLO, PROOF, TOKEN on the Bus (`mesh.wire.link_frames.Admission`)
+           HELLO, PROOF, TOKEN on the Bus (`mesh.cluster.admission`)
     dials two survey connections ---->       unbound, until their first frame
     BIND with the token on each  ---->       bound to the Bus that got the token
     up                     <-- READY --      up
 
 Whoever is not done `Linking.admission_s` after its first connection is closed. Strangers and unbound
 connections are at most `STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
-brokers are one too many: the better rank stays (`mesh.wire.link_frames.supersedes`). Each refusal is said to
-the other
-side, and counted.
+brokers are one too many: the better rank stays (`mesh.cluster.admission.supersedes`). Each refusal is said to
+the other side, and counted.
 
 Nothing is ever broadcast: each pipe is addressed by itself, so what is not admitted gets nothing. The
 dialler's steps are in `mesh.cluster.dialling`; what comes over a link that is up is the owner's. Everything
@@ -31,23 +30,21 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
+from mesh.cluster.admission import Admission, Refused, Stage, supersedes
 from mesh.cluster.bus_probe import Keepalive
 from mesh.cluster.membership import MemberRecord, Membership, NodeState
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.environment import Environment
 from mesh.errors import LinkError
+from mesh.wire.capabilities import LINK, Agreed, Offer
 from mesh.wire.link_frames import (
     CHALLENGE_SIZE,
     SENTENCE_MAX,
     TOKEN_SIZE,
-    Admission,
     Hello,
     LinkKind,
-    Refused,
-    Stage,
     decode,
     encode,
-    supersedes,
 )
 from protocols import Bus0, Pipe, PipeRefused, Respondent0, Socket, SocketOptions, Surveyor0, TlsConfig
 from protocols.wire.backtrace import WORD_SIZE
@@ -69,15 +66,17 @@ class LinkEnded(Exception):
 
 
 class Link:
-    """A link in the making, or up. ``news`` and ``goodbye`` are kept by `mesh.cluster.gossip`, ``agreed`` by
-    `mesh.cluster.heartbeat`, ``keepalive`` by `mesh.cluster.peering`; ``rtt_s`` is the admission's until it
-    is measured."""
+    """A link in the making, or up.
+
+    ``news`` and ``goodbye`` are kept by `mesh.cluster.gossip`, ``compared`` by `mesh.cluster.heartbeat`,
+    ``keepalive`` by `mesh.cluster.peering`. ``rtt_s`` is the admission's until it is measured.
+    """
 
     __slots__ = (
         "admission",
-        "agreed",
         "bus",
         "changed",
+        "compared",
         "deadline",
         "dial",
         "end_reason",
@@ -113,7 +112,7 @@ class Link:
         self.rtt_s = 0.0
         self.spoke_at = now
         self.news: dict[int, MemberRecord] = {}
-        self.agreed: tuple[bytes, int, bytes] | None = None
+        self.compared: tuple[bytes, int, bytes] | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.changed: asyncio.Future[None] | None = None
 
@@ -122,6 +121,11 @@ class Link:
         peer = self.admission.peer
         assert peer is not None, "the peer has said HELLO"
         return peer
+
+    @property
+    def agreed(self) -> Agreed:
+        """The version and the capabilities that both sides speak."""
+        return self.admission.agreed
 
     def say(self, frames: Iterable[bytes]) -> None:
         """On the Bus, ahead of data."""
@@ -140,13 +144,15 @@ class Link:
         if self.changed is not None and not self.changed.done():
             self.changed.set_result(None)
 
-    async def reached(self, stage: Stage) -> None:
-        """Return at that stage of the admission; raises `LinkEnded` if the link ends before."""
-        while self.admission.stage is not stage:
-            if self.ended:
-                break
+    async def ended_or(self, stage: Stage) -> None:
+        """Return at that stage of the admission, or when the link has ended."""
+        while self.admission.stage is not stage and not self.ended:
             self.changed = asyncio.get_running_loop().create_future()
             await self.changed
+
+    async def reached(self, stage: Stage) -> None:
+        """Return at that stage of the admission; raises `LinkEnded` if the link ends before."""
+        await self.ended_or(stage)
         if self.ended:
             raise LinkEnded(self.end_reason)
 
@@ -266,6 +272,8 @@ class Linking:
         self._token = environment.token
         self._owner = owner
         self._make_sockets(surveys, answers, environment.rng, tls)
+        self.offer = LINK
+        """What this broker speaks."""
         self.links: dict[int, Link] = {}
         """Those that are up, by member."""
         self._said: dict[tuple[str, str], None] = {}
@@ -341,7 +349,7 @@ class Linking:
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             self._refuse(oldest, Refused("crowded out", "too many strangers are at the door; come again"))
-        self.begin(bus, None)
+        self.begin(bus, None, self.offer)
 
     def _turn_away(self, bus: Pipe, refusal: Refused) -> None:
         """Not even our name is said to who is not to be a peer here."""
@@ -350,11 +358,11 @@ class Linking:
         bus.send_control(encode(LinkKind.REFUSED, refusal.reason, str(refusal)[:SENTENCE_MAX]))
         bus.close(refusal.reason, flush=True)
 
-    def begin(self, bus: Pipe, dial: Dial | None) -> Link:
+    def begin(self, bus: Pipe, dial: Dial | None, offer: Offer) -> Link:
         """A Bus connection begins its admission; ``dial`` is what made it, None: the other side did."""
         self._owner.connected(bus)
         admission = Admission(
-            self._hello(),
+            self._hello(offer),
             dialed=dial is not None,
             mesh_key=self._key,
             token=self._token(TOKEN_SIZE),
@@ -368,7 +376,7 @@ class Linking:
         link.say(admission.begin())
         return link
 
-    def _hello(self) -> Hello:
+    def _hello(self, offer: Offer) -> Hello:
         me = self._membership.me
         return Hello(
             mesh=self._mesh,
@@ -381,6 +389,7 @@ class Linking:
             client_url=me.client_url,
             epoch=0,
             challenge=self._token(CHALLENGE_SIZE),
+            offer=offer,
         )
 
     def _admission_late(self, link: Link) -> None:

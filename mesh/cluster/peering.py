@@ -241,7 +241,7 @@ class Peering:
             rng=rng,
             now=loop.time(),
         )
-        self.interest = InterestTable()
+        self.interest = InterestTable(me.id)
         self.joining = Joining(join, [(peer.id, peer.name) for peer in identity.peers], period_s)
         self.overlay = Overlay(
             me.id, join=join, known=known, options=OverlayOptions.of(period_s), rng=rng, now=loop.time()

@@ -74,7 +74,8 @@ class _Remote:
 class InterestTable:
     """See the module. Members are ids."""
 
-    def __init__(self, barrier_s: float = BARRIER_S) -> None:
+    def __init__(self, me: int, barrier_s: float = BARRIER_S) -> None:
+        self._me = me
         self.version = FIRST_VERSION
         self._own: dict[str, int] = {}
         self._barrier_s = barrier_s
@@ -120,15 +121,17 @@ class InterestTable:
         if sent is None or sent.version == self.version:
             return []
         if sent.version == 0:
-            frames = self._whole()
+            frames = self._whole(sent)
         else:
             # Compared in C, since both may be long; the order of a set is by chance, hence sorted.
             added = [[*pair] for pair in sorted(self._own.items() - sent.patterns.items())]
             removed = sorted(sent.patterns.keys() - self._own.keys())
             if len(added) > PATTERNS_MAX or len(removed) > PATTERNS_MAX:
-                frames = self._whole()
+                frames = self._whole(sent)
             else:
-                frames = [encode(LinkKind.INTEREST_CHANGE, sent.version, self.version, added, removed)]
+                frames = [
+                    encode(LinkKind.INTEREST_CHANGE, sent.version, self.version, added, removed, *sent.owner)
+                ]
         sent.version = self.version
         sent.patterns = self._own  # replaced as a whole, never changed: may be shared
         return frames
@@ -137,12 +140,12 @@ class InterestTable:
         """Linked members that have not been sent the present version."""
         return [member for member, sent in self._linked.items() if sent.version != self.version]
 
-    def _whole(self) -> list[bytes]:
+    def _whole(self, sent: _Sent) -> list[bytes]:
         pairs = [[pattern, role] for pattern, role in self._own.items()]
         parts = [pairs[start : start + PATTERNS_MAX] for start in range(0, len(pairs), PATTERNS_MAX)] or [[]]
         last = len(parts) - 1
         return [
-            encode(LinkKind.INTEREST, self.version, number, int(number == last), part)
+            encode(LinkKind.INTEREST, self.version, number, int(number == last), part, *sent.owner)
             for number, part in enumerate(parts)
         ]
 
@@ -168,8 +171,11 @@ class InterestTable:
         self._unheard, self._awaits_unheard = unheard, wait
         return self._settle()
 
-    def link_up(self, member: int, boot: int) -> list[bytes]:
-        """A link is admitted, perhaps in place of another; returns the whole interest to send."""
+    def link_up(self, member: int, boot: int, *, names_owner: bool = True) -> list[bytes]:
+        """A link is admitted, perhaps in place of another; returns the whole interest to send.
+
+        ``names_owner``: the other side knows the capability `INTEREST_OWNER`.
+        """
         remote = self._remote.get(member)
         if remote is None or remote.boot != boot:
             self._remote[member] = _Remote(boot)
@@ -177,7 +183,7 @@ class InterestTable:
         else:
             remote.parts = None
             remote.wanted = False
-        self._linked[member] = _Sent()
+        self._linked[member] = _Sent((self._me,) if names_owner else ())
         return self.pending(member)
 
     def link_down(self, member: int) -> None:
@@ -316,9 +322,10 @@ class InterestTable:
 class _Sent:
     """What a linked member has been sent of this broker's interest."""
 
-    __slots__ = ("patterns", "version")
+    __slots__ = ("owner", "patterns", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: tuple[int, ...]) -> None:
+        self.owner = owner
         self.version = 0
         self.patterns: dict[str, int] = {}
 

@@ -234,7 +234,7 @@ KINDS: Final = (
     ),
     Kind(
         "version_skew",
-        "brokers are restarted in a version to come, whose links those of another version refuse",
+        "brokers are restarted in a version to come, which speaks the present one too",
         "processes",
         _put_ahead,
         _put_back,

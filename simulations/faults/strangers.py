@@ -14,17 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.broker.identity import draw_id
-from mesh.wire.link_frames import (
-    CHALLENGE_SIZE,
-    TOKEN_SIZE,
-    VERSION,
-    Admission,
-    Hello,
-    LinkKind,
-    Refused,
-    Stage,
-    decode,
-)
+from mesh.cluster.admission import Admission, Refused, Stage
+from mesh.wire.capabilities import LINK, Offer
+from mesh.wire.link_frames import CHALLENGE_SIZE, TOKEN_SIZE, Hello, LinkKind, decode
 from protocols.wire.framing import TCP_LEAD
 from protocols.wire.handshake import Greeting, ProtocolNumber, encode_header
 from protocols.wire.sp import SpCodec
@@ -174,9 +166,9 @@ async def wrong_key(process: Process, door: Door, number: int) -> str:
 
 
 async def wrong_version(process: Process, door: Door, number: int) -> str:
-    """A broker of a version to come."""
+    """A broker of a version to come, which no longer speaks any present one."""
     async with Visit.to(door) as visit:
-        hello = _hello(process, door, version=VERSION + 1)
+        hello = _hello(process, door, Offer.of(LINK.newest + 1, LINK.newest + 1, LINK.capabilities))
         await _admitted(visit, _admission(process, hello, door.mesh_key))
         return await visit.outcome()
 
@@ -191,7 +183,7 @@ async def replayed_admission(process: Process, door: Door, number: int) -> str:
         return await again.outcome()
 
 
-def _hello(process: Process, door: Door, *, version: int = VERSION) -> Hello:
+def _hello(process: Process, door: Door, offer: Offer = LINK) -> Hello:
     rng: random.Random = process.rng
     return Hello(
         mesh=door.mesh,
@@ -204,7 +196,7 @@ def _hello(process: Process, door: Door, *, version: int = VERSION) -> Hello:
         client_url="",
         epoch=0,
         challenge=rng.randbytes(CHALLENGE_SIZE),
-        version=version,
+        offer=offer,
     )
 
 

@@ -1,10 +1,9 @@
-"""Brokers of another version of the link: the code of the broker loaded a second time, with another number.
+"""Brokers of a version of the link to come: the code of the broker loaded a second time, which speaks more.
 
-The link's format has one version, and no minor ones: a broker of another version is refused, and a frame with
-one field more costs the link. So what a broker of a version to come does can only be what the present one
-does, under another number. `broker_ahead` makes it from the sources as they are: the modules below are
-executed again as copies, which nobody else imports, and in the copy of `mesh.wire.link_frames` the version
-is another.
+Such a broker speaks the present version too. Its HELLO offers newer versions and a capability that nobody
+knows, and each of its link frames has one field more than those of the present version: all that a later
+version may do. `broker_ahead` makes it from the sources as they are: the modules below are executed again as
+copies, which nobody else imports, and the copy of `mesh.wire.link_frames` is changed.
 """
 
 from __future__ import annotations
@@ -13,16 +12,20 @@ import importlib.util
 import sys
 from functools import cache
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from mesh.broker.broker import Broker
-from mesh.wire.link_frames import VERSION
+from mesh.wire.capabilities import LINK, Offer
 
+CAPABILITY: Final = "of-a-version-to-come"
+FIELD: Final = {"of": "a version to come"}
+"""What stands behind the present fields of each frame."""
 COPIED: Final = (
     "mesh.wire.link_frames",
+    "mesh.cluster.admission",
     "mesh.cluster.links",
-    "mesh.cluster.remote_interest",
     "mesh.cluster.joining",
+    "mesh.cluster.remote_interest",
     "mesh.cluster.gossip",
     "mesh.cluster.heartbeat",
     "mesh.cluster.dialling",
@@ -57,15 +60,20 @@ def _copied(versions: int) -> dict[str, ModuleType]:
             copies[name] = sys.modules[name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(copies[name])
             if name == "mesh.wire.link_frames":
-                _set_version(copies[name], VERSION + versions)
+                _lengthen_frames(copies[name])
+            elif name == "mesh.cluster.links":
+                names = [*LINK.capabilities, CAPABILITY]
+                vars(copies[name])["LINK"] = Offer.of(LINK.oldest, LINK.newest + versions, names)
     finally:
         sys.modules.update(usual)
     return copies
 
 
-def _set_version(link: ModuleType, version: int) -> None:
-    """What it asks of others, and what it says of itself, which is the default of a field."""
-    *others, usual = link.Hello.__init__.__defaults__
-    assert usual == link.VERSION, "the version is the last field"
-    link.Hello.__init__.__defaults__ = (*others, version)
-    vars(link)["VERSION"] = version
+def _lengthen_frames(link: ModuleType) -> None:
+    present = link.encode
+
+    def encode(kind: int, *fields: Any) -> bytes:
+        frame: bytes = present(kind, *fields, FIELD)
+        return frame
+
+    vars(link)["encode"] = encode

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from mesh.cluster.admission import Stage
 from mesh.cluster.heartbeat import Rounds
 from mesh.cluster.membership import MemberRecord, Membership, State
 from mesh.cluster.remote_interest import InterestTable
 from mesh.errors import LinkError
-from mesh.wire.link_frames import LinkKind, Stage, decode, encode
+from mesh.wire.link_frames import LinkKind, decode, encode
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, encode_word
 
 HEAD = encode_word(END_BIT | 7)
@@ -39,7 +40,7 @@ class Wire:
         self.peer = SimpleNamespace(id=2)
         self.admission = SimpleNamespace(stage=Stage.UP)
         self.said: list[bytes] = []
-        self.agreed: Any = None
+        self.compared: Any = None
         self.member = 2
 
     def send_now(self, frame: bytes) -> bool:
@@ -54,7 +55,7 @@ def make() -> tuple[Rounds, Membership, Heard, Any]:
     me = MemberRecord(1, 1, State.ALIVE, 1, "alpha", "host", "tcp://alpha", "tcp://alpha")
     membership = Membership(me, rng=random.Random(1), now=0.0)
     heard = Heard()
-    rounds = Rounds(membership, InterestTable(), act=lambda instructions: None, hooks=heard)
+    rounds = Rounds(membership, InterestTable(1), act=lambda instructions: None, hooks=heard)
     return rounds, membership, heard, Wire()
 
 

@@ -11,6 +11,7 @@ import pytest
 from mesh.cluster import links
 from mesh.cluster.membership import MemberForgotten, NodeState
 from mesh.cluster.overlay import Dial
+from mesh.wire.capabilities import Offer
 from mesh.wire.link_frames import CHALLENGE_SIZE, Hello, LinkKind, encode
 from mesh.wire.session_frames import Kind
 from protocols import Bus0, SocketOptions, Surveyor0
@@ -274,7 +275,7 @@ def greeting(**changes: object) -> Hello:
         (b"", "malformed"),
         (b"\x92\x20\x01", "malformed"),
         (bytes(5000), "malformed"),
-        (greeting(version=9).encode(), "version"),
+        (greeting(offer=Offer.of(8, 9, [])).encode(), "version"),
         (greeting(id=0).encode(), "malformed"),
         (greeting(name="n" * 65).encode(), "malformed"),
         (encode(LinkKind.MEMBERS, 0, []), "unexpected"),

@@ -18,17 +18,19 @@ class Side:
 
     def __init__(self, id: int) -> None:
         self.id = id
-        self.table = InterestTable()
+        self.table = InterestTable(id)
 
     def take(self, sender: int, frames: list[bytes]) -> list[bytes]:
         """What the shell does with a link's interest frames; returns the answers."""
         answers: list[bytes] = []
         for frame in frames:
             match decode(frame):
-                case [LinkKind.INTEREST, version, part, last, patterns]:
+                case [LinkKind.INTEREST, version, part, last, patterns, owner]:
+                    assert owner == sender
                     if self.table.whole_received(sender, version, part, bool(last), patterns):
                         answers.append(b"held")
-                case [LinkKind.INTEREST_CHANGE, base, version, added, removed]:
+                case [LinkKind.INTEREST_CHANGE, base, version, added, removed, owner]:
+                    assert owner == sender
                     fits = self.table.change_received(sender, base, version, added, removed)
                     answers.append(b"held" if fits else b"wanted")
         return answers
@@ -156,7 +158,7 @@ def test_whatever_is_lost_the_other_side_holds_the_truth_after_one_survey(
 
 
 def test_the_barrier_waits_for_every_live_member_linked_or_not() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.members({B: "b", C: "c"})
     version = table.set_own([("x", 0)])
     assert table.wait(version, 0.0) is None
@@ -167,12 +169,12 @@ def test_the_barrier_waits_for_every_live_member_linked_or_not() -> None:
 
 
 def test_alone_there_is_nobody_to_wait_for() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     assert table.wait(table.set_own([("x", 0)]), 0.0) == BarrierDone(2, ())
 
 
 def test_who_dies_is_waited_for_no_longer_and_who_joins_is_waited_for_too() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.members({B: "b", C: "c"})
     version = table.set_own([("x", 0)])
     table.wait(version, 0.0)
@@ -183,7 +185,7 @@ def test_who_dies_is_waited_for_no_longer_and_who_joins_is_waited_for_too() -> N
 
 
 def test_after_five_seconds_the_missing_are_named() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.members({B: "b", C: "c"})
     version = table.set_own([("x", 0)])
     table.wait(version, 10.0)
@@ -195,7 +197,7 @@ def test_after_five_seconds_the_missing_are_named() -> None:
 
 
 def test_who_asks_later_for_a_version_has_the_whole_time_too() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.members({B: "b"})
     version = table.set_own([("x", 0)])
     table.wait(version, 0.0)
@@ -210,7 +212,7 @@ def test_who_asks_later_for_a_version_has_the_whole_time_too() -> None:
 
 
 def test_many_who_ask_for_one_version_share_few_barriers() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.members({B: "b"})
     version = table.set_own([("x", 0)])
     for number in range(1000):
@@ -223,7 +225,7 @@ def test_many_who_ask_for_one_version_share_few_barriers() -> None:
 
 
 def test_barriers_of_several_versions_end_each_at_its_own() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.members({B: "b"})
     versions = []
     for number in range(3):
@@ -234,7 +236,7 @@ def test_barriers_of_several_versions_end_each_at_its_own() -> None:
 
 
 def test_while_joining_the_barrier_waits_and_names_what_was_not_reached() -> None:
-    table = InterestTable()
+    table = InterestTable(A)
     table.set_unheard(["tcp://seed:1"], wait=True)
     version = table.set_own([("x", 0)])
     assert table.wait(version, 0.0) is None
