@@ -7,7 +7,7 @@ who was cut off cannot have noticed anything.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -273,7 +273,8 @@ class Circumstances:
         if fault.kind == "lossy_link":
             return fault.amount <= LOSS_MAX
         if fault.kind in ("slow_link", "coalesce"):
-            return 2 * fault.amount < self.evidence.deadline_s / 2
+            most_s = fault.amount + fault.number("jitter_s", 0.0)
+            return 2 * most_s < self.evidence.deadline_s / 2
         if fault.kind == "monotonic_drift":
             return abs(fault.amount) <= DRIFT_MAX_PPM
         return fault.kind in EXCUSE_NOTHING
@@ -372,12 +373,12 @@ class Circumstances:
                 found[lives[0].host] = lives[0].started_s
         return found
 
-    def struck(self, name: str, from_s: float, until_s: float) -> bool:
-        """Something was done to that broker or its host in that time."""
+    def struck(self, name: str, from_s: float, until_s: float, *, but: Collection[str] = ()) -> bool:
+        """Something was done to that broker or its host in that time, of another kind than those."""
         host = self.evidence.host_of(name)
         return any(
-            struck in (name, host) and begin_s <= until_s and end_s >= from_s
-            for struck, _, begin_s, end_s in self._blows
+            struck in (name, host) and begin_s <= until_s and end_s >= from_s and kind not in but
+            for struck, kind, begin_s, end_s in self._blows
         )
 
     def parted(self, one: str, other: str, from_s: float, until_s: float) -> bool:

@@ -9,11 +9,11 @@ from typing import Final
 from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Sample, View
 from simulations.faults.ongoing import Span
+from simulations.invariants.bounds import detection_s
 from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
-BEFORE_S: Final = 10.0
 AFTER_S: Final = 2.0
 """So long after such bytes their effect would show."""
 RESOURCES: Final = ("sockets", "tasks", "timers")
@@ -90,59 +90,115 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
 def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict:
     """After bytes from a stranger: the broker counted them, kept its links, and changed no table. After a lie
     about it: it is alive again in every table.
+
+    A change with another cause is no effect of them: not long before, something was done to the broker or to
+    the member that the link or the record is about.
     """
+    causes = _Causes(Circumstances(evidence))
     wrong: list[str] = []
     looked = 0
     for span in evidence.faults:
+        if span.fault.kind not in (*STRANGERS, *LIES):
+            continue
         for name in span.fault.a:
-            if name in evidence.brokers and span.fault.kind in (*STRANGERS, *LIES):
-                judge = _lied_about if span.fault.kind in LIES else _reached_by_strangers
-                if not _disturbed(evidence, span):
-                    looked += 1
-                    wrong += judge(evidence, span, name, int(counted))
+            if not causes.lives_through(name, span.start_s, _after(span)):
+                continue
+            looked += 1
+            if span.fault.kind in LIES:
+                wrong += _lied_about(evidence, causes, span, name)
+            else:
+                wrong += _reached_by_strangers(evidence, causes, span, name, int(counted))
     return verdict("foreign_input_is_harmless", looked, "foreign input(s)", wrong)
 
 
-def _disturbed(evidence: Evidence, span: Span) -> bool:
-    """What happens now may be the doing of something else."""
-    circumstances = Circumstances(evidence)
-    from_s, until_s = span.start_s - BEFORE_S, _after(span)
-    for lives in evidence.brokers.values():
-        for life in lives:
-            if from_s < life.started_s < until_s or from_s < (life.ended_s or 0.0) < until_s:
-                return True
-    return any(each.overlaps(from_s, until_s) for each in circumstances.outages) or any(
-        each.from_s < until_s and each.until_s > from_s for each in circumstances.impairments
-    )
+class _Causes:
+    """What else may have cost a broker its links, or changed what others hold of it."""
+
+    def __init__(self, circumstances: Circumstances) -> None:
+        self._circumstances = circumstances
+        self._evidence = circumstances.evidence
+        self._lies = [span for span in self._evidence.faults if span.fault.kind in LIES]
+
+    def lives_through(self, name: str, from_s: float, until_s: float) -> bool:
+        """It is a broker that was up all that time, and was not asked to end."""
+        life = self._evidence.up(name, from_s, until_s)
+        return life is not None and self._circumstances.asked_to_end_s(life) > until_s
+
+    def may_miss_a_stranger(self, name: str, from_s: float, until_s: float) -> bool:
+        """It heard nobody for a while, or not in time."""
+        circumstances, host = self._circumstances, self._evidence.host_of(name)
+        return (
+            circumstances.away(name, from_s, until_s)
+            or circumstances.struck(name, from_s, until_s, but=LIES)
+            or any(
+                each.from_s <= until_s and 2 * each.until_s - each.from_s >= from_s and each.touches(host)
+                for each in circumstances.impairments
+            )
+        )
+
+    def met(self, name: str, at_s: float, *, but: Span | None = None) -> bool:
+        """A change at that time may be an effect of something that met the broker within the time in which a
+        death is noticed; ``but``: this lie does not count."""
+        circumstances, evidence = self._circumstances, self._evidence
+        from_s = at_s - detection_s(evidence) - evidence.period_s
+        return (
+            self.may_miss_a_stranger(name, from_s, at_s)
+            or any(
+                from_s < moment_s <= at_s
+                for life in evidence.brokers.get(name, ())
+                for moment_s in (life.started_s, life.ended_s or 0.0, circumstances.asked_to_end_s(life))
+            )
+            or any(self._tells(span, name, from_s, at_s) for span in self._lies if span is not but)
+            or any(holder != name for id in self._ids(name) for holder in evidence.holders(id, from_s, at_s))
+        )
+
+    def _tells(self, span: Span, name: str, from_s: float, at_s: float) -> bool:
+        """Old news of anybody, told again to one, goes round; another lie is about those whom it names."""
+        if span.fault.kind == "replayed_news":
+            return from_s - span.fault.amount < span.start_s <= at_s
+        return name in span.fault.a and from_s < span.start_s <= at_s
+
+    def _ids(self, name: str) -> list[int | None]:
+        return [life.id for life in self._evidence.brokers.get(name, ())]
 
 
 def _after(span: Span) -> float:
     return (span.end_s or span.start_s) + AFTER_S
 
 
-def _reached_by_strangers(evidence: Evidence, span: Span, name: str, counted: int) -> Iterator[str]:
+def _reached_by_strangers(
+    evidence: Evidence, causes: _Causes, span: Span, name: str, counted: int
+) -> Iterator[str]:
     what = f"{span.fault.kind} at {name} from {span.start_s:.3f} s on"
-    if counted and _refused(evidence, name, _after(span)) <= _refused(evidence, name, span.start_s):
-        yield f"{what} was not counted"
+    if counted and not causes.may_miss_a_stranger(name, span.start_s, _after(span)):
+        if _refused(evidence, name, _after(span)) <= _refused(evidence, name, span.start_s):
+            yield f"{what} was not counted"
     for row in evidence.rows:
         if not span.start_s < row["at_s"] <= _after(span) or evidence.writer(row) != name:
             continue
         if row["kind"] == "link" and row["state"] == "down":
-            peer = evidence.name_of(int(row["peer"], 16))
-            yield f"{what}: the link to {peer} went down ({row['reason']})"
-        if row["kind"] == "mem" and row["node"] != row["subject"]:
-            yield f"{what}: {row['subject_name']} became {row['to_state']}"
+            about, said = row["peer"], f"the link to %s went down ({row['reason']})"
+        elif row["kind"] == "mem" and row["node"] != row["subject"]:
+            about, said = row["subject"], f"%s became {row['to_state']}"
+        else:
+            continue
+        other = evidence.name_of(int(about, 16))
+        if not causes.met(other, row["at_s"]) and not causes.met(name, row["at_s"]):
+            yield f"{what}: {said % other}"
 
 
-def _lied_about(evidence: Evidence, span: Span, name: str, counted: int) -> Iterator[str]:
+def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> Iterator[str]:
     samples = [sample for sample in evidence.samples if sample.at_s >= _after(span) and name in sample.views]
     for sample in samples[:1]:
         for view in sample.views.values():
             held = view.record(sample.views[name].id)
-            if held is None or held.state is not State.ALIVE:
-                shown = "not at all" if held is None else held.state
-                lie = f"{span.fault.kind} about {name} at {span.start_s:.3f} s"
-                yield f"{lie}: {view.name} holds it {shown} later"
+            if held is not None and held.state is State.ALIVE:
+                continue
+            if any(causes.met(each, sample.at_s, but=span) for each in (name, view.name)):
+                continue
+            shown = "not at all" if held is None else held.state
+            lie = f"{span.fault.kind} about {name} at {span.start_s:.3f} s"
+            yield f"{lie}: {view.name} holds it {shown} later"
 
 
 def _refused(evidence: Evidence, name: str, at_s: float) -> int:

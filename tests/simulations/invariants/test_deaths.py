@@ -105,6 +105,7 @@ def test_a_death_is_excused_by_what_was_done_to_the_dead_or_between_the_two() ->
         Span(Fault(20, "pause", (TWO,)), 20.0, 22.0),
         Span(Fault(20, "lossy_link", (ONE,), (TWO,), value=0.1), 20.0, 22.0),
         Span(Fault(20, "slow_link", (ONE,), (TWO,), value=0.05), 20.0, 22.0),
+        Span(Fault(20, "slow_link", (ONE,), (TWO,), 2.0, 0.1, (("jitter_s", 0.01),)), 20.0, 22.0),
         Span(Fault(20, "coalesce", (ONE,), (TWO,), value=0.05), 20.0, 22.0),
         Span(Fault(20, "pause", (ONE,)), 19.0, 22.0),
     ],
@@ -119,6 +120,7 @@ def test_what_is_mild_excuses_no_death(mild: Span) -> None:
     "harsh",
     [
         [Span(Fault(20, "coalesce", (ONE,), (TWO,), value=2.0), 20.0, 22.0)],
+        [Span(Fault(20, "slow_link", (ONE,), (TWO,), 2.0, 0.1, (("jitter_s", 0.05),)), 20.0, 22.0)],
         [Span(Fault(20, "partition", (), (TWO,)), 20.0, 22.0)],
         [Span(Fault(20, "partition", (TWO,), ()), 20.0, 22.0)],
         [Span(Fault(20, "isolate", (THREE,), (TWO,)), 20.0, 22.0)],

@@ -110,3 +110,44 @@ def test_what_a_broken_connection_lost_and_what_is_on_its_way_has_not_vanished()
 
 def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
     assert judged(_uncounted(), "foreign_input_is_harmless", counted=0).ok
+
+
+def _foreign_beside(fault: Fault, *, until_s: float | None = None) -> Evidence:
+    """Broker-2 loses its link to broker-3 right after garbage came, and something else was done before."""
+    evidence = _foreign(_lost_a_link)
+    evidence.faults.append(Span(fault, fault.at_s, until_s))
+    return evidence
+
+
+@pytest.mark.parametrize(
+    ("fault", "until_s", "excused"),
+    [
+        (Fault(19.0, "reset", (THREE,)), None, True),
+        (Fault(19.0, "reset", (TWO,)), None, True),
+        (Fault(14.0, "reset", (THREE,)), None, False),
+        (Fault(10.0, "isolate", (THREE,)), 15.0, True),
+        (Fault(9.0, "partition", (ONE,), (THREE,)), 12.0, False),
+        (Fault(20.0, "slow_process", (THREE,), value=50.0), 23.0, True),
+        (Fault(20.0, "slow_process", (ONE,), value=50.0), 23.0, False),
+        (Fault(20.0, "forged_dead", (THREE,), (ONE,)), None, True),
+        (Fault(20.0, "replayed_news", (ONE,), value=1.0), None, True),
+        (Fault(20.0, "clock_step", (THREE,), value=100.0), 23.0, False),
+    ],
+    ids=str,
+)
+def test_only_what_met_one_of_the_two_excuses_a_lost_link(
+    fault: Fault, until_s: float | None, excused: bool
+) -> None:
+    assert judged(_foreign_beside(fault, until_s=until_s), "foreign_input_is_harmless").ok is excused
+
+
+def test_strangers_are_judged_whatever_is_done_to_other_brokers() -> None:
+    evidence = _foreign()
+    evidence.faults.append(Span(Fault(21.0, "pause", (ONE,)), 21.0, 25.0))
+    assert judged(evidence, "foreign_input_is_harmless").count == 1
+
+
+def test_a_broker_that_ends_meanwhile_is_not_judged_by_what_strangers_did() -> None:
+    evidence = _foreign()
+    evidence.faults.append(Span(Fault(22.0, "stop", (TWO,)), 22.0))
+    assert judged(evidence, "foreign_input_is_harmless").empty
