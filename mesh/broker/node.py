@@ -254,7 +254,7 @@ class Node:
         self._stopped = self._loop.create_future()
         self.report.leaving = True
         try:
-            self.exchange.leave(f"broker {self.name} leaves")
+            self.exchange.leave(f"broker {self.name} leaves", self._clock())
             self.log.write("stats", self.report.stats_fields())  # while the links are there to be counted
             await self.peering.leave()
         finally:

@@ -45,7 +45,7 @@ from mesh.dataplane.ports import (
 from mesh.dataplane.requests import Asking, Local, Matter, Said
 from mesh.dataplane.sessions import UNREAD_MAX, Sessions, consumed
 from mesh.errors import BlockError, PeerError, SessionError, TopicError
-from mesh.topics import check_pattern, check_topic, is_system
+from mesh.topics import check_pattern, check_topic
 from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.session_frames import (
@@ -73,7 +73,6 @@ VIEW_MIN: Final = 8192
 """From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
 
 HELLO: Final = int(Kind.HELLO)
-ROUTED: Final = (DATA, int(Kind.REQUEST), int(Kind.SURVEY))
 """Kinds of clients' frames that need a route."""
 
 SCAN_S: Final = 0.5
@@ -164,7 +163,7 @@ class Exchange:
         self._publisher = verified(id)
         self._sequence = 0
         self._tap_id = 0
-        self._asking = Asking(id, name, self._router, self._peers, self._live)
+        self._asking = Asking(id, name, self._router, self._peers, self._live, self.gate)
         self._wants = Wants(hooks.local_interest_changed)
         self._sessions = Sessions(
             id=id,
@@ -206,8 +205,8 @@ class Exchange:
             try:
                 if session is None or len(frame) < start + 2 or frame[start + 1] == HELLO:
                     session = self._sessions.hello(pipe, sessions, prefix, frame, now)
-                elif self.gate.closed and frame[start + 1] in ROUTED:
-                    self._hold_frame(session, frame, start, now)
+                elif frame[start + 1] == DATA and self.gate.closed:
+                    self._hold_block(session, frame, start, now)
                 elif frame[start + 1] == DATA:
                     self._client_block(session, frame, start, now)
                 else:
@@ -315,30 +314,20 @@ class Exchange:
 
     # ------------------------------------------------------------------ while interest is not known
 
-    def _hold_frame(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """A block, request or survey of a client, which comes back through `_held_frame`. What does not fit
-        is refused. Raises as `_client_block` does."""
-        kind = frame[start + 1]
-        question = None if kind == DATA else decode(frame, start)
-        if question is not None and is_system(question[2]):  # its topic: this broker may answer by itself
-            self._sessions.control(session, question, now)
-        elif not self.gate.hold(len(frame), partial(self._held_frame, session, frame, start)):
-            if question is not None:
-                raise SessionError(f"broker {self.name} {gate.REASON}")
+    def _hold_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
+        """A block of a client, which comes back through `_held_block`. What does not fit is refused. Raises
+        as `_client_block` does."""
+        if not self.gate.hold(len(frame), partial(self._held_block, session, frame, start)):
             self._refusing = self._sessions.leaving or f"broker {self.name} {gate.REASON}"
             try:
                 self._client_block(session, frame, start, now)
             finally:
                 self._refusing = self._sessions.leaving
 
-    def _held_frame(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        if session.closed and frame[start + 1] != DATA:
-            return  # nobody waits for the answer
+    def _held_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
+        """Also of a client that has gone: it may not have waited to hear."""
         try:
-            if frame[start + 1] == DATA:  # also of a client that has gone: it may not have waited to hear
-                self._client_block(session, frame, start, now)
-            else:
-                self._sessions.control(session, decode(frame, start), now)
+            self._client_block(session, frame, start, now)
         except (PeerError, TopicError) as error:
             sessions = self._pipes.get(session.pipe)
             if sessions is not None and not session.closed:
@@ -650,13 +639,13 @@ class Exchange:
                 del self._turn.waiting[outlet]
         self._sessions.scan(now, late_s)
 
-    def leave(self, reason: str) -> None:
+    def leave(self, reason: str, now: float) -> None:
         """Tell every client that this broker goes; what is published from now on is refused."""
         self._sessions.leaving = self._refusing = reason
-        self.open_gate(0.0)  # what was held is refused
+        self.open_gate(now)  # what was held is refused
         for session in self._sessions.all():
             session.send(encode(Kind.BYE, reason))
-        self._hand_over(0.0)
+        self._hand_over(now)
 
     def _hand_over(self, now: float) -> None:
         """What this turn produced: interest, frames to their pipes, one call each, and credit to those who

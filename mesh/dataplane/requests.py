@@ -20,11 +20,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
+from mesh.dataplane import gate
+from mesh.dataplane.gate import Gate
 from mesh.dataplane.ports import LocalAsker, Peer, Responder, Session, Subscription, Tap
 from mesh.errors import SessionError
-from mesh.topics import check_topic
+from mesh.topics import check_topic, is_system
 from mesh.topics.routing import Route, Router
 from mesh.wire.session_frames import LIST_MAX, Kind, Status, encode
 
@@ -127,6 +130,11 @@ class Questions:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def next_token(self) -> int:
+        """Of the question that is added next."""
+        return self._token + 1
 
     def add(
         self,
@@ -276,6 +284,7 @@ class Asking:
         router: Router[Local, Peer],
         peers: dict[int, Peer],
         live: dict[int, str],
+        gate: Gate,
     ) -> None:
         self.unknown = 0
         """Answers that came for no question: too late, or never asked."""
@@ -286,6 +295,7 @@ class Asking:
         self._router = router
         self._peers = peers
         self._live = live
+        self._gate = gate
         self._questions = Questions()
         self._asked = Asked()
         self._turn = 0
@@ -298,16 +308,33 @@ class Asking:
     # --- at the broker of the asker
 
     def ask(self, asker: Asker, id: int, matter: Matter, timeout_s: float, survey: bool, now: float) -> None:
-        """A client's, or the program's, request or survey. Raises `TopicError`, `SessionError`."""
-        route = self._router.route(check_topic(matter.topic))
+        """A client's, or the program's, request or survey. One that comes while the gate is closed waits
+        behind it until its deadline, which ends it like any other. Raises `TopicError`, `SessionError`."""
+        check_topic(matter.topic)
+        if isinstance(asker, Session) and asker.questions >= QUESTIONS_MAX:
+            raise SessionError(f"more than {QUESTIONS_MAX} questions at once")
+        held = self._gate.closed and not is_system(matter.topic)  # this broker may answer those by itself
+        size = len(matter.topic) + len(matter.body) + len(matter.headers)
+        if held and not self._gate.hold(size, partial(self._route, self._questions.next_token)):
+            raise SessionError(f"broker {self._name} {gate.REASON}")
         if isinstance(asker, Session):
-            if asker.questions >= QUESTIONS_MAX:
-                raise SessionError(f"more than {QUESTIONS_MAX} questions at once")
             asker.questions += 1
         question = self._questions.add(
             asker, id, matter, survey=survey, timeout_s=min(timeout_s, TIMEOUT_MAX_S), now=now
         )
-        if survey:
+        if held:
+            question.missing.append(self._name)
+        else:
+            self._route(question.token, now)
+
+    def _route(self, token: int, now: float) -> None:
+        """Ask others what was asked here, unless its time is over or its asker gone."""
+        question = self._questions.get(token)
+        if question is None or question.done:
+            return
+        question.missing.clear()
+        route = self._router.route(question.matter.topic.encode())
+        if question.survey:
             self._survey(question, route, now)
         else:
             self._request(question, route, now)

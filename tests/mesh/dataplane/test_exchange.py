@@ -498,7 +498,7 @@ def test_pings_keep_a_session_and_a_silent_broker_is_noticed() -> None:
 def test_leaving_tells_every_client_and_refuses_what_comes_after() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
-    mesh.nodes[1].exchange.leave("restart")
+    mesh.nodes[1].exchange.leave("restart", mesh.now)
     ticket, _ = client.talk.add("t", b"x", ACCEPTED, b"")
     client.talk.flush()
     mesh.pump()
@@ -541,6 +541,24 @@ def test_questions_are_held_as_well_but_those_for_the_broker_itself() -> None:
     mesh.pump()
     assert not question.done  # somebody was asked
     assert answerer.talk.next_run(feed, mesh.now) is not None
+
+
+@pytest.mark.parametrize("survey", [False, True])
+def test_a_question_that_is_held_beyond_its_deadline_ends_in_time(survey: bool) -> None:
+    """Its asker is told at the deadline that this broker could not ask anybody; later nobody is asked."""
+    mesh, exchange = joining_node()
+    asker, answerer = mesh.client(1), mesh.client(2)
+    feed = answerer.subscribe("q", role=Role.ANSWERS)
+    question = asker.ask("q", survey=survey, timeout_s=1.0)
+    mesh.turn(0.75)
+    assert not question.done
+    mesh.turn(0.5)
+    assert question.done and exchange.statistics().questions == 0
+    if survey:
+        assert question.result is not None and question.result.missing == ["node1"]
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert answerer.talk.next_run(feed, mesh.now) is None
 
 
 def test_what_a_client_published_without_waiting_is_routed_though_it_has_gone() -> None:
@@ -587,7 +605,7 @@ def test_a_joining_broker_that_leaves_refuses_what_it_held() -> None:
     mesh, exchange = joining_node()
     publisher = mesh.client(1)
     ticket = publisher.publish("t", b"1", level=ACCEPTED)
-    exchange.leave("restart")
+    exchange.leave("restart", mesh.now)
     mesh.pump()
     assert isinstance(ticket, Ticket) and isinstance(ticket.error, NotAccepted)
 
@@ -875,7 +893,7 @@ def test_credit_of_a_session_that_ended_goes_to_nobody() -> None:
 def test_messages_for_a_broker_that_leaves_are_counted() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
-    mesh.nodes[1].exchange.leave("restart")
+    mesh.nodes[1].exchange.leave("restart", mesh.now)
     client.talk.add("t", b"x", SENT, b"")
     client.talk.flush()
     mesh.pump()
