@@ -33,10 +33,12 @@ _BODY_AT: Final = 4 + DATA_SIZE + blocks.HEAD_SIZE
 class Run:
     """Messages that arrived together for one subscription, as lists of one length.
 
-    ``tokens`` is None for published messages; for questions it holds a token for each.
+    ``tokens`` is None for published messages; for questions it holds a token for each. ``origins`` says whose
+    published messages they are, one entry a block: (publisher, boot, sequence number of the first message,
+    count), which is what an acknowledgement must name. The counts add up to the messages.
     """
 
-    __slots__ = ("bodies", "epoch", "headers", "messages", "size", "tokens", "topics")
+    __slots__ = ("bodies", "epoch", "headers", "messages", "origins", "size", "tokens", "topics")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -44,6 +46,7 @@ class Run:
         self.bodies: list[bytes] = []
         self.headers: list[bytes] | None = None
         self.tokens: list[int] | None = None
+        self.origins: list[tuple[int, int, int, int]] = []
         self.messages = 0
         self.size = 0
 
@@ -212,6 +215,7 @@ class Feeds:
         else:
             run.topics += [topic] * count
             run.bodies += blocks.equal_slices(frame, at, count, record)
+        run.origins.append((publisher, boot, first, count))
         if run.headers is not None:
             run.headers += [b""] * count
 
@@ -235,6 +239,7 @@ class Feeds:
             run.headers = [b""] * len(run.bodies)
         run.topics += [topic] * len(bodies)
         run.bodies += bodies
+        run.origins.append((opened.publisher, opened.boot, opened.sequence, len(bodies)))
         if run.headers is not None:
             run.headers += headers if headers is not None else [b""] * len(bodies)
 

@@ -53,37 +53,74 @@ class Waitable:
 
 
 class Ticket(Waitable):
-    """The acknowledgement of one batch: done when every block of it is accepted, or it has failed."""
+    """The acknowledgement of one batch: done when every block of it is accepted, or one of it has failed.
 
-    __slots__ = ("absent", "broker", "cancelled", "count", "done", "error", "first", "pending", "watchers")
+    Several callers may share a batch of several blocks, so each asks for the `receipt` of its own messages.
+    """
+
+    __slots__ = (
+        "_accepted",
+        "_refused",
+        "absent",
+        "broker",
+        "cancelled",
+        "done",
+        "error",
+        "first",
+        "pending",
+        "sealed_to",
+    )
 
     def __init__(self) -> None:
         super().__init__()
-        self.count = 0
         self.first = 0
         """Sequence number of the first message; 0 until it is sealed."""
+        self.sealed_to = 0
+        """Sequence number of the last message that is sealed."""
         self.pending = 0
         self.done = False
         self.error: MeshError | None = None
         self.broker = ""
         self.absent: tuple[str, ...] = ()
         self.cancelled: list[int] = []
-        self.watchers = 0
+        self._accepted: list[tuple[int, int]] = []
+        self._refused: list[tuple[int, int]] = []
 
     @property
     def sealed(self) -> bool:
         return self.first > 0
 
+    def accept(self, first: int, last: int) -> None:
+        """A block of it was accepted."""
+        self._accepted.append((first, last))
+        self.pending -= 1
+
+    def refuse(self, first: int, last: int, error: NotAccepted) -> None:
+        """A block of it was certainly not accepted. What is not sealed yet will not be sent."""
+        self._refused.append((first, last))
+        self.pending -= 1
+        self.fail(error)
+
     def fail(self, error: MeshError) -> None:
-        self.done = True
-        self.error = error
+        if not self.done:
+            self.done = True
+            self.error = error
 
     def receipt(self, index: int, count: int = 1) -> Receipt:
-        """The receipt of ``count`` messages from the ``index``-th on. Raises what the batch failed with."""
-        if self.error is not None:
+        """The receipt of ``count`` messages from the ``index``-th on. Raises what else became of them."""
+        first = self.first + index - bisect_left(self.cancelled, index)
+        last = first + count - 1
+        if self.error is not None and _shared(self._accepted, first, last) < count:
+            under_way = max(0, min(last, self.sealed_to) - first + 1) - _shared(self._refused, first, last)
+            if isinstance(self.error, NotAccepted) and under_way > 0:
+                raise Unknown(f"some of the messages may have been accepted: {self.error}")
             raise self.error
-        seq = self.first + index - bisect_left(self.cancelled, index)
-        return Receipt("accepted", self.broker, seq, count, self.absent)
+        return Receipt("accepted", self.broker, first, count, self.absent)
+
+
+def _shared(ranges: list[tuple[int, int]], first: int, last: int) -> int:
+    """How many numbers from ``first`` to ``last`` are in these ranges, which do not overlap."""
+    return sum(max(0, min(last, end) - max(first, begin) + 1) for begin, end in ranges)
 
 
 class Batch:
@@ -108,11 +145,12 @@ class Batch:
 
 
 class _Unacked:
-    __slots__ = ("blocks", "count", "last", "ticket")
+    __slots__ = ("blocks", "count", "first", "last", "ticket")
 
-    def __init__(self, blocks: list[bytes], count: int, last: int, ticket: Ticket) -> None:
+    def __init__(self, blocks: list[bytes], count: int, first: int, last: int, ticket: Ticket) -> None:
         self.blocks = blocks
         self.count = count  # messages, as credit counts them, of each block
+        self.first = first
         self.last = last
         self.ticket = ticket
 
@@ -202,7 +240,6 @@ class Publishing:
             if batch.headers is not None:
                 batch.headers += [b""] * (len(batch.bodies) - len(batch.headers))
         assert batch.ticket is not None
-        batch.ticket.count = len(batch.bodies)
         return batch.ticket, index
 
     def cancel(self, ticket: Ticket, index: int, count: int = 1) -> bool:
@@ -348,6 +385,8 @@ class Publishing:
     def _seal_batch(self, batch: Batch) -> None:
         """Any batch: cut, sealed, queued. What credit does not reach goes to the front of the backlog."""
         ticket = batch.ticket
+        if ticket is not None and ticket.done:
+            return  # its callers were told that it failed
         if ticket is not None and not ticket.sealed:
             if ticket.cancelled:
                 self._leave_out(batch, ticket)
@@ -405,7 +444,8 @@ class Publishing:
             ]
         if batch.ticket is not None:
             batch.ticket.pending += 1
-            self._unacked[first] = _Unacked(sealed, count, self._sequence, batch.ticket)
+            batch.ticket.sealed_to = self._sequence
+            self._unacked[first] = _Unacked(sealed, count, first, self._sequence, batch.ticket)
         self._published += count
         for block in sealed:
             self._send_block(block, count, 0)
@@ -429,15 +469,15 @@ class Publishing:
         woken: list[Waitable] = []
         for entry in self._pop_unacked(ranges):
             ticket = entry.ticket
-            ticket.pending -= 1
-            if not ticket.done and ticket.pending == 0 and self._is_sealed_whole(ticket, entry):
+            ticket.accept(entry.first, entry.last)
+            ticket.broker = self.broker
+            ticket.absent = tuple(absent)
+            if not ticket.done and ticket.pending == 0 and self._is_sealed_whole(ticket):
                 ticket.done = True
-                ticket.broker = self.broker
-                ticket.absent = tuple(absent)
                 woken.append(ticket)
         return woken
 
-    def _is_sealed_whole(self, ticket: Ticket, entry: _Unacked) -> bool:
+    def _is_sealed_whole(self, ticket: Ticket) -> bool:
         """Whether no part of the ticket's batch is still in the backlog."""
         return all(batch.ticket is not ticket for batch in self._backlog)
 
@@ -460,10 +500,11 @@ class Publishing:
     def _refused(self, ranges: list[list[int]], reason: str) -> list[Waitable]:
         woken: list[Waitable] = []
         for entry in self._pop_unacked(ranges):
-            entry.ticket.pending -= 1
-            if not entry.ticket.done:
-                entry.ticket.fail(NotAccepted(f"broker {self.broker} refused the message: {reason}"))
-                woken.append(entry.ticket)
+            ticket = entry.ticket
+            if not ticket.done:
+                woken.append(ticket)
+            error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
+            ticket.refuse(entry.first, entry.last, error)
         return woken
 
     def _resume(self) -> None:
@@ -473,11 +514,9 @@ class Publishing:
         """
         heads = [blocks.HEAD.unpack_from(block) for block, _ in self._again]
         self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
+        self._unacked = {first: entry for first, entry in self._unacked.items() if not entry.ticket.done}
         self._again = deque(
-            (block, entry.count)
-            for entry in self._unacked.values()
-            if not entry.ticket.done
-            for block in entry.blocks
+            (block, entry.count) for entry in self._unacked.values() for block in entry.blocks
         )
 
     def _give_up_publishing(self) -> list[Waitable]:

@@ -6,7 +6,9 @@ from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
 from mesh.wire import blocks
 from mesh.wire.blocks import SENT
-from mesh.wire.session_frames import DATA_SIZE, Kind, data_head, encode
+from mesh.wire.capabilities import SESSION
+from mesh.wire.session_frames import DATA_SIZE, data_head
+from mesh.wire.session_opening import welcome
 
 PREFIX = b"\x80\0\0\1"
 
@@ -14,10 +16,16 @@ PREFIX = b"\x80\0\0\1"
 def settled(messages: int = 1000, size: int = 1 << 20) -> Conversation:
     """A conversation whose broker has said WELCOME with that much credit."""
     talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
-    talk.connected(0.0)
-    talk.received([PREFIX + encode(Kind.WELCOME, 1, 9, "alpha", "mesh", 1, messages, size)], 0.0)
-    talk.take_control()
+    welcomed(talk, messages, size)
     return talk
+
+
+def welcomed(talk: Conversation, messages: int = 1000, size: int = 1 << 20) -> None:
+    """A new connection, whose broker says WELCOME."""
+    talk.connected(0.0)
+    answer = welcome(SESSION.agree(SESSION), 9, "alpha", "mesh", 1, messages, size)
+    talk.received([PREFIX + answer], 0.0)
+    talk.take_control()
 
 
 def opened(talk: Conversation) -> list[blocks.Opened]:

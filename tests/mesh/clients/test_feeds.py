@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from mesh.clients.feeds import Feed, Feeds, Run
+from mesh.clients.messages import keep_sound
 from mesh.errors import CreditExceeded, TopicError
-from mesh.wire.blocks import ACCEPTED
-from mesh.wire.session_frames import DATA_SIZE
-from tests.mesh.clients.brokerless import data, settled, subscribed
+from mesh.wire import blocks
+from mesh.wire.blocks import ACCEPTED, SENT
+from mesh.wire.session_frames import DATA_SIZE, data_head
+from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed
 
 
 def test_runs_are_gathered_per_read_and_gaps_counted() -> None:
@@ -36,6 +38,35 @@ def test_a_malformed_block_of_another_publisher_costs_nothing_but_itself() -> No
     talk.received([bytes(bad), data(feed.number, 2, b"good")], 0.0)
     run = talk.next_run(feed, 0.0)
     assert run is not None and run.bodies == [b"good"] and feed.bad_blocks == 1
+
+
+def test_a_run_knows_publisher_boot_and_sequence_of_every_message() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    large = blocks.seal_pieces(b"t", bytes(70_000), publisher=7, boot=8, sequence=40, level=SENT, headers=b"")
+    frames = [
+        data(feed.number, 10, b"a", b"b", level=ACCEPTED),
+        data(feed.number, 20, b"mixed", b""),
+        *(PREFIX + data_head(0, 0, feed.number, 1, len(piece)) + piece for piece in large),
+        data(feed.number, 10, b"a", b"b", level=ACCEPTED),
+    ]
+    talk.received(frames, 0.0)
+    run = talk.next_run(feed, 0.0)
+    assert run is not None and len(run.bodies) == 5
+    assert run.origins == [(5, 6, 10, 2), (5, 6, 20, 2), (7, 8, 40, 1)]
+
+
+def test_a_run_without_its_malformed_messages_still_knows_the_others() -> None:
+    run = Run(0)
+    run.topics, run.bodies, run.headers = ["t"] * 4, [b"0", b"1", b"2", b"3"], [b"", b"\xc1", b"", b"\xc1"]
+    run.origins = [(5, 6, 10, 3), (7, 8, 1, 1)]
+
+    class Counting:
+        malformed = 0
+
+    consumer = Counting()
+    assert keep_sound(run, consumer)  # type: ignore[arg-type]
+    assert (run.bodies, run.origins, consumer.malformed) == ([b"0", b"2"], [(5, 6, 10, 1), (5, 6, 12, 1)], 2)
 
 
 def test_a_block_of_level_accepted_that_comes_twice_is_delivered_once() -> None:

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.clients import publishing
-from mesh.errors import NotAccepted
+from mesh.errors import NotAccepted, Unknown
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
 from mesh.wire.session_frames import Kind, encode
-from tests.mesh.clients.brokerless import PREFIX, opened, settled
+from tests.mesh.clients.brokerless import PREFIX, opened, settled, welcomed
 
 
 def test_a_turn_of_one_topic_fills_one_block_exactly() -> None:
@@ -79,6 +79,143 @@ def test_a_batch_that_credit_cuts_in_two_has_one_range_of_numbers() -> None:
     talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 150]], [])], 0.0)
     talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 200]], ["beta"])], 0.0)
     assert ticket.done and ticket.receipt(index, 200).absent == ("beta",)
+
+
+def test_no_receipt_is_given_while_a_part_of_the_batch_waits_for_credit() -> None:
+    talk = settled(5, 1 << 24)
+    ticket, index = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    talk.flush()
+    (block,) = opened(talk)
+    assert ticket is not None
+    sent = len(block.bodies)
+    woken = talk.received([PREFIX + encode(Kind.ACK, 1, [[1, sent]], [])], 0.0)
+    assert ticket not in woken and not ticket.done, f"{200 - sent} of 200 were not sent yet"
+    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    talk.flush()
+    woken = talk.received([PREFIX + encode(Kind.ACK, 1, [[sent + 1, 200]], [])], 0.0)
+    assert ticket in woken and ticket.receipt(index, 200).count == 200
+
+
+def test_the_headers_of_a_cancelled_message_go_with_it() -> None:
+    talk = settled()
+    headers = [blocks.pack_headers({"n": number}) if number != 2 else b"" for number in range(5)]
+    tickets = [talk.add("t", b"%d" % number, ACCEPTED, headers[number]) for number in range(5)]
+    for number in (3, 0):
+        ticket, index = tickets[number]
+        assert ticket is not None and talk.cancel(ticket, index)
+    talk.flush()
+    (block,) = opened(talk)
+    assert list(block.bodies) == [b"1", b"2", b"4"]
+    assert block.headers == [headers[1], b"", headers[4]]
+    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 3]], [])], 0.0)
+    assert [tickets[number][0].receipt(tickets[number][1]).seq for number in (1, 2, 4)] == [1, 2, 3]  # type: ignore[union-attr]
+
+
+def test_a_batch_of_cancelled_messages_only_is_done_and_nothing_is_sent() -> None:
+    talk = settled()
+    ticket, index = talk.add_many("t", [b"a", b"b"], ACCEPTED)
+    assert ticket is not None and talk.cancel(ticket, index, 2)
+    talk.flush()
+    assert ticket.done and opened(talk) == []
+    talk.add_many("t", [b"c"], ACCEPTED)
+    talk.flush()
+    (block,) = opened(talk)
+    assert (list(block.bodies), block.sequence) == ([b"c"], 1)
+
+
+def test_what_is_sealed_or_done_cannot_be_taken_back() -> None:
+    talk = settled()
+    ticket, index = talk.add_many("t", [b"a"], ACCEPTED)
+    talk.flush()
+    assert ticket is not None and not talk.cancel(ticket, index)
+    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    assert ticket.done and not talk.cancel(ticket, index)
+
+
+def test_the_rest_of_a_batch_whose_caller_was_told_that_it_failed_is_not_sent() -> None:
+    """Its first part was refused: the caller may publish all of it again."""
+    talk = settled(5, 1 << 24)
+    ticket, index = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    talk.flush()
+    (block,) = opened(talk)
+    assert ticket is not None
+    talk.received([PREFIX + encode(Kind.REFUSED, [[1, len(block.bodies)]], "leaving")], 0.0)
+    with pytest.raises(NotAccepted, match="leaving"):
+        ticket.receipt(index, 200)
+    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    talk.flush()
+    assert opened(talk) == [] and not talk.gathered
+
+
+def test_callers_that_share_a_batch_are_told_what_became_of_their_own_messages() -> None:
+    talk = settled(5, 1 << 24)
+    ticket, _ = talk.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
+    shares = [(0, 65)]
+    for count in (10, 60, 65, 60):
+        ticket, index = talk.add_many("a", [b"x" * 1000] * count, ACCEPTED)
+        shares.append((index, count))
+    assert ticket is not None
+    talk.flush()
+    talk.received([PREFIX + encode(Kind.CREDIT, 0, 130, 1 << 24)], 0.0)
+    talk.flush()
+    first, second, third = opened(talk)
+    assert [len(block.bodies) for block in (first, second, third)] == [65, 65, 65]
+    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 65]], ["beta"])], 0.0)
+    talk.received([PREFIX + encode(Kind.REFUSED, [[66, 130]], "leaving")], 0.0)
+    assert ticket.done
+    assert ticket.receipt(*shares[0]).absent == ("beta",), "all of it was accepted"
+    for share in (shares[1], (66, 10), (129, 1), shares[4]):
+        with pytest.raises(NotAccepted, match="leaving"):
+            ticket.receipt(*share)
+    for share in (shares[3], (64, 2), (129, 2), (194, 1)):
+        with pytest.raises(Unknown, match="some of the messages may have been accepted"):
+            ticket.receipt(*share)
+    with pytest.raises(NotAccepted):
+        ticket.receipt(195, 1)
+
+
+def test_what_is_answered_for_a_failed_batch_changes_nothing_and_leaves_nothing_behind() -> None:
+    talk = settled(1 << 20, 1 << 24)
+    ticket, _ = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    talk.flush()
+    assert ticket is not None
+    talk.received([PREFIX + encode(Kind.REFUSED, [[1, 65]], "leaving")], 0.0)
+    assert talk.received([PREFIX + encode(Kind.ACK, 1, [[66, 200]], [])], 0.0) == []
+    assert talk.received([PREFIX + encode(Kind.REFUSED, [[131, 195]], "again")], 0.0) == []
+    with pytest.raises(NotAccepted, match="leaving"):
+        ticket.receipt(0)
+    assert not talk._unacked
+
+
+def test_only_what_nobody_was_told_of_is_sent_again_in_a_new_session() -> None:
+    talk = settled()
+    tickets = []
+    for topic in ("accepted", "refused", "unanswered"):
+        tickets.append(talk.add_many(topic, [b"x"], ACCEPTED)[0])
+        talk.flush()
+    talk.add_many("sent", [b"x"], SENT)
+    talk.flush()
+    assert len(opened(talk)) == 4
+    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    talk.received([PREFIX + encode(Kind.REFUSED, [[2, 2]], "leaving")], 0.0)
+    talk.disconnected()
+    welcomed(talk)
+    talk.flush()
+    assert [block.topic for block in opened(talk)] == [b"unanswered"]
+    assert [ticket.done for ticket in tickets if ticket] == [True, True, False]
+
+
+def test_a_block_of_a_batch_that_failed_is_not_sent_again_with_the_rest() -> None:
+    talk = settled(1 << 20, 1 << 24)
+    ticket, _ = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    talk.flush()
+    first, *others = opened(talk)
+    assert ticket is not None and len(others) == 3
+    talk.received([PREFIX + encode(Kind.REFUSED, [[1, len(first.bodies)]], "leaving")], 0.0)
+    talk.disconnected()
+    welcomed(talk)
+    talk.flush()
+    assert opened(talk) == []
 
 
 def test_what_the_broker_refuses_is_not_accepted() -> None:
