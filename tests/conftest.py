@@ -37,6 +37,9 @@ LONG_PLACES = (
     "acceptance",
     "differential",
     "fuzz/test_guided.py",
+    "protocols/hostile/test_deaf.py",
+    "protocols/hostile/test_floods.py",
+    "protocols/hostile/test_silence.py",
     "protocols/machines/test_notice.py",
     "simulations/scenarios/test_shipped.py",
 )
