@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.broker.broker import Broker
+from tests.support import waiting
 
 PERIOD_S = 0.3
 DEADLINE_S = 0.15
@@ -20,9 +21,10 @@ LOCAL = "tcp://127.0.0.1:0"
 PAIR, PUB, SUB, REQ, REP, PUSH, SURVEYOR, RESPONDENT, BUS = 16, 32, 33, 48, 49, 80, 98, 99, 112
 
 
-async def eventually(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
+async def eventually(condition: Callable[[], object], what: str, timeout_s: float | None = None) -> None:
     """Wait until ``condition()`` is true; fail with ``what`` otherwise."""
     loop = asyncio.get_running_loop()
+    timeout_s = timeout_s or waiting.patience_s
     deadline = loop.time() + timeout_s
     while not condition():
         if loop.time() > deadline:

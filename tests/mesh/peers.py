@@ -14,15 +14,17 @@ from mesh.environment import Environment
 from mesh.storage import Storage
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, SharedListener
+from tests.support import waiting
 
 PERIOD_S = 0.2
 DEADLINE_S = 0.1
 PING, PONG = encode(Kind.PING, 0), encode(Kind.PONG, 0)
 
 
-async def until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
+async def until(condition: Callable[[], object], what: str, timeout_s: float | None = None) -> None:
     """Wait until ``condition()`` is true; fail with ``what`` otherwise."""
     loop = asyncio.get_running_loop()
+    timeout_s = timeout_s or waiting.patience_s
     deadline = loop.time() + timeout_s
     while not condition():
         if loop.time() > deadline:
@@ -217,5 +219,5 @@ def is_whole(peers: Sequence[Peer]) -> bool:
     )
 
 
-async def whole(peers: Sequence[Peer], timeout_s: float = 120.0) -> None:
+async def whole(peers: Sequence[Peer], timeout_s: float | None = None) -> None:
     await until(lambda: is_whole(peers), f"a full mesh of {[peer.name for peer in peers]}", timeout_s)

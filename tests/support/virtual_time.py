@@ -21,9 +21,13 @@ from mesh.environment import Environment
 from simulations import World
 from simulations.kernel.storage import Disk, VirtualStorage
 from simulations.world import Process
+from simulations.world.failures import Failure
+from tests.support import waiting
 
-LIMIT_S: Final = 3600.0
+LIMIT_S: Final = 240.0
 """How much virtual time a test may take; pytest ends one that takes too much real time."""
+PATIENCE_S: Final = 20.0
+"""How long tests wait for what must come about: nothing is late here."""
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]], seed: int = 1) -> None:
@@ -41,12 +45,18 @@ def run(test: Callable[[], Coroutine[Any, Any, None]], seed: int = 1) -> None:
         else:
             ended.append(None)
 
-    with World(seed) as world, pytest.MonkeyPatch.context() as patch:
+    with World(seed, keep_failures=True) as world, pytest.MonkeyPatch.context() as patch:
         node = world.add_node("test", main)
         node.start()
         assert node.process is not None
         _replace_the_real_one(node.process, patch)
-        world.run_until(lambda: not node.alive, timeout_s=LIMIT_S, what="the end of the test")
+        patch.setattr(waiting, "patience_s", PATIENCE_S)
+        world.run_until(
+            lambda: not node.alive or any(map(_ends_the_test, world.failures)),
+            timeout_s=LIMIT_S,
+            what="the end of the test",
+        )
+        ended += [failure.exception for failure in world.failures if _ends_the_test(failure)]
         unhandled = [*map(str, world.failures), *map(str, world.fence.escapes)]
     if ended and ended[0] is not None:
         raise ended[0]
@@ -64,6 +74,11 @@ def _process() -> Process:
     process = getattr(asyncio.get_running_loop(), "machine", None)
     assert isinstance(process, Process), "the test is not marked `virtual`"
     return process
+
+
+def _ends_the_test(failure: Failure) -> bool:
+    """Whether pytest raised it, as at its time limit, and a callback happened to be running."""
+    return isinstance(failure.exception, pytest.fail.Exception)
 
 
 def _replace_the_real_one(process: Process, patch: pytest.MonkeyPatch) -> None:
