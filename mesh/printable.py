@@ -6,10 +6,15 @@ move the cursor, change the terminal's title, forge a line of a log, or show a n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 DEPTH_MAX: Final = 32
 """Of a document; what lies deeper is shown as an ellipsis."""
+TEXT_MAX: Final = 250
+"""Characters of somebody's text that a sentence repeats."""
+LISTED_MAX: Final = 5
+"""Items of somebody's list that a sentence repeats."""
 
 
 def printable(text: str) -> str:
@@ -34,6 +39,18 @@ def printable_document(value: Any, depth: int = DEPTH_MAX) -> Any:
     if isinstance(value, list | tuple):
         return [printable_document(each, depth - 1) for each in value]
     return value
+
+
+def shortened(text: str, size: int = TEXT_MAX) -> str:
+    """The text, cut to that many characters with an ellipsis if it is longer."""
+    return text if len(text) <= size else f"{text[:size]}..."
+
+
+def listed(items: Sequence[str]) -> str:
+    """The items as a sentence names them: ``a, b, c``, of a long list the first ones and how many follow."""
+    named = ", ".join(shortened(item) for item in items[:LISTED_MAX])
+    more = len(items) - LISTED_MAX
+    return named if more <= 0 else f"{named} and {more} more"
 
 
 def _escaped(character: str) -> str:

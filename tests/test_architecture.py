@@ -185,9 +185,11 @@ LAYERS = (
         tuple(f"mesh.clients.{name}" for name in PURE_CLIENTS),
         (
             "mesh.errors",
+            "mesh.printable",
             "mesh.topics",
             "mesh.wire.blocks",
             "mesh.wire.capabilities",
+            "mesh.wire.fields",
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",
             *(f"mesh.clients.{name}" for name in PURE_CLIENTS),
@@ -198,8 +200,10 @@ LAYERS = (
         ("mesh.clients",),
         (
             "mesh.errors",
+            "mesh.printable",
             "mesh.wire.blocks",
             "mesh.wire.capabilities",
+            "mesh.wire.fields",
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",
             "mesh.environment",

@@ -84,7 +84,13 @@ class BlockingSubscription:
                     self._session.changed.notify_all()  # there may be some for other threads
                 elif not self._await_news(deadline):
                     return None
+        self._raise_failure()
         return None
+
+    def _raise_failure(self) -> None:
+        """Nothing more comes: raise what the subscription failed with, if it did."""
+        if self._feed.error is not None:
+            raise self._feed.error
 
     def batches(self) -> Iterator[Batch]:
         """The same messages as `Batch` after `Batch`, until it is closed: as many as arrived together.
@@ -102,6 +108,7 @@ class BlockingSubscription:
                 if run is not None:
                     return run
                 self._session.pump(lambda: bool(feed.runs or feed.closed), None)
+        self._raise_failure()
         return None
 
     def _lock(self) -> AbstractContextManager[object]:

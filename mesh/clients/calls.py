@@ -13,8 +13,10 @@ from typing import Final
 
 from mesh.clients.messages import checked_bodies, checked_body
 from mesh.errors import MeshError, MeshTimeout, NotAccepted, Unknown
+from mesh.printable import listed
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
+from mesh.wire.fields import shown
 from mesh.wire.session_frames import Receipt
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -41,7 +43,7 @@ def level_number(level: str) -> int:
         return blocks.LEVELS.index(level)
     except ValueError:
         known = ", ".join(repr(name) for name in blocks.LEVELS)
-        raise ValueError(f"level {level!r} is not known; levels are {known}") from None
+        raise ValueError(f"level {shown(level)} is not known; levels are {known}") from None
 
 
 def packed(headers: Mapping[str, HeaderValue] | None, key: str | None) -> bytes:
@@ -103,5 +105,5 @@ def unflushed(limit_s: float, why: str) -> MeshTimeout:
 def unconfirmed(patterns: Sequence[str], why: str) -> MeshTimeout:
     """The barrier of a subscription was not passed."""
     return MeshTimeout(
-        f"no broker confirmed the subscription to {', '.join(patterns)} in {SUBSCRIBE_TIMEOUT_S:g} s: {why}"
+        f"no broker confirmed the subscription to {listed(patterns)} in {SUBSCRIBE_TIMEOUT_S:g} s: {why}"
     )

@@ -22,8 +22,9 @@ from typing import Any
 from mesh.clients.feeds import Feed, Feeds, Run
 from mesh.clients.publishing import Publishing, Waitable
 from mesh.clients.questions import Question, Questions
-from mesh.errors import SessionError
-from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, Agreed
+from mesh.errors import MeshError, NotAccepted, SessionError
+from mesh.printable import listed
+from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, Agreed, VersionMismatch
 from mesh.wire.session_frames import (
     BODY_MAX,
     DATA,
@@ -200,10 +201,19 @@ class Conversation(Publishing):
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(self, patterns: Sequence[str], role: int, messages: int, size: int) -> Feed:
-        """A new subscription, announced now or when a session begins. Raises `TopicError`, ValueError."""
+        """A new subscription, announced now or when a session begins.
+
+        Raises:
+            TopicError, ValueError: a pattern or a window cannot be used.
+            VersionMismatch: the broker is of a version that does not take so many patterns.
+        """
         feed = self.feeds.add(patterns, role, messages, size)
         if self.settled:
-            self._announce(feed)
+            try:
+                self._announce(feed)
+            except VersionMismatch:
+                self.feeds.remove(feed)
+                raise
         return feed
 
     def unsubscribe(self, feed: Feed) -> None:
@@ -212,7 +222,22 @@ class Conversation(Publishing):
 
     def _announce(self, feed: Feed) -> None:
         # in order, not as control: there may be more of them than control frames a pipe holds
-        self._frames.append(self.prefix + feed.announcement())
+        self._frames += [self.prefix + frame for frame in feed.announcement(self.agreed, self.broker)]
+
+    def _announce_all(self) -> list[Waitable]:
+        """Every subscription, to a new broker; returns those that it is too old for."""
+        failed: list[Waitable] = []
+        for feed in list(self.feeds):
+            try:
+                self._announce(feed)
+            except VersionMismatch as error:
+                self._end_feed(feed, error)
+                failed.append(feed)
+        return failed
+
+    def _end_feed(self, feed: Feed, error: MeshError) -> None:
+        self.feeds.remove(feed)
+        feed.fail(error)
 
     def next_run(self, feed: Feed, now: float = 0.0) -> Run | None:
         """The next run for the application, which is thereby done with the one before: its credit goes
@@ -294,6 +319,14 @@ class Conversation(Publishing):
                 feed.ready = True
                 feed.unreached = tuple(unreached)
                 return [feed]
+            case [Kind.UNSUBSCRIBED, number, reason]:
+                feed = self.feeds.get(number)
+                if feed is None:
+                    return []
+                wanted = listed(feed.patterns)
+                error = NotAccepted(f"broker {self.broker} refused the subscription to {wanted}: {reason}")
+                self._end_feed(feed, error)
+                return [feed]
             case [Kind.REPLY, *_]:
                 return self.questions.replied(frame)
             case [Kind.SURVEYED, id, asked, missing]:
@@ -326,8 +359,7 @@ class Conversation(Publishing):
         self.last_error = ""
         self._sessions += 1
         self.credit = SendCredit(welcome.messages, welcome.bytes)
-        for feed in self.feeds:
-            self._announce(feed)
+        failed += self._announce_all()
         self._resume()
         for question in self.questions:
             if not question.sent:

@@ -13,10 +13,20 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mesh.clients.publishing import TOPICS_MAX, Waitable
-from mesh.errors import BlockError, SessionError
+from mesh.errors import BlockError, MeshError, SessionError
 from mesh.topics import check_pattern
 from mesh.wire import blocks
-from mesh.wire.session_frames import DATA_SIZE, SUBSCRIPTIONS_MAX, Kind, ReceiveWindow, encode, read_data
+from mesh.wire.capabilities import PATTERN_PARTS, Agreed
+from mesh.wire.session_frames import (
+    BODY_MAX,
+    DATA_SIZE,
+    PATTERNS_BYTES,
+    SUBSCRIPTIONS_MAX,
+    Kind,
+    ReceiveWindow,
+    encode,
+    read_data,
+)
 
 WINDOW: Final = 8192
 WINDOW_BYTES: Final = 4 << 20
@@ -60,6 +70,7 @@ class Feed(Waitable):
         "closed",
         "current",
         "epoch",
+        "error",
         "expected",
         "granted_at",
         "lost_blocks",
@@ -89,6 +100,8 @@ class Feed(Waitable):
         self.ready = False
         self.unreached: tuple[str, ...] = ()
         self.closed = False
+        self.error: MeshError | None = None
+        """Why it is over, if not because the program closed it."""
         self.expected = 1
         self.granted_at = 0.0
         self.lost_blocks = 0
@@ -104,10 +117,25 @@ class Feed(Waitable):
         self.expected = 1
         self.ready = False
 
-    def announcement(self) -> bytes:
-        """The frame that asks a broker for it, with which a fresh window begins."""
+    def announcement(self, agreed: Agreed, broker: str) -> list[bytes]:
+        """The frames that ask a broker for it, with which a fresh window begins.
+
+        Raises `VersionMismatch` if there are more patterns than a broker of its version takes.
+        """
+        *parts, last = _parts(self.patterns)
+        if parts and not agreed.has(PATTERN_PARTS):
+            if sum(map(len, self.patterns)) > BODY_MAX - 4 * len(self.patterns):
+                agreed.require(PATTERN_PARTS, f"broker {broker}")
+            parts, last = [], self.patterns
         self.again()
-        return encode(Kind.SUBSCRIBE, self.number, self.patterns, self.role, self.messages, self.size)
+        frames = [encode(Kind.PATTERNS, self.number, part) for part in parts]
+        frames.append(encode(Kind.SUBSCRIBE, self.number, last, self.role, self.messages, self.size))
+        return frames
+
+    def fail(self, error: MeshError) -> None:
+        """It is over: what has come can be taken, and then the error is raised."""
+        self.closed = True
+        self.error = error
 
     def take(self, now: float, settled: bool) -> tuple[int, int] | None:
         """Make the next run the current one; the application is done with the one before.
@@ -122,6 +150,19 @@ class Feed(Waitable):
             return None
         self.granted_at = now
         return self.window.grant()
+
+
+def _parts(patterns: list[str]) -> list[list[str]]:
+    """The patterns cut into lists of `PATTERNS_BYTES` at most."""
+    parts: list[list[str]] = [[]]
+    size = 0
+    for pattern in patterns:
+        size += len(pattern) + 2
+        if size > PATTERNS_BYTES:
+            parts.append([])
+            size = len(pattern) + 2
+        parts[-1].append(pattern)
+    return parts
 
 
 class Feeds:

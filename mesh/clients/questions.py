@@ -21,6 +21,7 @@ from mesh.errors import (
     NotAccepted,
     Unknown,
 )
+from mesh.printable import shortened
 from mesh.topics import check_topic
 from mesh.wire import blocks
 from mesh.wire.session_frames import BODY_MAX, Kind, Status, encode, milliseconds
@@ -143,7 +144,7 @@ class Questions:
             case Status.NO_RESPONDERS:
                 question.fail(NoResponders(f"nobody who answers subscribes to {question.topic!r}"))
             case Status.DROPPED:
-                reason = body.decode("utf-8", "replace")
+                reason = shortened(body.decode("utf-8", "replace"))
                 question.fail(NotAccepted(f"{responder} at {broker} refused to answer: {reason}"))
             case Status.GONE:
                 who = responder or broker

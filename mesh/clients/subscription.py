@@ -17,13 +17,15 @@ from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
 from mesh.clients.redeliveries import Redeliveries
 from mesh.errors import Disconnected
+from mesh.printable import listed
 
 
 class Subscription:
     """Messages of some patterns: await it or enter it to pass the barrier, then iterate.
 
-    Iterating passes the barrier first, too. ``unreached`` names the brokers that had not acknowledged this
-    interest when the barrier ended: what is published there may be missed for a moment.
+    Iterating passes the barrier first, too. Where the broker refuses the subscription, because it is above a
+    limit, all three raise `NotAccepted` with its sentence. ``unreached`` names the brokers that had not
+    acknowledged this interest when the barrier ended: what is published there may be missed for a moment.
     """
 
     def __init__(self, connection: ClientConnection, feed: Feed) -> None:
@@ -71,7 +73,7 @@ class Subscription:
                 await self.aclose()
                 raise unconfirmed(feed.patterns, self._connection.why_away)
         if feed.closed:
-            raise Disconnected(f"the subscription to {', '.join(feed.patterns)} is closed")
+            raise feed.error or Disconnected(f"the subscription to {listed(feed.patterns)} is closed")
         self._passed = True
         return self
 
@@ -124,13 +126,13 @@ class Subscription:
     async def _news(self, until: float | None) -> None:
         """Pass the barrier if nobody has; else wait for a run, at most until a redelivery is due.
 
-        Raises StopAsyncIteration at the end.
+        Raises StopAsyncIteration at the end, and what the subscription failed with.
         """
         if not self._passed:
             await self._ready()
             return
         if self._feed.closed:
-            raise StopAsyncIteration
+            raise self._feed.error or StopAsyncIteration
         await self._connection.wait(
             self._feed, None if until is None else max(0.0, until - self._loop.time())
         )

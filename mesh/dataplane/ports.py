@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mesh.dataplane.outlets import Buffer, DeliveryOptions, Held, Outlet, Source
-from mesh.errors import BlockError
+from mesh.errors import BlockError, SessionError
 from mesh.wire import blocks
 from mesh.wire.capabilities import FIRST, Agreed
 from mesh.wire.session_frames import Keepalive, ReceiveWindow
+
+PARTS_MAX: Final = 1 << 17
+"""Patterns of one session that wait for their SUBSCRIBE."""
 
 
 class Pipe(Protocol):
@@ -112,6 +115,7 @@ class Session:
         "keepalive",
         "messages_in",
         "name",
+        "partial",
         "pipe",
         "prefix",
         "questions",
@@ -138,11 +142,30 @@ class Session:
         self.source = Source(self, ReceiveWindow(0, 0), turn.due, is_link=False)
         self.closed = False
         self.subscriptions: dict[int, Subscription] = {}
+        self.partial: tuple[int, list[str]] = (0, [])
+        """The subscription whose SUBSCRIBE is still to come, and its patterns so far."""
         self.acks: list[list[int]] = []
         self.questions = 0
         self.unread = 0
         self.messages_in = 0
         self.bytes_in = 0
+
+    def add_part(self, number: int, patterns: list[str]) -> None:
+        """Patterns of a SUBSCRIBE to come. Raises `SessionError` when there are too many of them."""
+        parts = self.take_parts(number)
+        if len(parts) + len(patterns) > PARTS_MAX:
+            raise SessionError(f"more than {PARTS_MAX} patterns came before the SUBSCRIBE they belong to")
+        parts += patterns
+        self.partial = (number, parts)
+
+    def take_parts(self, number: int) -> list[str]:
+        """The patterns of a subscription that came in parts, none if it has no parts. Raises `SessionError`
+        when the parts are another's."""
+        begun, parts = self.partial
+        if parts and begun != number:
+            raise SessionError(f"frames of subscription {number} came amid the parts of subscription {begun}")
+        self.partial = (0, [])
+        return parts
 
     def wake(self) -> None:
         self.turn.dirty.append(self)

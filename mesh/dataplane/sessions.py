@@ -18,6 +18,7 @@ from mesh.errors import MeshError, SessionError, TopicError
 from mesh.topics import check_pattern
 from mesh.topics.routing import Router
 from mesh.wire import blocks
+from mesh.wire.capabilities import SUBSCRIBE_REFUSED
 from mesh.wire.session_frames import (
     SUBSCRIPTIONS_MAX,
     Keepalive,
@@ -31,6 +32,13 @@ from mesh.wire.session_opening import read_hello, welcome
 
 UNREAD_MAX: Final = 16 << 20
 """Bytes of answers that one client may leave unread; these are not under credit."""
+
+SENTENCE_MAX: Final = 250
+"""Characters of a refusal."""
+
+
+class AboveLimit(SessionError):
+    """A subscription is above a limit. It costs the session only if the client knows no other answer."""
 
 
 def consumed(turn: Turn, outlet: Outlet, messages: int, size: int, now: float) -> None:
@@ -113,8 +121,16 @@ class Sessions:
                 subscription = session.subscriptions.get(number)
                 if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
                     consumed(self._turn, subscription, messages, size, now)
+            case [Kind.PATTERNS, number, patterns]:
+                session.add_part(number, patterns)
             case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
-                self._subscribe(session, number, patterns, role, messages, size, now)
+                patterns = session.take_parts(number) + patterns
+                try:
+                    self._subscribe(session, number, patterns, role, messages, size, now)
+                except AboveLimit as error:
+                    if not session.agreed.has(SUBSCRIBE_REFUSED):
+                        raise
+                    session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
             case [Kind.UNSUBSCRIBE, number]:
                 subscription = session.subscriptions.pop(number, None)
                 if subscription is not None:
@@ -155,7 +171,7 @@ class Sessions:
         if not patterns or not messages or not size:
             raise SessionError("a subscription needs at least one pattern and a window above zero")
         if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise SessionError(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
+            raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
         patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
         if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
@@ -174,7 +190,7 @@ class Sessions:
         reason = type(error).__name__
         self._tally.refused[reason] = self._tally.refused.get(reason, 0) + 1
         session = sessions.pop(prefix, None)
-        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:250]))
+        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:SENTENCE_MAX]))
         if session is not None:
             self.end(session, now)
         if len(prefix) == 4:  # no device in between: the connection is this client's alone

@@ -37,6 +37,7 @@ from typing import Any, Final
 import msgpack
 
 from mesh.errors import BlockError
+from mesh.wire.fields import shown
 
 FORMAT: Final = 1
 EQUAL: Final = 1
@@ -165,7 +166,7 @@ def pack_headers(headers: Headers | None) -> bytes:
             raise TypeError(f"header names are str, not {type(key).__name__}")
         if value is not None and not isinstance(value, (str, bytes, int, float)):
             raise TypeError(
-                f"header {key!r} is a {type(value).__name__}, not str, bytes, int, float, bool or None"
+                f"header {shown(key)} is a {type(value).__name__}, not str, bytes, int, float, bool or None"
             )
     try:
         encoded: bytes = msgpack.packb(dict(headers))
@@ -199,7 +200,9 @@ def unpack_headers(encoded: bytes) -> dict[str, HeaderValue] | None:
         raise BlockError("the headers of a record are not a map of names")
     for key, value in headers.items():
         if type(value) not in _SCALARS:
-            raise BlockError(f"header {key!r} of a record is a {type(value).__name__}, not a plain value")
+            raise BlockError(
+                f"header {shown(key)} of a record is a {type(value).__name__}, not a plain value"
+            )
     return headers
 
 

@@ -36,6 +36,10 @@ INTEREST_OWNER: Final = "interest-owner"
 
 PUBLISHER_SECRET: Final = "publisher-secret"
 """Session: HELLO carries the secret to which the client's id as a publisher belongs."""
+PATTERN_PARTS: Final = "pattern-parts"
+"""Session: PATTERNS frames before a SUBSCRIBE carry patterns of it, so that one may have many."""
+SUBSCRIBE_REFUSED: Final = "subscribe-refused"
+"""Session: UNSUBSCRIBED refuses a subscription that is above a limit, and the session goes on."""
 
 
 class VersionMismatch(PeerError):
@@ -114,4 +118,4 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER])
-SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET])
+SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED])

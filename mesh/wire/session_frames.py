@@ -11,8 +11,9 @@ The course of a client's session::
     client                               broker
     HELLO   ---------------------------> a second HELLO on the same backtrace begins a new session
             <--------------------------- WELCOME     what both speak, and the first credit for publishing
-    SUBSCRIBE -------------------------> with the first credit for delivery
+    SUBSCRIBE -------------------------> with the first credit for delivery; PATTERNS frames before it if long
             <--------------------------- SUBSCRIBED  once every live broker knows (the barrier)
+                                         UNSUBSCRIBED  if it is above a limit
     DATA    ---------------------------> routed;     ACK for blocks of level accepted, REFUSED if not taken
             <--------------------------- CREDIT      when the blocks have left the broker's queues
             <--------------------------- DATA        one frame for each subscription that wants the block
@@ -60,6 +61,8 @@ limit."""
 LIST_MAX: Final = 65536
 SUBSCRIPTIONS_MAX: Final = 4096
 """Subscriptions of one session."""
+PATTERNS_BYTES: Final = 60_000
+"""Bytes of patterns in one frame, as our clients send them: such a frame fits one read of 64 KiB."""
 TIMEOUT_MAX_S: Final = 4_000_000.0
 """Longest time a frame can speak of, 46 days; longer ones are taken for it."""
 NAME_MAX: Final = 255
@@ -88,6 +91,8 @@ class Kind(IntEnum):
     PONG = 17
     ERROR = 18
     BYE = 19
+    PATTERNS = 20
+    UNSUBSCRIBED = 21
     FORWARD = 24
     ASKED = 25
     RETURN = 26
@@ -209,6 +214,8 @@ LAYOUTS: Final[dict[int, Layout]] = {
     Kind.PONG: (("stamp", _id),),
     Kind.ERROR: (("code", _text), ("sentence", _text)),
     Kind.BYE: (("reason", _text),),
+    Kind.PATTERNS: (("number", _small), ("patterns", _texts)),
+    Kind.UNSUBSCRIBED: (("number", _small), ("reason", _text)),
     Kind.FORWARD: (("token", _id), ("survey", number(1)), *_ASKING),
     Kind.ASKED: (("token", _id), ("names", _texts)),
     Kind.RETURN: (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.logs import FORMAT, ForeignText, PeopleFormatter, log
-from mesh.printable import printable, printable_document
+from mesh.printable import listed, printable, printable_document, shortened
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\r\n\u202egnp\u2028\udcff\x9b31m"
 
@@ -79,3 +79,11 @@ def test_the_log_of_a_command_escapes_what_any_logger_says_but_not_tracebacks() 
 
 def test_the_filter_is_installed_once() -> None:
     assert sum(isinstance(each, ForeignText) for each in log.filters) == 1
+
+
+def test_a_long_text_and_a_long_list_are_cut_where_a_sentence_repeats_them() -> None:
+    assert shortened("x" * 250) == "x" * 250 and shortened("x" * 251) == "x" * 250 + "..."
+    assert shortened("abc", 2) == "ab..."
+    assert (listed([]), listed(["a"]), listed(list("abcde"))) == ("", "a", "a, b, c, d, e")
+    assert listed(list("abcdef")) == "a, b, c, d, e and 1 more"
+    assert len(listed(["x" * 10_000] * 80_000)) < 1400

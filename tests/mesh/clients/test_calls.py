@@ -53,3 +53,14 @@ def test_the_kind_of_error_says_whether_the_message_may_have_been_taken() -> Non
     error = unacknowledged(False, 0.25, why)
     assert type(error) is Unknown and str(error) == "no acknowledgement in 0.25 s: connected to alpha"
     assert "subscription to a, b.# in 10 s: connected" in str(unconfirmed(["a", "b.#"], why))
+
+
+def test_errors_repeat_a_little_of_what_was_given() -> None:
+    error = unconfirmed([f"device.{number}.#" for number in range(80_000)], "connected to alpha")
+    assert "device.4.# and 79995 more in 10 s: connected to alpha" in str(error) and len(str(error)) < 200
+    with pytest.raises(ValueError, match="is not known; levels are 'sent', 'accepted'") as caught:
+        level_number("x" * 1_000_000)
+    assert len(str(caught.value)) < 150
+    with pytest.raises(TypeError, match="is a list, not str") as wrong:
+        packed({"k" * 1_000_000: []}, None)  # type: ignore[dict-item]
+    assert len(str(wrong.value)) < 150

@@ -9,7 +9,15 @@ from mesh.clients.messages import keep_sound
 from mesh.errors import CreditExceeded, TopicError
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
-from mesh.wire.session_frames import DATA_SIZE, data_head
+from mesh.wire.capabilities import PATTERN_PARTS, Agreed, VersionMismatch
+from mesh.wire.session_frames import (
+    DATA_SIZE,
+    PATTERNS_BYTES,
+    Kind,
+    data_head,
+    decode,
+    encode,
+)
 from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed
 
 
@@ -130,3 +138,74 @@ def test_a_question_is_a_run_of_its_own_and_counts_against_the_window() -> None:
     assert (run.topics, run.bodies, run.tokens, run.messages, run.size) == (["ask"], [b"2+2"], [7], 1, 40)
     with pytest.raises(CreditExceeded):
         feeds.read_question(feed.number, 8, "ask", b"3+3", b"", 40)
+
+
+# --- announcements
+
+FIRST_VERSION = Agreed(1, frozenset())
+THIS_VERSION = Agreed(2, frozenset([PATTERN_PARTS]))
+
+
+def names(count: int, size: int = 9) -> list[str]:
+    return [f"{number:0{size}}" for number in range(count)]
+
+
+def announced(count: int, agreed: Agreed, size: int = 9) -> list[list[object]]:
+    feed = Feeds().add(names(count, size), 1, 10, 20)
+    frames = feed.announcement(agreed, "alpha")
+    assert max(map(len, frames)) < 65_000 or agreed == FIRST_VERSION
+    return [decode(frame) for frame in frames]
+
+
+def test_a_few_patterns_are_announced_in_one_frame() -> None:
+    for agreed in (FIRST_VERSION, THIS_VERSION):
+        assert announced(3, agreed) == [[Kind.SUBSCRIBE, 1, names(3), 1, 10, 20]]
+
+
+@pytest.mark.parametrize("size", [9, 255])
+def test_many_patterns_are_announced_in_parts_that_fit_one_read(size: int) -> None:
+    *parts, last = announced(20_000, THIS_VERSION, size)
+    assert all(part[:2] == [Kind.PATTERNS, 1] for part in parts) and last[:2] == [Kind.SUBSCRIBE, 1]
+    assert last[3:] == [1, 10, 20]
+    assert [name for part in (*parts, last) for name in part[2]] == names(20_000, size)  # type: ignore[attr-defined]
+
+
+def test_a_part_ends_exactly_at_its_limit() -> None:
+    count = PATTERNS_BYTES // 11
+    assert len(announced(count, THIS_VERSION)) == 1 and len(announced(count + 1, THIS_VERSION)) == 2
+
+
+def test_the_first_version_gets_one_frame_or_the_capability_is_named() -> None:
+    assert announced(60_000, FIRST_VERSION) == [[Kind.SUBSCRIBE, 1, names(60_000), 1, 10, 20]]
+    with pytest.raises(VersionMismatch, match="broker alpha speaks version 1 without 'pattern-parts'"):
+        announced(80_000, FIRST_VERSION)
+    with pytest.raises(VersionMismatch, match="'pattern-parts'"):
+        announced(5_000, FIRST_VERSION, 255)
+
+
+def test_a_subscription_that_a_broker_is_too_old_for_fails_and_the_others_stay() -> None:
+    talk = settled()
+    large, small = (talk.subscribe(patterns, 0, 10, 20) for patterns in (names(80_000), ["t"]))
+    talk.disconnected()
+    talk.connected(0.0)
+    talk.take_control()
+    woken = talk.received([PREFIX + encode(Kind.WELCOME, 1, 9, "beta", "mesh", 1, 10, 10)], 0.0)
+    assert large in woken and large.closed and not small.closed and list(talk.feeds) == [small]
+    assert "broker beta speaks version 1 without 'pattern-parts'" in str(large.error)
+    assert [decode(frame, 4)[0] for frame in talk.take_frames()] == [Kind.SUBSCRIBE]
+    with pytest.raises(VersionMismatch):
+        talk.subscribe(names(80_000), 0, 10, 20)
+    assert list(talk.feeds) == [small]
+
+
+def test_a_refused_subscription_fails_alone_and_its_error_is_short() -> None:
+    talk = settled()
+    large, small = (talk.subscribe(patterns, 0, 10, 20) for patterns in (names(80_000), ["t"]))
+    refusal = [PREFIX + encode(Kind.UNSUBSCRIBED, large.number, "80000 patterns are too many")]
+    assert talk.received(refusal, 0.0) == [large]
+    assert large.closed and list(talk.feeds) == [small]
+    assert str(large.error) == (
+        "broker alpha refused the subscription to 000000000, 000000001, 000000002, 000000003, 000000004"
+        " and 79995 more: 80000 patterns are too many"
+    )
+    assert talk.received(refusal, 0.0) == [], "one that is gone already"

@@ -132,3 +132,11 @@ def test_closing_ends_all_that_is_not_done() -> None:
     questions.surveyed(survey.id, 1, ["late"])
     assert questions.close() == [question] and type(question.error) is Disconnected
     assert list(questions) == []
+
+
+def test_a_refusal_repeats_a_little_of_a_long_reason() -> None:
+    questions = Questions()
+    question = questions.add("t", b"", b"", survey=False, timeout_s=1.0, now=0.0)
+    reply = [Kind.REPLY, question.id, Status.DROPPED, b"no" * 400_000, b"", "alpha", "me"]
+    assert questions.replied(reply) == [question]
+    assert isinstance(question.error, NotAccepted) and len(str(question.error)) < 320

@@ -50,6 +50,8 @@ GOOD: dict[Kind, tuple[object, ...]] = {
     Kind.PONG: (1,),
     Kind.ERROR: ("SessionError", "a sentence"),
     Kind.BYE: ("closed",),
+    Kind.PATTERNS: (1, ["a.#", "b"]),
+    Kind.UNSUBSCRIBED: (1, "too many"),
     Kind.FORWARD: (7, 1, "add", b"body", b"", 1000),
     Kind.ASKED: (7, ["me"]),
     Kind.RETURN: (7, 0, Status.OK, b"3", b"", "me"),
