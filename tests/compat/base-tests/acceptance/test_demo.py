@@ -1,0 +1,37 @@
+"""The demonstration itself: real brokers, real faults, and an analysis that finds exactly what was done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.process
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.xdist_group("alone")
+def test_the_demonstration_ends_by_itself_with_the_verdict_that_all_was_found(tmp_path: Path) -> None:
+    out = tmp_path / "demo"
+    command = [sys.executable, "-m", "mesh", "demo", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=220)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the analysis found exactly what was done, and no partition" in done.stdout
+    assert (out / "report" / "report.html").is_file()
+    counts = json.loads((out / "report" / "summary.json").read_text())["counts"]
+    found = {kind: counts[kind] for kind in ("failures", "rejoins", "partitions", "leaves")}
+    assert found == {"failures": 2, "rejoins": 2, "partitions": 0, "leaves": 5}
+
+
+@pytest.mark.process
+def test_a_folder_that_holds_something_else_is_never_emptied(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    command = [sys.executable, "-m", "mesh", "demo", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "holds something else than a demonstration" in done.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
