@@ -65,6 +65,10 @@ if TYPE_CHECKING:
 HEADERLESS_MAX: Final = 256
 """Connections a listener keeps that have not sent their header."""
 
+ACCEPTING_TURNS: Final = 3
+"""Loop turns after which a connection that the loop had accepted is known here: asyncio accepts in one,
+makes the transport in the next and tells the protocol in the third."""
+
 PASSING: Final = frozenset({"closed", "timeout", "websocket: refused", "tls: refused by peer", "tls: error"})
 """Reasons of a failed handshake that may be gone at the next attempt; all others last."""
 
@@ -139,6 +143,9 @@ class Attempt:
         if not self.ended.done():
             self.ended.set_result(error)
 
+    def connection_gone(self, connection: Connection) -> None:
+        """Whoever asks waits for the connection itself."""
+
     async def connect(
         self, owner: EndpointOwner, timeout: float | None, options: SocketOptions
     ) -> Connection:
@@ -160,7 +167,7 @@ class Attempt:
                 async with asyncio.timeout(limit_s):  # a stream has this limit, too; others may not
                     return await self.ready
         except BaseException as error:
-            self._abort()
+            await self._leave(error)
             if type(error) is TimeoutError:
                 waited_s = limit_s if timeout is None else timeout
                 raise Timeout(f"no connection to {self.url} within {waited_s:g} s") from error
@@ -168,11 +175,17 @@ class Attempt:
                 raise Timeout(f"no connection to {self.url}: {error}") from error
             raise
 
-    def _abort(self) -> None:
+    async def _leave(self, error: BaseException) -> None:
+        """Wait until nothing is left of the connection. A peer that broke a rule may still read why."""
         if not self.ready.cancel() and not self.ready.cancelled():
             self.ready.exception()  # retrieved, or the loop would log it
-        if self.connection is not None:
-            self.connection.abort()
+        if self.connection is None:
+            return
+        try:
+            if isinstance(error, HandshakeError):
+                await self.connection.wait_closed()  # it is dropped after ``linger_s`` at most
+        finally:
+            await dropped(self.connection)
 
 
 async def dial_once(
@@ -187,16 +200,28 @@ async def dial_once(
     check_dialable(url)
     attempt = Attempt(url, loop_state().warnings)
     connection = await attempt.connect(owner, timeout, options or owner.options)
-    return attach(owner, connection, url=url, dialed=True)
+    return await attach_dialled(owner, connection, url)
 
 
-def attach(owner: EndpointOwner, connection: Connection, *, url: str, dialed: bool) -> Pipe:
-    """Hand the connection over; what is refused is closed."""
+async def attach_dialled(owner: EndpointOwner, connection: Connection, url: str) -> Pipe:
+    """Hand the connection over; of what is refused nothing is left."""
     try:
-        return owner.attach(connection, url=url, dialed=dialed)
+        return owner.attach(connection, url=url, dialed=True)
     except BaseException:
-        connection.abort()
+        await dropped(connection)
         raise
+
+
+async def turns(count: int) -> None:
+    """Let the loop run what it has been given."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def dropped(connection: Connection) -> None:
+    """Drop a connection and wait until it is gone, a few turns of the loop."""
+    connection.abort()
+    await connection.wait_closed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +334,7 @@ class Dialer:
         self._attempts += 1
         try:
             connection = await attempt.connect(self._owner, None, self._options)
-            self.pipe = attach(self._owner, connection, url=self.url, dialed=True)
+            self.pipe = await attach_dialled(self._owner, connection, self.url)
         except (AddressError, HandshakeError, Timeout, PipeRefused) as error:
             reason = "timeout" if isinstance(error, Timeout) else error.reason
             self._failed[reason] = self._failed.get(reason, 0) + 1
@@ -444,6 +469,8 @@ class Acceptor:
         self._greeting = Greeting(self._serves, wait)
         self._headerless_max = headerless_max
         self._headerless: dict[Connection, int] = {}
+        self._unattached: dict[Connection, None] = {}
+        """Open connections that are no pipes: the headerless, and refused ones that are not gone yet."""
         self._crowding = False
         self.on_refused = on_refused
         """Told of every connection that became no pipe, instead of the log: its address and a sentence."""
@@ -469,6 +496,7 @@ class Acceptor:
         binding = await transport.listen(address, self._greeting, self._options, self)
         if self.closed:  # meanwhile
             binding.close()
+            await turns(ACCEPTING_TURNS)
             raise Closed(f"the listener of {self.url} is closed")
         self._binding = binding
         self.url = binding.url
@@ -489,11 +517,10 @@ class Acceptor:
         if self._binding is not None:
             self._binding.close()
             self._binding = None
-        headerless, self._headerless = self._headerless, {}
-        for connection in headerless:
-            connection.abort()
-        for connection in headerless:
-            await connection.wait_closed()
+            await turns(ACCEPTING_TURNS)
+        self._headerless.clear()
+        for connection in list(self._unattached):
+            await dropped(connection)
         if self.forget is not None:
             self.forget(self)
 
@@ -518,6 +545,7 @@ class Acceptor:
     # --- Watcher
 
     def connection_opened(self, connection: Connection) -> None:
+        self._unattached[connection] = None
         if self.closed:  # accepted in the loop turn in which we closed
             connection.abort()
             return
@@ -548,6 +576,7 @@ class Acceptor:
         self._crowding = False
 
     def connection_moved(self, connection: Connection) -> None:
+        self._unattached.pop(connection, None)
         if self._headerless.pop(connection, None) is not None:
             self._accepted -= 1
 
@@ -559,16 +588,23 @@ class Acceptor:
         del self._headerless[connection]
         owner = self._owners[connection.peer]
         try:
-            attach(owner, connection, url=self.url, dialed=False)
-        except PipeRefused as error:
+            owner.attach(connection, url=self.url, dialed=False)
+        except BaseException as error:
+            connection.abort()
+            if not isinstance(error, PipeRefused):
+                raise
             self._refuse(connection, error.reason, str(error))
         else:
             self._connected += 1
+            self._unattached.pop(connection, None)
 
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
         if error is not None:
             self._broken[error.reason] = self._broken.get(error.reason, 0) + 1
             warn_of_broken_rule(self._warnings, self.url, connection, error)
+
+    def connection_gone(self, connection: Connection) -> None:
+        self._unattached.pop(connection, None)
 
     # ---
 

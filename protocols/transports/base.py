@@ -5,7 +5,7 @@ patterns:
 
 * a `Greeting` says which protocol number to send and which to accept;
 * a `Watcher` (an endpoint) hears what becomes of each connection: ``opened`` when the stream is up, then
-  either ``failed`` (no good header came) or ``ready`` and, after that, ``ended`` once.
+  either ``failed`` (no good header came) or ``ready`` and, after that, ``ended`` once; at last ``gone``.
 
 A connection that is ready is *held*: it keeps early frames and reads no further until ``start(pipe)``.
 """
@@ -37,7 +37,10 @@ class Watcher(Protocol):
         """The stream ended before ``ready``; nothing follows."""
 
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
-        """It was ready and is gone; ``error`` says which rule the peer broke, if it did."""
+        """It was ready and has ended; ``error`` says which rule the peer broke, if it did."""
+
+    def connection_gone(self, connection: Connection) -> None:
+        """After ``failed`` or ``ended``: it holds no descriptor any more, and what was to be written is."""
 
 
 class Binding(Protocol):
@@ -48,7 +51,7 @@ class Binding(Protocol):
         """The address as bound: port 0 is resolved."""
 
     def close(self) -> None:
-        """Accept no more. Connections that were accepted live on."""
+        """Accept no more; the address is free a loop turn later. Connections that were accepted live on."""
 
 
 class Transport(Protocol):

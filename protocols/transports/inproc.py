@@ -222,6 +222,7 @@ class InprocConnection:
         else:
             self._end_pipe(reason, cause)
             self._watcher.connection_ended(self, None)
+        self._watcher.connection_gone(self)
         if not self._closed.done():
             self._closed.set_result(None)
 

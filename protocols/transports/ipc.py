@@ -30,7 +30,7 @@ from protocols.options import SocketOptions
 from protocols.transports.base import Binding, Watcher
 from protocols.transports.descriptors import backlog
 from protocols.transports.stream import StreamConnection, StreamKind
-from protocols.transports.tcp import begin_serving, system_message
+from protocols.transports.tcp import begin_serving, stop_accepting, system_message
 from protocols.transports.unix_path import FileIdentity, file_identity, listening_socket, make_private, remove
 from protocols.wire.framing import IPC_LEAD
 from protocols.wire.handshake import Greeting
@@ -190,7 +190,7 @@ class AbstractBinding:
         self.url = url
 
     def close(self) -> None:
-        self._server.close()
+        stop_accepting(self._server)
 
 
 # --- files
@@ -248,7 +248,7 @@ class IpcBinding:
             remove(self._path, self._identity)  # while we listen, or another could take it over before
             self._identity = None
         if self.server is not None:
-            self.server.close()
+            stop_accepting(self.server)
 
 
 def listen_error(url: str, error: OSError) -> AddressError:

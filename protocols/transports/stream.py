@@ -549,7 +549,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._be_gone()
 
     def _be_gone(self) -> None:
-        self._gone = True
+        if not self._gone:
+            self._gone = True
+            self._watcher.connection_gone(self)
         if self._pipe is not None:
             self._pipe.connection_gone()
         if self._closed is not None and not self._closed.done():

@@ -143,7 +143,8 @@ class TcpBinding:
         self.url = url
 
     def close(self) -> None:
-        close_servers(self._servers)
+        for server in self._servers:
+            stop_accepting(server)
 
 
 # --- for every transport over TCP
@@ -255,6 +256,23 @@ async def begin_serving(server: asyncio.AbstractServer) -> None:
     except BaseException:
         server.close()
         raise
+
+
+def stop_accepting(server: asyncio.AbstractServer) -> None:
+    """Accept no more; the address is free a loop turn later.
+
+    asyncio accepts a connection in one turn and makes its transport in the next. That fails without a word,
+    and leaves the socket open, where the server was closed in between (CPython issue 109564). So the server
+    is closed once the transports of this turn are made, and until then nobody looks at its sockets.
+    """
+    loop = server.get_loop()
+    if not isinstance(loop, asyncio.SelectorEventLoop):
+        server.close()
+        return
+    assert isinstance(server, asyncio.Server)
+    for sock in server.sockets:
+        loop.remove_reader(sock.fileno())
+    loop.call_soon(server.close)
 
 
 def close_servers(servers: list[asyncio.Server]) -> None:

@@ -31,13 +31,13 @@ from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.tcp import (
     FAMILIES,
     TcpAddress,
-    close_servers,
     connect_stream,
     describe,
     format_address,
     is_wildcard_host,
     parse_address,
     serve_stream,
+    stop_accepting,
     tune,
 )
 from protocols.transports.tls import accepting_codec, dialling_codec, listening_certificates
@@ -221,7 +221,8 @@ class WebSocketPort:
         self._last = self.endpoints.pop(path)
         if self.endpoints:
             return
-        close_servers(self._servers)
+        for server in self._servers:
+            stop_accepting(server)
         ports = loop_state().websocket_ports
         for key in self._keys:
             del ports[key]
@@ -272,6 +273,9 @@ class Visit:
 
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
         self._watcher.connection_ended(connection, error)
+
+    def connection_gone(self, connection: Connection) -> None:
+        self._watcher.connection_gone(connection)
 
 
 class WebSocketBinding:

@@ -124,6 +124,7 @@ class End:
         self.ready = False
         self.failed: HandshakeError | None = None
         self.ended = 0
+        self.gone = False
         self.error: RemoteProtocolError | None = None
         self.closed: list[str] = []
         self.received: list[bytes] = []
@@ -142,6 +143,10 @@ class End:
     def connection_ended(self, connection: Any, error: RemoteProtocolError | None) -> None:
         self.ended += 1
         self.error = error
+
+    def connection_gone(self, connection: Any) -> None:
+        assert not self.gone and (self.ended or self.failed is not None)
+        self.gone = True
 
     def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         assert not self.closed, "frames after the end"
