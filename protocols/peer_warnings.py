@@ -1,4 +1,4 @@
-"""Warnings about peers, in the logger ``protocols``, at a rate that no peer decides.
+"""Warnings about peers, by default in the logger ``protocols``, at a rate that no peer decides.
 
 A peer that does something wrong usually does it again, and a hostile one does it as often as it can. So:
 
@@ -26,11 +26,12 @@ KEYS_MAX: Final = 256
 
 
 class PeerWarnings:
-    """The warnings of one endpoint. ``now`` is any clock that does not go back, in seconds."""
+    """The warnings of one endpoint, in ``logger``."""
 
-    __slots__ = ("_left_out", "_lines", "_logged", "_refilled")
+    __slots__ = ("_left_out", "_lines", "_logged", "_logger", "_refilled")
 
-    def __init__(self) -> None:
+    def __init__(self, logger: logging.Logger = log) -> None:
+        self._logger = logger
         self._logged: dict[object, float] = {}
         self._lines = BURST
         self._refilled = 0.0
@@ -39,7 +40,8 @@ class PeerWarnings:
     def warn(self, now: float, key: object, message: str, *arguments: object) -> None:
         """Log ``message % arguments`` unless this key was logged lately or the budget is spent.
 
-        A key of None is a complaint that the caller knows to be new.
+        A key of None is a complaint that the caller knows to be new. ``now`` is any clock that does not go
+        back, in seconds.
         """
         before = None if key is None else self._logged.get(key)
         if (before is not None and now - before < REPEAT_S) or not self._has_room(now):
@@ -50,9 +52,9 @@ class PeerWarnings:
             self._remember(key, now)
         left_out, self._left_out = self._left_out, 0
         if left_out:
-            log.warning(message + " (%d warnings left out since the last one)", *arguments, left_out)
+            self._logger.warning(message + " (%d warnings left out since the last one)", *arguments, left_out)
         else:
-            log.warning(message, *arguments)
+            self._logger.warning(message, *arguments)
 
     def _remember(self, key: object, now: float) -> None:
         self._logged.pop(key, None)

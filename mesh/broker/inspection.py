@@ -16,7 +16,7 @@ from mesh.broker.identity import Identity
 from mesh.broker.listeners import Listeners
 from mesh.broker.options import BrokerOptions
 from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic
-from mesh.broker.stock import StockPublishers, StockRequests, StockTaps
+from mesh.broker.stock import StockPublishers, StockRequests
 from mesh.cluster.membership import MemberRecord
 from mesh.cluster.peering import (
     Addresses,
@@ -26,7 +26,8 @@ from mesh.cluster.peering import (
     Peering,
     PeeringStatistics,
 )
-from mesh.dataplane.exchange import Exchange, ExchangeStatistics
+from mesh.dataplane.counters import ExchangeStatistics
+from mesh.dataplane.exchange import Exchange
 from mesh.environment import Environment
 
 
@@ -36,7 +37,6 @@ class Stock:
 
     requests: StockRequests
     publishers: StockPublishers
-    taps: StockTaps
 
 
 class Inspection:
@@ -211,16 +211,12 @@ class Inspection:
     def load(self) -> Load:
         """Counters of the broker as a whole, as the status and the ``stats`` rows show them."""
         data = self.exchange
-        taps = self._stock.taps
-        drops = dict(data.drops)
-        if taps.dropped:
-            drops["slow_stock_subscriber"] = taps.dropped
         return Load(
             published=data.published,
             delivered=data.delivered,
-            dropped=data.dropped + taps.dropped,
+            dropped=data.dropped,
             traffic=Traffic(data.msgs_in, data.msgs_out, data.bytes_in, data.bytes_out),
-            drops=drops,
+            drops=data.drops,
             refused=self._refused(data.refused),
             sessions=data.sessions,
             subscriptions=data.subscriptions,

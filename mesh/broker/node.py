@@ -29,13 +29,14 @@ from mesh.broker.options import BrokerOptions
 from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
 from mesh.broker.status import LATENESS_PERIOD_S
-from mesh.broker.stock import StockPublishers, StockRequests, StockTaps
+from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
 from mesh.cluster.peering import MemberRecord, Peering
 from mesh.dataplane.exchange import Exchange
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError, PeerError, TopicError
 from mesh.listen import Listen
 from mesh.logs import log
+from mesh.wire.capabilities import RECEIVED, Agreed
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, PipeRefused, Pub0, Pull0, Rep0, SocketOptions, Sub0
 from protocols.wire import backtrace
@@ -43,7 +44,7 @@ from protocols.wire import backtrace
 CLIENT_QUEUE: Final = 65_536
 """Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
 TAP_QUEUE: Final = 4096
-"""Messages queued for one stock subscriber; it has no credit, so beyond them it loses the newest."""
+"""Messages queued on a stock subscriber's pipe; the exchange keeps more, up to its bound in bytes."""
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
 RATES_PERIOD_S: Final = 1.0
@@ -65,6 +66,9 @@ class Clients:
         self._stock = stock
         self._listeners = listeners
         self._clock = clock
+        self._unread: dict[Pipe, int] = {}
+        """Bytes of replies to stock clients since the connection was last seen to have taken all."""
+        self._unread_bytes_max = exchange.options.answer_bytes_max
 
     def pipe_attached(self, pipe: Pipe) -> None:
         try:
@@ -75,10 +79,11 @@ class Clients:
             asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, pipe.close, str(refused))
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        self._unread.pop(pipe, None)
         self._exchange.client_gone(pipe, self._clock())
 
     def pipe_writable(self, pipe: Pipe) -> None:
-        self._exchange.pipe_writable(pipe)
+        self._exchange.pipe_writable(pipe, self._clock())
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if isinstance(pipe.context, PipeRefused):
@@ -86,7 +91,16 @@ class Clients:
             return
         for stray in self._exchange.client_frames(pipe, frames, self._clock()):
             body = backtrace.split(stray)
-            self._stock.answer(stray[body:], partial(send_reply, pipe, stray[:body]))
+            self._stock.answer(stray[body:], partial(self._reply, pipe, stray[:body]))
+
+    def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
+        """Back to the stock REQ that asked, behind its backtrace."""
+        unread = self._unread.get(pipe, 0) if pipe.unsent else 0
+        if unread > self._unread_bytes_max:
+            pipe.close(f"more than {self._unread_bytes_max} bytes of replies were left unread")
+            return
+        self._unread[pipe] = unread + len(reply)
+        send_reply(pipe, address, reply)
 
     def _turn_away(self, pipe: Pipe, frame: bytes, refused: PipeRefused) -> None:
         body = backtrace.split(frame)
@@ -147,14 +161,14 @@ class Node:
             self.exchange.gate.close()
         requests = StockRequests(self.exchange, self.name, clock)
         publishers = StockPublishers(self.exchange, clock)
-        self._taps = taps = StockTaps(self.exchange, options.export)
+        self._subscribers = subscribers = StockSubscribers(self.exchange, options.export, clock)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
         clients = Clients(self.exchange, requests, self.listeners, clock)
         admit = partial(self.listeners.admit, "clients")
         self._sockets = [
             Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
-            Pub0(raw=True, receiver=taps, admit=admit, options=tap_options, rng=rng),
+            Pub0(raw=True, receiver=subscribers, admit=admit, options=tap_options, rng=rng),
             Pull0(raw=True, receiver=publishers, admit=admit, rng=rng),
             Sub0(raw=True, receiver=publishers, admit=admit, rng=rng),
         ]
@@ -167,7 +181,7 @@ class Node:
             exchange=self.exchange,
             peering=self.peering,
             listeners=self.listeners,
-            stock=Stock(requests, publishers, taps),
+            stock=Stock(requests, publishers),
             clock=clock,
         )
         self.report = Report(
@@ -241,7 +255,7 @@ class Node:
         options, replaced, kept = merge(self.options, wanted)
         self.options = self.report.options = options
         if "export" in replaced:
-            self._taps.set_export(options.export)
+            self._subscribers.set_export(options.export)
         if "stats_s" in replaced:
             self._stats_due = min(self._stats_due, self._clock() + options.stats_s)
         return Reloaded(replaced, kept, certificates)
@@ -339,9 +353,9 @@ class Node:
     def may_route(self) -> None:
         self.exchange.open_gate(self._clock())
 
-    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
+    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
         self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
-        self.exchange.peer_up(member, name, pipe, rtt_s, self._clock())
+        self.exchange.peer_up(member, name, pipe, rtt_s, self._clock(), counts=agreed.has(RECEIVED))
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:
         self.log.write("link", link_fields(peer=member, dialed=dialed, up=False, reason=reason))
@@ -357,7 +371,7 @@ class Node:
             self.peering.drop_link(member, str(error))
 
     def link_writable(self, pipe: Pipe) -> None:
-        self.exchange.pipe_writable(pipe)
+        self.exchange.pipe_writable(pipe, self._clock())
 
     def interest_changed(self, member: int, patterns: list[tuple[str, int]]) -> None:
         try:

@@ -4,12 +4,13 @@
   ``error: `` and a sentence. `` absent=beta,gamma`` behind it names brokers that could not be reached.
   A topic that begins with ``$``, such as ``$sys.status``, asks the mesh instead
   and gets what the nearest broker that knows answers.
-* PUSH and PUB: ``topic payload`` publishes, fire and forget; a frame that is not so costs the connection.
+* PUSH and PUB: ``topic payload`` publishes, fire and forget; a frame that is not so costs the connection, and
+  the log says why.
 * SUB: ``topic payload`` of whatever its subscriptions match (SP filters at the subscriber).
 
-A stock SUB never tells its topics. So while one is attached its broker wants the ``export`` patterns: the
-tap. Each SUB has its own bounded queue (the socket's ``send_queue``); what does not fit is dropped, newest
-first as PUB does, and counted.
+A stock SUB never tells its topics. So each one makes its broker want the ``export`` patterns. To the
+exchange it is a subscriber of another protocol, with an encoder of its own (`StockEncoder`) and a bound in
+bytes; what does not fit is dropped, newest first as PUB does, and counted.
 
 Nothing here waits: frames come in, the exchange and pipes are called.
 """
@@ -20,10 +21,15 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from mesh.dataplane import gate
+from mesh.dataplane.backlogs import Buffer
 from mesh.dataplane.gate import Gate
-from mesh.errors import MeshError, NotAccepted, TopicError
+from mesh.dataplane.outlets import Encoder
+from mesh.errors import BlockError, MeshError, NotAccepted, TopicError
+from mesh.logs import log
 from mesh.topics import check_public_topic
+from mesh.wire import blocks
 from mesh.wire.session_frames import Status
+from protocols.peer_warnings import PeerWarnings, name_of
 from protocols.pipe import Pipe
 
 TOPICS_CACHED: Final = 4096
@@ -32,7 +38,6 @@ ANSWER_TIMEOUT_S: Final = 2.0
 TEXT_SHOWN: Final = 40
 
 Clock = Callable[[], float]
-Tap = Callable[[str, list[bytes]], None]
 
 
 class StockReceipt(Protocol):
@@ -58,9 +63,13 @@ class StockExchange(Protocol):
         self, topic: str, body: bytes, timeout_s: float, callback: Callable[[int, bytes], None], now: float
     ) -> None: ...
 
-    def add_tap(self, patterns: Sequence[str], callback: Tap) -> int: ...
+    def add_subscriber(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None: ...
 
-    def remove_tap(self, id: int) -> None: ...
+    def change_subscriber(self, pipe: Pipe, patterns: Sequence[str]) -> None: ...
+
+    def remove_subscriber(self, pipe: Pipe) -> None: ...
+
+    def pipe_writable(self, pipe: Pipe, now: float) -> None: ...
 
 
 class TopicCheck:
@@ -135,6 +144,8 @@ class StockRequests:
                 reply(body)
             elif status == Status.NO_RESPONDERS:
                 reply(f"error: nobody answers {topic}".encode())
+            elif status == Status.DROPPED:
+                reply(b"error: " + body)
             else:
                 reply(f"error: no answer to {topic} in {ANSWER_TIMEOUT_S:g} s".encode())
 
@@ -150,6 +161,7 @@ class StockPublishers:
         self._exchange = exchange
         self._clock = clock
         self._topics = TopicCheck()
+        self._warnings = PeerWarnings(log)
 
     def pipe_attached(self, pipe: Pipe) -> None: ...
 
@@ -159,15 +171,30 @@ class StockPublishers:
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         now = self._clock()
+        left = len(frames)
         try:
             if self._exchange.gate.closed:
                 self._hold(pipe, frames)
                 return
             for topic, bodies in runs(frames):
-                self._exchange.publish(self._topics.check(topic), bodies, "sent", now)
+                text = self._topics.check(topic)
+                left -= len(bodies)  # published, or counted by the exchange
+                self._exchange.publish(text, bodies, "sent", now)
                 self.published += len(bodies)
+        except NotAccepted:
+            self._exchange.drop("leaving", left)
         except (MeshError, ValueError) as error:
             self.refused += 1
+            self._exchange.drop("bad_topic", left)
+            host = pipe.remote_address.rpartition(":")[0]  # it may come again, from another port each time
+            self._warnings.warn(
+                now,
+                (host, type(error)),
+                "a stock publisher at %s loses its connection and %d messages: %s",
+                name_of(pipe.connection),
+                left,
+                error,
+            )
             pipe.close(f"stock publisher: {error}")
 
     def _hold(self, pipe: Pipe, frames: list[bytes]) -> None:
@@ -178,52 +205,67 @@ class StockPublishers:
             self._exchange.drop("joining", len(frames))
 
 
-class StockTaps:
-    """Receiver of the socket that stock SUBs dial: one tap on the exchange while at least one is attached."""
+class StockEncoder:
+    """What stock subscribers get for a block: ``topic payload`` for each message, large bodies put together.
 
-    def __init__(self, exchange: StockExchange, export: Sequence[str]) -> None:
-        self.delivered = 0
-        self.dropped = 0
+    One for all of them: the exchange offers a block to each in turn, and it is opened once.
+    """
+
+    def __init__(self) -> None:
+        self._assembler = blocks.Assembler()
+        self._block: Buffer = b""
+        self._frames: list[bytes] = []
+
+    def encode(self, frames: list[bytes], block: Buffer, hops: int, flags: int, sequence: int) -> None:
+        if block is not self._block:
+            self._block = block
+            self._frames = self._open(block)
+        frames += self._frames
+
+    def _open(self, block: Buffer) -> list[bytes]:
+        try:
+            opened = blocks.open_block(bytes(block))
+        except BlockError:
+            return []  # another broker's; blocks of clients were checked when they came in
+        bodies: Sequence[bytes] = opened.bodies
+        if opened.whole_size:
+            whole = self._assembler.add(opened)
+            if whole is None:
+                return []
+            bodies = [whole[0]]
+        prefix = opened.topic + b" "
+        return [prefix + body for body in bodies]
+
+
+class StockSubscribers:
+    """Receiver of the socket that stock SUBs dial."""
+
+    def __init__(self, exchange: StockExchange, export: Sequence[str], clock: Clock) -> None:
         self._exchange = exchange
         self._export = tuple(export)
-        self._pipes: dict[int, Pipe] = {}
-        self._tap: int | None = None
+        self._clock = clock
+        self._encoder = StockEncoder()
+        self._pipes: dict[Pipe, None] = {}
 
     def set_export(self, export: Sequence[str]) -> None:
         """Show other patterns from now on."""
         self._export = tuple(export)
-        if self._tap is not None:
-            self._exchange.remove_tap(self._tap)
-            self._tap = None
-        self._begin()
+        for pipe in self._pipes:
+            self._exchange.change_subscriber(pipe, self._export)
 
     def pipe_attached(self, pipe: Pipe) -> None:
-        self._pipes[pipe.id] = pipe
-        self._begin()
-
-    def _begin(self) -> None:
-        if self._tap is None and self._export and self._pipes:
-            self._tap = self._exchange.add_tap(self._export, self.deliver)
+        self._pipes[pipe] = None
+        self._exchange.add_subscriber(pipe, self._export, self._encoder.encode)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
-        self._pipes.pop(pipe.id, None)
-        if not self._pipes and self._tap is not None:
-            self._exchange.remove_tap(self._tap)
-            self._tap = None
+        self._pipes.pop(pipe, None)
+        self._exchange.remove_subscriber(pipe)
 
-    def pipe_writable(self, pipe: Pipe) -> None: ...
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self._exchange.pipe_writable(pipe, self._clock())
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         pipe.close("a SUB socket does not send")
-
-    def deliver(self, topic: str, bodies: list[bytes]) -> None:
-        """One encoding, many pipes."""
-        prefix = topic.encode() + b" "
-        frames = [prefix + body for body in bodies]
-        for pipe in self._pipes.values():
-            taken = pipe.send_many(frames)
-            self.delivered += taken
-            self.dropped += len(frames) - taken
 
 
 def runs(frames: Sequence[bytes]) -> list[tuple[bytes, list[bytes]]]:

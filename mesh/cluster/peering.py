@@ -52,6 +52,7 @@ from mesh.cluster.own_address import OwnAddress
 from mesh.cluster.remote_interest import InterestTable, Pattern
 from mesh.environment import Environment
 from mesh.errors import LinkError
+from mesh.wire.capabilities import Agreed
 from mesh.wire.link_frames import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, decode
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, Socket, TlsConfig
@@ -94,9 +95,9 @@ class PeeringHooks(NewsHooks, RoundHooks, Protocol):
     def live_changed(self, live: list[tuple[int, str]]) -> None:
         """Ids and names of the others that are alive or suspect."""
 
-    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
-        """A link is admitted; ``pipe`` is its Bus, free for session frames from now on. The `link_down` of
-        one that it replaces comes first."""
+    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
+        """A link is admitted; ``pipe`` is its Bus, free for session frames from now on, ``agreed`` what both
+        sides speak. The `link_down` of one that it replaces comes first."""
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None: ...
 
@@ -541,7 +542,7 @@ class Peering:
         self._act(self.membership.link_up(hello.record, now))
         if link.ended:
             return
-        self._hooks.link_up(hello.id, hello.name, link.bus, link.rtt_s)
+        self._hooks.link_up(hello.id, hello.name, link.bus, link.rtt_s, link.agreed)
         self.news.check_absent()
         self._pump()
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from mesh.dataplane.ports import Session
+from mesh.dataplane.sessions import Session
 from mesh.wire.session_frames import Kind, Role, encode
 
 Tell = Callable[[list[tuple[str, int]]], int]
 
 
-class Wants:
+class LocalInterest:
     """This broker's own interest; ``tell`` takes all of it and returns the version that holds it."""
 
     def __init__(self, tell: Tell) -> None:
@@ -34,6 +34,10 @@ class Wants:
             (pattern, Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN)
             for pattern, counts in self._counts.items()
         ]
+
+    def size_with(self, patterns: Iterable[str]) -> int:
+        """How many different patterns there would be with these."""
+        return len(self._counts) + sum(pattern not in self._counts for pattern in patterns)
 
     def add(self, patterns: Iterable[str], role: int) -> None:
         self._count(patterns, role, 1)

@@ -1,246 +1,196 @@
-"""Clients' sessions: how one begins, what it may say beside blocks, and how it ends. Pure.
+"""Clients of this broker as records: sessions, their subscriptions, and what answers inside the broker.
 
-A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
-silence, or with the first rule it breaks. Whatever the end, everything of it goes: subscriptions and their
-interest, blocks that waited for it (their publishers get their credit back), questions it asked and
-answers it owes.
+A route's takers are subscriptions, stock subscribers and responders. Each has its own way of taking a block
+(`offer`), so that the exchange hands it a block without asking what it is.
+
+Pure. What a client may do is decided in `mesh.dataplane.session_control`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from mesh.dataplane.local_interest import Wants
-from mesh.dataplane.outlets import Outlet, Source
-from mesh.dataplane.ports import ExchangeOptions, Peer, Pipe, Session, Subscription, Tally, Turn
-from mesh.dataplane.requests import Asking, Local, Matter, Said
-from mesh.errors import MeshError, SessionError, TopicError
-from mesh.topics import check_pattern
-from mesh.topics.routing import Router
-from mesh.wire import blocks
-from mesh.wire.capabilities import SUBSCRIBE_REFUSED
-from mesh.wire.session_frames import (
-    SUBSCRIPTIONS_MAX,
-    Keepalive,
-    Kind,
-    ReceiveWindow,
-    Role,
-    decode,
-    encode,
-)
-from mesh.wire.session_opening import read_hello, welcome
+from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue, NoQueue
+from mesh.dataplane.credit import HeldCredit, Ingress
+from mesh.dataplane.deduplication import Publisher
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.outlets import Encoder, Outlet, block_encoder, unlimited
+from mesh.dataplane.ports import Port
+from mesh.errors import SessionError
+from mesh.wire.capabilities import Agreed
+from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
 
-UNREAD_MAX: Final = 16 << 20
-"""Bytes of answers that one client may leave unread; these are not under credit."""
-
-SENTENCE_MAX: Final = 250
-"""Characters of a refusal."""
+PARTS_MAX: Final = 1 << 17
+"""Patterns of one session that wait for their SUBSCRIBE."""
 
 
-class AboveLimit(SessionError):
-    """A subscription is above a limit. It costs the session only if the client knows no other answer."""
+class Session:
+    """One client, from its HELLO on."""
 
-
-def consumed(turn: Turn, outlet: Outlet, messages: int, size: int, now: float) -> None:
-    outlet.granted(messages, size, now)
-    if not outlet.queue:
-        turn.waiting.pop(outlet, None)
-
-
-class Sessions:
-    """Sessions of all pipes that clients use, by pipe and backtrace."""
+    __slots__ = (
+        "_answer_bytes_max",
+        "_unread",
+        "_unread_since",
+        "acks",
+        "agreed",
+        "boot",
+        "budget",
+        "bytes_in",
+        "client",
+        "closed",
+        "id",
+        "ingress",
+        "keepalive",
+        "late_questions",
+        "messages_in",
+        "name",
+        "partial",
+        "patterns",
+        "port",
+        "prefix",
+        "publisher",
+        "question_bytes",
+        "questions",
+        "subscriptions",
+    )
 
     def __init__(
         self,
-        *,
         id: int,
+        port: Port,
+        prefix: bytes,
+        *,
         name: str,
-        mesh: str,
+        agreed: Agreed,
+        publisher: Publisher,
+        keepalive: Keepalive,
         options: ExchangeOptions,
-        turn: Turn,
-        router: Router[Local, Peer],
-        wants: Wants,
-        asking: Asking,
-        tally: Tally,
     ) -> None:
-        self.pipes: dict[Pipe, dict[bytes, Session]] = {}
-        self.leaving = ""
-        """Why this broker leaves; empty while it stays."""
-        self._id = id
-        self._name = name
-        self._mesh = mesh
-        self._options = options
-        self._turn = turn
-        self._router = router
-        self._wants = wants
-        self._asking = asking
-        self._tally = tally
-        self._last_id = 0
-
-    def all(self) -> list[Session]:
-        return [session for table in self.pipes.values() for session in table.values()]
-
-    def gone(self, pipe: Pipe, now: float) -> None:
-        """A pipe is closed."""
-        for session in list(self.pipes.pop(pipe, {}).values()):
-            self.end(session, now)
-
-    def hello(
-        self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, frame: bytes, now: float
-    ) -> Session:
-        """A new session on a pipe. Raises `PeerError`."""
-        kind, *fields = decode(frame, len(prefix))
-        if kind != Kind.HELLO:
-            raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
-        hello = read_hello(fields)
-        if self.leaving:
-            raise SessionError(f"broker {self._name} is leaving: {self.leaving}")
-        old = sessions.pop(prefix, None)
-        if old is not None:
-            self.end(old, now)
-        if len(sessions) >= self._options.sessions_per_pipe_max:
-            raise SessionError(f"more than {self._options.sessions_per_pipe_max} sessions on one connection")
-        self._last_id += 1
-        session = sessions[prefix] = Session(self._turn, pipe, prefix, self._last_id)
-        session.name = hello.name or f"client-{hello.client:016x}"
-        session.client, session.boot = hello.publisher, hello.boot
-        session.agreed = hello.agreed
-        session.keepalive = Keepalive(hello.keepalive_s, now)
-        options = self._options
+        self.id = id
+        self.port = port
+        self.prefix = prefix
+        """The SP backtrace, which goes before every frame."""
+        self.name = name
+        self.publisher = publisher
+        self.client, self.boot = publisher.key
+        """Whom its blocks name as their publisher."""
+        self.agreed = agreed
+        self.keepalive = keepalive
         window = ReceiveWindow(options.session_messages, options.session_bytes)
-        session.source = Source(session, window, self._turn.due, is_link=False)
-        session.send_control(
-            welcome(hello.agreed, self._id, self._name, self._mesh, session.id, window.messages, window.bytes)
-        )
-        return session
+        self.ingress = Ingress(self, window, port.turn.due, is_link=False)
+        self.closed = False
+        self.subscriptions: dict[int, Subscription] = {}
+        self.patterns = 0
+        """Of all subscriptions."""
+        self.partial: tuple[int, list[str]] = (0, [])
+        """The subscription whose SUBSCRIBE is still to come, and its patterns so far."""
+        self.budget = Budget(options.waiting_bytes_max)
+        self.acks: list[list[int]] = []
+        """Ranges of sequence numbers that are committed and not acknowledged yet."""
+        self.questions: dict[int, int] = {}
+        """Tokens of requests and surveys without a result, each with the bytes of its body."""
+        self.question_bytes = 0
+        self.late_questions: dict[int, None] = {}
+        """Tokens of surveys that are over and may still get late answers."""
+        self.messages_in = 0
+        self.bytes_in = 0
+        self._answer_bytes_max = options.answer_bytes_max
+        self._unread = 0
+        self._unread_since = 0
 
-    def control(self, session: Session, frame: list[Any], now: float) -> None:
-        """A frame of any kind but DATA. Raises `PeerError`, `TopicError`."""
-        match frame:
-            case [Kind.CREDIT, number, messages, size]:
-                subscription = session.subscriptions.get(number)
-                if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
-                    consumed(self._turn, subscription, messages, size, now)
-            case [Kind.PATTERNS, number, patterns]:
-                session.add_part(number, patterns)
-            case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
-                patterns = session.take_parts(number) + patterns
-                try:
-                    self._subscribe(session, number, patterns, role, messages, size, now)
-                except AboveLimit as error:
-                    if not session.agreed.has(SUBSCRIBE_REFUSED):
-                        raise
-                    session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
-            case [Kind.UNSUBSCRIBE, number]:
-                subscription = session.subscriptions.pop(number, None)
-                if subscription is not None:
-                    self._unsubscribe(subscription, now)
-            case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
-                blocks.unpack_headers(headers)
-                self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, False, now)
-            case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
-                blocks.unpack_headers(headers)
-                self._asking.ask(session, id, Matter(topic, body, headers), timeout_ms / 1000, True, now)
-            case [Kind.ANSWER, token, status, body, headers]:
-                blocks.unpack_headers(headers)
-                self._asking.answer(session, token, Said(status, body, headers, session.name), now)
-            case [Kind.EXTEND, token, more_ms]:
-                self._asking.extend(session, token, more_ms, now)
-            case [Kind.PING, stamp]:
-                session.send_control(encode(Kind.PONG, stamp))
-            case [Kind.PONG, _]:
-                pass
-            case [Kind.BYE, _] | [Kind.ERROR, _, _]:
-                self.pipes.get(session.pipe, {}).pop(session.prefix, None)
-                self.end(session, now)
-            case [kind, *_]:
-                raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
+    def add_part(self, number: int, patterns: list[str]) -> None:
+        """Patterns of a SUBSCRIBE to come. Raises `SessionError` when there are too many of them."""
+        parts = self.take_parts(number)
+        if len(parts) + len(patterns) > PARTS_MAX:
+            raise SessionError(f"more than {PARTS_MAX} patterns came before the SUBSCRIBE they belong to")
+        parts += patterns
+        self.partial = (number, parts)
 
-    def _subscribe(
+    def take_parts(self, number: int) -> list[str]:
+        """The patterns of a subscription that came in parts, none if it has no parts. Raises `SessionError`
+        when the parts are another's."""
+        begun, parts = self.partial
+        if parts and begun != number:
+            raise SessionError(f"frames of subscription {number} came amid the parts of subscription {begun}")
+        self.partial = (0, [])
+        return parts
+
+    def send(self, frame: bytes) -> None:
+        """In order with the data, and not under credit."""
+        port = self.port
+        if self._unread_since != port.writes:
+            self._unread_since = port.writes
+            self._unread = 0
+        self._unread += len(frame)
+        if self._unread > self._answer_bytes_max:
+            port.turn.unread[self] = None
+        port.send(self.prefix + frame)
+
+    @property
+    def unread(self) -> int:
+        """Bytes of answers that were sent since the connection was last seen to have taken all."""
+        return self._unread if self._unread_since == self.port.writes else 0
+
+    def send_control(self, frame: bytes) -> None:
+        """Ahead of the data."""
+        if not self.closed:
+            self.port.pipe.send_control(self.prefix + frame)
+
+
+class Subscription(Outlet):
+    """One client's subscription: an outlet with patterns, a role and its session."""
+
+    __slots__ = ("number", "owes", "patterns", "role", "session")
+
+    def __init__(
         self,
         session: Session,
         number: int,
         patterns: list[str],
         role: int,
-        messages: int,
-        size: int,
+        options: ExchangeOptions,
         now: float,
     ) -> None:
-        if number == 0 or number in session.subscriptions:
-            raise SessionError(f"subscription number {number} is taken")
-        if not patterns or not messages or not size:
-            raise SessionError("a subscription needs at least one pattern and a window above zero")
-        if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
-        patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
-        if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
-            raise TopicError("only brokers answer on topics that begin with '$'")
-        subscription = Subscription(session, number, patterns, role, self._options.delivery, now)
-        subscription.granted(messages, size, now)
-        session.subscriptions[number] = subscription
-        self._router.subscribe(patterns, role, subscription)
-        self._wants.add(patterns, role)
-        self._wants.confirm(session, number)
+        backlog = LiveQueue(options.delivery, session.budget, now)
+        encode = block_encoder(session.prefix, number)
+        super().__init__(session.port, SendCredit(), backlog, encode, session.prefix)
+        self.session = session
+        self.number = number
+        self.patterns = patterns
+        self.role = role
+        self.owes: dict[int, None] = {}
+        """Tokens of the questions it was asked and has not answered."""
 
-    def refuse(
-        self, pipe: Pipe, sessions: dict[bytes, Session], prefix: bytes, error: MeshError, now: float
+
+class Subscriber(Outlet):
+    """A consumer of another protocol: patterns, and an encoder for what it reads. It has no credit; what its
+    connection does not take is dropped."""
+
+    __slots__ = ("patterns",)
+
+    def __init__(self, port: Port, patterns: list[str], encode: Encoder) -> None:
+        super().__init__(port, unlimited(), NoQueue(), encode)
+        self.patterns = patterns
+
+
+class Responder:
+    """Answers requests and surveys inside the broker itself."""
+
+    __slots__ = ("handler", "patterns")
+
+    def __init__(self, patterns: list[str], handler: Callable[[str, bytes], bytes]) -> None:
+        self.patterns = patterns
+        self.handler = handler
+
+    def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
+        """Published messages are not for it."""
+        return True
+
+    def wait(
+        self, block: Buffer, messages: int, hops: int, flags: int, held: HeldCredit | None, now: float
     ) -> None:
-        """A client broke a rule: it is told why and loses its session, and its connection if it is its
-        own."""
-        reason = type(error).__name__
-        self._tally.refused[reason] = self._tally.refused.get(reason, 0) + 1
-        session = sessions.pop(prefix, None)
-        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:SENTENCE_MAX]))
-        if session is not None:
-            self.end(session, now)
-        if len(prefix) == 4:  # no device in between: the connection is this client's alone
-            others = list(sessions.values())
-            sessions.clear()
-            self.pipes.pop(pipe, None)
-            for other in others:
-                self.end(other, now)
-            pipe.close(f"{reason}: {error}", flush=True)
+        """Never called."""
 
-    def end(self, session: Session, now: float) -> None:
-        """It is over; whoever calls has taken it out of its table."""
-        for subscription in list(session.subscriptions.values()):
-            self._unsubscribe(subscription, now)
-        session.closed = True
-        session.subscriptions.clear()
-        session.ready = []
-        self._wants.forget(session)
-        self._asking.asker_gone(session)
-        self._tally.messages_in += session.messages_in
-        self._tally.bytes_in += session.bytes_in
 
-    def _unsubscribe(self, subscription: Subscription, now: float) -> None:
-        """Takes it out of everything but its session's table."""
-        self._router.unsubscribe(subscription.patterns, subscription)
-        self._wants.remove(subscription.patterns, subscription.role)
-        left = subscription.close()
-        self._turn.waiting.pop(subscription, None)
-        if left:
-            self._tally.drop("subscriber_gone", left)
-        if subscription.dropped:
-            self._tally.drop("slow_subscriber", subscription.dropped)
-        self._tally.delivered += subscription.messages_out
-        self._tally.messages_out += subscription.messages_out
-        self._tally.bytes_out += subscription.bytes_out
-        self._asking.subscriber_gone(subscription, now)
-
-    def overrun(self, session: Session, now: float) -> None:
-        """A client asks and does not read the answers."""
-        sentence = f"more than {UNREAD_MAX} bytes of answers were left unread"
-        sessions = self.pipes.get(session.pipe, {})
-        self.refuse(session.pipe, sessions, session.prefix, SessionError(sentence), now)
-
-    def scan(self, now: float, late_s: float) -> None:
-        """End the sessions that are silent; ``late_s`` is how late this very look is."""
-        for pipe, sessions in list(self.pipes.items()):
-            for prefix, session in list(sessions.items()):
-                if not session.closed and session.keepalive.lapsed(now, late_s):
-                    silence = SessionError(
-                        f"nothing heard for {now - session.keepalive.heard_at:.1f} s, "
-                        f"three times the {session.keepalive.interval_s:g} s that HELLO named"
-                    )
-                    self.refuse(pipe, sessions, prefix, silence, now)
+LocalTaker = Subscription | Subscriber | Responder

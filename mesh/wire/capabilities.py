@@ -33,6 +33,9 @@ NAMES_MAX: Final = 64
 
 INTEREST_OWNER: Final = "interest-owner"
 """Link: frames of interest name the member whose interest they carry."""
+RECEIVED: Final = "received"
+"""Link: each side begins by saying how many messages it received over earlier links, so that what was lost
+when one ended can be counted."""
 
 PUBLISHER_SECRET: Final = "publisher-secret"
 """Session: HELLO carries the secret to which the client's id as a publisher belongs."""
@@ -117,5 +120,5 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
-LINK: Final = Offer.of(1, 2, [INTEREST_OWNER])
+LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED])
 SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED])

@@ -24,7 +24,8 @@ The course of a client's session::
     BYE     <--------------------------> ends the session in order; ERROR ends it for a broken rule
 
 Between brokers DATA and CREDIT go the same way, and FORWARD, ASKED, RETURN and LONGER carry requests and
-surveys.
+surveys. Where both have the capability, each begins a link with RECEIVED: how many messages it has received
+from the other in all, by earlier links.
 
 **Credit** is counted in messages and bytes of blocks. Who sends keeps a `SendCredit`, who receives a
 `ReceiveWindow`; both count alike. With both above zero one block may overdraw them; a block sent at zero
@@ -97,6 +98,7 @@ class Kind(IntEnum):
     ASKED = 25
     RETURN = 26
     LONGER = 27
+    RECEIVED = 28
 
 
 KIND_MAX: Final = 31
@@ -227,6 +229,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
         ("name", _text),
     ),
     Kind.LONGER: (("token", _id), ("more_ms", _milliseconds)),
+    Kind.RECEIVED: (("messages", _id),),
 }
 """The fields of each kind, after the kind itself."""
 
@@ -326,6 +329,15 @@ def read_data(frame: bytes, start: int = 0) -> tuple[int, int, int, int]:
             f"a DATA frame announces a block of {size} bytes and has {len(frame) - start - DATA_SIZE}"
         )
     return hops, flags, subscription, sequence
+
+
+def messages_in(frame: bytes, start: int = 0) -> int:
+    """How many messages a frame from a broker carries: those of a DATA frame's block; a question counts as
+    one, as in credit; other frames carry none."""
+    kind = frame[start + 1]
+    if kind == DATA:
+        return int.from_bytes(frame[start + DATA_SIZE + 4 : start + DATA_SIZE + 8], "big")
+    return int(kind == Kind.ASK)
 
 
 # --- credit

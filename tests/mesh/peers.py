@@ -12,6 +12,7 @@ from mesh.cluster.membership import MemberRecord, NodeState, State
 from mesh.cluster.peering import Peering
 from mesh.environment import Environment
 from mesh.storage import Storage
+from mesh.wire.capabilities import Agreed
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, SharedListener
 from tests.support import waiting
@@ -122,7 +123,7 @@ class Peer:
     def live_changed(self, live: list[tuple[int, str]]) -> None:
         self.live = live
 
-    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float) -> None:
+    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
         self.ups.append((member, pipe))
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:

@@ -36,6 +36,7 @@ from mesh.cluster.membership.own_record import OwnRecord
 from mesh.cluster.membership.roster import Member, Roster
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.cluster.remote_interest import InterestTable
+from mesh.dataplane.deduplication import Publisher
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.outlets import Outlet
 from mesh.wire import member_record
@@ -350,7 +351,13 @@ alter_some: Final = _every(100, _flipped)
 
 def deliver_twice(patch: pytest.MonkeyPatch) -> None:
     """What has come by another way is not known again, and one block in a hundred comes by two."""
-    patch.setattr("mesh.wire.blocks.Seen.add", lambda self, *given: True)
+
+    def reserve(self: Publisher, sequence: int, count: int) -> bool:
+        self._reserved[sequence] = sequence + count
+        return True
+
+    patch.setattr(Publisher, "reserve", reserve)
+    patch.setattr("mesh.wire.blocks.Seen.add", lambda self, *given: True)  # the clients'
     send_twice(patch)
 
 

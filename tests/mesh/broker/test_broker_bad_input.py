@@ -14,7 +14,7 @@ import pytest
 from mesh.broker import node as node_module
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
-from mesh.dataplane.ports import ExchangeOptions
+from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import ConfigError, ListenError, TopicError
 from mesh.wire.blocks import seal
 from mesh.wire.session_frames import Kind, data_head, encode

@@ -8,9 +8,11 @@ from typing import cast
 
 import pytest
 
-from mesh.broker.stock import StockPublishers, StockRequests, StockTaps, runs
+from mesh.broker.stock import StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
 from mesh.dataplane.gate import BYTES_MAX, Gate
+from mesh.dataplane.outlets import Encoder
 from mesh.errors import NotAccepted
+from mesh.wire import blocks
 from mesh.wire.session_frames import Status
 from protocols.pipe import Pipe
 
@@ -24,7 +26,8 @@ class Receipt:
 class FakeExchange:
     def __init__(self) -> None:
         self.published: list[tuple[str, list[bytes], str]] = []
-        self.taps: dict[int, Callable[[str, list[bytes]], None]] = {}
+        self.subscribers: dict[Pipe, tuple[str, ...]] = {}
+        self.writable: list[Pipe] = []
         self.asked: list[tuple[str, bytes]] = []
         self.answers: dict[str, bytes] = {"$sys.status": b"{}"}
         self.closed = False
@@ -48,33 +51,33 @@ class FakeExchange:
         answer = self.answers.get(topic)
         callback(Status.NO_RESPONDERS if answer is None else Status.OK, answer or b"")
 
-    def add_tap(self, patterns: Sequence[str], callback: Callable[[str, list[bytes]], None]) -> int:
-        self.taps[len(self.taps) + 1] = callback
-        return len(self.taps)
+    def add_subscriber(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None:
+        self.subscribers[pipe] = tuple(patterns)
 
-    def remove_tap(self, id: int) -> None:
-        del self.taps[id]
+    def change_subscriber(self, pipe: Pipe, patterns: Sequence[str]) -> None:
+        self.subscribers[pipe] = tuple(patterns)
+
+    def remove_subscriber(self, pipe: Pipe) -> None:
+        self.subscribers.pop(pipe, None)
+
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
+        self.writable.append(pipe)
 
 
 class FakePipe:
-    def __init__(self, id: int, room: int = 1000) -> None:
-        self.id = id
-        self.room = room
-        self.sent: list[bytes] = []
-        self.close_reason = ""
+    identity = None
 
-    def send_many(self, frames: Sequence[bytes]) -> int:
-        taken = list(frames[: self.room])
-        self.room -= len(taken)
-        self.sent += taken
-        return len(taken)
+    def __init__(self, id: int = 1) -> None:
+        self.remote_address = f"10.0.0.{id}:4000{id}"
+        self.connection = self
+        self.close_reason = ""
 
     def close(self, reason: str, *, flush: bool = False) -> None:
         self.close_reason = reason
 
 
-def pipe(id: int = 1, room: int = 1000) -> tuple[FakePipe, Pipe]:
-    fake = FakePipe(id, room)
+def pipe(id: int = 1) -> tuple[FakePipe, Pipe]:
+    fake = FakePipe(id)
     return fake, cast(Pipe, fake)
 
 
@@ -189,7 +192,9 @@ def test_neighbours_of_one_topic_are_published_together_and_order_stays() -> Non
     assert publishers.published == 3
 
 
-def test_a_push_with_a_bad_topic_loses_its_connection_and_what_came_before_stands() -> None:
+def test_a_push_with_a_bad_topic_loses_its_connection_and_the_log_says_what_was_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     exchange = FakeExchange()
     publishers = StockPublishers(exchange, clock)
     fake, attached = pipe()
@@ -197,27 +202,77 @@ def test_a_push_with_a_bad_topic_loses_its_connection_and_what_came_before_stand
     assert "is no topic" in fake.close_reason
     assert publishers.refused == 1
     assert exchange.published == [("good", [b"1"], "sent")]
+    assert exchange.drops == {"bad_topic": 2}
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and "10.0.0.1:40001" in record.getMessage()
+    assert "2 messages" in record.getMessage() and "is no topic" in record.getMessage()
 
 
-def test_a_tap_exists_while_a_subscriber_is_attached() -> None:
+def test_publishers_of_bad_topics_do_not_decide_how_much_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    publishers = StockPublishers(FakeExchange(), clock)
+    for number in range(1000):
+        publishers.frames_received(pipe(number % 50)[1], [b"bad..topic x"])
+    assert publishers.refused == 1000 and 1 <= len(caplog.records) <= 20
+
+
+def test_what_a_stock_publisher_sends_to_a_broker_that_leaves_is_counted() -> None:
     exchange = FakeExchange()
-    taps = StockTaps(exchange, ["news.#"])
-    (one, one_pipe), (two, two_pipe) = pipe(1), pipe(2, room=1)
-    taps.pipe_attached(one_pipe)
-    taps.pipe_attached(two_pipe)
-    assert len(exchange.taps) == 1
-    exchange.taps[1]("news.uk", [b"1", b"2"])
-    assert one.sent == [b"news.uk 1", b"news.uk 2"]
-    assert two.sent == [b"news.uk 1"]
-    assert (taps.delivered, taps.dropped) == (3, 1)
-    taps.pipe_detached(one_pipe, "gone")
-    assert len(exchange.taps) == 1
-    taps.pipe_detached(two_pipe, "gone")
-    assert exchange.taps == {}
+    exchange.closed = True
+    publishers = StockPublishers(exchange, clock)
+    fake, attached = pipe()
+    publishers.frames_received(attached, [b"a 1", b"b 2", b"b 3"])
+    assert exchange.drops == {"leaving": 2}, "and the first by the exchange itself"
+    assert not fake.close_reason and publishers.refused == 0
 
 
-def test_a_broker_that_exports_nothing_makes_no_tap() -> None:
+def test_a_stock_subscriber_makes_its_broker_want_the_export_while_it_is_attached() -> None:
     exchange = FakeExchange()
-    taps = StockTaps(exchange, [])
-    taps.pipe_attached(pipe()[1])
-    assert exchange.taps == {}
+    subscribers = StockSubscribers(exchange, ["news.#"], clock)
+    (_, one), (_, two) = pipe(1), pipe(2)
+    subscribers.pipe_attached(one)
+    subscribers.pipe_attached(two)
+    assert exchange.subscribers == {one: ("news.#",), two: ("news.#",)}
+    subscribers.pipe_writable(two)
+    assert exchange.writable == [two]
+    subscribers.pipe_detached(one, "gone")
+    assert list(exchange.subscribers) == [two]
+
+
+def test_another_export_reaches_the_stock_subscribers_that_are_there() -> None:
+    exchange = FakeExchange()
+    subscribers = StockSubscribers(exchange, [], clock)
+    one = pipe()[1]
+    subscribers.pipe_attached(one)
+    assert exchange.subscribers == {one: ()}
+    subscribers.set_export(["news.#"])
+    assert exchange.subscribers == {one: ("news.#",)}
+
+
+def test_a_stock_subscriber_that_sends_loses_its_connection() -> None:
+    fake, attached = pipe()
+    StockSubscribers(FakeExchange(), ["#"], clock).frames_received(attached, [b"x"])
+    assert fake.close_reason == "a SUB socket does not send"
+
+
+def test_blocks_become_a_frame_for_each_message_and_are_opened_once_for_all() -> None:
+    encoder = StockEncoder()
+    block = blocks.seal(b"news.uk", [b"1", b"22"], publisher=1, boot=1, sequence=1)
+    one: list[bytes] = []
+    two: list[bytes] = []
+    encoder.encode(one, block, 0, 0, 1)
+    encoder.encode(two, block, 0, 0, 1)
+    assert one == two == [b"news.uk 1", b"news.uk 22"]
+    assert one[0] is two[0]
+    encoder.encode(one, b"no block", 0, 0, 2)
+    assert len(one) == 2, "another broker's nonsense reaches nobody"
+
+
+def test_a_large_body_is_put_together_for_stock_subscribers() -> None:
+    encoder = StockEncoder()
+    body = bytes(range(256)) * 1000
+    frames: list[bytes] = []
+    pieces = blocks.seal_pieces(b"t", body, publisher=1, boot=1, sequence=1)
+    for piece in pieces:
+        assert frames == []
+        encoder.encode(frames, piece, 0, 0, 1)
+    assert len(pieces) > 1 and frames == [b"t " + body]

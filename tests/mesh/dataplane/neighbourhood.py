@@ -12,7 +12,10 @@ from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
 from mesh.clients.publishing import Waitable
 from mesh.clients.questions import Question
-from mesh.dataplane.exchange import Exchange, ExchangeOptions
+from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.ports import Port, Turn
+from mesh.dataplane.session_control import messages_behind_backtrace
 from mesh.errors import PeerError
 from mesh.wire.session_frames import Role
 
@@ -25,6 +28,8 @@ class FakePipe:
         self.control: list[bytes] = []
         self.data: list[bytes] = []
         self.closed = ""
+        self.asked = False
+        """Whether somebody wants to hear when the data is taken; `FakeMesh.pump` tells in any case."""
 
     def send_many(self, frames: Sequence[bytes]) -> int:
         taken = min(len(frames), self.limit - len(self.data)) if not self.closed else 0
@@ -39,6 +44,13 @@ class FakePipe:
     def queued(self) -> int:
         return len(self.control) + len(self.data)
 
+    @property
+    def unsent(self) -> int:
+        return len(self.data)
+
+    def notify_writable(self) -> None:
+        self.asked = True
+
     def flush(self) -> None:
         pass
 
@@ -49,6 +61,11 @@ class FakePipe:
         frames = self.control + self.data
         self.control, self.data = [], []
         return frames
+
+
+def client_port(pipe: FakePipe | None = None, bytes_max: int = 1 << 30) -> Port:
+    """The port of a client's pipe, in a turn of its own."""
+    return Port(Turn(), pipe or FakePipe(), bytes_max, messages_behind_backtrace)
 
 
 class Node:
@@ -146,6 +163,8 @@ class FakeMesh:
 
     def __init__(self, nodes: int = 1, options: ExchangeOptions | None = None) -> None:
         self.now = 0.0
+        self.counts = True
+        """Links have the capability to say what was received."""
         self.interest: dict[int, list[tuple[str, int]]] = {}
         self.nodes: dict[int, Node] = {}
         self.links: dict[tuple[int, int], FakePipe] = {}
@@ -168,8 +187,12 @@ class FakeMesh:
 
     def link(self, a: int, b: int) -> None:
         self.links[a, b], self.links[b, a] = FakePipe(), FakePipe()
-        self.nodes[a].exchange.peer_up(b, self.nodes[b].name, self.links[a, b], 0.001 * b, self.now)
-        self.nodes[b].exchange.peer_up(a, self.nodes[a].name, self.links[b, a], 0.001 * a, self.now)
+        self.nodes[a].exchange.peer_up(
+            b, self.nodes[b].name, self.links[a, b], 0.001 * b, self.now, counts=self.counts
+        )
+        self.nodes[b].exchange.peer_up(
+            a, self.nodes[a].name, self.links[b, a], 0.001 * a, self.now, counts=self.counts
+        )
 
     def unlink(self, a: int, b: int) -> None:
         del self.links[a, b], self.links[b, a]
@@ -198,7 +221,7 @@ class FakeMesh:
                 if back:
                     moved = True
                     self._deliver(client, back)
-                    client.node.exchange.pipe_writable(client.pipe)
+                    client.node.exchange.pipe_writable(client.pipe, self.now)
             for node in self.nodes.values():
                 if node.told < node.version and not node.hold_barrier:
                     node.told = node.version
@@ -209,7 +232,7 @@ class FakeMesh:
                 if frames:
                     moved = True
                     self.nodes[b].exchange.peer_frames(a, frames, self.now)
-                    self.nodes[a].exchange.pipe_writable(pipe)
+                    self.nodes[a].exchange.pipe_writable(pipe, self.now)
 
     def _deliver(self, client: FakeClient, frames: list[bytes]) -> None:
         try:

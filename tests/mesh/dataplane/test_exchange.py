@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mesh.broker.stock import StockEncoder
 from mesh.clients.publishing import Ticket
 from mesh.dataplane import gate
-from mesh.dataplane.exchange import Exchange, ExchangeOptions
-from mesh.dataplane.outlets import DeliveryOptions
+from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.errors import (
     MeshTimeout,
     NoResponders,
@@ -448,20 +449,22 @@ def test_a_survey_names_brokers_that_are_silent_or_cannot_be_reached() -> None:
     assert nearest.reply == b"node1"
 
 
-def test_the_program_around_the_broker_publishes_taps_and_asks() -> None:
+def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
     mesh = FakeMesh(2)
     exchange = mesh.nodes[1].exchange
-    heard: list[tuple[str, list[bytes]]] = []
-    tap = exchange.add_tap(["news.#"], lambda topic, bodies: heard.append((topic, bodies)))
+    reader = FakePipe()
+    exchange.add_subscriber(reader, ["news.#"], StockEncoder().encode)
+    mesh.pump()
     receipt = exchange.publish("news.uk", [b"a", b"b"], "accepted", mesh.now)
     assert (receipt.seq, receipt.count, receipt.broker) == (1, 2, "node1")
     client = mesh.client(2)
     client.publish("news.fr", b"c", b"dd")
     client.publish("news.big", b"z" * 200_000)
-    assert heard == [("news.uk", [b"a", b"b"]), ("news.fr", [b"c", b"dd"]), ("news.big", [b"z" * 200_000])]
-    exchange.remove_tap(tap)
+    heard = [b"news.uk a", b"news.uk b", b"news.fr c", b"news.fr dd", b"news.big " + b"z" * 200_000]
+    assert reader.take() == heard
+    exchange.remove_subscriber(reader)
     client.publish("news.fr", b"unheard")
-    assert len(heard) == 3
+    assert reader.take() == [] and exchange.statistics().interest == []
     answers: list[tuple[int, bytes]] = []
     exchange.request("nobody.home", b"", 1.0, lambda status, body: answers.append((status, body)), mesh.now)
     assert answers == [(Status.NO_RESPONDERS, b"")]
@@ -830,8 +833,8 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
     for _ in range(1000):
         responder.talk.extend(run.tokens[0], 3000.0)
     mesh.pump()
-    asking = mesh.nodes[1].exchange._asking
-    assert len(asking._questions.due) == 1 and len(asking._asked.due) == 1
+    requests = mesh.nodes[1].exchange._requests
+    assert len(requests._questions.due) == 1 and len(requests._pending.due) == 1
     mesh.now += 3599.0
     mesh.turn(0.5)
     assert not question.done
@@ -840,9 +843,9 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
     assert isinstance(question.error, MeshTimeout)
     for _ in range(1000):
         question = asker.ask("slow")
-        responder.talk.answer(mesh.nodes[1].exchange._asking._asked._token, b"")
+        responder.talk.answer(requests._pending._token, b"")
         mesh.pump()
-    assert len(asking._questions.due) < 100 and len(asking._asked.due) < 100
+    assert len(requests._questions.due) < 100 and len(requests._pending.due) < 100
 
 
 def test_only_who_was_asked_can_answer() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from mesh.dataplane.local_interest import Wants
-from mesh.dataplane.ports import Session, Turn
-from mesh.wire.session_frames import Kind, Role, decode
+from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.local_interest import LocalInterest
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.sessions import Session
+from mesh.wire.capabilities import Agreed
+from mesh.wire.session_frames import Keepalive, Kind, Role, decode
 
-from .neighbourhood import FakePipe
+from .neighbourhood import client_port
 
 
 class Told:
@@ -21,54 +24,64 @@ class Told:
 
 
 def session(*numbers: int) -> Session:
-    made = Session(Turn(), FakePipe(), b"\x80\0\0\1", 1)
+    made = Session(
+        1,
+        client_port(),
+        b"\x80\0\0\1",
+        name="",
+        agreed=Agreed(1, frozenset()),
+        publisher=Publishers(10).get(1, 1),
+        keepalive=Keepalive(0.0, 0.0),
+        options=ExchangeOptions(),
+    )
     made.subscriptions = dict.fromkeys(numbers)  # type: ignore[assignment]
     return made
 
 
 def confirmed(one: Session) -> list[tuple[int, list[str]]]:
-    frames, one.ready = [decode(frame, 4) for frame in one.ready], []
+    frames = [decode(frame, 4) for frame in one.port.ready]
+    one.port.ready.clear()
     assert all(frame[0] == Kind.SUBSCRIBED for frame in frames)
     return [(frame[1], frame[2]) for frame in frames]
 
 
 def test_a_pattern_is_wanted_until_the_last_one_leaves_and_answers_outrank_listening() -> None:
     tell = Told()
-    wants = Wants(tell)
-    wants.add(["a", "b"], Role.LISTEN)
-    wants.add(["a"], Role.ANSWERS)
-    assert wants.patterns == [("a", Role.ANSWERS), ("b", Role.LISTEN)]
-    wants.remove(["a"], Role.ANSWERS)
-    wants.remove(["b"], Role.LISTEN)
-    wants.flush()
-    wants.flush()
+    interest = LocalInterest(tell)
+    interest.add(["a", "b"], Role.LISTEN)
+    interest.add(["a"], Role.ANSWERS)
+    assert interest.patterns == [("a", Role.ANSWERS), ("b", Role.LISTEN)]
+    interest.remove(["a"], Role.ANSWERS)
+    interest.remove(["b"], Role.LISTEN)
+    interest.flush()
+    interest.flush()
     assert tell.told == [[("a", Role.LISTEN)]], "once a turn, and not when nothing changed"
 
 
 def test_a_subscription_is_confirmed_by_the_version_told_after_it_and_by_no_earlier_one() -> None:
-    wants = Wants(Told())
+    interest = LocalInterest(Told())
     early, late = session(1), session(2, 3)
-    wants.confirm(early, 1)
-    wants.flush()
-    wants.confirm(late, 2)
-    wants.flush()
-    wants.reached(1, ["gone"])
+    interest.confirm(early, 1)
+    interest.flush()
+    interest.confirm(late, 2)
+    interest.flush()
+    interest.reached(1, ["gone"])
     assert confirmed(early) == [(1, ["gone"])] and confirmed(late) == []
-    wants.confirm(late, 3)
-    wants.reached(2, [])
+    interest.confirm(late, 3)
+    interest.reached(2, [])
     assert confirmed(late) == [(2, [])], "3 has not even been told"
-    wants.flush()
-    wants.reached(3, [])
+    interest.flush()
+    interest.reached(3, [])
     assert confirmed(late) == [(3, [])]
 
 
 def test_a_session_that_is_over_is_forgotten_and_a_subscription_that_is_over_not_confirmed() -> None:
-    wants = Wants(Told())
+    interest = LocalInterest(Told())
     gone, left = session(1), session(1)
     for one in (gone, left):
-        wants.confirm(one, 1)
-    wants.forget(gone)
-    wants.flush()
+        interest.confirm(one, 1)
+    interest.forget(gone)
+    interest.flush()
     left.subscriptions.clear()
-    wants.reached(1, [])
+    interest.reached(1, [])
     assert confirmed(gone) == confirmed(left) == []

@@ -1,199 +1,268 @@
-"""Outlets: what goes at once, what waits, at whose expense, and what is dropped."""
+"""Outlets and ports: what goes at once, what waits for credit or connection, and what was not written."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+from collections.abc import Sequence
 
-from mesh.dataplane.outlets import DeliveryOptions, Held, Outlet, Source
-from mesh.wire.session_frames import DATA_SIZE, ReceiveWindow, read_data
+import pytest
 
-OPTIONS = DeliveryOptions(messages_max=40, bytes_max=10_000)
+from mesh.dataplane.backlogs import Budget, LiveQueue, NoQueue, Waiting
+from mesh.dataplane.options import DeliveryOptions
+from mesh.dataplane.outlets import Outlet, block_encoder, unlimited
+from mesh.dataplane.ports import Port
+from mesh.errors import SessionError
+from mesh.wire import blocks
+from mesh.wire.session_frames import BYTES_MAX, DATA_SIZE, MESSAGES_MAX, Kind, SendCredit, encode, read_data
 
+from .neighbourhood import FakePipe, client_port
 
-class FakePort:
-    prefix = b"\x80\0\0\1"
-
-    def __init__(self) -> None:
-        self.ready: list[bytes] = []
-        self.woken = 0
-
-    def wake(self) -> None:
-        self.woken += 1
-
-    def waits(self, outlet: Outlet) -> None:
-        self.waiting = outlet
-
-    def take(self) -> list[tuple[int, bytes]]:
-        """(sequence, block) of the frames that are ready."""
-        frames, self.ready = self.ready, []
-        return [(read_data(frame, 4)[3], frame[4 + DATA_SIZE :]) for frame in frames]
+PREFIX = b"\x80\0\0\1"
 
 
-class Bench:
-    """One outlet, fed by a session and by a link."""
+def live_outlet(port: Port, credit: SendCredit | None = None) -> Outlet:
+    backlog = LiveQueue(DeliveryOptions(), Budget(1 << 40), 0.0)
+    return Outlet(port, credit or SendCredit(), backlog, block_encoder(PREFIX, 7), PREFIX)
 
-    def __init__(self, options: DeliveryOptions = OPTIONS) -> None:
-        self.port = FakePort()
-        self.outlet = Outlet(self.port, 7, options, 0.0)
-        self.due: list[Source] = []
-        self.session = Source("session", ReceiveWindow(1000, 1 << 20), self.due, is_link=False)
-        self.link = Source("link", ReceiveWindow(1000, 1 << 20), self.due, is_link=True)
 
-    def give(self, block: bytes, source: Source, now: float = 0.0, messages: int = 5) -> Held | None:
-        """As the exchange does: offer, else wait; a block that waits nowhere settles at once."""
-        held = None
-        if not self.outlet.offer(block, messages, 0, 0):
-            held = Held(source, messages, len(block))
-            self.outlet.wait(block, messages, 0, 0, held, now)
-        if held is None or not held.outlets:
-            source.settle(messages, len(block))
-        return held
+def give(outlet: Outlet, block: bytes, messages: int = 5) -> None:
+    if not outlet.offer(block, messages, 0, 0):
+        outlet.wait(block, messages, 0, 0, None, 0.0)
 
-    def owed(self, source: Source) -> int:
-        return source.window.owed_messages
+
+def sent(frames: Sequence[bytes]) -> list[tuple[int, bytes]]:
+    """(sequence, block) of DATA frames."""
+    return [(read_data(frame, 4)[3], frame[4 + DATA_SIZE :]) for frame in frames]
+
+
+def sealed(count: int, body: bytes = b"x") -> bytes:
+    return blocks.seal(b"t", [body] * count, publisher=1, boot=1, sequence=1)
+
+
+# --- outlets
 
 
 def test_with_credit_a_block_goes_at_once_behind_its_head() -> None:
-    bench = Bench()
-    bench.outlet.granted(10, 1000, 0.0)
-    bench.give(b"block", bench.session)
-    (frame,) = bench.port.ready
-    assert frame[:4] == FakePort.prefix and read_data(frame, 4) == (0, 0, 7, 1)
-    assert bench.port.take() == [(1, b"block")]
-    assert (bench.outlet.credit.messages, bench.outlet.credit.bytes) == (5, 995)
-    assert bench.owed(bench.session) == 5
-    assert bench.port.woken == 1
+    port = client_port()
+    outlet = live_outlet(port, SendCredit(10, 1000))
+    give(outlet, b"block")
+    (frame,) = port.ready
+    assert frame[:4] == PREFIX and read_data(frame, 4) == (0, 0, 7, 1)
+    assert sent(port.ready) == [(1, b"block")]
+    assert (outlet.credit.messages, outlet.credit.bytes) == (5, 995)
+    assert port.turn.dirty == [port], "the port is dirty once"
 
 
 def test_a_view_goes_as_its_bytes_do() -> None:
-    bench = Bench()
-    bench.outlet.granted(10, 1000, 0.0)
-    assert bench.outlet.offer(memoryview(b"..block")[2:], 5, 0, 0)
-    assert bench.port.take() == [(1, b"block")]
+    port = client_port()
+    outlet = live_outlet(port, SendCredit(10, 1000))
+    assert outlet.offer(memoryview(b"..block")[2:], 5, 0, 0)
+    assert sent(port.ready) == [(1, b"block")]
 
 
-def test_without_credit_blocks_wait_in_order_and_hold_their_sources_credit() -> None:
-    bench = Bench()
+def test_without_credit_blocks_wait_in_order() -> None:
+    port = client_port()
+    outlet = live_outlet(port)
     for name in (b"a", b"b", b"c"):
-        bench.give(name, bench.session)
-    assert bench.port.take() == [] and bench.owed(bench.session) == 0
-    bench.outlet.granted(6, 1000, 1.0)
-    assert bench.port.take() == [(1, b"a"), (2, b"b")], "one overdraws"
-    assert bench.owed(bench.session) == 10
-    bench.outlet.granted(100, 1000, 1.0)
-    assert bench.port.take() == [(3, b"c")]
-    bench.give(b"d", bench.session)
-    assert bench.port.take() == [(4, b"d")]
-
-
-def test_the_last_outlet_that_holds_a_block_gives_its_credit_back() -> None:
-    one, two = Bench(), Bench()
-    held = Held(one.session, 5, 10)
-    for bench in (one, two):
-        bench.outlet.wait(b"x", 5, 0, 0, held, 0.0)
-    one.outlet.granted(10, 100, 0.0)
-    assert one.owed(one.session) == 0
-    two.outlet.close()
-    assert one.owed(one.session) == 5
-
-
-def test_a_stall_releases_credit_after_ten_seconds_and_a_grant_ends_it() -> None:
-    bench = Bench()
-    bench.give(b"a", bench.session, now=0.0)
-    assert not bench.outlet.check_stall(9.9) and bench.owed(bench.session) == 0
-    assert bench.outlet.check_stall(10.0) and bench.outlet.stalled
-    assert bench.owed(bench.session) == 5
-    bench.give(b"b", bench.session, now=11.0)
-    assert bench.owed(bench.session) == 10, "a stalled consumer holds nobody up"
-    bench.outlet.granted(100, 1000, 12.0)
-    assert bench.port.take() == [(1, b"a"), (2, b"b")]
-    assert not bench.outlet.stalled and bench.owed(bench.session) == 10, "given back once"
-
-
-def test_waiting_begins_to_count_when_something_waits() -> None:
-    bench = Bench()
-    bench.give(b"a", bench.session, now=1000.0)
-    assert not bench.outlet.check_stall(1005.0)
-
-
-def test_a_links_blocks_hold_its_credit_only_above_a_quarter_and_for_three_seconds() -> None:
-    bench = Bench()
-    for number in range(4):
-        bench.give(b"%d" % number, bench.link, now=0.0)
-    held = bench.owed(bench.link)
-    assert held == 10, "the first two waited for free, the others at the link's expense"
-    bench.outlet.check_stall(2.9)
-    assert bench.owed(bench.link) == 10
-    bench.outlet.check_stall(3.0)
-    assert bench.owed(bench.link) == 20 and not bench.outlet.stalled
-    bench.give(b"x", bench.link, now=3.5)
-    assert bench.owed(bench.link) == 25
-
-
-def test_beyond_the_bounds_the_oldest_is_dropped_and_leaves_a_gap() -> None:
-    bench = Bench()
-    bench.give(b"first", bench.session)
-    bench.outlet.check_stall(10.0)
-    for number in range(10):
-        bench.give(b"%d" % number, bench.session)
-    assert bench.outlet.dropped == 15 and bench.outlet.queued_messages == 40
-    assert bench.owed(bench.session) == 55
-    bench.outlet.granted(1000, 10_000, 0.0)
-    assert [sequence for sequence, _ in bench.port.take()] == list(range(4, 12))
-    huge = Bench()
-    huge.outlet.wait(bytes(20_000), 5, 0, 0, None, 0.0)
-    assert huge.outlet.dropped == 0, "one block may be larger than the bound"
-    huge.outlet.wait(b"next", 5, 0, 0, None, 0.0)
-    assert huge.outlet.dropped == 5
-
-
-def test_what_holds_its_sources_credit_is_never_dropped() -> None:
-    bench = Bench()
-    for number in range(30):
-        bench.give(b"%d" % number, bench.session)
-    for _ in range(20):
-        bench.outlet.wait(b"free", 5, 0, 0, None, 0.0)
-    assert bench.outlet.dropped == 60, "only of what waits free, beyond its own bound"
-    bench.outlet.granted(1000, 100_000, 1.0)
-    assert [block for _, block in bench.port.take()][:30] == [b"%d" % number for number in range(30)]
+        give(outlet, name)
+    assert not port.ready and outlet in port.turn.waiting
+    outlet.granted(6, 1000, 1.0)
+    assert sent(port.ready) == [(1, b"a"), (2, b"b")], "one overdraws"
+    outlet.granted(100, 1000, 1.0)
+    give(outlet, b"d")
+    assert sent(port.ready)[2:] == [(3, b"c"), (4, b"d")]
+    assert outlet not in port.turn.waiting
 
 
 def test_a_question_waits_in_line_and_counts_as_one_message() -> None:
-    bench = Bench()
-    bench.give(b"a", bench.session)
-    bench.outlet.offer_frame(b"ASK", 0.0)
-    bench.outlet.granted(100, 1000, 0.0)
-    assert bench.port.ready[1] == FakePort.prefix + b"ASK"
-    assert bench.outlet.credit.messages == 94
-    bench.outlet.offer_frame(b"ASK2", 0.0)
-    assert bench.port.ready[2] == FakePort.prefix + b"ASK2"
+    port = client_port()
+    outlet = live_outlet(port)
+    give(outlet, b"a")
+    outlet.offer_frame(b"ASK", 0.0)
+    outlet.granted(100, 1000, 0.0)
+    assert port.ready[1] == PREFIX + b"ASK"
+    assert (outlet.credit.messages, port.messages_out) == (94, 6)
+    outlet.offer_frame(b"ASK2", 0.0)
+    give(outlet, b"b")
+    assert port.ready[2] == PREFIX + b"ASK2"
+    assert read_data(port.ready[3], 4)[3] == 2, "a question takes no number of the blocks"
 
 
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["session", "link", "grant", "time"]), st.integers(1, 8), st.integers(0, 400)
-        ),
-        max_size=120,
-    )
-)
-def test_whatever_happens_credit_is_neither_lost_nor_made(steps: list[tuple[str, int, int]]) -> None:
-    bench = Bench()
-    given_in: dict[str, int] = {"session": 0, "link": 0}
-    now = 0.0
-    for what, messages, size in steps:
-        if what == "grant":
-            bench.outlet.granted(messages * 3, size * 3, now)
-        elif what == "time":
-            now += messages
-            bench.outlet.check_stall(now)
+def test_credit_above_every_sensible_window_is_refused() -> None:
+    outlet = live_outlet(client_port())
+    outlet.granted(MESSAGES_MAX, BYTES_MAX, 0.0)
+    with pytest.raises(SessionError, match="above the limits"):
+        outlet.granted(1, 0, 0.0)
+
+
+def test_an_encoder_of_another_protocol_makes_what_frames_it_likes() -> None:
+    port = Port(client_port().turn, FakePipe(), 1 << 20, lambda frame: 1)
+
+    def lines(frames: list[bytes], block: bytes | memoryview, hops: int, flags: int, sequence: int) -> None:
+        frames += [b"PUB " + body for body in blocks.open_block(bytes(block)).bodies]
+
+    outlet = Outlet(port, unlimited(), NoQueue(), lines)
+    assert outlet.offer(sealed(3, b"hello"), 3, 0, 0)
+    assert port.ready == [b"PUB hello"] * 3
+    assert (port.messages_out, outlet.dropped) == (3, 0)
+
+
+# --- a source that is not the live stream
+
+
+class Journal:
+    """Blocks kept for good, and cursors over them."""
+
+    def __init__(self) -> None:
+        self.blocks: list[bytes] = []
+
+
+class Cursor:
+    """A backlog that keeps nothing: it has a place in the journal."""
+
+    dropped = 0
+
+    def __init__(self, journal: Journal, place: int) -> None:
+        self.journal = journal
+        self.place = place
+
+    @property
+    def messages(self) -> int:
+        return len(self.journal.blocks) - self.place
+
+    def push(self, item: Waiting, now: float) -> bool:
+        return False  # the journal has it
+
+    def pop(self) -> Waiting | None:
+        if self.place == len(self.journal.blocks):
+            return None
+        self.place += 1
+        return Waiting(self.journal.blocks[self.place - 1], 1)
+
+    def progress(self, now: float) -> None: ...
+
+    def check_stall(self, now: float) -> None: ...
+
+    def close(self) -> int:
+        return 0  # what waits is not lost: another cursor finds it
+
+
+def test_a_cursor_over_a_journal_feeds_an_outlet_that_then_goes_live() -> None:
+    journal = Journal()
+    port = client_port()
+    cursor = Cursor(journal, 2)
+    outlet = Outlet(port, SendCredit(3, 1000), cursor, block_encoder(PREFIX, 1))
+
+    def publish(block: bytes) -> None:
+        journal.blocks.append(block)
+        if outlet.offer(block, 1, 0, 0):
+            cursor.place += 1
         else:
-            bench.give(bytes(size), getattr(bench, what), now, messages)
-            given_in[what] += messages
-        assert 0 <= bench.outlet.free_messages <= 48
-    out = bench.outlet.messages_out + bench.outlet.dropped + bench.outlet.queued_messages
-    assert out == sum(given_in.values())
-    assert bench.outlet.close() + bench.outlet.messages_out + bench.outlet.dropped == out
-    for name, total in given_in.items():
-        assert bench.owed(getattr(bench, name)) == total
+            outlet.wait(block, 1, 0, 0, None, 0.0)
+
+    journal.blocks += [b"0", b"1", b"2", b"3", b"4", b"5"]
+    outlet.catch_up()
+    assert [block for _, block in sent(port.ready)] == [b"2", b"3", b"4"], "as far as credit reaches"
+    publish(b"6")
+    assert len(port.ready) == 3 and outlet.behind
+    outlet.granted(10, 1000, 1.0)
+    publish(b"7")
+    assert not outlet.behind, "it has caught up: what is published now goes at once"
+    assert sent(port.ready) == [(number, b"%d" % (number + 1)) for number in range(1, 7)], (
+        "none twice, no gap"
+    )
+
+
+def test_an_outlet_that_catches_up_hears_when_its_port_has_room() -> None:
+    journal = Journal()
+    journal.blocks = [bytes(100)] * 10
+    pipe = FakePipe()
+    port = client_port(pipe, bytes_max=250)
+    outlet = Outlet(port, unlimited(), Cursor(journal, 0), block_encoder(PREFIX, 1))
+    outlet.catch_up()
+    assert len(port.ready) == 3 and outlet in port.blocked
+    taken = 0
+    while outlet.behind:
+        port.hand_over(0.0)
+        taken += len(pipe.take())
+        port.written()
+        outlet.resume(0.0)
+    port.hand_over(0.0)
+    assert taken + len(pipe.take()) == 10
+
+
+# --- ports
+
+
+def test_bytes_ready_to_be_written_are_bounded_whatever_credit_says() -> None:
+    pipe = FakePipe()
+    port = client_port(pipe, bytes_max=1000)
+    outlet = live_outlet(port, SendCredit(MESSAGES_MAX, BYTES_MAX))
+    for _ in range(100):
+        give(outlet, bytes(100), 1)
+        port.hand_over(0.0)
+    assert len(pipe.data) == 10 and outlet.backlog.messages == 90
+    assert pipe.asked, "the port asks to be told when that was written"
+    pipe.take()
+    port.written()
+    outlet.resume(1.0)
+    port.hand_over(1.0)
+    assert len(pipe.data) == 10 and outlet.backlog.messages == 80
+
+
+def test_the_bound_is_for_all_outlets_of_a_port_together() -> None:
+    port = client_port(bytes_max=1000)
+    outlets = [live_outlet(port, unlimited()) for _ in range(50)]
+    for outlet in outlets:
+        give(outlet, bytes(100), 1)
+    assert len(port.ready) == 10 and len(port.blocked) == 40
+
+
+def test_a_pipe_that_takes_only_some_frames_makes_the_port_full_until_it_is_written() -> None:
+    pipe = FakePipe(limit=3)
+    port = client_port(pipe)
+    outlet = live_outlet(port, unlimited())
+    for _ in range(5):
+        give(outlet, sealed(2), 2)
+    port.hand_over(0.0)
+    assert (len(pipe.data), len(port.ready)) == (3, 2) and port.full
+    give(outlet, sealed(2), 2)
+    assert len(port.ready) == 2
+    pipe.take()
+    port.written()
+    assert not port.full
+
+
+def test_a_closed_port_says_how_many_messages_were_not_written() -> None:
+    pipe = FakePipe(limit=4)
+    port = client_port(pipe)
+    outlet = live_outlet(port, unlimited())
+    give(outlet, sealed(3), 3)
+    port.hand_over(0.0)
+    pipe.take()
+    for _ in range(6):
+        give(outlet, sealed(2), 2)
+    outlet.offer_frame(encode(Kind.ASK, 1, 1, 0, "t", b"", b"", 1), 0.0)
+    port.hand_over(0.0)
+    assert (len(pipe.data), len(port.ready)) == (4, 3)
+    assert port.close() == 13 and port.messages_out == 3
+
+
+def test_what_a_closing_pipe_still_flushes_is_not_lost() -> None:
+    pipe = FakePipe(limit=2)
+    port = client_port(pipe)
+    outlet = live_outlet(port, unlimited())
+    for _ in range(3):
+        give(outlet, sealed(2), 2)
+    port.hand_over(0.0)
+    assert port.close(flushed=True) == 2
+
+
+def test_frames_of_a_session_that_ended_are_taken_back_and_counted() -> None:
+    port = client_port()
+    gone = Outlet(port, unlimited(), NoQueue(), block_encoder(b"\x80\0\0\2", 1))
+    stays = live_outlet(port, unlimited())
+    give(gone, sealed(4), 4)
+    give(stays, sealed(3), 3)
+    port.send(b"\x80\0\0\2" + encode(Kind.PONG, 1))
+    assert port.discard(b"\x80\0\0\2") == 4
+    assert len(port.ready) == 1 and port.messages_out == 3

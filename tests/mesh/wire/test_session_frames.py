@@ -56,6 +56,7 @@ GOOD: dict[Kind, tuple[object, ...]] = {
     Kind.ASKED: (7, ["me"]),
     Kind.RETURN: (7, 0, Status.OK, b"3", b"", "me"),
     Kind.LONGER: (7, 100),
+    Kind.RECEIVED: (1 << 40,),
 }
 
 ANYTHING = st.recursive(

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.clients.client import Client
 from mesh.cluster.membership.judgement import Judgement
-from mesh.dataplane.requests import Questions
+from mesh.dataplane.questions import Questions
 from simulations import programs
 from simulations.evidence import Recorder
 from simulations.evidence.ledger import Answered, Ledger, Question

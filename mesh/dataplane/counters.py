@@ -1,0 +1,93 @@
+"""Counters of the data plane, and the snapshots made of them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+NO_LOSS: Final = ("duplicate", "answer_unknown", "not_asked", "link_down_in")
+"""Reasons to drop that lose nobody a message."""
+
+
+class Tally:
+    """Counters of an exchange that outlive whom they counted."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "delivered",
+        "drops",
+        "messages_in",
+        "messages_out",
+        "published",
+        "refused",
+        "unwanted",
+    )
+
+    def __init__(self) -> None:
+        self.published = 0
+        self.unwanted = 0
+        self.delivered = 0
+        self.messages_in = 0
+        self.messages_out = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.drops: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+
+    def drop(self, reason: str, count: int) -> None:
+        """Messages that were dropped."""
+        if count:
+            self.drops[reason] = self.drops.get(reason, 0) + count
+
+    def refuse(self, reason: str) -> None:
+        """A session that was refused or ended for a broken rule."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+class LinkStatistics(NamedTuple):
+    """Counters of the link to one broker, cumulative over its connections. A tuple, as there are many."""
+
+    msgs_in: int
+    msgs_out: int
+    bytes_in: int
+    bytes_out: int
+    dropped: int
+    lost: int
+    """Blocks missing in the link's sequence: dropped by the other side."""
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeStatistics:
+    """Counters of the data plane, cumulative where the line does not say "now"."""
+
+    published: int
+    """Messages that entered the mesh here."""
+    delivered: int
+    """Messages handed to the connections of this broker's own subscribers."""
+    dropped: int
+    unwanted: int
+    """Messages that nobody wanted when they came."""
+    msgs_in: int
+    msgs_out: int
+    bytes_in: int
+    bytes_out: int
+    sessions: int
+    """Now."""
+    subscriptions: int
+    """Now."""
+    drops: dict[str, int]
+    refused: dict[str, int]
+    taps: list[str]
+    """What stock subscribers want, now."""
+    interest: list[str]
+    """All that is wanted here, now."""
+    questions: int
+    """Requests and surveys without a result yet, now."""
+    publishers: int
+    """Publishers whose messages are checked for repetition, now."""
+    forgotten_publishers: int
+    """Publishers whose messages were checked and no longer are: a retry of theirs may be delivered twice."""
+    queued: int
+    """Messages that wait for links, now."""

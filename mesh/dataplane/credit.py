@@ -1,0 +1,70 @@
+"""Credit of those who send blocks here: it goes back when a block has left every queue.
+
+`Ingress` is a publisher's session or a link, with its receive window. A block that has to wait may hold its
+sender's credit (`HeldCredit`): it goes back when the last outlet in which the block waits has sent or
+dropped it. That is the back-pressure; nobody's reading is ever paused.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mesh.wire.session_frames import ReceiveWindow, credit_frame
+
+
+class Grantee(Protocol):
+    """Who sends blocks here."""
+
+    def send_control(self, frame: bytes) -> None:
+        """Ahead of data; of no effect once it is over."""
+
+
+class Ingress:
+    """One sender of blocks and its window. ``due`` collects those to which a grant is owed."""
+
+    __slots__ = ("_due", "_is_due", "is_link", "owner", "window")
+
+    def __init__(self, owner: Grantee, window: ReceiveWindow, due: list[Ingress], *, is_link: bool) -> None:
+        self.owner = owner
+        self.window = window
+        self.is_link = is_link
+        self._is_due = False
+        self._due = due
+
+    def settle(self, messages: int, size: int) -> None:
+        """A block of this sender has left every queue here. (`ReceiveWindow.settle`, without two calls a
+        block.)"""
+        window = self.window
+        window.owed_messages += messages
+        window.owed_bytes += size
+        if not self._is_due and (
+            window.owed_messages * 4 >= window.messages or window.owed_bytes * 4 >= window.bytes
+        ):
+            self._is_due = True
+            self._due.append(self)
+
+    def grant(self) -> None:
+        """Give back all that is owed."""
+        self._is_due = False
+        messages, size = self.window.grant()
+        if messages or size:
+            self.owner.send_control(credit_frame(0, messages, size))
+
+
+class HeldCredit:
+    """The credit of one block, shared by the outlets in which it waits; given back by the last."""
+
+    __slots__ = ("ingress", "messages", "outlets", "size")
+
+    def __init__(self, ingress: Ingress, messages: int, size: int) -> None:
+        self.ingress = ingress
+        self.messages = messages
+        self.size = size
+        self.outlets = 0
+
+    def release(self) -> None:
+        self.outlets -= 1
+        if self.outlets == 0:
+            self.ingress.settle(self.messages, self.size)

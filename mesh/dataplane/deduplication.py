@@ -1,0 +1,130 @@
+"""Which messages of which publishers came already, so that a retry is not delivered twice.
+
+It takes two steps. A block is *reserved* when it comes; when everything that is done with it is done, it is
+*committed*, and acknowledged only then. What fails in between is *released*: the publisher hears nothing,
+and its retry is taken as new. A retry of what is reserved is a duplicate like any other.
+
+A `Publisher` is one run (boot) of a publishing program. For each at most `RANGES_MAX` ranges of sequence
+numbers are kept; the lowest are forgotten first, as if they had not come. Of publishers at most
+``publishers_max`` are kept, and for all of them together at most ``publishers_max`` times `RANGES_MEAN`
+ranges. Whoever has a session here is kept in any case; of the others the one that published least recently
+is forgotten, which is counted.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+
+RANGES_MAX: Final = 1024
+RANGES_MEAN: Final = 16
+
+
+class Publisher:
+    """Sequence numbers of one publisher that came. ``sessions``: how many it has here now."""
+
+    __slots__ = ("_ends", "_next", "_reserved", "_starts", "_table", "key", "sessions")
+
+    def __init__(self, key: tuple[int, int], table: Publishers) -> None:
+        self.key = key
+        self.sessions = 0
+        self._table = table
+        self._next = 0
+        """All that came has a lower number."""
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        """Committed ranges, ascending and apart, as starts and (exclusive) ends."""
+        self._reserved: dict[int, int] = {}
+
+    @property
+    def ranges(self) -> int:
+        return len(self._starts)
+
+    def reserve(self, sequence: int, count: int) -> bool:
+        """Take a block of ``count`` messages as new; False: it came before. A sealed block never changes its
+        bounds."""
+        end = sequence + count
+        if sequence < self._next:
+            if sequence in self._reserved:
+                return False
+            place = bisect_right(self._starts, sequence) - 1
+            if place >= 0 and end <= self._ends[place]:
+                return False
+        if end > self._next:
+            self._next = end
+        self._reserved[sequence] = end
+        return True
+
+    def commit(self, sequence: int) -> None:
+        """What was reserved is done."""
+        end = self._reserved.pop(sequence)
+        ends = self._ends
+        if ends and ends[-1] == sequence:  # in order, as nearly always
+            ends[-1] = end
+        else:
+            self._insert(sequence, end)
+
+    def release(self, sequence: int) -> None:
+        """What was reserved failed: it may come again."""
+        del self._reserved[sequence]
+
+    def _insert(self, start: int, end: int) -> None:
+        starts, ends = self._starts, self._ends
+        before = len(starts)
+        first = bisect_right(starts, start)
+        if first and ends[first - 1] >= start:
+            first -= 1
+            start = starts[first]
+        last = first
+        while last < len(starts) and starts[last] <= end:
+            end = max(end, ends[last])
+            last += 1
+        starts[first:last] = [start]
+        ends[first:last] = [end]
+        if len(starts) > RANGES_MAX:
+            del starts[0], ends[0]
+        self._table.count_ranges(len(starts) - before)
+
+
+class Publishers:
+    """All that are known, by (publisher, boot)."""
+
+    def __init__(self, publishers_max: int) -> None:
+        self.forgotten = 0
+        """Publishers forgotten because there were too many: a retry of theirs may come through twice."""
+        self._publishers_max = publishers_max
+        self._ranges = 0
+        self._table: dict[tuple[int, int], Publisher] = {}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def get(self, publisher: int, boot: int) -> Publisher:
+        """The record of a publisher, which counts as used now."""
+        key = (publisher, boot)
+        table = self._table
+        record = table.get(key)
+        if record is None:
+            record = table[key] = Publisher(key, self)
+            if len(table) > self._publishers_max:
+                self._forget_one()
+        elif len(table) * 2 > self._publishers_max:  # the order of use matters only when it gets full
+            table[key] = table.pop(key)
+        return record
+
+    def count_ranges(self, change: int) -> None:
+        self._ranges += change
+        if self._ranges > self._publishers_max * RANGES_MEAN:
+            self._forget_one()
+
+    def _forget_one(self) -> None:
+        """Forget the one used least recently, but none with a session and not the one in use now."""
+        newest = next(reversed(self._table))
+        for key, record in self._table.items():
+            if not record.sessions and key != newest:
+                del self._table[key]
+                self._ranges -= record.ranges
+                self.forgotten += 1
+                return

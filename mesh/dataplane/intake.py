@@ -1,0 +1,228 @@
+"""Blocks on their way in: read, checked, held against retries, handed to whoever wants them, acknowledged.
+
+A block of level accepted is reserved with its publisher, handed out, committed, and acknowledged at the end
+of the turn (`mesh.dataplane.deduplication`). Whatever fails before the commit leaves it unacknowledged, so
+that its publisher sends it again.
+
+A block from another broker goes to this broker's own subscribers only, one hop, so rings deliver once. Its
+inside was checked where it entered the mesh; the clients check it again.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from mesh.dataplane.backlogs import Buffer
+from mesh.dataplane.counters import Tally
+from mesh.dataplane.credit import HeldCredit, Ingress
+from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.members import Member, Neighbour
+from mesh.dataplane.sessions import LocalTaker, Session
+from mesh.errors import BlockError, SessionError, TopicError
+from mesh.topics.routing import Router
+from mesh.wire import blocks
+from mesh.wire.session_frames import (
+    AGAIN,
+    DATA_CONSTANTS,
+    DATA_SIZE,
+    Kind,
+    encode,
+    read_data,
+)
+
+HEADS_SIZE: Final = DATA_SIZE + blocks.HEAD_SIZE
+_heads: Final = struct.Struct(">IBBHIQBIBBBBIIQQQ").unpack_from
+"""Heads of DATA and of the block in it, by one call: all a broker looks at."""
+DATA_MARK: Final = int.from_bytes(bytes(DATA_CONSTANTS[:4]), "big")
+VIEW_MIN: Final = 8192
+"""From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
+
+
+class Intake:
+    """See the module. ``absent``: names of live brokers that a publish here cannot reach now, or whose
+    interest is not known; acknowledgements name them."""
+
+    def __init__(self, router: Router[LocalTaker, Member], publishers: Publishers, tally: Tally) -> None:
+        self.absent: tuple[str, ...] = ()
+        self.refusing = ""
+        """Why nothing is accepted now; empty while it is."""
+        self.refused_as = ""
+        """The reason under which refused messages are counted, whose publishers wait for no answer."""
+        self._router = router
+        self._routes = router.cache
+        self._publishers = publishers
+        self._tally = tally
+
+    def client_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
+        """A DATA frame of a client, behind a backtrace of ``start`` bytes. Raises `PeerError`,
+        `TopicError`."""
+        end = len(frame)
+        if end < start + HEADS_SIZE:
+            raise SessionError(
+                f"a DATA frame of {end - start} bytes is shorter than its heads of {HEADS_SIZE}"
+            )
+        (
+            mark, hops, flags, zero, number, link, bin32, size,
+            form, kind, level, topic_size, count, record, sequence, publisher, boot,
+        ) = _heads(frame, start)  # fmt: skip
+        at = start + DATA_SIZE
+        if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - at:
+            read_data(frame, start)
+            raise SessionError("a DATA frame's head does not have its fixed form")
+        if hops or number or link:
+            raise SessionError(f"a client's block names {hops} hops, subscription {number}, sequence {link}")
+        topic_at = start + HEADS_SIZE
+        bodies_at = topic_at + topic_size
+        if (
+            kind != blocks.EQUAL
+            or form != blocks.FORMAT
+            or level > blocks.ACCEPTED
+            or not 0 < count <= blocks.COUNT_MAX
+            or bodies_at + count * record != end
+            or sequence >> 62
+        ):
+            blocks.check(frame, at)  # the rarer forms, and all that is wrong
+            blocks.check_headers(frame, at)
+        if size > blocks.BLOCK_MAX:
+            raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
+        if publisher != session.client or boot != session.boot:
+            raise SessionError("a block names another publisher than its session's HELLO")
+        ingress = session.ingress
+        window = ingress.window
+        if window.messages_left <= 0 or window.bytes_left <= 0:
+            window.arrive(count, size)  # raises
+        window.messages_left -= count
+        window.bytes_left -= size
+        session.messages_in += count
+        session.bytes_in += size
+        topic = frame[topic_at:bodies_at]
+        route = self._routes.get(topic) or self._router.route(topic)
+        if topic[0] == 0x24:
+            raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
+        if self.refusing:
+            self._refuse(session, sequence, count, size, level)
+            return
+        block: Buffer = frame[at:] if size < VIEW_MIN else memoryview(frame)[at:]
+        takers = route.everybody
+        if not level:
+            self._tally.published += count
+            self.hand_out(takers, block, count, 0, flags, ingress, now)
+            return
+        if kind & blocks.PIECE:  # of a large body: subscribers put it together, and know a second one
+            self._tally.published += count
+            self.hand_out(takers, block, count, 0, flags, ingress, now)
+            if blocks.is_last_piece(frame, at):
+                _merge(session.acks, sequence, sequence)
+            return
+        record_of = session.publisher
+        if not record_of.reserve(sequence, count):
+            self._tally.drop("duplicate", count)
+            ingress.settle(count, size)
+        else:
+            try:
+                self.hand_out(takers, block, count, 0, flags, ingress, now)
+            except BaseException:
+                record_of.release(sequence)
+                raise
+            record_of.commit(sequence)
+            self._tally.published += count
+        _merge(session.acks, sequence, sequence + count - 1)
+
+    def refuse_block(
+        self, session: Session, frame: bytes, start: int, why: str, counted_as: str, now: float
+    ) -> None:
+        """A DATA frame that cannot be accepted now; raises as `client_block` does."""
+        before = self.refusing, self.refused_as
+        if not self.refusing:
+            self.refusing, self.refused_as = why, counted_as
+        try:
+            self.client_block(session, frame, start, now)
+        finally:
+            self.refusing, self.refused_as = before
+
+    def peer_block(self, link: Neighbour, frame: bytes, now: float) -> None:
+        """A DATA frame of another broker. Raises `PeerError`, `TopicError`."""
+        end = len(frame)
+        if end < HEADS_SIZE:
+            raise SessionError(f"a DATA frame of {end} bytes is shorter than its heads of {HEADS_SIZE}")
+        (
+            mark, hops, flags, zero, _, number, bin32, size,
+            _, kind, level, topic_size, count, _, sequence, publisher, boot,
+        ) = _heads(frame)  # fmt: skip
+        if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - DATA_SIZE:
+            read_data(frame)
+            raise SessionError("a DATA frame's head does not have its fixed form")
+        if hops:
+            raise SessionError(f"a block with {hops} hops came over a link; in a full mesh it has 0")
+        if size > blocks.BLOCK_MAX:
+            raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
+        if number < link.expected:
+            raise SessionError(f"link sequence {number} after {link.expected - 1}")
+        ingress, member = link.ingress, link.member
+        ingress.window.arrive(count, size)
+        member.lost += number - link.expected
+        link.expected = number + 1
+        member.messages_in += count
+        member.bytes_in += size
+        topic = frame[HEADS_SIZE : HEADS_SIZE + topic_size]
+        route = self._routes.get(topic) or self._router.route(topic)
+        block: Buffer = frame[DATA_SIZE:] if size < VIEW_MIN else memoryview(frame)[DATA_SIZE:]
+        if not level or kind & blocks.PIECE:
+            self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
+            return
+        record_of = self._publishers.get(publisher, boot)
+        if not record_of.reserve(sequence, count):
+            self._tally.drop("duplicate", count)
+            ingress.settle(count, size)
+            return
+        try:
+            self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
+        except BaseException:
+            record_of.release(sequence)
+            raise
+        record_of.commit(sequence)
+
+    def hand_out(
+        self,
+        takers: tuple[Any, ...],
+        block: Buffer,
+        count: int,
+        hops: int,
+        flags: int,
+        ingress: Ingress | None,
+        now: float,
+    ) -> None:
+        """A block to everybody it is for. Its credit goes back to its sender unless it has to wait
+        somewhere."""
+        if not takers:
+            self._tally.unwanted += count
+        held: HeldCredit | None = None
+        for taker in takers:
+            if not taker.offer(block, count, hops, flags):
+                if held is None and ingress is not None:
+                    held = HeldCredit(ingress, count, len(block))
+                taker.wait(block, count, hops, flags, held, now)
+        if ingress is not None and (held is None or not held.outlets):
+            ingress.settle(count, len(block))
+
+    def acknowledge(self, session: Session) -> None:
+        """Say what was committed in this turn."""
+        if session.acks and not session.closed:
+            session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, list(self.absent)))
+            session.acks = []
+
+    def _refuse(self, session: Session, sequence: int, count: int, size: int, level: int) -> None:
+        session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self.refusing))
+        session.ingress.settle(count, size)
+        if not level:  # its publisher waits for no answer
+            self._tally.drop(self.refused_as, count)
+
+
+def _merge(ranges: list[list[int]], first: int, last: int) -> None:
+    if ranges and ranges[-1][1] + 1 == first:
+        ranges[-1][1] = last
+    else:
+        ranges.append([first, last])

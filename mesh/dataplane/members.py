@@ -1,0 +1,323 @@
+"""The other brokers: who they are and what they want, which of them are linked, and who is next on the way.
+
+Three things, which are one only in a full mesh:
+
+* a `Member` is a broker of the mesh. It owns interest, by which messages and questions are meant for it.
+* a `Neighbour` is a link that is up: its pipe, its outlet and its credit.
+* the *next hop* of a member is the neighbour that takes what is meant for it. By default that is the
+  member's own link; `Members.set_next_hop` names another. Several members behind one neighbour get one copy
+  of a block.
+
+What is meant for a member without a next hop is dropped and counted with it (``no_link``).
+
+**Messages under way when a link ends.** What was not written is lost and counted at once (``link_down``).
+Of what was written, the credit given back tells what has arrived at least. The rest is held as *unresolved*
+until the other side says over its next link how many messages it has received from here in all (RECEIVED):
+then the loss is counted exactly (``link_lost``). If it does not come back, or does not say, all unresolved
+messages are counted.
+
+Pure. Counters of former members stay in case they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue
+from mesh.dataplane.counters import LinkStatistics, Tally
+from mesh.dataplane.credit import HeldCredit, Ingress
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.outlets import Outlet, block_encoder
+from mesh.dataplane.ports import Pipe, Port, Turn
+from mesh.wire.session_frames import (
+    Kind,
+    ReceiveWindow,
+    SendCredit,
+    credit_frame,
+    encode,
+    messages_in,
+)
+
+GONE_MAX: Final = 1024
+"""Former members whose counters are kept by themselves."""
+RESOLVE_S: Final = 30.0
+"""How long another broker may take to say what it has received."""
+
+
+class Member:
+    """One broker of the mesh, with the counters of all its links."""
+
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "drops",
+        "id",
+        "interest_known",
+        "lost",
+        "messages_in",
+        "messages_out",
+        "name",
+        "neighbour",
+        "next_hop",
+        "unresolved",
+    )
+
+    def __init__(self, id: int, name: str) -> None:
+        self.id = id
+        self.name = name
+        self.interest_known = False
+        self.neighbour: Neighbour | None = None
+        """Its own link, while that is up."""
+        self.next_hop: Neighbour | None = None
+        """Who takes what is meant for it."""
+        self.lost = 0
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.messages_out = 0
+        self.bytes_out = 0
+        """Both of earlier links."""
+        self.drops: dict[str, int] = {}
+        self.unresolved: Unresolved | None = None
+
+    def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
+        """It is a route's taker only without a next hop: dropped and counted."""
+        self.drop("no_link", messages)
+        return True
+
+    def wait(
+        self, block: Buffer, messages: int, hops: int, flags: int, held: HeldCredit | None, now: float
+    ) -> None:
+        """Never called: whatever is offered is dropped."""
+
+    def drop(self, reason: str, messages: int) -> None:
+        if messages:
+            self.drops[reason] = self.drops.get(reason, 0) + messages
+
+    def statistics(self) -> LinkStatistics:
+        out, size, dropped, queued = self.messages_out, self.bytes_out, sum(self.drops.values()), 0
+        link = self.neighbour
+        if link is not None:
+            out += link.port.messages_out
+            size += link.port.bytes_out
+            dropped += link.outlet.dropped
+            queued = link.outlet.backlog.messages
+        return LinkStatistics(self.messages_in, out, self.bytes_in, size, dropped, self.lost, queued)
+
+
+class Neighbour:
+    """A link that is up. ``counts``: the other side says what it has received."""
+
+    __slots__ = (
+        "_window",
+        "counts",
+        "expected",
+        "ingress",
+        "member",
+        "outlet",
+        "over",
+        "port",
+        "rtt_s",
+        "told",
+    )
+
+    def __init__(
+        self,
+        member: Member,
+        pipe: Pipe,
+        turn: Turn,
+        options: ExchangeOptions,
+        *,
+        rtt_s: float,
+        counts: bool,
+        now: float,
+    ) -> None:
+        self.member = member
+        self.port = Port(turn, pipe, options.link_unwritten_bytes_max, messages_in)
+        backlog = LiveQueue(options.link_delivery, Budget(options.link_delivery.bytes_max), now)
+        self.outlet = Outlet(self.port, SendCredit(), backlog, block_encoder(b"", 0))
+        window = ReceiveWindow(options.link_messages, options.link_bytes)
+        self.ingress = Ingress(self, window, turn.due, is_link=True)
+        self.rtt_s = rtt_s
+        self.counts = counts
+        self.expected = 1
+        """Sequence number of the next block."""
+        self.told: int | None = None
+        """What the other side had received in all when this link came up."""
+        self.over = False
+        self._window: int | None = None
+
+    def send(self, frame: bytes) -> None:
+        """In order with the blocks."""
+        if not self.over:
+            self.port.send(frame)
+
+    def send_control(self, frame: bytes) -> None:
+        """Ahead of the blocks."""
+        if not self.over:
+            self.port.pipe.send_control(frame)
+
+    def granted(self, messages: int, size: int, now: float) -> None:
+        """Credit of the other side; the first is its window."""
+        if self._window is None:
+            self._window = messages
+        self.outlet.granted(messages, size, now)
+
+    def not_given_back(self) -> int:
+        """Messages sent for which no credit has come back."""
+        return max(0, (self._window or 0) - self.outlet.credit.messages)
+
+
+class Unresolved:
+    """Messages that were under way when links to a member ended."""
+
+    __slots__ = ("at_most", "base", "due", "written")
+
+    def __init__(self, base: int | None, due: float) -> None:
+        self.base = base
+        """What the member had received in all when the first of these links came up; None: not known."""
+        self.written = 0
+        """Messages written to these links."""
+        self.at_most = 0
+        """Of them, those that may be lost."""
+        self.due = due
+
+    def lost(self, received: int | None) -> int:
+        """Given what the member has received in all by now; None: it does not say."""
+        if received is None or self.base is None or received < self.base:
+            return self.at_most
+        return min(self.at_most, max(0, self.written - (received - self.base)))
+
+
+class Members:
+    """All other brokers by id."""
+
+    def __init__(self, turn: Turn, options: ExchangeOptions, tally: Tally) -> None:
+        self.table: dict[int, Member] = {}
+        self.live: dict[int, str] = {}
+        """Names of those that are alive or suspect."""
+        self._turn = turn
+        self._options = options
+        self._tally = tally
+        self._links: dict[Pipe, Neighbour] = {}
+        self._gone: dict[int, Member] = {}
+        self._unresolved: dict[Member, None] = {}
+
+    @staticmethod
+    def taker_of(member: Member) -> Outlet | Member:
+        """Who takes the blocks for a member."""
+        return member if member.next_hop is None else member.next_hop.outlet
+
+    def get(self, id: int) -> Member:
+        """The member, made known if it was not."""
+        member = self.table.get(id)
+        if member is None:
+            name = self.live.get(id, f"{id:016x}")
+            member = self._gone.pop(id, None) or Member(id, name)
+            member.name = name
+            self.table[id] = member
+        return member
+
+    def neighbours(self) -> Iterable[Neighbour]:
+        """All links that are up."""
+        return self._links.values()
+
+    def linked_by(self, pipe: Pipe) -> Neighbour | None:
+        return self._links.get(pipe)
+
+    def set_live(self, live: Iterable[tuple[int, str]]) -> list[Member]:
+        """Replace who is alive or suspect; returns those to `forget`."""
+        self.live.clear()
+        self.live.update(live)
+        for id, name in self.live.items():
+            if id in self.table:
+                self.table[id].name = name
+        return [m for m in self.table.values() if m.id not in self.live and m.neighbour is None]
+
+    def link_up(self, id: int, name: str, pipe: Pipe, rtt_s: float, counts: bool, now: float) -> Neighbour:
+        """A link is admitted; the one before is over already."""
+        member = self.get(id)
+        member.name = name
+        link = Neighbour(member, pipe, self._turn, self._options, rtt_s=rtt_s, counts=counts, now=now)
+        self._links[pipe] = link
+        member.neighbour = member.next_hop = link
+        window = link.ingress.window
+        link.send_control(credit_frame(0, window.messages, window.bytes))
+        if counts:
+            link.send_control(encode(Kind.RECEIVED, member.messages_in))
+        else:
+            self._resolve(member, None)
+        return link
+
+    def link_down(self, link: Neighbour, now: float) -> None:
+        """A link is over."""
+        member, port = link.member, link.port
+        link.over = True
+        waiting = link.outlet.close()
+        unwritten = port.close()
+        del self._links[port.pipe]
+        member.drop("slow_link", link.outlet.dropped)
+        member.drop("link_down", waiting + unwritten)
+        member.messages_out += port.messages_out
+        member.bytes_out += port.bytes_out
+        at_most = min(port.messages_out, max(0, link.not_given_back() - unwritten))
+        unresolved = member.unresolved
+        if unresolved is None and at_most:
+            unresolved = member.unresolved = Unresolved(link.told, now + RESOLVE_S)
+            self._unresolved[member] = None
+        if unresolved is not None:
+            unresolved.written += port.messages_out
+            unresolved.at_most += at_most
+        for other in self.table.values():
+            if other.next_hop is link:
+                other.next_hop = None
+        member.neighbour = None
+
+    def received(self, link: Neighbour, total: int) -> None:
+        """RECEIVED: what the other side has received from here in all, before this link."""
+        link.told = total
+        self._resolve(link.member, total)
+
+    def set_next_hop(self, id: int, by: int) -> None:
+        """What is meant for a member goes by another's link."""
+        self.get(id).next_hop = self.get(by).neighbour
+
+    def forget(self, member: Member) -> None:
+        """It is no member any more."""
+        member.interest_known = False
+        member.next_hop = None
+        self._resolve(member, None)
+        del self.table[member.id]
+        self._gone[member.id] = member
+        if len(self._gone) > GONE_MAX:
+            self._retire(self._gone.pop(next(iter(self._gone))))
+
+    def tick(self, now: float) -> None:
+        """Count what nobody will say any more."""
+        for member in list(self._unresolved):
+            if member.unresolved is None or now >= member.unresolved.due:
+                self._resolve(member, None)
+
+    def all(self) -> list[Member]:
+        """Former ones, too."""
+        return [*self.table.values(), *self._gone.values()]
+
+    def statistics(self, id: int) -> LinkStatistics:
+        """Of the link to one broker; zeros for one never linked."""
+        member = self.table.get(id) or self._gone.get(id)
+        return member.statistics() if member is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
+
+    def _resolve(self, member: Member, received: int | None) -> None:
+        unresolved, member.unresolved = member.unresolved, None
+        self._unresolved.pop(member, None)
+        if unresolved is not None:
+            member.drop("link_lost", unresolved.lost(received))
+
+    def _retire(self, member: Member) -> None:
+        tally = self._tally
+        for reason, count in member.drops.items():
+            tally.drop(reason, count)
+        tally.messages_in += member.messages_in
+        tally.bytes_in += member.bytes_in
+        tally.messages_out += member.messages_out
+        tally.bytes_out += member.bytes_out

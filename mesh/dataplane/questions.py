@@ -1,0 +1,289 @@
+"""Requests and surveys under way, in two tables keyed by tokens that this broker draws.
+
+* `Questions`: asked by a client (or the program) at this broker. A question waits for *silent* brokers,
+  which have not said yet whom they asked, and for *waiting* responders, which were asked and have not
+  answered. A request has one of either, a survey any number. It ends when both are empty, or at its
+  deadline.
+* `PendingAnswers`: put to a subscriber of this broker, for a question here or at another broker. It ends
+  with the answer, with the subscriber's session, or at its deadline.
+
+What arrives for a survey that has ended is late: it is passed on for one more deadline, marked by the
+question's ``done``, and then unknown.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from mesh.dataplane.sessions import Session, Subscription
+
+TIMEOUT_MAX_S: Final = 3600.0
+
+
+class LocalAsker:
+    """The program around the broker asks: ``callback(status, body)`` is called once."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[int, bytes], None]) -> None:
+        self.callback = callback
+
+
+Asker = Session | LocalAsker
+
+
+class Query:
+    """What is asked."""
+
+    __slots__ = ("body", "headers", "topic")
+
+    def __init__(self, topic: str, body: bytes, headers: bytes) -> None:
+        self.topic = topic
+        self.body = body
+        self.headers = headers
+
+
+class Answer:
+    """What came of it: a `Status`, a body, and who gave it."""
+
+    __slots__ = ("body", "headers", "name", "status")
+
+    def __init__(self, status: int, body: bytes, headers: bytes, name: str) -> None:
+        self.status = int(status)
+        self.body = body
+        self.headers = headers
+        self.name = name
+
+
+class Question:
+    """One request or survey. ``silent``: brokers by id; ``waiting``: (broker, responder) to the name."""
+
+    __slots__ = (
+        "asked",
+        "asker",
+        "deadline",
+        "done",
+        "id",
+        "missing",
+        "query",
+        "silent",
+        "survey",
+        "timeout_s",
+        "token",
+        "tried",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        token: int,
+        asker: Asker,
+        id: int,
+        query: Query,
+        *,
+        survey: bool,
+        timeout_s: float,
+        now: float,
+    ) -> None:
+        self.token = token
+        self.asker = asker
+        self.id = id
+        self.query = query
+        self.survey = survey
+        self.timeout_s = timeout_s
+        self.deadline = now + timeout_s
+        self.silent: dict[int, str] = {}
+        self.waiting: dict[tuple[int, int], str] = {}
+        self.missing: list[str] = []
+        """Named already: brokers that cannot be reached."""
+        self.tried: list[int] = []
+        self.asked = 0
+        self.done = False
+
+    @property
+    def complete(self) -> bool:
+        return not self.silent and not self.waiting
+
+    def unanswered(self) -> list[str]:
+        """Names of everybody who was to answer and has not."""
+        return [*self.missing, *self.silent.values(), *self.waiting.values()]
+
+
+class Questions:
+    """Questions of this broker's own clients. Those of a session are in `Session.questions`, too."""
+
+    def __init__(self) -> None:
+        self._table: dict[int, Question] = {}
+        self.due: list[tuple[float, int]] = []
+        """A heap of (when, token); what has ended may still be in it."""
+        self._token = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def next_token(self) -> int:
+        """Of the question that is added next."""
+        return self._token + 1
+
+    def add(
+        self,
+        asker: Asker,
+        id: int,
+        query: Query,
+        *,
+        survey: bool,
+        timeout_s: float,
+        now: float,
+    ) -> Question:
+        self._token += 1
+        question = Question(self._token, asker, id, query, survey=survey, timeout_s=timeout_s, now=now)
+        self._table[question.token] = question
+        if isinstance(asker, Session):
+            asker.questions[question.token] = len(query.body)
+            asker.question_bytes += len(query.body)
+        heapq.heappush(self.due, (question.deadline, question.token))
+        _compact(self.due, self._table)
+        return question
+
+    def get(self, token: int) -> Question | None:
+        return self._table.get(token)
+
+    def end(self, question: Question, now: float) -> None:
+        """The asker has its result. A survey is kept for late answers for one more deadline, without its
+        body."""
+        asker = question.asker
+        if isinstance(asker, Session):
+            asker.question_bytes -= asker.questions.pop(question.token, 0)
+        question.done = True
+        if question.survey and not question.complete:
+            question.query = Query(question.query.topic, b"", b"")
+            question.deadline = now + question.timeout_s  # its place in the heap is renewed when due
+            if isinstance(asker, Session):
+                asker.late_questions[question.token] = None
+        else:
+            self._remove(question)
+
+    def extend(self, question: Question, more_s: float, now: float) -> None:
+        """More time, but never later than `TIMEOUT_MAX_S` from now; its place in the heap is renewed when
+        due."""
+        question.deadline = min(question.deadline + more_s, now + TIMEOUT_MAX_S)
+
+    def expired(self, now: float) -> list[Question]:
+        """Questions whose time is over, each once; those that had ended already are forgotten."""
+        over: list[Question] = []
+        while self.due and self.due[0][0] <= now:
+            _, token = heapq.heappop(self.due)
+            question = self._table.get(token)
+            if question is None:
+                continue
+            if question.deadline > now:
+                heapq.heappush(self.due, (question.deadline, token))
+            elif question.done:
+                self._remove(question)
+            else:
+                over.append(question)
+        return over
+
+    def forget_all(self, asker: Session) -> None:
+        """The session is over: nobody waits for its answers."""
+        for token in (*asker.questions, *asker.late_questions):
+            self._table.pop(token, None)
+        asker.questions.clear()
+        asker.late_questions.clear()
+        asker.question_bytes = 0
+
+    def concerning(self, broker: int) -> list[Question]:
+        """Questions that still wait for something from that broker."""
+        return [
+            question
+            for question in self._table.values()
+            if broker in question.silent or any(place[0] == broker for place in question.waiting)
+        ]
+
+    def _remove(self, question: Question) -> None:
+        self._table.pop(question.token, None)
+        if isinstance(question.asker, Session):
+            question.asker.late_questions.pop(question.token, None)
+
+
+class PendingAnswer:
+    """One subscriber that was asked: by which broker's question, and as which of its responders."""
+
+    __slots__ = ("broker", "deadline", "responder", "subscriber", "token")
+
+    def __init__(
+        self, subscriber: Subscription, broker: int, token: int, responder: int, deadline: float
+    ) -> None:
+        self.subscriber = subscriber
+        self.broker = broker
+        self.token = token
+        self.responder = responder
+        self.deadline = deadline
+
+
+class PendingAnswers:
+    """Subscribers of this broker that owe an answer. Those of one are in `Subscription.owes`, too."""
+
+    def __init__(self) -> None:
+        self._table: dict[int, PendingAnswer] = {}
+        self.due: list[tuple[float, int]] = []
+        """A heap of (when, token); what has ended may still be in it."""
+        self._token = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def add(self, subscriber: Subscription, broker: int, token: int, responder: int, deadline: float) -> int:
+        """The token that the subscriber's ANSWER will carry."""
+        self._token += 1
+        self._table[self._token] = PendingAnswer(subscriber, broker, token, responder, deadline)
+        subscriber.owes[self._token] = None
+        heapq.heappush(self.due, (deadline, self._token))
+        _compact(self.due, self._table)
+        return self._token
+
+    def get(self, token: int) -> PendingAnswer | None:
+        return self._table.get(token)
+
+    def pop(self, token: int) -> PendingAnswer | None:
+        pending = self._table.pop(token, None)
+        if pending is not None:
+            pending.subscriber.owes.pop(token, None)
+        return pending
+
+    def extend(self, token: int, more_s: float, now: float) -> None:
+        pending = self._table[token]
+        pending.deadline = min(pending.deadline + more_s, now + TIMEOUT_MAX_S)
+
+    def take_all(self, subscriber: Subscription) -> list[PendingAnswer]:
+        """Take out all that a subscriber owes: it is gone."""
+        owed = [self._table.pop(token) for token in subscriber.owes]
+        subscriber.owes.clear()
+        return owed
+
+    def expire(self, now: float) -> int:
+        """Forget what is over (the asker names who is missing); returns how many."""
+        count = 0
+        while self.due and self.due[0][0] <= now:
+            _, token = heapq.heappop(self.due)
+            pending = self._table.get(token)
+            if pending is None:
+                continue
+            if pending.deadline > now:
+                heapq.heappush(self.due, (pending.deadline, token))
+            else:
+                self.pop(token)
+                count += 1
+        return count
+
+
+def _compact(due: list[tuple[float, int]], still_open: Mapping[int, object]) -> None:
+    """Forget the places of what has ended, once they are the most."""
+    if len(due) > 64 + 2 * len(still_open):
+        due[:] = [entry for entry in due if entry[1] in still_open]
+        heapq.heapify(due)

@@ -1,0 +1,291 @@
+"""Clients' sessions: how one begins, what it may say beside blocks, and how it ends. Pure.
+
+A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
+silence, or with the first rule it breaks. Whatever the end, everything of it goes: subscriptions and their
+interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
+it owes. What was not delivered to it is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mesh.dataplane.counters import Tally
+from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.local_interest import LocalInterest
+from mesh.dataplane.members import Member
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.ports import Pipe, Port, Turn
+from mesh.dataplane.questions import Answer, Query
+from mesh.dataplane.requests import Requests
+from mesh.dataplane.sessions import LocalTaker, Session, Subscription
+from mesh.errors import MeshError, SessionError, TopicError
+from mesh.topics import check_pattern
+from mesh.topics.routing import Router
+from mesh.wire import blocks
+from mesh.wire.capabilities import SUBSCRIBE_REFUSED
+from mesh.wire.session_frames import (
+    SUBSCRIPTIONS_MAX,
+    Keepalive,
+    Kind,
+    Role,
+    decode,
+    encode,
+    messages_in,
+)
+from mesh.wire.session_opening import read_hello, welcome
+from protocols.wire import backtrace
+
+SENTENCE_MAX: Final = 250
+"""Characters of a refusal."""
+
+
+class AboveLimit(SessionError):
+    """A subscription is above a limit. It costs the session only if the client knows no other answer."""
+
+
+def messages_behind_backtrace(frame: bytes) -> int:
+    """Messages in a frame of a session."""
+    return messages_in(frame, backtrace.split(frame))
+
+
+class ClientPipe:
+    """One connection of clients: its port, and the sessions on it by backtrace. Behind an SP device there may
+    be many."""
+
+    __slots__ = ("port", "sessions")
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+        self.sessions: dict[bytes, Session] = {}
+
+
+class SessionControl:
+    """Sessions of all pipes that clients use; see the module."""
+
+    def __init__(
+        self,
+        *,
+        id: int,
+        name: str,
+        mesh: str,
+        options: ExchangeOptions,
+        turn: Turn,
+        router: Router[LocalTaker, Member],
+        interest: LocalInterest,
+        requests: Requests,
+        publishers: Publishers,
+        tally: Tally,
+    ) -> None:
+        self.pipes: dict[Pipe, ClientPipe] = {}
+        self.leaving = ""
+        """Why this broker leaves; empty while it stays."""
+        self._id = id
+        self._name = name
+        self._mesh = mesh
+        self._options = options
+        self._turn = turn
+        self._router = router
+        self._interest = interest
+        self._requests = requests
+        self._publishers = publishers
+        self._tally = tally
+        self._last_id = 0
+
+    def all(self) -> list[Session]:
+        return [session for client in self.pipes.values() for session in client.sessions.values()]
+
+    # --- beginning
+
+    def hello(self, pipe: Pipe, prefix: bytes, frame: bytes, now: float) -> Session:
+        """A new session on a pipe. Raises `PeerError`."""
+        kind, *fields = decode(frame, len(prefix))
+        if kind != Kind.HELLO:
+            raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
+        hello = read_hello(fields)
+        if self.leaving:
+            raise SessionError(f"broker {self._name} is leaving: {self.leaving}")
+        options = self._options
+        place = self.pipes.get(pipe)
+        if place is None:
+            port = Port(self._turn, pipe, options.unwritten_bytes_max, messages_behind_backtrace)
+            place = self.pipes[pipe] = ClientPipe(port)
+        old = place.sessions.pop(prefix, None)
+        if old is not None:
+            self._end(old, now)
+        if len(place.sessions) >= options.sessions_per_pipe_max:
+            raise SessionError(f"more than {options.sessions_per_pipe_max} sessions on one connection")
+        self._last_id += 1
+        session = place.sessions[prefix] = Session(
+            self._last_id,
+            place.port,
+            prefix,
+            name=hello.name or f"client-{hello.client:016x}",
+            agreed=hello.agreed,
+            publisher=self._publishers.get(hello.publisher, hello.boot),
+            keepalive=Keepalive(hello.keepalive_s, now),
+            options=options,
+        )
+        session.publisher.sessions += 1
+        window = session.ingress.window
+        session.send_control(
+            welcome(hello.agreed, self._id, self._name, self._mesh, session.id, window.messages, window.bytes)
+        )
+        return session
+
+    # --- what a client may say beside blocks
+
+    def control(self, session: Session, frame: list[Any], now: float) -> None:
+        """A frame of any kind but DATA. Raises `PeerError`, `TopicError`."""
+        match frame:
+            case [Kind.CREDIT, number, messages, size]:
+                subscription = session.subscriptions.get(number)
+                if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
+                    subscription.granted(messages, size, now)
+            case [Kind.PATTERNS, number, patterns]:
+                session.add_part(number, patterns)
+            case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
+                patterns = session.take_parts(number) + patterns
+                try:
+                    self._subscribe(session, number, patterns, role, messages, size, now)
+                except AboveLimit as error:
+                    if not session.agreed.has(SUBSCRIBE_REFUSED):
+                        raise
+                    self._tally.refuse(type(error).__name__)
+                    session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
+            case [Kind.UNSUBSCRIBE, number]:
+                subscription = session.subscriptions.pop(number, None)
+                if subscription is not None:
+                    self._unsubscribe(subscription, now)
+            case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
+                blocks.unpack_headers(headers)
+                self._requests.ask(session, id, Query(topic, body, headers), timeout_ms / 1000, False, now)
+            case [Kind.SURVEY, id, topic, body, headers, timeout_ms]:
+                blocks.unpack_headers(headers)
+                self._requests.ask(session, id, Query(topic, body, headers), timeout_ms / 1000, True, now)
+            case [Kind.ANSWER, token, status, body, headers]:
+                blocks.unpack_headers(headers)
+                self._requests.answer(session, token, Answer(status, body, headers, session.name), now)
+            case [Kind.EXTEND, token, more_ms]:
+                self._requests.extend(session, token, more_ms, now)
+            case [Kind.PING, stamp]:
+                session.send_control(encode(Kind.PONG, stamp))
+            case [Kind.PONG, _]:
+                pass
+            case [Kind.BYE, _] | [Kind.ERROR, _, _]:
+                self._remove(session)
+                self._end(session, now)
+            case [kind, *_]:
+                raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
+
+    def _subscribe(
+        self,
+        session: Session,
+        number: int,
+        patterns: list[str],
+        role: int,
+        messages: int,
+        size: int,
+        now: float,
+    ) -> None:
+        options = self._options
+        if number == 0 or number in session.subscriptions:
+            raise SessionError(f"subscription number {number} is taken")
+        if not patterns or not messages or not size:
+            raise SessionError("a subscription needs at least one pattern and a window above zero")
+        if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
+        if session.patterns + len(patterns) > options.session_patterns_max:
+            raise AboveLimit(
+                f"{session.patterns} patterns and {len(patterns)} more are above the"
+                f" {options.session_patterns_max} that a session may have"
+            )
+        patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
+        if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
+            raise TopicError("only brokers answer on topics that begin with '$'")
+        if self._interest.size_with(patterns) > options.patterns_max:
+            raise AboveLimit(
+                f"with {len(patterns)} more patterns broker {self._name} would have more than the"
+                f" {options.patterns_max} that its clients may want together"
+            )
+        subscription = Subscription(session, number, patterns, role, options, now)
+        subscription.granted(messages, size, now)
+        session.subscriptions[number] = subscription
+        session.patterns += len(patterns)
+        self._router.subscribe(patterns, role, subscription)
+        self._interest.add(patterns, role)
+        self._interest.confirm(session, number)
+
+    # --- the end
+
+    def refuse(self, pipe: Pipe, prefix: bytes, error: MeshError, now: float) -> None:
+        """A client broke a rule: it is told why and loses its session, and its connection if it is its
+        own."""
+        reason = type(error).__name__
+        self._tally.refuse(reason)
+        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:SENTENCE_MAX]))
+        place = self.pipes.get(pipe)
+        session = place.sessions.pop(prefix, None) if place is not None else None
+        if session is not None:
+            self._end(session, now)
+        if len(prefix) == 4:  # no device in between: the connection is this client's alone
+            self.gone(pipe, now, flushed=True)
+            pipe.close(f"{reason}: {error}", flush=True)
+
+    def end_unread(self, session: Session, now: float) -> None:
+        """A client asks and does not read the answers."""
+        limit = self._options.answer_bytes_max
+        if not session.closed and session.unread > limit:
+            error = SessionError(f"more than {limit} bytes of answers were left unread")
+            self.refuse(session.port.pipe, session.prefix, error, now)
+
+    def gone(self, pipe: Pipe, now: float, *, flushed: bool = False) -> None:
+        """A pipe is closed; ``flushed``: what it was given is still written."""
+        place = self.pipes.pop(pipe, None)
+        if place is None:
+            return
+        port = place.port
+        for session in list(place.sessions.values()):
+            self._end(session, now)
+        self._tally.drop("subscriber_gone", port.close(flushed=flushed))
+        self._tally.delivered += port.messages_out
+        self._tally.messages_out += port.messages_out
+        self._tally.bytes_out += port.bytes_out
+
+    def scan(self, now: float, late_s: float) -> None:
+        """End the sessions that are silent; ``late_s`` is how late this very look is."""
+        for session in self.all():
+            keepalive = session.keepalive
+            if not session.closed and keepalive.lapsed(now, late_s):
+                silence = SessionError(
+                    f"nothing heard for {now - keepalive.heard_at:.1f} s, "
+                    f"three times the {keepalive.interval_s:g} s that HELLO named"
+                )
+                self.refuse(session.port.pipe, session.prefix, silence, now)
+
+    def _remove(self, session: Session) -> None:
+        place = self.pipes.get(session.port.pipe)
+        if place is not None:
+            place.sessions.pop(session.prefix, None)
+
+    def _end(self, session: Session, now: float) -> None:
+        """It is over; whoever calls has taken it out of its table."""
+        for subscription in list(session.subscriptions.values()):
+            self._unsubscribe(subscription, now)
+        session.closed = True
+        session.subscriptions.clear()
+        session.publisher.sessions -= 1
+        self._tally.drop("subscriber_gone", session.port.discard(session.prefix))
+        self._interest.forget(session)
+        self._requests.asker_gone(session)
+        self._tally.messages_in += session.messages_in
+        self._tally.bytes_in += session.bytes_in
+
+    def _unsubscribe(self, subscription: Subscription, now: float) -> None:
+        """Takes it out of everything but its session's table."""
+        self._router.unsubscribe(subscription.patterns, subscription)
+        self._interest.remove(subscription.patterns, subscription.role)
+        subscription.session.patterns -= len(subscription.patterns)
+        self._tally.drop("subscriber_gone", subscription.close())
+        self._tally.drop("slow_subscriber", subscription.dropped)
+        self._requests.subscriber_gone(subscription, now)
