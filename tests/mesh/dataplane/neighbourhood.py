@@ -111,6 +111,9 @@ class FakeClient:
         self.woken: list[Waitable] = []
         self.ended: PeerError | None = None
         self.consuming = True
+        """Whether it reads what its connection brings."""
+        self.received = 0
+        """Messages that its connections brought, questions included."""
         self.connect(node)
 
     def connect(self, node: Node) -> None:
@@ -170,6 +173,10 @@ class FakeMesh:
         self.links: dict[tuple[int, int], FakePipe] = {}
         self.clients: list[FakeClient] = []
         self.held: set[tuple[int, int]] = set()
+        """Links whose pipes are not written."""
+        self.slow: set[tuple[int, int]] = set()
+        """Links that are written, but nothing arrives."""
+        self.under_way: dict[tuple[int, int], list[bytes]] = {}
         for id in range(1, nodes + 1):
             self.nodes[id] = Node(self, id, options)
         for a in self.nodes:
@@ -195,7 +202,10 @@ class FakeMesh:
         )
 
     def unlink(self, a: int, b: int) -> None:
-        del self.links[a, b], self.links[b, a]
+        """The link breaks; what was under way is lost."""
+        for ends in ((a, b), (b, a)):
+            del self.links[ends]
+            self.under_way.pop(ends, None)
         self.nodes[a].exchange.peer_down(b, self.now)
         self.nodes[b].exchange.peer_down(a, self.now)
         self.pump()
@@ -205,7 +215,7 @@ class FakeMesh:
         return FakeClient(self, self.nodes[node], name or f"client{len(self.clients) + 1}", prefix, **options)
 
     def pump(self) -> None:
-        """Carry frames until all pipes are empty (``held`` links keep theirs)."""
+        """Carry frames until all pipes are empty. ``held`` links keep theirs, ``slow`` ones do not arrive."""
         moved = True
         while moved:
             moved = False
@@ -231,10 +241,14 @@ class FakeMesh:
                 frames = pipe.take() if (a, b) not in self.held else []
                 if frames:
                     moved = True
-                    self.nodes[b].exchange.peer_frames(a, frames, self.now)
+                    self.under_way.setdefault((a, b), []).extend(frames)
                     self.nodes[a].exchange.pipe_writable(pipe, self.now)
+                if (a, b) not in self.slow and self.under_way.get((a, b)):
+                    moved = True
+                    self.nodes[b].exchange.peer_frames(a, self.under_way.pop((a, b)), self.now)
 
     def _deliver(self, client: FakeClient, frames: list[bytes]) -> None:
+        client.received += sum(map(messages_behind_backtrace, frames))
         try:
             client.woken += client.talk.received(frames, self.now)
         except PeerError as error:

@@ -1,0 +1,378 @@
+"""What one client may claim: its bounds, the sentences at them, and that nobody else suffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mesh.broker.stock import StockEncoder
+from mesh.cluster.remote_interest import REMOTE_PATTERNS_MAX
+from mesh.dataplane import requests
+from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
+from mesh.errors import NotAccepted
+from mesh.wire.session_frames import BODY_MAX, BYTES_MAX, MESSAGES_MAX, Kind, Role, decode, encode
+
+from .neighbourhood import FakeClient, FakeMesh, FakePipe
+
+RECEIVE_MAX = 1 << 20
+"""What a socket receives at most in one frame."""
+
+
+def said(client: FakeClient, *frames: bytes) -> list[list[Any]]:
+    """What the broker answers to these frames, sent past the client library."""
+    prefix = client.talk.prefix
+    client.node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], 0.0)
+    return [decode(frame, 4) for frame in client.pipe.take() if frame[5] != Kind.DATA]
+
+
+# --- windows and bytes ready to be written
+
+
+def test_a_window_of_two_to_the_31_without_reading_costs_a_bounded_number_of_bytes() -> None:
+    options = ExchangeOptions(unwritten_bytes_max=1 << 20, delivery=DeliveryOptions(bytes_max=1 << 20))
+    mesh = FakeMesh(1, options)
+    exchange = mesh.nodes[1].exchange
+    sender, reader, other = mesh.client(), mesh.client(), mesh.client()
+    fed = other.subscribe("t", window=10_000)
+    reader.consuming = False
+    reader.pipe.limit = 100
+    said(reader, encode(Kind.SUBSCRIBE, 1, ["t"], 0, MESSAGES_MAX, BYTES_MAX))
+    sent, largest, got = 0, 0, 0
+    port = exchange._pipes[reader.pipe].port
+    for _ in range(1500):
+        if sender.talk.room > 0:
+            sender.publish("t", bytes(60_000))
+            sent += 1
+        got += len(other.take(fed))
+        mesh.turn(0.25)
+        largest = max(largest, sum(map(len, [*reader.pipe.data, *port.ready])))
+    assert largest < 2 << 20
+    assert got == sent > 1000, "its publisher and others go on"
+    assert exchange.statistics().drops["slow_subscriber"] > sent - 100
+
+
+def test_credit_beyond_every_sensible_window_costs_the_session() -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    said(client, encode(Kind.SUBSCRIBE, 1, ["t"], 0, MESSAGES_MAX, BYTES_MAX))
+    said(client, encode(Kind.CREDIT, 1, 1, 1))
+    assert "above the limits" in client.pipe.closed
+
+
+def test_what_waits_for_all_subscriptions_of_a_session_is_bounded_together() -> None:
+    options = ExchangeOptions(waiting_bytes_max=100_000, delivery=DeliveryOptions(stall_s=1.0))
+    mesh = FakeMesh(1, options)
+    sender, reader = mesh.client(), mesh.client()
+    for number in range(50):
+        reader.subscribe(f"t.{number}", window=1)
+    mesh.nodes[1].exchange.publish("t.0", [b""], "sent", 0.0)
+    for _ in range(10):
+        for number in range(50):
+            sender.publish(f"t.{number}", bytes(1000))
+        mesh.turn(2.0)
+    sessions = [s for s in mesh.nodes[1].exchange._sessions.all() if s.subscriptions]
+    assert sessions[0].budget.bytes <= 100_000
+    assert mesh.nodes[1].exchange.statistics().drops["slow_subscriber"] > 300
+
+
+def test_a_stopped_stock_subscriber_holds_a_bounded_number_of_bytes() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(stock_unwritten_bytes_max=1 << 20))
+    exchange = mesh.nodes[1].exchange
+    stopped, reads = FakePipe(), FakePipe()
+    for pipe in (stopped, reads):
+        exchange.add_subscriber(pipe, ["#"], StockEncoder().encode)
+    got = 0
+    for _ in range(100):
+        exchange.publish("t", [bytes(100_000)], "sent", mesh.now)
+        got += len(reads.take())
+        exchange.pipe_writable(reads, mesh.now)
+    assert sum(map(len, stopped.data)) < 1.3e6 and got == 100
+    statistics = exchange.statistics()
+    assert statistics.drops["slow_stock_subscriber"] > 80
+    stopped.take()
+    exchange.pipe_writable(stopped, mesh.now)
+    exchange.publish("t", [b"again"], "sent", mesh.now)
+    assert stopped.take() == [b"t again"], "who reads again is served again"
+
+
+# --- patterns
+
+
+def test_patterns_above_the_limit_of_a_session_are_refused_with_a_sentence() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=100))
+    client = mesh.client()
+    patterns = [f"a.{number}" for number in range(150)]
+    said(client, encode(Kind.SUBSCRIBE, 1, patterns[:60], 0, 1, 1))
+    (refusal,) = said(client, encode(Kind.SUBSCRIBE, 2, patterns[60:], 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 2]
+    assert "60 patterns and 90 more are above the 100 that a session may have" in refusal[2]
+    assert len(mesh.interest[1]) == 60 and not client.pipe.closed
+    said(client, encode(Kind.UNSUBSCRIBE, 1))
+    assert not said(client, encode(Kind.SUBSCRIBE, 2, patterns[60:], 0, 1, 1)), "its place is free again"
+    assert mesh.nodes[1].exchange.statistics().refused == {"AboveLimit": 1}
+
+
+def test_patterns_of_all_clients_stay_below_what_other_brokers_take() -> None:
+    mesh = FakeMesh(2, ExchangeOptions(session_patterns_max=40_000))
+    clients = [mesh.client(1) for _ in range(3)]
+    answers = []
+    for index, client in enumerate(clients):
+        patterns = [f"a{index}.{number}" for number in range(30_000)]
+        answers += said(client, encode(Kind.SUBSCRIBE, 1, patterns, 0, 1, 1))
+    (refusal,) = answers
+    assert refusal[0] == Kind.UNSUBSCRIBED and "65536 that its clients may want together" in refusal[2]
+    assert len(mesh.interest[1]) == 60_000 <= REMOTE_PATTERNS_MAX
+    again = said(clients[2], encode(Kind.SUBSCRIBE, 1, [f"a0.{number}" for number in range(30_000)], 0, 1, 1))
+    assert not again, "what others want already costs nothing"
+
+
+def test_the_limit_of_patterns_is_one_that_other_brokers_take() -> None:
+    assert ExchangeOptions().patterns_max <= REMOTE_PATTERNS_MAX
+
+
+# --- questions and answers
+
+
+def test_a_client_that_reads_may_ask_for_ever_under_a_firehose() -> None:
+    """168 answers of 100 KB were called unread, since the pipe never looked empty."""
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    exchange.respond("$sys.status", lambda topic, body: bytes(100_000))
+    client, sender = mesh.client(), mesh.client()
+    feed = client.subscribe("t", window=100_000)
+    ping = client.talk.prefix + encode(Kind.PING, 1)
+    for number in range(400):
+        exchange.publish("t", [b"firehose"] * 10, "sent", mesh.now)
+        exchange.client_frames(client.pipe, [ping], mesh.now)
+        sender.publish("t", b"more")
+        assert client.ask("$sys.status").reply == bytes(100_000), number
+        client.take(feed)
+    assert not client.pipe.closed
+
+
+def test_bytes_in_open_questions_are_bounded_and_the_session_goes_on() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(question_bytes_max=1_000_000))
+    asker, answerer = mesh.client(), mesh.client()
+    feed = answerer.subscribe("q", role=Role.ANSWERS, window=1000)
+    first = [asker.ask("q", bytes(400_000)) for _ in range(2)]
+    third, survey = asker.ask("q", bytes(400_000)), asker.ask("q", bytes(400_000), survey=True)
+    assert isinstance(third.error, NotAccepted) and "no result yet" in str(third.error)
+    assert survey.done and "no result yet" in survey.result.refused[0]
+    for run in list(feed.runs):
+        assert run.tokens is not None
+        answerer.talk.answer(run.tokens[0], b"done")
+    mesh.pump()
+    assert [question.reply for question in first] == [b"done"] * 2
+    assert not asker.ask("q", bytes(400_000)).done, "there is room again"
+
+
+def test_one_question_may_be_larger_than_the_bound() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(question_bytes_max=1000))
+    asker, answerer = mesh.client(), mesh.client()
+    answerer.subscribe("q", role=Role.ANSWERS)
+    assert not asker.ask("q", bytes(5000)).done
+
+
+def test_questions_without_a_result_are_counted_down_however_they_end() -> None:
+    """A client that asks one question after the other is never refused."""
+    mesh = FakeMesh(2, ExchangeOptions(questions_max=3))
+    asker, answerer = mesh.client(1), mesh.client(2)
+    feed = answerer.subscribe("q", role=Role.ANSWERS, window=1000)
+    session = next(iter(mesh.nodes[1].exchange._pipes[asker.pipe].sessions.values()))
+
+    def answer_all() -> None:
+        while feed.runs:
+            run = feed.runs.popleft()
+            assert run.tokens is not None
+            answerer.talk.answer(run.tokens[0], b"done")
+        mesh.pump()
+
+    for turn in range(4):
+        for survey in (False, True):
+            question = asker.ask("q", survey=survey)
+            answer_all()
+            assert question.done and question.error is None, turn
+            assert asker.ask("nobody", survey=survey).done
+            question = asker.ask("q", survey=survey, timeout_s=0.5)
+            mesh.turn(1.0)
+            assert question.done and not isinstance(question.error, NotAccepted), turn
+            feed.runs.clear()
+        gone = asker.ask("q")
+        mesh.unlink(1, 2)
+        mesh.link(1, 2)
+        assert gone.done
+        mesh.pump()
+    assert len(session.questions) == 0 and session.question_bytes == 0
+    open_questions = [asker.ask("q", b"12345") for _ in range(4)]
+    assert [question.done for question in open_questions] == [False, False, False, True]
+    assert "as many as one client may have" in str(open_questions[3].error)
+    assert len(session.questions) == 3 and session.question_bytes == 15
+
+
+def test_an_answer_of_the_broker_itself_above_the_limit_is_a_sentence_and_cuts_no_link() -> None:
+    mesh = FakeMesh(2)
+    for node in mesh.nodes.values():
+        node.exchange.respond("$sys.status", lambda topic, body: bytes(BODY_MAX + 1))
+    asker = mesh.client(1)
+    question = asker.ask("$sys.status", survey=True)
+    assert question.done and len(question.result.refused) == 2
+    assert f"above the {BODY_MAX}" in question.result.refused[0]
+    request = asker.ask("$sys.status")
+    assert isinstance(request.error, NotAccepted) and asker.ended is None
+
+
+def test_a_survey_of_very_many_answerers_fits_the_frames_that_name_them() -> None:
+    mesh = FakeMesh(2)
+    asker = mesh.client(1)
+    frames: list[bytes] = []
+    for index in range(2):
+        answerer = mesh.client(2, "n" * 255)
+        answerer.consuming = False
+        for number in range(1, 4001):
+            said(answerer, encode(Kind.SUBSCRIBE, number, ["q"], Role.ANSWERS, 1, 1))
+        assert len(mesh.nodes[2].exchange._router.route(b"q").local_answers) == 4000 * (index + 1)
+    mesh.slow |= {(1, 2), (2, 1)}
+    survey = asker.ask("q", survey=True, timeout_s=1.0)
+    mesh.slow.discard((1, 2))
+    mesh.pump()
+    frames += mesh.under_way[2, 1]
+    mesh.slow.clear()
+    asker.consuming = False
+    mesh.turn(2.0)
+    frames += asker.pipe.data
+    asker.consuming = True
+    mesh.pump()
+    assert max(map(len, frames)) < RECEIVE_MAX
+    assert survey.done and survey.result.asked == requests.NAMES_MAX == len(survey.result.missing)
+    assert mesh.nodes[2].exchange.statistics().drops["not_asked"] == 8000 - requests.NAMES_MAX
+
+
+def test_the_end_of_a_session_costs_by_what_it_has() -> None:
+    """It was subscriptions times all pending answers; now no table is searched."""
+
+    class Searched(dict[Any, Any]):
+        searches = 0
+
+        def items(self) -> Any:
+            Searched.searches += 1
+            return super().items()
+
+        def values(self) -> Any:
+            Searched.searches += 1
+            return super().values()
+
+        def __iter__(self) -> Any:
+            Searched.searches += 1
+            return super().__iter__()
+
+    mesh = FakeMesh(1)
+    asker, answerer = mesh.client(), mesh.client()
+    for _ in range(50):
+        answerer.talk.subscribe(["q"], int(Role.ANSWERS), 10, 1000)
+    mesh.pump()
+    answerer.consuming = False
+    surveys = [asker.ask("q", survey=True, timeout_s=100.0) for _ in range(20)]
+    table = mesh.nodes[1].exchange._requests
+    assert len(table._pending) == 1000
+    table._pending._table = Searched(table._pending._table)
+    table._questions._table = Searched(table._questions._table)
+    answerer.lose()
+    asker.pipe.take()
+    assert Searched.searches == 0 and len(table._pending) == 0
+    assert all(survey.done for survey in surveys) or len(table._questions) == 0
+    asker.lose()
+    assert Searched.searches == 0
+
+
+# --- everything goes when everybody has gone
+
+
+def test_counters_return_to_zero_when_everybody_has_gone() -> None:
+    mesh = FakeMesh(2, ExchangeOptions(unwritten_bytes_max=500, delivery=DeliveryOptions(stall_s=1.0)))
+    exchange = mesh.nodes[1].exchange
+    for how in ("bye", "lose", "break a rule", "hello again", "silence"):
+        asker, answerer = mesh.client(1, keepalive_s=1.0), mesh.client(1, keepalive_s=1.0)
+        reader = mesh.client(1, keepalive_s=1.0)
+        reader.subscribe("t", "q", window=3)
+        reader.consuming = False
+        answerer.subscribe("q", role=Role.ANSWERS)
+        for number in range(30):
+            asker.publish("t", bytes(100), level=number % 2)
+        asker.ask("q", b"body", survey=True, timeout_s=0.5)
+        mesh.turn(1.0)
+        asker.ask("q", b"body")
+        asker.ask("q", b"body", survey=True)
+        exchange.client_frames(reader.pipe, [reader.talk.prefix + encode(Kind.PATTERNS, 9, ["x"])], mesh.now)
+        for client in (asker, answerer, reader):
+            match how:
+                case "bye":
+                    client.talk.close("done")
+                    client.consuming = True
+                    mesh.pump()
+                case "break a rule":
+                    said(client, b"\x91\x1f")
+                case "hello again":
+                    said(client, encode(Kind.HELLO, 1, 1, 1, "again", 0))
+                case "silence":
+                    mesh.clients.remove(client)
+                    mesh.turn(10.0)
+                    mesh.clients.append(client)
+            mesh.clients.remove(client)
+            exchange.client_gone(client.pipe, mesh.now)
+        mesh.turn(10.0)
+        statistics = exchange.statistics()
+        assert (statistics.sessions, statistics.subscriptions, statistics.questions) == (0, 0, 0), how
+        assert statistics.interest == [] and statistics.queued == 0, how
+        turn, table = exchange._turn, exchange._requests
+        assert not exchange._pipes and not turn.waiting and not turn.unread and not turn.due, how
+        assert len(table._pending) == 0 and len(table._questions) == 0, how
+        assert exchange._router.route(b"t").everybody == exchange._router.route(b"q").local_answers == (), how
+        assert not exchange._interest._waiting and not exchange._interest._new, how
+        assert all(not record.sessions for record in exchange._publishers._table.values()), how
+
+
+def test_totals_outlive_clients_links_and_members() -> None:
+    mesh = FakeMesh(2)
+    exchange = mesh.nodes[1].exchange
+    for number in range(1, 31):
+        sender, near, far = mesh.client(1), mesh.client(1), mesh.client(2)
+        feeds = near.subscribe("t"), far.subscribe("t")
+        sender.publish("t", *[b"12345"] * 10)
+        assert len(near.take(feeds[0])) == len(far.take(feeds[1])) == 10
+        for client in (sender, near, far):
+            client.lose()
+        if number % 10 == 0:
+            mesh.turn(1.0)  # credit is given back twice a second: what has arrived is known to have
+            mesh.unlink(1, 2)
+            exchange.members_changed([])
+            mesh.tell_members()
+            mesh.link(1, 2)
+            mesh.pump()
+        statistics = exchange.statistics()
+        assert statistics.published == number * 10 and statistics.delivered == number * 10
+        assert (statistics.msgs_in, statistics.msgs_out) == (number * 10, number * 20)
+        assert statistics.bytes_in * 2 == statistics.bytes_out
+        link = exchange.link_statistics(2)
+        assert (link.msgs_out, link.bytes_out * 2) == (number * 10, statistics.bytes_out)
+        assert statistics.dropped == 0
+
+
+def test_totals_outlive_more_former_members_than_are_remembered() -> None:
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    sender = mesh.client()
+    for id in range(10, 10 + 1100):
+        exchange.members_changed([(id, f"b{id}")])
+        exchange.set_peer_interest(id, [("t", 0)])
+        sender.publish("t", b"x")
+        pipe = FakePipe()
+        exchange.peer_up(id, f"b{id}", pipe, 0.001, mesh.now)
+        exchange.peer_frames(id, [encode(Kind.CREDIT, 0, 100, 10_000)], mesh.now)
+        sender.publish("t", b"y")
+        pipe.take()
+        exchange.pipe_writable(pipe, mesh.now)
+        exchange.peer_frames(id, [encode(Kind.CREDIT, 0, 1, 100)], mesh.now)
+        exchange.members_changed([])
+        exchange.peer_down(id, mesh.now)
+    statistics = exchange.statistics()
+    assert statistics.drops == {"no_link": 1100}
+    assert statistics.msgs_out == 1100 and len(exchange._members._gone) == 1024
