@@ -31,9 +31,10 @@ from mesh.broker.report import Report
 from mesh.broker.status import LATENESS_PERIOD_S
 from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
 from mesh.cluster.peering import MemberRecord, Peering
+from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
 from mesh.environment import DEFAULT_NAME, Environment
-from mesh.errors import MeshError, PeerError, TopicError
+from mesh.errors import MeshError, PeerError
 from mesh.listen import Listen
 from mesh.logs import log
 from mesh.wire.capabilities import RECEIVED, Agreed
@@ -314,8 +315,8 @@ class Node:
 
     # --- the exchange's hooks
 
-    def local_interest_changed(self, patterns: list[tuple[str, int]]) -> int:
-        return self.peering.set_interest(patterns)
+    def local_interest_changed(self, added: list[tuple[str, int]], removed: list[str]) -> int:
+        return self.peering.change_interest(added, removed)
 
     # --- peering's hooks
 
@@ -373,11 +374,8 @@ class Node:
     def link_writable(self, pipe: Pipe) -> None:
         self.exchange.pipe_writable(pipe, self._clock())
 
-    def interest_changed(self, member: int, patterns: list[tuple[str, int]]) -> None:
-        try:
-            self.exchange.set_peer_interest(member, patterns)
-        except TopicError as error:
-            self.peering.drop_link(member, str(error))
+    def interest_changed(self, member: int, change: Change) -> None:
+        self.exchange.change_peer_interest(member, change.added, change.removed, known=change.complete)
 
     def absent_changed(self, names: Sequence[str]) -> None:
         self.exchange.set_absent(names)

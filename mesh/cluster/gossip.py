@@ -3,7 +3,8 @@
 **Members.** A change goes to all links but the one it came from; a whole table when a link comes up and
 when digests differ. **Interest.** A link begins with all that this broker wants and goes on with changes; the
 other side says which version it holds, and asks for the whole when it missed one. A barrier is reached when
-all live brokers hold a version. Both go out at once and then at most every `NEWS_PAUSE_S` and
+all live brokers hold a version. Frames with many patterns are sent and taken one a loop turn, so that rounds
+and dials come between them. Both go out at once and then at most every `NEWS_PAUSE_S` and
 `INTEREST_PAUSE_S`, so that many changes are few frames, and ahead of data. **Leaving** is news too, but goes
 behind what is queued, since who hears it may hang up; each that has heard says GOODBYE.
 
@@ -16,13 +17,14 @@ misses nobody's interest (`check_absent`).
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from mesh.cluster.joining import Joining
 from mesh.cluster.links import Link
 from mesh.cluster.membership import Instruction, MemberRecord, Membership, NodeState, State
-from mesh.cluster.remote_interest import BarrierDone, InterestTable, Pattern
+from mesh.cluster.remote_interest import BarrierDone, Change, InterestTable, Pattern
 from mesh.errors import LinkError
 from mesh.wire.capabilities import INTEREST_OWNER
 from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
@@ -31,13 +33,18 @@ NEWS_PAUSE_S: Final = 0.03
 INTEREST_PAUSE_S: Final = 0.005
 """Subscribers wait for it, so it is shorter; it only keeps a storm of subscriptions from being a storm of
 frames."""
+INTEREST_KINDS: Final = (int(LinkKind.INTEREST), int(LinkKind.INTEREST_CHANGE))
+LONG_FRAME: Final = 2048
+"""Bytes of a frame of interest from which on it counts as long work: one is sent or taken a loop turn."""
+RECEIVED_MAX: Final = 32 << 20
+"""Bytes of such frames that one link may have waiting."""
 
 
 class NewsHooks(Protocol):
     """What the broker hears of the others' interest."""
 
-    def interest_changed(self, member: int, patterns: list[Pattern]) -> None:
-        """All that another broker wants."""
+    def interest_changed(self, member: int, change: Change) -> None:
+        """What another broker wants differently."""
 
     def absent_changed(self, names: tuple[str, ...]) -> None:
         """Live brokers without a link, or whose interest is not known."""
@@ -63,6 +70,11 @@ class _Paced:
             late = due <= self._loop.time()
             self._handle = self._loop.call_soon(self._run) if late else self._loop.call_at(due, self._run)
 
+    def ask_soon(self) -> None:
+        """At the end of this loop turn, whatever the pause: it is the rest of what was begun."""
+        self.cancel()
+        self._handle = self._loop.call_soon(self._run)
+
     def cancel(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
@@ -74,8 +86,24 @@ class _Paced:
         self._act()
 
 
+class _Backlog:
+    """Frames of one link that wait to be taken."""
+
+    __slots__ = ("frames", "size")
+
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self.size = 0
+
+
 class News:
-    """See the module. ``links`` are those that are up, ``act`` executes what the membership machine wants."""
+    """See the module.
+
+    Args:
+        links: those that are up.
+        act: executes what the membership machine wants.
+        fail: ends a link whose peer broke a rule.
+    """
 
     def __init__(
         self,
@@ -85,6 +113,7 @@ class News:
         links: Mapping[int, Link],
         *,
         act: Callable[[list[Instruction]], None],
+        fail: Callable[[Link, LinkError], None],
         hooks: NewsHooks,
     ) -> None:
         self._membership = membership
@@ -92,7 +121,11 @@ class News:
         self._joining = joining
         self._links = links
         self._act = act
+        self._fail = fail
         self._hooks = hooks
+        self._received: dict[Link, _Backlog] = {}
+        """Frames of interest that wait for their turn."""
+        self._taking: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
         self._records = _Paced(self._send_records, NEWS_PAUSE_S)
         self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
@@ -133,10 +166,11 @@ class News:
             link.news = {}
             link.say(members_frames(self._membership.records(), reply=reply))
 
-    def set_interest(self, patterns: Iterable[Pattern]) -> int:
-        """Replace what this broker wants; returns the version that holds it."""
+    def change_interest(self, added: Iterable[Pattern], removed: Iterable[str]) -> int:
+        """This broker wants these patterns too, or in another role, and those no longer; returns the version
+        that holds it."""
         before = self._interest.version
-        version = self._interest.set_own(patterns)
+        version = self._interest.change_own(added, removed)
         if version != before:
             self._wants.ask()
         done = self._interest.wait(version, self._loop.time())
@@ -145,10 +179,16 @@ class News:
         return version
 
     def _send_interest(self) -> None:
+        """One frame to each link that has not been sent all; what is left waits for other work."""
         for member in self._interest.behind():
             link = self._links.get(member)
-            if link is not None:
-                link.say(self._interest.pending(member))
+            frame = self._interest.pending(member)
+            if link is not None and frame is not None:
+                link.say([frame])
+                if len(frame) > LONG_FRAME:
+                    break
+        if self._interest.behind():
+            self._wants.ask_soon()
 
     def reached(self, done: list[BarrierDone]) -> None:
         """Barriers that need not wait any longer."""
@@ -158,11 +198,17 @@ class News:
     # --- links
 
     def link_up(self, link: Link) -> None:
-        names_owner = link.agreed.has(INTEREST_OWNER)
-        link.say(self._interest.link_up(link.peer.id, link.peer.boot, names_owner=names_owner))
+        member = link.peer.id
+        self._interest.link_up(member, link.peer.boot, names_owner=link.agreed.has(INTEREST_OWNER))
+        frame = self._interest.pending(member)
+        if frame is not None:
+            link.say([frame])
+        if self._interest.behind():
+            self._wants.ask_soon()
 
     def link_down(self, link: Link) -> None:
         self._interest.link_down(link.peer.id)
+        self._received.pop(link, None)
 
     def check_absent(self) -> None:
         """Say whose interest is missing now. If nothing is missing that a joining broker waits for, it has
@@ -180,32 +226,77 @@ class News:
 
     def received(self, link: Link, frame: bytes) -> None:
         """One frame of the link itself. Raises `LinkError`."""
-        member, interest = link.peer.id, self._interest
+        if frame[1] in INTEREST_KINDS:
+            self._interest_received(link, frame)
+            return
         message: list[Any] = decode(frame)
         match message:
             case [LinkKind.MEMBERS, reply, records]:
                 self._members_heard(link, records)
                 if reply and not link.ended:
-                    self.tell_all(member, False)
-            case [LinkKind.INTEREST, version, part, last, patterns, owner]:
-                _check_owner(owner, member)
-                if interest.whole_received(member, version, part, bool(last), patterns):
-                    self._interest_heard(link)
-            case [LinkKind.INTEREST_CHANGE, base, version, added, removed, owner]:
-                _check_owner(owner, member)
-                if interest.change_received(member, base, version, added, removed):
-                    self._interest_heard(link)
-                elif interest.ask(member):
-                    link.say([encode(LinkKind.INTEREST_WANTED)])
+                    self.tell_all(link.peer.id, False)
             case [LinkKind.INTEREST_HELD, version]:
-                self.reached(interest.acknowledged(member, version))
+                self.reached(self._interest.acknowledged(link.peer.id, version))
             case [LinkKind.INTEREST_WANTED]:
-                link.say(interest.wanted(member))
+                self._interest.wanted(link.peer.id)
+                self._wants.ask_soon()
             case [LinkKind.GOODBYE]:
                 link.goodbye = True
                 self.check_heard()
             case [kind, *_]:
                 raise LinkError(f"{LinkKind(kind).name} is not allowed on a link that is up")
+
+    def _interest_received(self, link: Link, frame: bytes) -> None:
+        """Short frames are taken at once, unless others of the link wait; long ones one a loop turn."""
+        waiting = self._received.get(link)
+        if waiting is None and len(frame) <= LONG_FRAME:
+            self._take_interest(link, frame)
+            return
+        if waiting is None:
+            waiting = self._received[link] = _Backlog()
+        waiting.frames.append(frame)
+        waiting.size += len(frame)
+        if waiting.size > RECEIVED_MAX:
+            raise LinkError(f"more than {RECEIVED_MAX} bytes of interest wait to be taken")
+        if self._taking is None:
+            self._taking = self._loop.call_soon(self._take_next)
+
+    def _take_next(self) -> None:
+        """One frame that waits, of the links in turn."""
+        self._taking = None
+        if not self._received:
+            return
+        link, waiting = next(iter(self._received.items()))
+        del self._received[link]
+        frame = waiting.frames.popleft()
+        waiting.size -= len(frame)
+        try:
+            if not link.ended:
+                self._take_interest(link, frame)
+        except LinkError as error:
+            self._fail(link, error)
+        if waiting.frames and not link.ended:
+            self._received[link] = waiting
+        if self._received:
+            self._taking = self._loop.call_soon(self._take_next)
+
+    def _take_interest(self, link: Link, frame: bytes) -> None:
+        member, interest = link.peer.id, self._interest
+        match decode(frame):
+            case [LinkKind.INTEREST, version, part, last, patterns, owner]:
+                _check_owner(owner, member)
+                change = interest.whole_received(member, version, part, bool(last), patterns)
+            case [_, base, version, added, removed, owner]:
+                _check_owner(owner, member)
+                change = interest.change_received(member, base, version, added, removed)
+                if change is None and interest.ask(member):
+                    link.say([encode(LinkKind.INTEREST_WANTED)])
+        if change is None:
+            return
+        self._hooks.interest_changed(member, change)
+        if change.complete:
+            link.say([encode(LinkKind.INTEREST_HELD, interest.held_version(member))])
+            self.check_absent()
 
     def _members_heard(self, link: Link, records: list[MemberRecord]) -> None:
         member = link.peer.id
@@ -217,18 +308,13 @@ class News:
         if self._joining.table_heard(member, [record.id for record in records]):
             self.check_absent()
 
-    def _interest_heard(self, link: Link) -> None:
-        member = link.peer.id
-        self._hooks.interest_changed(member, self._interest.patterns(member))
-        link.say([encode(LinkKind.INTEREST_HELD, self._interest.held_version(member))])
-        self.check_absent()
-
     # --- leaving
 
     def stop(self) -> None:
         """Nothing that is still to be told goes out any more."""
         self._records.cancel()
         self._wants.cancel()
+        self._received.clear()
 
     async def wait_heard(self, timeout_s: float) -> None:
         """Return when all that are linked have heard that this broker leaves, at the latest after

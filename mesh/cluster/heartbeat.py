@@ -135,7 +135,7 @@ class Rounds:
         _, digest, version = read
         member, own = link.member, self._roster.digest
         self._act(self._membership.heard_digest(member, digest, now))
-        if not link.ended and self._interest.heard_version(member, version):
+        if not link.ended and self._interest.heard_version(member, version, now):
             link.say([encode(LinkKind.INTEREST_WANTED)])
         elif digest == own and self._interest.held_version(member) >= version:
             link.compared = (digest, version, own)

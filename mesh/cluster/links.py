@@ -230,7 +230,7 @@ class _Heartbeat:
             try:
                 received(link, pipe, frames)
             except LinkError as error:
-                self._linking._malformed(link, error)
+                self._linking.broke_a_rule(link, error)
 
     def pipe_writable(self, pipe: Pipe) -> None: ...
 
@@ -406,7 +406,7 @@ class Linking:
         except Refused as refusal:
             self._refuse(link, refusal)
         except LinkError as error:
-            self._malformed(link, error)
+            self.broke_a_rule(link, error)
 
     def _admit(self, link: Link, frames: list[bytes]) -> list[bytes]:
         """Frames of an admission; returns those behind it. Raises `Refused`."""
@@ -546,7 +546,8 @@ class Linking:
             self._count("session")
             self.end(link, reason)
 
-    def _malformed(self, link: Link, error: LinkError) -> None:
+    def broke_a_rule(self, link: Link, error: LinkError) -> None:
+        """The peer of a link sent what it must not; the link ends, and is dialled again."""
         self._count("malformed")
         self.end(link, str(error))
 

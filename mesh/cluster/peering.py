@@ -265,7 +265,13 @@ class Peering:
         self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
         self._links = self.linking.links
         self.news = News(
-            self.membership, self.interest, self.joining, self._links, act=self._act, hooks=hooks
+            self.membership,
+            self.interest,
+            self.joining,
+            self._links,
+            act=self._act,
+            fail=self.linking.broke_a_rule,
+            hooks=hooks,
         )
         self._address = OwnAddress(advertise)
         self._client_address = OwnAddress(None)
@@ -388,10 +394,13 @@ class Peering:
         self.linking.open()
         self._pump()
 
-    def set_interest(self, patterns: Iterable[Pattern]) -> int:
-        """Replace what this broker wants; returns the version that holds it. `PeeringHooks.barrier_reached`
-        follows in a later loop turn, also where nothing changed."""
-        version = self.news.set_interest(patterns)
+    def change_interest(self, added: Iterable[Pattern], removed: Iterable[str] = ()) -> int:
+        """Want these (pattern, role) pairs too, or in another role, and those patterns no longer.
+
+        Returns the version that holds it. `PeeringHooks.barrier_reached` follows in a later loop turn, also
+        where nothing changed.
+        """
+        version = self.news.change_interest(added, removed)
         self._arm()
         return version
 

@@ -1,9 +1,14 @@
 """What every broker wants: the own interest with its versions, the others' as they tell it, and the barrier.
 
-A broker's interest is a map of patterns to roles (0 listens, 1 answers too). Each change makes a new version;
-versions count from 1 (nothing wanted) within one boot. A new link is sent the whole (in parts), later changes
-go out as differences from the version sent before. The receiver acknowledges what it holds; a difference that
-does not fit what it holds, or a survey that names another version than it holds, makes it ask for the whole.
+A broker's interest is a map of patterns to roles (0 listens, 1 answers too). Versions count from 1 (nothing
+wanted) within one boot, and each change makes one or more. A new link is sent the whole interest in parts,
+and then changes, each from the version sent before. The receiver acknowledges the version that it holds. It
+asks for the whole if a change does not fit what it holds, or if it lags behind the version in the other's
+surveys for `LAG_S`.
+
+**Cost.** A change costs by its own size here and at every receiver, whatever is wanted already. Long work is
+cut: no frame sent has more than `SENT_MAX` patterns, and `pending` returns one frame at a time, so that its
+caller can do other work between two. What is received is told as a difference (`Change`), part by part.
 
 **The barrier.** A subscription is known when every live broker has acknowledged a version that holds it. Live
 are ALIVE and SUSPECT members, linked or not; who dies or leaves is waited for no longer, who joins is waited
@@ -20,20 +25,27 @@ Pure; patterns are checked against the grammar when they come from a peer, never
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from mesh.errors import LinkError, TopicError
 from mesh.topics import check_pattern
-from mesh.wire.link_frames import PATTERNS_MAX, LinkKind, encode
+from mesh.wire.link_frames import LinkKind, encode
 
 BARRIER_S: Final = 5.0
 BARRIER_GRAIN_S: Final = 0.1
 """Who asks for the same version within this time of each other share a barrier, which ends with the last."""
 REMOTE_PATTERNS_MAX: Final = 65_536
-"""Patterns one broker may want."""
+"""Patterns one broker may want; brokers of version 1 drop the link of one that wants more."""
 FIRST_VERSION: Final = 1
+SENT_MAX: Final = 512
+"""Patterns in a frame that is sent, some 3 ms of work at the receiver; it must take `PATTERNS_MAX`."""
+JOURNAL_MAX: Final = 65_536
+"""Changed patterns kept for links that have not been sent them; one further behind is sent the whole."""
+LAG_S: Final = 0.5
+"""What another broker says of its version may be ahead of its frames of interest by so long."""
 NAME_SHOWN_MAX: Final = 255
 """Characters of a name that frames to clients carry; URLs to join may be longer."""
 
@@ -48,6 +60,16 @@ class BarrierDone:
     unreached: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a member wants differently. ``complete``: its whole interest is held now."""
+
+    added: Sequence[Pattern]
+    """New, or in another role."""
+    removed: Sequence[str]
+    complete: bool
+
+
 class _Barrier:
     __slots__ = ("due", "due_first", "version")
 
@@ -60,15 +82,18 @@ class _Barrier:
 class _Remote:
     """What one member told of its interest, in one boot of its."""
 
-    __slots__ = ("boot", "held", "parts", "patterns", "version", "wanted")
+    __slots__ = ("boot", "frames", "held", "lag", "parts", "patterns", "version", "wanted")
 
-    def __init__(self, boot: int) -> None:
+    def __init__(self, boot: int, patterns: dict[str, int]) -> None:
         self.boot = boot
         self.version = 0
         self.held = False
-        self.patterns: dict[str, int] = {}
-        self.parts: dict[str, int] | None = None
+        self.patterns = patterns
+        """While a whole comes in parts: what was there before, and the parts."""
+        self.parts: dict[str, None] | None = None
         self.wanted = False  # the whole was asked for and has not come yet
+        self.frames = 0  # received
+        self.lag: tuple[int, float] | None = None  # frames received when it was first seen to lag, and when
 
 
 class InterestTable:
@@ -86,6 +111,10 @@ class InterestTable:
         self._barriers: list[_Barrier] = []
         self._unheard: tuple[str, ...] = ()
         self._awaits_unheard = False
+        self._journal: deque[tuple[int, dict[str, int | None]]] = deque()
+        """Versions with what each changed; None: not wanted any more."""
+        self._journaled = 0
+        self._encoded: tuple[tuple[int, int, tuple[int, ...]], int, bytes] = ((0, 0, ()), 0, b"")
 
     # --- the own interest
 
@@ -94,13 +123,34 @@ class InterestTable:
         """As it is now."""
         return list(self._own.items())
 
-    def set_own(self, patterns: Iterable[Pattern]) -> int:
-        """Replace the own interest; returns the version that holds it (the same if nothing changed)."""
-        changed = dict(patterns)
-        if changed != self._own:
-            self._own = changed
-            self.version += 1
+    def change_own(self, added: Iterable[Pattern], removed: Iterable[str] = ()) -> int:
+        """Want these patterns too, or in another role, and those no longer. Returns the version that holds
+        the change: the present one if there is none."""
+        own = self._own
+        changes: dict[str, int | None] = {}
+        for pattern in removed:
+            if own.pop(pattern, None) is not None:
+                changes[pattern] = None
+        for pattern, role in added:
+            if own.get(pattern) != role:
+                own[pattern] = changes[pattern] = role
+        if len(changes) <= SENT_MAX:
+            self._record(changes)
+        else:
+            items = list(changes.items())
+            for start in range(0, len(items), SENT_MAX):
+                self._record(dict(items[start : start + SENT_MAX]))
         return self.version
+
+    def _record(self, changes: dict[str, int | None]) -> None:
+        if not changes:
+            return
+        self.version += 1
+        if self._linked:
+            self._journal.append((self.version, changes))
+            self._journaled += len(changes)
+            while self._journaled > JOURNAL_MAX:
+                self._forget_change()
 
     def wait(self, version: int, now: float) -> BarrierDone | None:
         """Wait for all to know a version: done already, or `acknowledged`, `members` and `tick` will say."""
@@ -114,40 +164,60 @@ class InterestTable:
             self._barriers.append(_Barrier(version, due))
         return None
 
-    def pending(self, member: int) -> list[bytes]:
-        """The frames that bring a linked member from what it was sent to what is; empty if it is up to
-        date."""
+    def pending(self, member: int) -> bytes | None:
+        """The next frame that brings a linked member nearer to what is wanted now; None if it has it all."""
         sent = self._linked.get(member)
-        if sent is None or sent.version == self.version:
-            return []
-        if sent.version == 0:
-            frames = self._whole(sent)
-        else:
-            # Compared in C, since both may be long; the order of a set is by chance, hence sorted.
-            added = [[*pair] for pair in sorted(self._own.items() - sent.patterns.items())]
-            removed = sorted(sent.patterns.keys() - self._own.keys())
-            if len(added) > PATTERNS_MAX or len(removed) > PATTERNS_MAX:
-                frames = self._whole(sent)
-            else:
-                frames = [
-                    encode(LinkKind.INTEREST_CHANGE, sent.version, self.version, added, removed, *sent.owner)
-                ]
-        sent.version = self.version
-        sent.patterns = self._own  # replaced as a whole, never changed: may be shared
-        return frames
+        if sent is None:
+            return None
+        if sent.version == 0 and sent.parts is None:
+            sent.begin(list(self._own.items()), self.version)
+        if sent.parts is not None:
+            return sent.next_part()
+        if sent.version == self.version:
+            return None
+        frame = self._change(sent)
+        if frame is None:  # it is too far behind
+            sent.version = 0
+            return self.pending(member)
+        self._forget_sent()
+        return frame
 
     def behind(self) -> list[int]:
         """Linked members that have not been sent the present version."""
         return [member for member, sent in self._linked.items() if sent.version != self.version]
 
-    def _whole(self, sent: _Sent) -> list[bytes]:
-        pairs = [[pattern, role] for pattern, role in self._own.items()]
-        parts = [pairs[start : start + PATTERNS_MAX] for start in range(0, len(pairs), PATTERNS_MAX)] or [[]]
-        last = len(parts) - 1
-        return [
-            encode(LinkKind.INTEREST, self.version, number, int(number == last), part, *sent.owner)
-            for number, part in enumerate(parts)
-        ]
+    def _change(self, sent: _Sent) -> bytes | None:
+        """What was changed since the version sent, as much as one frame takes. Others are mostly at the same
+        version and are sent the same frame."""
+        base = sent.version
+        if self._encoded[0] != (base, self.version, sent.owner):
+            changes: dict[str, int | None] = {}
+            version = base
+            for number, each in self._journal:
+                if number <= base:
+                    continue
+                if number != version + 1 or (changes and len(changes) + len(each) > SENT_MAX):
+                    break
+                changes.update(each)
+                version = number
+            if version == base:
+                return None
+            added = [[pattern, role] for pattern, role in changes.items() if role is not None]
+            removed = [pattern for pattern, role in changes.items() if role is None]
+            frame = encode(LinkKind.INTEREST_CHANGE, base, version, added, removed, *sent.owner)
+            self._encoded = (base, self.version, sent.owner), version, frame
+        _, sent.version, frame = self._encoded
+        return frame
+
+    def _forget_sent(self) -> None:
+        """All linked members have been sent the oldest changes."""
+        oldest = min((sent.floor for sent in self._linked.values()), default=self.version)
+        while self._journal and self._journal[0][0] <= oldest:
+            self._forget_change()
+
+    def _forget_change(self) -> None:
+        _, changes = self._journal.popleft()
+        self._journaled -= len(changes)
 
     # --- members and links
 
@@ -171,24 +241,25 @@ class InterestTable:
         self._unheard, self._awaits_unheard = unheard, wait
         return self._settle()
 
-    def link_up(self, member: int, boot: int, *, names_owner: bool = True) -> list[bytes]:
-        """A link is admitted, perhaps in place of another; returns the whole interest to send.
+    def link_up(self, member: int, boot: int, *, names_owner: bool = True) -> None:
+        """A link is admitted, perhaps in place of another; `pending` has the whole interest for it.
 
         ``names_owner``: the other side knows the capability `INTEREST_OWNER`.
         """
         remote = self._remote.get(member)
         if remote is None or remote.boot != boot:
-            self._remote[member] = _Remote(boot)
+            # What the earlier run wanted goes when the whole interest of this one is there.
+            self._remote[member] = _Remote(boot, {} if remote is None else remote.patterns)
             self._acknowledged.pop(member, None)
         else:
             remote.parts = None
             remote.wanted = False
         self._linked[member] = _Sent((self._me,) if names_owner else ())
-        return self.pending(member)
 
     def link_down(self, member: int) -> None:
         """The link is gone; what the member wants is kept while it is live."""
         self._linked.pop(member, None)
+        self._forget_sent()
         if member not in self._live:
             self._remote.pop(member, None)
             self._acknowledged.pop(member, None)
@@ -211,53 +282,65 @@ class InterestTable:
         self._acknowledged[member] = max(version, self._acknowledged.get(member, 0))
         return self._settle()
 
-    def wanted(self, member: int) -> list[bytes]:
-        """A member asks for the whole; returns it."""
+    def wanted(self, member: int) -> None:
+        """A member asks for the whole; `pending` has it."""
         sent = self._linked.get(member)
-        if sent is None:
-            return []
-        sent.version, sent.patterns = 0, {}
-        return self.pending(member)
+        if sent is not None:
+            sent.version, sent.parts = 0, None
 
     def whole_received(
         self, member: int, version: int, part: int, last: bool, patterns: list[Pattern]
-    ) -> bool:
-        """A part of a member's whole interest; True when it was the last and `patterns` is new."""
+    ) -> Change | None:
+        """A part of a member's whole interest; None if an earlier part is missing. Raises `LinkError`."""
         remote = self._remote[member]
+        remote.frames += 1
         if part == 0:
             remote.parts = {}
-        if remote.parts is None:
-            return False  # its first part was lost with an earlier link
-        remote.parts.update(_checked(patterns))
-        if len(remote.parts) > REMOTE_PATTERNS_MAX:
-            raise LinkError(f"interest has more than {REMOTE_PATTERNS_MAX} patterns")
+        parts = remote.parts
+        if parts is None:
+            return None  # its first part was lost with an earlier link
+        parts.update(dict.fromkeys([pattern for pattern, _ in _checked(patterns)]))
+        _check_count(len(parts))
+        held = remote.patterns
+        added = [(pattern, role) for pattern, role in patterns if held.get(pattern) != role]
+        held.update(added)
         if not last:
-            return False
-        remote.patterns, remote.parts = remote.parts, None
+            return Change(added, (), False)
+        removed = [pattern for pattern in held if pattern not in parts] if len(held) > len(parts) else []
+        for pattern in removed:
+            del held[pattern]
+        remote.parts = None
         remote.version, remote.held, remote.wanted = version, True, False
-        return True
+        return Change(added, removed, True)
 
     def change_received(
         self, member: int, base: int, version: int, added: list[Pattern], removed: list[str]
-    ) -> bool:
-        """A difference; False if it does not fit what is held and the whole must be asked for."""
+    ) -> Change | None:
+        """A difference; None if it does not fit what is held and the whole must be asked for. Raises
+        `LinkError`."""
         remote = self._remote[member]
+        remote.frames += 1
         if not remote.held or remote.version != base:
-            return False
-        for pattern in removed:
-            remote.patterns.pop(pattern, None)
-        remote.patterns.update(_checked(added))
-        if len(remote.patterns) > REMOTE_PATTERNS_MAX:
-            raise LinkError(f"interest has more than {REMOTE_PATTERNS_MAX} patterns")
+            return None
+        held = remote.patterns
+        gone = [pattern for pattern in removed if held.pop(pattern, None) is not None]
+        new = [(pattern, role) for pattern, role in _checked(added) if held.get(pattern) != role]
+        held.update(new)
+        _check_count(len(held))
         remote.version = version
-        return True
+        return Change(new, gone, True)
 
-    def heard_version(self, member: int, version: int) -> bool:
+    def heard_version(self, member: int, version: int, now: float) -> bool:
         """The version a member names in its surveys; True (once) if the whole must be asked for."""
         remote = self._remote.get(member)
         if remote is None or member not in self._linked or remote.wanted:
             return False
         if remote.held and remote.version >= version:
+            remote.lag = None
+            return False
+        if remote.lag is None or remote.lag[0] != remote.frames:
+            remote.lag = (remote.frames, now)
+        if now - remote.lag[1] < LAG_S:
             return False
         return self.ask(member)
 
@@ -322,12 +405,41 @@ class InterestTable:
 class _Sent:
     """What a linked member has been sent of this broker's interest."""
 
-    __slots__ = ("owner", "patterns", "version")
+    __slots__ = ("owner", "part", "parts", "parts_version", "version")
 
     def __init__(self, owner: tuple[int, ...]) -> None:
         self.owner = owner
         self.version = 0
-        self.patterns: dict[str, int] = {}
+        """All of it up to this version."""
+        self.parts: list[Pattern] | None = None
+        """The whole that is being sent, of `parts_version`; `part` is the number of the next part."""
+        self.parts_version = 0
+        self.part = 0
+
+    @property
+    def floor(self) -> int:
+        """Changes up to this version need not be kept for it."""
+        return self.version if self.parts is None else self.parts_version
+
+    def begin(self, patterns: list[Pattern], version: int) -> None:
+        self.parts, self.parts_version, self.part = patterns, version, 0
+
+    def next_part(self) -> bytes:
+        """Of the whole; the last one ends it."""
+        parts = self.parts
+        assert parts is not None, "a whole is being sent"
+        start, number = self.part * SENT_MAX, self.part
+        last = start + SENT_MAX >= len(parts)
+        pairs = [[pattern, role] for pattern, role in parts[start : start + SENT_MAX]]
+        self.part += 1
+        if last:
+            self.parts, self.version = None, self.parts_version
+        return encode(LinkKind.INTEREST, self.parts_version, number, int(last), pairs, *self.owner)
+
+
+def _check_count(patterns: int) -> None:
+    if patterns > REMOTE_PATTERNS_MAX:
+        raise LinkError(f"a broker's interest has more than {REMOTE_PATTERNS_MAX} patterns")
 
 
 def _checked(patterns: list[Pattern]) -> list[Pattern]:

@@ -55,9 +55,9 @@ SCAN_S: Final = 0.5
 class Hooks(Protocol):
     """What the exchange asks of the broker around it."""
 
-    def local_interest_changed(self, patterns: list[tuple[str, int]]) -> int:
-        """This broker's whole interest as (pattern, role) pairs; called for each new subscription, even if
-        it adds nothing.
+    def local_interest_changed(self, added: list[tuple[str, int]], removed: list[str]) -> int:
+        """This broker wants these (pattern, role) pairs too, or in another role, and those patterns no
+        longer; called for each new subscription, even if it changes nothing.
 
         Returns the interest version that holds it. Once every live broker has acknowledged that version,
         or the time for it is over, the broker calls `Exchange.barrier_reached(version, unreached)`.
@@ -338,11 +338,19 @@ class Exchange:
         """Live brokers whose interest is not known here or that have no link; receipts name them."""
         self._intake.absent = tuple(names)
 
-    def set_peer_interest(self, member_id: int, patterns: Iterable[tuple[str, int]]) -> None:
-        """Replace what a broker wants: (pattern, role) pairs. Raises `TopicError`."""
+    def change_peer_interest(
+        self,
+        member_id: int,
+        added: Iterable[tuple[str, int]],
+        removed: Iterable[str] = (),
+        *,
+        known: bool = True,
+    ) -> None:
+        """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
+        ``known``: that is all it wants; else more is to come."""
         member = self._members.get(member_id)
-        self._router.set_remote(member, patterns)
-        member.interest_known = True
+        self._router.change_remote(member, added, removed)
+        member.interest_known = member.interest_known or known
 
     def set_next_hop(self, member_id: int, by: int) -> None:
         """What is meant for a broker goes by another's link; by its own: ``by`` is the broker itself."""

@@ -99,7 +99,9 @@ class Intake:
         session.messages_in += count
         session.bytes_in += size
         topic = frame[topic_at:bodies_at]
-        route = self._routes.get(topic) or self._router.route(topic)
+        route = self._routes.get(topic)
+        if route is None or not route.fresh[0]:
+            route = self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
         if self.refusing:
@@ -168,7 +170,9 @@ class Intake:
         member.messages_in += count
         member.bytes_in += size
         topic = frame[HEADS_SIZE : HEADS_SIZE + topic_size]
-        route = self._routes.get(topic) or self._router.route(topic)
+        route = self._routes.get(topic)
+        if route is None or not route.fresh[0]:
+            route = self._router.route(topic)
         block: Buffer = frame[DATA_SIZE:] if size < VIEW_MIN else memoryview(frame)[DATA_SIZE:]
         if not level or kind & blocks.PIECE:
             self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)

@@ -13,15 +13,21 @@ from collections.abc import Callable, Iterable, Sequence
 from mesh.dataplane.sessions import Session
 from mesh.wire.session_frames import Kind, Role, encode
 
-Tell = Callable[[list[tuple[str, int]]], int]
+Tell = Callable[[list[tuple[str, int]], list[str]], int]
 
 
 class LocalInterest:
-    """This broker's own interest; ``tell`` takes all of it and returns the version that holds it."""
+    """This broker's own interest.
+
+    ``tell`` takes what is wanted newly or in another role, and what is wanted no longer; it returns the
+    version that holds the change.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._counts: dict[str, list[int]] = {}
+        self._told: dict[str, int | None] = {}
+        """Patterns touched since the last `flush`, with the role that was told then."""
         self._new: list[tuple[Session, int]] = []
         self._waiting: list[tuple[int, Session, int]] = []
         self.changed = False
@@ -47,11 +53,16 @@ class LocalInterest:
 
     def _count(self, patterns: Iterable[str], role: int, change: int) -> None:
         self.changed = True
+        counted, told = self._counts, self._told
         for pattern in patterns:
-            counts = self._counts.setdefault(pattern, [0, 0])
+            counts = counted.get(pattern)
+            if pattern not in told:
+                told[pattern] = _role(counts)
+            if counts is None:
+                counts = counted[pattern] = [0, 0]
             counts[role] += change
-            if not any(counts):
-                del self._counts[pattern]
+            if not counts[0] and not counts[1]:
+                del counted[pattern]
 
     def confirm(self, session: Session, number: int) -> None:
         """Say SUBSCRIBED to a session once everybody knows what is wanted now."""
@@ -64,7 +75,16 @@ class LocalInterest:
             return
         self.changed = False
         new, self._new = self._new, []
-        version = self._tell(self.patterns)
+        told, self._told = self._told, {}
+        added: list[tuple[str, int]] = []
+        removed: list[str] = []
+        for pattern, before in told.items():
+            now = _role(self._counts.get(pattern))
+            if now is None and before is not None:
+                removed.append(pattern)
+            elif now is not None and now != before:
+                added.append((pattern, now))
+        version = self._tell(added, removed)
         self._waiting += [(version, session, number) for session, number in new]
 
     def reached(self, version: int, unreached: Sequence[str]) -> None:
@@ -81,3 +101,10 @@ class LocalInterest:
         """The session is over: nobody waits for its confirmations."""
         self._new = [entry for entry in self._new if entry[0] is not session]
         self._waiting = [entry for entry in self._waiting if entry[1] is not session]
+
+
+def _role(counts: list[int] | None) -> int | None:
+    """The role in which a pattern is wanted; None if it is not."""
+    if counts is None:
+        return None
+    return int(Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN)

@@ -1,10 +1,8 @@
 """From a topic to everybody who wants it: one dictionary look-up a block.
 
 A `Route` is the answer for one topic: the local subscriptions (with taps and the broker's own responders)
-and the members, other brokers, with interest. Routes are cached by the topic's bytes. The cache is bounded by
-bytes, and dropped whole when it is full or when anybody's interest changes, which is rare beside messages.
-Routes with the same takers share them, so that a thousand subscribers of ``#`` cost one tuple and not one
-a topic.
+and the members, other brokers, with interest. Routes with the same takers share them, so that a thousand
+subscribers of ``#`` cost one tuple and not one a topic.
 
 A member that wants a topic is not always who takes its blocks: ``taker_of`` says where blocks for a member go
 next, and several members behind the same neighbour make one taker.
@@ -12,11 +10,25 @@ next, and several members behind the same neighbour make one taker.
 Roles: everybody who subscribes gets what is published; only ``answers`` subscriptions get requests and
 surveys. Which broker answers a request first is a question of round-trip time: the nearest.
 
+**The cache** holds routes by the topic's bytes. A change of interest costs by its own size, not by that of
+the cache or of all interest. A pattern without wildcards removes one route. Any other pattern makes routes
+stale: those whose topic has its first token, or all if it begins with a wildcard. Topics are in `GROUPS`
+groups by their first token, and the routes of a group share a flag, `Route.fresh`. Whoever reads the cache
+directly looks at the flag::
+
+    route = router.cache.get(topic)
+    if route is None or not route.fresh[0]:
+        route = router.route(topic)
+
+Stale routes are removed a few at a time. The cache is bounded by bytes, and dropped whole when it is full.
+
 Pure.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
@@ -26,10 +38,14 @@ from mesh.wire.session_frames import Role
 
 CACHE_BYTES_MAX: Final = 64 << 20
 """Memory that cached routes may take, about; a flood of distinct topics costs the cache, not the memory."""
-ROUTE_BYTES: Final = 400
+ROUTE_BYTES: Final = 500
 """What one route takes without its topic and takers, about."""
 TAKERS_BYTES: Final = 150
 """What one tuple of takers takes without its items, about; 8 bytes more for each item."""
+GROUPS: Final = 256
+"""Groups of topics whose routes become stale together."""
+SWEPT_AT_ONCE: Final = 32
+"""Stale routes removed at each change and each new route."""
 
 Local = TypeVar("Local", bound=Hashable)
 Remote = TypeVar("Remote", bound=Hashable)
@@ -38,7 +54,7 @@ Remote = TypeVar("Remote", bound=Hashable)
 class Route(Generic[Local, Remote]):
     """Who wants one topic; tuples, so that a route can be kept while it is used."""
 
-    __slots__ = ("everybody", "local", "local_answers", "remote", "remote_answers", "topic")
+    __slots__ = ("everybody", "fresh", "local", "local_answers", "remote", "remote_answers", "topic")
 
     def __init__(
         self,
@@ -48,6 +64,7 @@ class Route(Generic[Local, Remote]):
         remote: tuple[Remote, ...],
         local_answers: tuple[Local, ...],
         remote_answers: tuple[Remote, ...],
+        fresh: list[bool],
     ) -> None:
         self.topic = topic
         self.everybody = everybody
@@ -56,6 +73,33 @@ class Route(Generic[Local, Remote]):
         self.remote = remote
         self.local_answers = local_answers
         self.remote_answers = remote_answers
+        self.fresh = fresh
+        """Its only item is False once interest has changed that may concern the topic."""
+
+
+class _Group:
+    """Cached topics that become stale together, with the tuples of takers that their routes share."""
+
+    __slots__ = ("fresh", "shared", "size", "topics")
+
+    def __init__(self) -> None:
+        self.fresh = [True]
+        self.topics: list[bytes] = []
+        self.shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.size = 0
+
+    def share(self, takers: tuple[Any, ...]) -> tuple[Any, ...]:
+        """An equal tuple that some route of the group has already, or this one."""
+        shared = self.shared.get(takers)
+        if shared is None:
+            shared = self.shared[takers] = takers
+            self.size += TAKERS_BYTES + 8 * len(takers)
+        return shared
+
+    def unshare(self, route: Route[Any, Any]) -> None:
+        """A route is removed: who was in it may be gone, and must not be kept."""
+        for takers in (route.everybody, route.local, route.remote, route.local_answers, route.remote_answers):
+            self.shared.pop(takers, None)
 
 
 class Router(Generic[Local, Remote]):
@@ -69,14 +113,17 @@ class Router(Generic[Local, Remote]):
         self._taker_of = taker_of
         self._cache_bytes_max = cache_bytes_max
         self._cache_bytes = 0
-        self._shared: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._local: PatternTrie[Local] = PatternTrie()
         self._local_answers: PatternTrie[Local] = PatternTrie()
         self._remote: PatternTrie[Remote] = PatternTrie()
         self._remote_answers: PatternTrie[Remote] = PatternTrie()
-        self._remote_patterns: dict[Remote, list[tuple[str, int]]] = {}
+        self._remote_patterns: dict[Remote, dict[str, int]] = {}
+        self._groups = [_Group() for _ in range(GROUPS)]
+        self._stale: deque[_Group] = deque()
         self.cache: dict[bytes, Route[Local, Remote]] = {}
         """Read directly on the path of every block; a miss goes through `route`."""
+
+    # --- interest
 
     def subscribe(self, patterns: Iterable[str], role: int, local: Local) -> None:
         """Patterns are checked by the caller's `check_pattern` or raise `TopicError` here, before any
@@ -86,39 +133,62 @@ class Router(Generic[Local, Remote]):
             self._local.add(pattern, local)
             if role == Role.ANSWERS:
                 self._local_answers.add(pattern, local)
-        self.forget_routes()
+        self._changed(checked)
 
     def unsubscribe(self, patterns: Iterable[str], local: Local) -> None:
+        patterns = list(patterns)
         for pattern in patterns:
             self._local.discard(pattern, local)
             self._local_answers.discard(pattern, local)
-        self.forget_routes()
+        self._changed(patterns)
 
     def set_remote(self, remote: Remote, patterns: Iterable[tuple[str, int]]) -> None:
         """Replace all that a broker is interested in: (pattern, role) pairs. Raises `TopicError` before
         any change."""
-        new = list(dict.fromkeys((check_pattern(pattern), int(role)) for pattern, role in patterns))
-        for pattern, _ in self._remote_patterns.pop(remote, ()):
-            self._remote.discard(pattern, remote)
-            self._remote_answers.discard(pattern, remote)
-        for pattern, role in new:
+        new = dict(patterns)
+        removed = [pattern for pattern in self._remote_patterns.get(remote, ()) if pattern not in new]
+        self.change_remote(remote, new.items(), removed)
+
+    def change_remote(self, remote: Remote, added: Iterable[tuple[str, int]], removed: Iterable[str]) -> None:
+        """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
+        Raises `TopicError` before any change."""
+        added = [(check_pattern(pattern), int(role)) for pattern, role in added]
+        held = self._remote_patterns.setdefault(remote, {})
+        changed: list[str] = []
+        for pattern in removed:
+            if held.pop(pattern, None) is not None:
+                self._remote.discard(pattern, remote)
+                self._remote_answers.discard(pattern, remote)
+                changed.append(pattern)
+        for pattern, role in added:
+            if held.get(pattern) == role:
+                continue
+            held[pattern] = role
             self._remote.add(pattern, remote)
             if role == Role.ANSWERS:
                 self._remote_answers.add(pattern, remote)
-        if new:
-            self._remote_patterns[remote] = new
-        self.forget_routes()
+            else:
+                self._remote_answers.discard(pattern, remote)
+            changed.append(pattern)
+        if not held:
+            del self._remote_patterns[remote]
+        self._changed(changed)
+
+    # --- routes
 
     def forget_routes(self) -> None:
-        """Empty the cache: interest changed, or where blocks for a member go next."""
+        """Empty the cache: it is full, or where blocks for a member go next has changed."""
+        for group in self._groups:
+            group.fresh[0] = False
+        self._groups = [_Group() for _ in range(GROUPS)]
+        self._stale.clear()
         self.cache.clear()
-        self._shared.clear()
         self._cache_bytes = 0
 
     def route(self, topic: bytes) -> Route[Local, Remote]:
         """The route of a topic as it came from the wire. Raises `TopicError` when it is no topic."""
         found = self.cache.get(topic)
-        if found is not None:
+        if found is not None and found.fresh[0]:
             return found
         try:
             text = topic.decode("ascii")
@@ -127,24 +197,68 @@ class Router(Generic[Local, Remote]):
         check_topic(text)
         if self._cache_bytes > self._cache_bytes_max:
             self.forget_routes()
+        elif self._stale:
+            self._sweep()
+        group = self._groups[_group_of(text)]
+        before = group.size
         local = tuple(self._local.match(text))
         remote = tuple(self._remote.match(text))
         found = Route(
             text,
-            self._share((*local, *dict.fromkeys(map(self._taker_of, remote)))),
-            self._share(local),
-            self._share(remote),
-            self._share(tuple(self._local_answers.match(text))),
-            self._share(tuple(self._remote_answers.match(text))),
+            group.share((*local, *dict.fromkeys(map(self._taker_of, remote)))),
+            group.share(local),
+            group.share(remote),
+            group.share(tuple(self._local_answers.match(text))),
+            group.share(tuple(self._remote_answers.match(text))),
+            group.fresh,
         )
-        self._cache_bytes += ROUTE_BYTES + 2 * len(topic)
+        group.topics.append(topic)
+        group.size += ROUTE_BYTES + 2 * len(topic)
+        self._cache_bytes += group.size - before
         self.cache[topic] = found
         return found
 
-    def _share(self, takers: tuple[Any, ...]) -> tuple[Any, ...]:
-        """An equal tuple that some cached route has already, or this one."""
-        shared = self._shared.get(takers)
-        if shared is None:
-            shared = self._shared[takers] = takers
-            self._cache_bytes += TAKERS_BYTES + 8 * len(takers)
-        return shared
+    # --- what a change makes stale
+
+    def _changed(self, patterns: Iterable[str]) -> None:
+        """Interest in these patterns is another now."""
+        if not self.cache:
+            return
+        stale: dict[int, None] = {}
+        for pattern in patterns:
+            if pattern[0] in "#*":
+                stale = dict.fromkeys(range(GROUPS))
+                break
+            number = _group_of(pattern)
+            if pattern[-1] == "#" or "*" in pattern:
+                stale[number] = None
+            elif (route := self.cache.pop(pattern.encode(), None)) is not None:
+                self._groups[number].unshare(route)
+        for number in stale:
+            group = self._groups[number]
+            if group.topics:
+                group.fresh[0] = False
+                self._stale.append(group)
+                self._groups[number] = _Group()
+        if self._stale:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove some stale routes."""
+        cache = self.cache
+        for _ in range(SWEPT_AT_ONCE):
+            group = self._stale[0]
+            topic = group.topics.pop()
+            route = cache.get(topic)
+            if route is not None and not route.fresh[0]:
+                del cache[topic]
+            if not group.topics:
+                self._cache_bytes -= group.size
+                self._stale.popleft()
+                if not self._stale:
+                    return
+
+
+def _group_of(text: str) -> int:
+    """Of a topic, or of a pattern that begins with a plain token."""
+    return zlib.crc32(text.partition(".")[0].encode()) % GROUPS

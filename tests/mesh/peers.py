@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from mesh.cluster.membership import MemberRecord, NodeState, State
 from mesh.cluster.peering import Peering
+from mesh.cluster.remote_interest import Change
 from mesh.environment import Environment
 from mesh.storage import Storage
 from mesh.wire.capabilities import Agreed
@@ -92,6 +93,12 @@ class Peer:
         await self.listener.start()
         await self.peering.start([self.listener.url], [self.listener.url])
 
+    def set_interest(self, patterns: Iterable[tuple[str, int]]) -> int:
+        """Want exactly these."""
+        wanted = dict(patterns)
+        removed = [pattern for pattern, _ in self.peering.interest.own if pattern not in wanted]
+        return self.peering.change_interest(wanted.items(), removed)
+
     async def crash(self) -> None:
         """Gone without a word, as a killed process is."""
         await self.listener.aclose()
@@ -138,8 +145,12 @@ class Peer:
 
     def link_writable(self, pipe: Pipe) -> None: ...
 
-    def interest_changed(self, member: int, patterns: list[tuple[str, int]]) -> None:
-        self.interests[member] = patterns
+    def interest_changed(self, member: int, change: Change) -> None:
+        held = dict(self.interests.get(member, ()))
+        for pattern in change.removed:
+            del held[pattern]
+        held.update(change.added)
+        self.interests[member] = list(held.items())
 
     def absent_changed(self, names: tuple[str, ...]) -> None:
         self.absent = names

@@ -347,7 +347,7 @@ async def test_a_link_whose_bus_is_dead_is_made_again_though_its_heartbeats_pass
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
         b.ups[-1][1].pause_reading()
-        a.peering.set_interest([("news.*", 0)])
+        a.set_interest([("news.*", 0)])
         await until(lambda: b.interests.get(a.who.id) == [("news.*", 0)], "it went by another link")
         await whole([a, b])
         assert "nothing came on its data connection in 3 rounds" in {
@@ -450,7 +450,7 @@ async def test_a_subscriber_that_is_still_joining_waits_for_the_mesh() -> None:
         url = a.url
         await a.leave()
         late = await peers.peer("c", url)
-        version = late.peering.set_interest([("x", 0)])
+        version = late.set_interest([("x", 0)])
         await asyncio.sleep(0)
         assert not late.barriers and late.peering.state is NodeState.JOINING
         again = await peers.peer("a", b, listen=url)
@@ -462,11 +462,11 @@ async def test_a_subscriber_that_is_still_joining_waits_for_the_mesh() -> None:
 async def test_interest_reaches_all_and_the_barrier_says_so() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
-        version = a.peering.set_interest([("news.#", 0), ("ask", 1)])
+        version = a.set_interest([("news.#", 0), ("ask", 1)])
         await until(lambda: (version, ()) in a.barriers, "the barrier")
         for peer in (b, c):
             assert sorted(peer.interests[a.who.id]) == [("ask", 1), ("news.#", 0)]
-        later = a.peering.set_interest([("ask", 0)])
+        later = a.set_interest([("ask", 0)])
         await until(lambda: (later, ()) in a.barriers, "the barrier")
         assert b.interests[a.who.id] == c.interests[a.who.id] == [("ask", 0)]
         d = await peers.peer("d", b)
@@ -479,7 +479,7 @@ async def test_many_changes_of_interest_are_few_frames_and_none_is_lost() -> Non
         a, b = await peers.mesh("a", "b")
         before = b.ups[-1][1].statistics().frames_in
         for count in range(1, 301):
-            version = a.peering.set_interest([(f"t{number}", 0) for number in range(count)])
+            version = a.set_interest([(f"t{number}", 0) for number in range(count)])
         await until(lambda: a.barriers and a.barriers[-1] == (version, ()), "the barrier")
         assert len(b.interests[a.who.id]) == 300
         assert b.ups[-1][1].statistics().frames_in - before < 30
@@ -488,7 +488,7 @@ async def test_many_changes_of_interest_are_few_frames_and_none_is_lost() -> Non
 async def test_a_great_interest_travels_in_parts() -> None:
     async with Peers() as peers:
         a = await peers.peer("a")
-        a.peering.set_interest([(f"topic.number.{number}", 0) for number in range(20_000)])
+        a.set_interest([(f"topic.number.{number}", 0) for number in range(20_000)])
         b = await peers.peer("b", a)
         await whole([a, b])
         assert len(b.interests[a.who.id]) == 20_000

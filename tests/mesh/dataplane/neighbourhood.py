@@ -82,12 +82,16 @@ class Node:
             id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options
         )
 
-    def local_interest_changed(self, patterns: list[tuple[str, int]]) -> int:
+    def local_interest_changed(self, added: list[tuple[str, int]], removed: list[str]) -> int:
         self.version += 1
-        self.mesh.interest[self.id] = patterns
+        held = dict(self.mesh.interest.get(self.id, ()))
+        for pattern in removed:
+            del held[pattern]
+        held.update(added)
+        self.mesh.interest[self.id] = list(held.items())
         for other in self.mesh.nodes.values():
             if other is not self:
-                other.exchange.set_peer_interest(self.id, patterns)
+                other.exchange.change_peer_interest(self.id, added, removed)
         return self.version
 
 
@@ -190,7 +194,7 @@ class FakeMesh:
             live = [(o.id, o.name) for o in self.nodes.values() if o is not node and o.id not in gone]
             node.exchange.members_changed(live)
             for id, _ in live:
-                node.exchange.set_peer_interest(id, self.interest.get(id, []))
+                node.exchange.change_peer_interest(id, self.interest.get(id, []))
 
     def link(self, a: int, b: int) -> None:
         self.links[a, b], self.links[b, a] = FakePipe(), FakePipe()

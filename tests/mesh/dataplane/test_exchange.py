@@ -762,6 +762,25 @@ def test_every_subscription_waits_for_its_own_barrier() -> None:
     assert second.ready and second.unreached == ()
 
 
+@pytest.mark.parametrize("pattern", ["a.b", "a.*", "#"])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_subscription_counts_though_the_route_of_its_topic_is_cached(pattern: str, at: int) -> None:
+    mesh = FakeMesh(2)
+    publishers = [mesh.client(1), mesh.client(2)]
+    for publisher in publishers:
+        publisher.publish("a.b", b"before")
+    reader = mesh.client(at)
+    feed = reader.subscribe(pattern)
+    for publisher in publishers:
+        publisher.publish("a.b", b"now")
+    assert [body for _, body in reader.take(feed)] == [b"now", b"now"]
+    reader.talk.unsubscribe(feed)
+    mesh.pump()
+    for publisher in publishers:
+        publisher.publish("a.b", b"later")
+    assert mesh.nodes[1].exchange.statistics().drops == {}
+
+
 def test_many_subscriptions_in_one_read_are_one_change_of_interest() -> None:
     mesh = FakeMesh(2)
     client = mesh.client(1)

@@ -16,10 +16,10 @@ class Told:
     """Whoever is told; each telling is a new version."""
 
     def __init__(self) -> None:
-        self.told: list[list[tuple[str, int]]] = []
+        self.told: list[tuple[list[tuple[str, int]], list[str]]] = []
 
-    def __call__(self, patterns: list[tuple[str, int]]) -> int:
-        self.told.append(patterns)
+    def __call__(self, added: list[tuple[str, int]], removed: list[str]) -> int:
+        self.told.append((added, removed))
         return len(self.told)
 
 
@@ -55,7 +55,16 @@ def test_a_pattern_is_wanted_until_the_last_one_leaves_and_answers_outrank_liste
     interest.remove(["b"], Role.LISTEN)
     interest.flush()
     interest.flush()
-    assert tell.told == [[("a", Role.LISTEN)]], "once a turn, and not when nothing changed"
+    assert tell.told == [([("a", Role.LISTEN)], [])], "once a turn, and not when nothing changed"
+    interest.add(["a"], Role.ANSWERS)
+    interest.add(["c"], Role.LISTEN)
+    interest.flush()
+    interest.remove(["a", "c"], Role.LISTEN)
+    interest.remove(["a"], Role.ANSWERS)
+    interest.add(["c"], Role.LISTEN)
+    interest.flush()
+    changes = [([("a", Role.ANSWERS), ("c", Role.LISTEN)], []), ([], ["a"])]
+    assert tell.told[1:] == changes, "what differs from what was told"
 
 
 def test_a_subscription_is_confirmed_by_the_version_told_after_it_and_by_no_earlier_one() -> None:
