@@ -14,8 +14,10 @@ import fcntl
 import os
 import queue
 import threading
-from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from mesh.errors import Locked, StorageError
 
@@ -46,6 +48,15 @@ def disk_advice(error: OSError) -> str:
 def disk_reason(error: Exception) -> str:
     """Why the disk refused, for a sentence that names the file itself."""
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or "it did not answer"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a folder; ``age_s``: seconds since it was written to."""
+
+    name: str
+    size: int
+    age_s: float
 
 
 class StorageLock(Protocol):
@@ -79,9 +90,10 @@ class Storage(Protocol):
         """Names in the folder, sorted; empty if there is no such folder."""
 
     async def make_folder(self, path: str) -> None:
-        """Create the folder and those above it; no error if it exists."""
+        """Create the folder and those above it, on disk when this returns; no error if it exists."""
 
-    async def size(self, path: str) -> int | None: ...
+    async def files(self, folder: str) -> Sequence[StoredFile]:
+        """The files in the folder by name, without its subfolders; empty if there is no such folder."""
 
     async def remove(self, path: str) -> None:
         """Delete the file; no error if it is not there."""
@@ -123,8 +135,8 @@ class ThreadStorage:
     async def make_folder(self, path: str) -> None:
         await self._run(_make_folder, path)
 
-    async def size(self, path: str) -> int | None:
-        return await self._run(_size, path)
+    async def files(self, folder: str) -> Sequence[StoredFile]:
+        return await self._run(_files, folder)
 
     async def remove(self, path: str) -> None:
         await self._run(_remove, path)
@@ -242,14 +254,31 @@ def _list(folder: str) -> list[str]:
 
 
 def _make_folder(path: str) -> None:
-    os.makedirs(path, exist_ok=True)
-
-
-def _size(path: str) -> int | None:
+    """Sync each new name in the folder that holds it, or a power loss takes the folder with all in it."""
+    if os.path.isdir(path):
+        return
+    above = os.path.dirname(path)
+    if above:
+        _make_folder(above)
     try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return None
+        os.mkdir(path)
+    except FileExistsError:
+        if os.path.isdir(path):  # another program made it meanwhile
+            return
+        raise
+    _sync_folder(above or ".")
+
+
+def _files(folder: str) -> list[StoredFile]:
+    now = time.time()
+    found = []
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                if entry.is_file():
+                    stat = entry.stat()
+                    found.append(StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime)))
+    return sorted(found, key=lambda file: file.name)
 
 
 def _remove(path: str) -> None:
@@ -266,15 +295,32 @@ def _sync_folder(folder: str) -> None:
 
 
 class _FileLock:
-    """An flock on an open descriptor: the kernel drops it when the process dies, however it dies."""
+    """An flock on an open descriptor: the kernel drops it when the process dies, however it dies.
+
+    A forked child inherits the descriptor and with it the lock, so it closes its copy at once: the lock goes
+    with the broker's own process.
+    """
+
+    held: ClassVar[set[_FileLock]] = set()
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
+        self.held.add(self)
 
     def release(self) -> None:
+        self.held.discard(self)
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _forget_locks() -> None:
+    """In a forked child: the locks are its parent's."""
+    for lock in list(_FileLock.held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 def _lock(path: str) -> _FileLock:

@@ -226,7 +226,7 @@ LAYERS = (
         ("simulations.kernel.network",),
         ("simulations.kernel.network", "simulations.kernel.scheduler", "simulations.kernel.history"),
     ),
-    Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors")),
+    Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors", "mesh.storage")),
     # A world is told what to do to itself, and what is done is done to a world: these two name each other.
     Layer(("simulations.world",), ("simulations.kernel", "simulations.faults", "simulations.world")),
     Layer(
@@ -369,6 +369,7 @@ LIBRARIES = {
 # could not run in the simulator.
 WORLDLY = (
     "mesh.environment",
+    "mesh.storage",
     "mesh.cli",
     "mesh.demo",
     "mesh.console",

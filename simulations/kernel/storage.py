@@ -26,12 +26,13 @@ import errno
 import os
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from mesh.errors import Locked, StorageError
-from simulations.kernel.scheduler import MILLISECOND, Scheduler, nanoseconds
+from mesh.storage import StoredFile
+from simulations.kernel.scheduler import MILLISECOND, SECOND, Scheduler, nanoseconds
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class File:
 
     content: bytearray
     durable: int
+    written_ns: int = 0
 
 
 class Disk:
@@ -262,15 +264,22 @@ class VirtualStorage:
         return await self._ask(lambda: self._disk.read(_absolute(path)))
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        await self._ask(lambda: self._disk.write(_absolute(path), data), needs_room=True, sync=True)
+        def write() -> None:
+            self._disk.write(_absolute(path), data)
+            self._written(_absolute(path))
+
+        await self._ask(write, needs_room=True, sync=True)
 
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
+        def append() -> None:
+            self._disk.append(_absolute(path), data, sync)
+            self._written(_absolute(path))
+
         def torn() -> None:
             self._disk.append(_absolute(path), data[: self._disk.rng.randrange(len(data) + 1)], False)
+            self._written(_absolute(path))
 
-        await self._ask(
-            lambda: self._disk.append(_absolute(path), data, sync), torn, needs_room=True, sync=sync
-        )
+        await self._ask(append, torn, needs_room=True, sync=sync)
 
     async def rename(self, old: str, new: str) -> None:
         await self._ask(lambda: self._disk.rename(_absolute(old), _absolute(new)))
@@ -281,9 +290,12 @@ class VirtualStorage:
     async def make_folder(self, path: str) -> None:
         await self._ask(lambda: self._disk.make_folder(_absolute(path)), needs_room=True)
 
-    async def size(self, path: str) -> int | None:
-        data = await self.read(path)
-        return None if data is None else len(data)
+    async def files(self, folder: str) -> Sequence[StoredFile]:
+        return await self._ask(lambda: _files(self._disk, _absolute(folder), self._scheduler.now_ns))
+
+    def _written(self, path: str) -> None:
+        """Note when that file was written to."""
+        self._disk.files[path].written_ns = self._scheduler.now_ns
 
     async def remove(self, path: str) -> None:
         await self._ask(lambda: self._disk.remove(_absolute(path)))
@@ -372,6 +384,16 @@ class VirtualStorage:
             job.done.set_exception(error)
         else:
             job.done.set_result(result)
+
+
+def _files(disk: Disk, folder: str, now_ns: int) -> list[StoredFile]:
+    prefix = folder.rstrip("/") + "/"
+    files = [(path.removeprefix(prefix), disk.files[path]) for path in disk.paths_under(folder)]
+    return [
+        StoredFile(name, len(file.content), (now_ns - file.written_ns) / SECOND)
+        for name, file in files
+        if "/" not in name
+    ]
 
 
 def _absolute(path: str) -> str:

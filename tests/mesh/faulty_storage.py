@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Sequence
 
 from mesh.errors import Locked
+from mesh.storage import StoredFile
 
 
 class FaultyLock:
@@ -20,7 +22,9 @@ class FaultyStorage:
     """``fail`` makes every write raise ENOSPC; clear ``moving`` and jobs wait until it is set again."""
 
     def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
+        self.contents: dict[str, bytes] = {}
+        self.ages: dict[str, float] = {}
+        """Seconds, by path; 0 for the others."""
         self.locked: dict[str, bool] = {}
         self.fail = False
         self.moving = asyncio.Event()
@@ -35,32 +39,36 @@ class FaultyStorage:
         self.writes += 1
 
     async def read(self, path: str) -> bytes | None:
-        return self.files.get(path)
+        return self.contents.get(path)
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         await self._write()
-        self.files[path] = data
+        self.contents[path] = data
 
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
         await self._write()
-        self.files[path] = self.files.get(path, b"") + data
+        self.contents[path] = self.contents.get(path, b"") + data
 
     async def rename(self, old: str, new: str) -> None:
         await self._write()
-        self.files[new] = self.files.pop(old)
+        self.contents[new] = self.contents.pop(old)
 
     async def list(self, folder: str) -> list[str]:
-        return sorted(path.removeprefix(folder + "/") for path in self.files if path.startswith(folder + "/"))
+        return sorted(
+            path.removeprefix(folder + "/") for path in self.contents if path.startswith(folder + "/")
+        )
 
     async def make_folder(self, path: str) -> None:
         await self._write()
 
-    async def size(self, path: str) -> int | None:
-        data = self.files.get(path)
-        return None if data is None else len(data)
+    async def files(self, folder: str) -> Sequence[StoredFile]:
+        return [
+            StoredFile(name, len(self.contents[f"{folder}/{name}"]), self.ages.get(f"{folder}/{name}", 0.0))
+            for name in await self.list(folder)
+        ]
 
     async def remove(self, path: str) -> None:
-        self.files.pop(path, None)
+        self.contents.pop(path, None)
 
     async def lock(self, path: str) -> FaultyLock:
         if path in self.locked:

@@ -25,14 +25,13 @@ async def test_what_is_written_is_read_back_and_missing_files_are_none(tmp_path:
     await storage.make_folder(folder)
     await storage.make_folder(folder)
     assert await storage.read(f"{folder}/x") is None
-    assert await storage.size(f"{folder}/x") is None
     await storage.write_atomic(f"{folder}/x", b"one")
     await storage.write_atomic(f"{folder}/x", b"two")
     await storage.append(f"{folder}/y", b"12")
     await storage.append(f"{folder}/y", b"34", sync=True)
     assert await storage.read(f"{folder}/x") == b"two"
     assert await storage.read(f"{folder}/y") == b"1234"
-    assert await storage.size(f"{folder}/y") == 4
+    assert [file.size for file in await storage.files(folder)] == [3, 4]
     await storage.rename(f"{folder}/y", f"{folder}/z")
     assert await storage.list(folder) == ["x", "z"]
     await storage.remove(f"{folder}/z")
@@ -178,3 +177,137 @@ async def test_a_storage_that_is_never_used_starts_no_thread() -> None:
     storage = ThreadStorage()
     await storage.aclose()
     assert threading.active_count() == before
+
+
+class Calls:
+    """What was asked of the operating system, in order: the file, and how many bytes it had by then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[str, str, int]] = []
+        fsync, replace, mkdir = os.fsync, os.replace, os.mkdir
+
+        def noted_fsync(descriptor: int) -> None:
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            self.made.append(("fsync", path, os.fstat(descriptor).st_size if os.path.isfile(path) else 0))
+            fsync(descriptor)
+
+        def noted_replace(old: str, new: str) -> None:
+            self.made.append(("replace", new, os.stat(old).st_size))
+            replace(old, new)
+
+        def noted_mkdir(path: str, *given: int) -> None:
+            self.made.append(("mkdir", path, 0))
+            mkdir(path, *given)
+
+        monkeypatch.setattr(os, "fsync", noted_fsync)
+        monkeypatch.setattr(os, "replace", noted_replace)
+        monkeypatch.setattr(os, "mkdir", noted_mkdir)
+
+
+async def test_a_file_is_replaced_after_its_content_is_on_disk_and_before_its_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another order a power loss leaves an empty file, or the old one after the call has returned."""
+    storage, calls = ThreadStorage(), Calls(monkeypatch)
+    path = str(tmp_path / "state")
+    await storage.write_atomic(path, b"twelve bytes")
+    assert calls.made == [
+        ("fsync", f"{path}.tmp", 12),
+        ("replace", path, 12),
+        ("fsync", str(tmp_path), 0),
+    ]
+    await storage.aclose()
+
+
+async def test_a_new_folder_is_on_disk_with_all_above_it_that_are_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a power loss takes a file that was written atomically, with its folder."""
+    storage, calls = ThreadStorage(), Calls(monkeypatch)
+    await storage.make_folder(str(tmp_path / "a" / "b"))
+    assert calls.made == [
+        ("mkdir", str(tmp_path / "a"), 0),
+        ("fsync", str(tmp_path), 0),
+        ("mkdir", str(tmp_path / "a" / "b"), 0),
+        ("fsync", str(tmp_path / "a"), 0),
+    ]
+    calls.made.clear()
+    await storage.make_folder(str(tmp_path / "a" / "b"))
+    assert calls.made == []
+    with pytest.raises(FileExistsError):
+        (tmp_path / "file").write_text("")
+        await storage.make_folder(str(tmp_path / "file"))
+    await storage.aclose()
+
+
+async def test_a_failed_replacement_leaves_the_former_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = ThreadStorage()
+    path = str(tmp_path / "state")
+    await storage.write_atomic(path, b"old")
+
+    def broken(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output"):
+        await storage.write_atomic(path, b"new")
+    monkeypatch.undo()
+    assert await storage.read(path) == b"old"
+    await storage.aclose()
+
+
+async def test_files_have_sizes_and_ages(tmp_path: Path) -> None:
+    storage = ThreadStorage()
+    assert await storage.files(str(tmp_path / "none")) == []
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "b").write_bytes(b"12345")
+    (tmp_path / "a").write_bytes(b"")
+    os.utime(tmp_path / "b", (0, 0))
+    first, second = await storage.files(str(tmp_path))
+    assert (first.name, first.size, second.name, second.size) == ("a", 0, "b", 5)
+    assert 0 <= first.age_s < 60 and second.age_s > 1e9
+    await storage.aclose()
+
+
+@pytest.mark.process
+def test_a_forked_child_does_not_keep_the_lock_of_its_parent(tmp_path: Path) -> None:
+    """It keeps every descriptor, so a broker that was started again was told that the dead one still ran."""
+    script = f"""
+import asyncio, os, sys, time
+from mesh.storage import ThreadStorage
+
+async def main():
+    storage = ThreadStorage()
+    lock = await storage.lock({str(tmp_path / "lock")!r})
+    if (child := os.fork()) == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(child, flush=True)
+    sys.stdin.read()
+    os._exit(0)  # as a crash: without release
+
+asyncio.run(main())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            with pytest.raises(Locked):
+                asyncio.run(take(str(tmp_path / "lock")))  # the fork did not let it go either
+            parent.stdin.close()
+            parent.wait(30)
+            asyncio.run(take(str(tmp_path / "lock")))
+        finally:
+            os.kill(child, 9)
+
+
+async def take(path: str) -> None:
+    storage = ThreadStorage()
+    try:
+        (await storage.lock(path)).release()
+    finally:
+        await storage.aclose()

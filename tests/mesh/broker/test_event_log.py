@@ -142,7 +142,7 @@ async def test_a_heartbeat_is_written_as_it_was_when_it_was_heard() -> None:
     await log.flush()
     storage.fail = False
     await log.aclose()
-    rows = rows_of(storage.files[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    rows = rows_of(storage.contents[f"/log/alpha-{BOOT:016x}-0.jsonl"])
     assert [(row["seq"], row["inc"], row["kind"], row["mono_ns"]) for row in rows] == [
         (1, 4, "hb", 1_500_000_000),
         (2, 4, "meta", 100_000_000_000),
@@ -157,7 +157,7 @@ async def test_what_is_no_utf8_is_written_as_far_as_it_can_be() -> None:
     log = make(storage)
     log.write("meta", {"op": "listening", "url": os.fsdecode(b"ipc:///tmp/\xc3\xa9\xff")})
     await log.aclose()
-    (row,) = rows_of(storage.files[f"/log/alpha-{BOOT:016x}-0.jsonl"])
+    (row,) = rows_of(storage.contents[f"/log/alpha-{BOOT:016x}-0.jsonl"])
     assert row["url"] == "ipc:///tmp/\u00e9?"
 
 
@@ -201,7 +201,7 @@ async def test_files_are_rotated_by_size_and_by_age_without_losing_a_number(
     assert len(names) > 3
     assert all(name.endswith(".jsonl") for name in names)
     in_order = sorted(names, key=lambda name: int(name.split("-")[2].split(".")[0]))
-    seqs = [row["seq"] for name in in_order for row in rows_of(storage.files[f"/log/{name}"])]
+    seqs = [row["seq"] for name in in_order for row in rows_of(storage.contents[f"/log/{name}"])]
     assert seqs == list(range(1, 13))
 
 
@@ -220,7 +220,7 @@ async def test_a_failing_disk_is_counted_said_once_and_loses_nothing_that_fits(
     await log.flush()
     await log.aclose()
     (name,) = await storage.list("/log")
-    assert [row["seq"] for row in rows_of(storage.files[f"/log/{name}"])] == [1, 2, 3, 4, 5]
+    assert [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])] == [1, 2, 3, 4, 5]
 
 
 async def test_a_folder_taken_away_under_a_running_broker_is_made_again_and_said_once(
@@ -261,7 +261,7 @@ async def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(
     log.write("hb", {})
     await log.aclose()
     (name,) = await storage.list("/log")
-    seqs = [row["seq"] for row in rows_of(storage.files[f"/log/{name}"])]
+    seqs = [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])]
     assert seqs == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 16]
 
 
@@ -319,4 +319,4 @@ async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
     assert len(log.events) == event_log.EVENTS_KEPT
     assert {row["kind"] for row in log.events} == {"mem"}
     await log.aclose()
-    assert storage.files == {}
+    assert storage.contents == {}

@@ -54,7 +54,7 @@ async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_writ
     assert one.id != two.id
     one.remember(9, [PEER])
     await one.aclose()
-    assert storage.files == {}
+    assert storage.contents == {}
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
     content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     storage = FaultyStorage()
-    storage.files["/s/a/identity.json"] = content
+    storage.contents["/s/a/identity.json"] = content
     with caplog.at_level(logging.WARNING, logger="mesh"):
         identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
     assert "cannot be understood" in caplog.text
     assert identity.id == draw_id(rng())
     assert identity.incarnation == 1
-    assert json.loads(storage.files["/s/a/identity.json"])["id"] == format_id(identity.id)
+    assert json.loads(storage.contents["/s/a/identity.json"])["id"] == format_id(identity.id)
 
 
 async def test_two_brokers_of_one_name_cannot_share_a_state_folder(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ async def test_changes_are_saved_together_and_a_failing_disk_is_tried_again(
     while identity.save_errors < 3:
         await asyncio.sleep(0.005)
     storage.fail = False
-    while json.loads(storage.files["/s/a/identity.json"])["incarnation"] != 19:
+    while json.loads(storage.contents["/s/a/identity.json"])["incarnation"] != 19:
         await asyncio.sleep(0.005)
     assert storage.writes == before + 1
     assert caplog.text.count("cannot save") == 1

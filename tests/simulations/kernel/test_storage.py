@@ -19,7 +19,7 @@ from simulations.world import Process, World
 async def contract(storage: Storage, root: str) -> None:
     """What every storage does."""
     assert await storage.read(f"{root}/a/none") is None
-    assert await storage.size(f"{root}/a/none") is None
+    assert await storage.files(f"{root}/none") == []
     assert await storage.list(f"{root}/a") == []
     await storage.remove(f"{root}/a/none")
     with pytest.raises(FileNotFoundError):
@@ -33,7 +33,9 @@ async def contract(storage: Storage, root: str) -> None:
     await storage.write_atomic(f"{root}/a/state", b"old")
     await storage.write_atomic(f"{root}/a/state", b"new")
     assert await storage.read(f"{root}/a/log") == b"one\ntwo\n"
-    assert await storage.size(f"{root}/a/log") == 8
+    log, state = await storage.files(f"{root}/a")
+    assert (log.name, log.size, state.name, state.size) == ("log", 8, "state", 3)
+    assert 0 <= state.age_s <= log.age_s < 60
     assert await storage.read(f"{root}/a/state") == b"new"
     assert await storage.list(f"{root}/a") == ["b", "log", "state"]
     await storage.rename(f"{root}/a/log", f"{root}/a/log.1")
@@ -121,7 +123,7 @@ def test_too_many_waiting_jobs_are_refused() -> None:
         jobs = [asyncio.ensure_future(process.storage.append("/log/a", b"x")) for _ in range(JOBS_MAX + 1)]
         results = await asyncio.gather(*jobs, return_exceptions=True)
         assert isinstance(results[-1], StorageError)
-        assert await process.storage.size("/log/a") == JOBS_MAX
+        assert [file.size for file in await process.storage.files("/log")] == [JOBS_MAX]
 
     in_world(main)
 
