@@ -34,6 +34,8 @@ TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False
 SECONDS_MAX: Final = 30 * 86_400.0
 """Timers and the milliseconds on the wire (32 bits) hold a little more."""
 
+AMOUNT_MAX: Final = 1e9
+
 
 class FlagError(ConfigError):
     """A flag of the command line has a value that cannot be used."""
@@ -48,6 +50,12 @@ def seconds_problem(value: Any) -> str | None:
     if value is None or 0 < value <= SECONDS_MAX:
         return None
     return f"must be above zero and at most {SECONDS_MAX:.0f} (30 days), not {value:g}"
+
+
+def _amount(value: Any) -> str | None:
+    if value is None or 0 < value <= AMOUNT_MAX:
+        return None
+    return f"must be above zero and at most {AMOUNT_MAX:.0f}, not {value:g}"
 
 
 def _name(value: Any) -> str | None:
@@ -170,6 +178,18 @@ class BrokerConfig:
     stats_s: float = _option(
         5.0, "MANGROVE_STATS_S", "seconds between stats rows in the log", seconds_problem
     )
+    log_keep_days: float | None = _option(
+        None,
+        "MANGROVE_LOG_KEEP_DAYS",
+        "days after which this broker's files in the log folder are removed; default: never",
+        _amount,
+    )
+    log_keep_mb: float | None = _option(
+        None,
+        "MANGROVE_LOG_KEEP_MB",
+        "megabytes of this broker's files that the log folder keeps, the newest; default: all",
+        _amount,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +285,7 @@ KINDS: Final = {
     "str": "string",
     "str | None": "string",
     "float": "number",
+    "float | None": "number",
     "tuple[str, ...]": "list of strings",
 }
 
@@ -480,6 +501,8 @@ def mesh_key(config: BrokerConfig, environ: Mapping[str, str] | None = None) -> 
             key = Path(source).expanduser().read_bytes().strip()
         except OSError as error:
             raise ConfigError(f"{source}: the mesh key cannot be read: {error.strerror}") from None
+        except RuntimeError:  # neither HOME nor the user database says where it is
+            raise ConfigError(f"{source}: this user has no home folder; write the whole path") from None
         if not key:
             raise ConfigError(f"{source}: the mesh key file is empty")
     if key and len(key) < 8:
@@ -517,6 +540,8 @@ EXAMPLES: Final[Mapping[str, str]] = {
     "broker.mesh_key_file": '"/etc/mangrove/key"',
     "broker.state_dir": '"/var/lib/mangrove"',
     "broker.log_dir": '"/var/log/mangrove"',
+    "broker.log_keep_days": "30.0",
+    "broker.log_keep_mb": "1000.0",
     "broker.advertise": '"tcp://203.0.113.7:7770"',
     "client.url": '"tcp://127.0.0.1:7770"',
 }

@@ -61,6 +61,8 @@ class Broker:
         period_s: seconds from one heartbeat to the next.
         deadline_s: seconds within which a heartbeat must be answered.
         stats_s: seconds between ``stats`` rows of the event log.
+        log_keep_days: days after which files of the event log are removed; None: never.
+        log_keep_mb: megabytes of them that are kept, the newest; None: all.
         environment: disk, randomness and wall clock; the caller's to close. By default this machine's.
     """
 
@@ -80,6 +82,8 @@ class Broker:
         period_s: float = 1.0,
         deadline_s: float = 0.5,
         stats_s: float = 5.0,
+        log_keep_days: float | None = None,
+        log_keep_mb: float | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._options = BrokerOptions(
@@ -96,6 +100,8 @@ class Broker:
             period_s=period_s,
             deadline_s=deadline_s,
             stats_s=stats_s,
+            log_keep_days=log_keep_days,
+            log_keep_mb=log_keep_mb,
         )
         self._given_environment = environment
         self._tasks: asyncio.TaskGroup | None = None

@@ -5,8 +5,9 @@ a broker which comes back is the same member and finds the mesh without being to
 drawn at every start and is never kept. Without a state folder the id lives for one run.
 
 The file is one JSON object, replaced atomically: the first change at once, later ones together, at most once
-a second. If it is missing a new id is drawn; if it cannot be understood too, and the log says so: losing an
-id costs one dead member in the others' tables, refusing to start costs a broker.
+a second. If it is missing, a new id is drawn. If it cannot be understood, a new id is drawn too, and the log
+says so: losing an id costs one dead member in the others' tables, refusing to start costs a broker. A file of
+a newer version is sound, however, so it is refused and left as it is.
 """
 
 from __future__ import annotations
@@ -68,6 +69,20 @@ def peers_worth_keeping(
     return met + [peer for peer in earlier if peer.id not in met_ids and peer.url not in met_urls]
 
 
+@dataclass(frozen=True, slots=True)
+class StateStatus:
+    """How the state file fares."""
+
+    errors: int
+    """Failed attempts to save it."""
+    failing: str | None
+    """Why it cannot be saved now; None: it can."""
+
+    def entry(self) -> dict[str, Any]:
+        """The entry in a snapshot."""
+        return {"errors": self.errors, "failing": self.failing}
+
+
 class Identity:
     """Id, boot, incarnation and known peers of one broker; `run` saves what `remember` changes.
 
@@ -84,7 +99,11 @@ class Identity:
         self._path = ""
         self._lock: StorageLock | None = None
         self._changed = asyncio.Event()
-        self._failing = False
+        self._failing: str | None = None
+
+    def status(self) -> StateStatus | None:
+        """How the state file fares; None: there is none."""
+        return None if self._storage is None else StateStatus(self.save_errors, self._failing)
 
     @classmethod
     async def load(
@@ -150,12 +169,14 @@ class Identity:
             return
         try:
             await self._storage.write_atomic(self._path, self._encode())
-            self._failing = False
+            if self._failing is not None:
+                log.warning("%s is saved again", self._path)
+            self._failing = None
         except (OSError, MeshError) as error:
             self.save_errors += 1
             self._changed.set()
-            if not self._failing:
-                self._failing = True
+            failing, self._failing = self._failing, disk_reason(error)
+            if failing is None:
                 log.warning("cannot save %s (%s); trying again every second", self._path, disk_reason(error))
 
     def _encode(self) -> bytes:
@@ -173,8 +194,14 @@ def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
     """What an earlier run saved; ``fresh`` where that cannot be understood."""
     try:
         state: Any = json.loads(saved)
-        if state["schema"] != SCHEMA:
-            raise ValueError(f"schema {state['schema']}")
+        schema = state["schema"]
+        if type(schema) is int and schema > SCHEMA:
+            raise StorageError(
+                f"{path} was written by a newer version (its schema is {schema}, this version knows"
+                f" {SCHEMA}); run that version, or name another state folder"
+            )
+        if schema != SCHEMA:
+            raise ValueError(f"schema {schema}")
         id, incarnation = int(state["id"], 16), state["incarnation"]
         if not 0 < id < 1 << ID_BITS:
             raise ValueError(f"id {state['id']}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mesh.broker.event_log import EventLog, LogStatus
-from mesh.broker.identity import Identity
+from mesh.broker.identity import Identity, StateStatus
 from mesh.broker.listeners import Listeners
 from mesh.broker.options import BrokerOptions
 from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic
@@ -199,6 +199,11 @@ class Inspection:
     def log(self) -> LogStatus:
         """The event log."""
         return self._log.status()
+
+    @property
+    def state_file(self) -> StateStatus | None:
+        """The file that keeps id, incarnation and known peers; None: there is none."""
+        return self._identity.status()
 
     # --- messages
 

@@ -20,10 +20,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from mesh.broker.event_log import EventLog, RowBuilder, link_fields, member_fields
+from mesh.broker.event_log import EventLog
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.inspection import Inspection, Stock
 from mesh.broker.listeners import Listeners, default_urls
+from mesh.broker.log_retention import Retention
+from mesh.broker.log_rows import RowBuilder, link_fields, member_fields
 from mesh.broker.notices import Notices
 from mesh.broker.options import BrokerOptions
 from mesh.broker.reloading import Reloaded, merge
@@ -117,6 +119,13 @@ def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
     pipe.send(address + reply)
 
 
+def retention_of(options: BrokerOptions) -> Retention:
+    """How long event logs are kept."""
+    age_s = None if options.log_keep_days is None else options.log_keep_days * 86_400
+    bytes_max = None if options.log_keep_mb is None else int(options.log_keep_mb * 1_000_000)
+    return Retention(age_s, bytes_max)
+
+
 class Node:
     """Everything that exists between entering and leaving a `Broker`."""
 
@@ -200,6 +209,7 @@ class Node:
             storage=self.environment.storage,
             clock=self._clock,
             wall_time=self.environment.wall_time,
+            retention=retention_of(self.options),
         )
 
     # --- beginning and end
@@ -257,6 +267,7 @@ class Node:
         self.options = self.report.options = options
         if "export" in replaced:
             self._subscribers.set_export(options.export)
+        self.log.retention = retention_of(options)
         if "stats_s" in replaced:
             self._stats_due = min(self._stats_due, self._clock() + options.stats_s)
         return Reloaded(replaced, kept, certificates)

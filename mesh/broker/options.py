@@ -29,6 +29,8 @@ class BrokerOptions:
     period_s: float
     deadline_s: float
     stats_s: float
+    log_keep_days: float | None
+    log_keep_mb: float | None
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("mesh", self.mesh)):
@@ -46,6 +48,9 @@ class BrokerOptions:
         for what, seconds in (("period_s", self.period_s), ("stats_s", self.stats_s)):
             if not 0 < seconds < math.inf:
                 raise ConfigError(f"{what} is {seconds}; it must be above zero and finite")
+        for what, amount in (("log_keep_days", self.log_keep_days), ("log_keep_mb", self.log_keep_mb)):
+            if amount is not None and not 0 < amount < math.inf:
+                raise ConfigError(f"{what} is {amount}; it must be above zero and finite, or None")
         if not 0 < self.deadline_s <= self.period_s:
             raise ConfigError(
                 f"deadline_s is {self.deadline_s}; it must be above zero and at most period_s={self.period_s}"

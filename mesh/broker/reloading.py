@@ -7,7 +7,7 @@ from typing import Final
 
 from mesh.broker.options import BrokerOptions
 
-RELOADABLE: Final = frozenset({"export", "stats_s"})
+RELOADABLE: Final = frozenset({"export", "stats_s", "log_keep_days", "log_keep_mb"})
 """The others are promised to peers and clients, or belong to files and sockets that are open."""
 
 

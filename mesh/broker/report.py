@@ -60,6 +60,8 @@ class Report:
             self.lateness,
             self._rates,
             self._events,
+            log=inspection.log,
+            state_file=inspection.state_file,
             now=inspection.now,
         )
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from mesh.broker.identity import format_id
+from mesh.broker.event_log import LogStatus
+from mesh.broker.identity import StateStatus, format_id
 
 SCHEMA: Final = 1
 LATENESS_PERIOD_S: Final = 0.1
@@ -199,6 +200,8 @@ def build_snapshot(
     rates: Rates,
     events: Sequence[Mapping[str, Any]],
     *,
+    log: LogStatus,
+    state_file: StateStatus | None,
     now: float,
 ) -> dict[str, Any]:
     """The whole status; ``now`` is on the loop's clock."""
@@ -234,6 +237,8 @@ def build_snapshot(
         "subscriptions": load.subscriptions,
         "interest": list(load.interest),
         "taps": list(load.taps),
+        "log": log.entry(),
+        "state_file": None if state_file is None else state_file.entry(),
         "events": list(events),
         "omitted": {},
     }

@@ -49,6 +49,8 @@ def broker(
     period: float | None = None,
     deadline: float | None = None,
     stats: float | None = None,
+    log_keep_days: float | None = None,
+    log_keep_mb: float | None = None,
     ports_file: str | None = None,
     config: str | None = None,
     verbose: bool = False,
@@ -98,6 +100,10 @@ def broker(
         Seconds within which a heartbeat must be answered.
     stats
         Seconds between stats rows in the log.
+    log_keep_days
+        Days after which this broker's files in the log folder are removed; default: never.
+    log_keep_mb
+        Megabytes of this broker's files that the log folder keeps, the newest; default: all.
     ports_file
         Write the addresses really bound to this file, as JSON, once it listens.
     config
@@ -125,6 +131,8 @@ def broker(
         "period_s": period,
         "deadline_s": deadline,
         "stats_s": stats,
+        "log_keep_days": log_keep_days,
+        "log_keep_mb": log_keep_mb,
     }
     overrides = {f"broker.{key}": value for key, value in flags.items()}
 

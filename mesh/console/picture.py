@@ -58,6 +58,8 @@ class Node:
     sessions: int | None = None
     subscriptions: int | None = None
     taps: int = 0
+    disk: tuple[str, ...] = ()
+    """What it cannot write now, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,19 @@ def _node(
         sessions=_number(own, "sessions"),
         subscriptions=_number(own, "subscriptions"),
         taps=len(listed(own, "taps")),
+        disk=_disk_trouble(own),
     )
+
+
+def _disk_trouble(status: Status) -> tuple[str, ...]:
+    found = []
+    log, state = status.get("log"), status.get("state_file")
+    if isinstance(log, dict) and (log.get("failing") or _number(log, "lost")):
+        waiting, lost = _number(log, "waiting") or 0, _number(log, "lost") or 0
+        found.append(f"event log {log.get('failing') or 'works again'}: {waiting} rows wait, {lost} lost")
+    if isinstance(state, dict) and state.get("failing"):
+        found.append(f"state not saved: {state['failing']}")
+    return tuple(found)
 
 
 def _over_links(status: Status, key: str) -> int | None:

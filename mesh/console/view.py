@@ -208,6 +208,7 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
     if len(picture.parts) > 1:
         said.append("split: " + " | ".join(" ".join(names[id] for id in part) for part in picture.parts))
     said += [f"silent: {name}" for name in picture.silent]
+    said += [f"{node.name}: {trouble}" for node in picture.nodes for trouble in node.disk]
     said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
     said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
     said += [f"{number(count)} refused: {_words(reason)}" for reason, count in picture.refused.items()]

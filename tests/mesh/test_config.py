@@ -165,3 +165,15 @@ def test_the_reference_page_lists_every_option() -> None:
     for option in config.options():
         assert f"| `{option.key}` | {option.kind} |" in page, f"{option.name} is not in configuration.md"
         assert f"`{option.env}`" in page
+
+
+def test_a_key_file_in_a_home_that_nobody_knows_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user id has no entry in the user database."""
+
+    def unknown(self: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    broker = config.BrokerConfig(mesh_key_file="~/key")
+    with pytest.raises(ConfigError, match="~/key: this user has no home folder"):
+        config.mesh_key(broker, {})

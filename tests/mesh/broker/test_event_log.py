@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from mesh.broker import event_log
-from mesh.broker.event_log import EventLog, Heard, RowBuilder, link_fields, member_fields
+from mesh.broker import event_log, log_rows
+from mesh.broker.event_log import EventLog, LogStatus
+from mesh.broker.log_rows import Heard, RowBuilder, link_fields, member_fields
 from mesh.errors import StorageError
 from mesh.storage import Storage, ThreadStorage
 from tests.mesh.faulty_storage import FaultyStorage
@@ -116,7 +117,7 @@ def test_a_heartbeat_line_is_what_json_makes_of_its_row(wall: float) -> None:
 def test_members_beyond_those_that_are_remembered_are_written_as_any_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_log, "SOURCES_KEPT", 2)
+    monkeypatch.setattr(log_rows, "SOURCES_KEPT", 2)
     rows = RowBuilder(run="mangrove", node=NODE, boot=BOOT)
     heard: list[str | Heard] = [(True, source, 9, None, 1, 0, 1, 2) for source in (1, 2, 3, 1, 2)]
     sources = [int(json.loads(line)["src"], 16) for line in rows.lines(heard)]
@@ -221,6 +222,49 @@ async def test_a_failing_disk_is_counted_said_once_and_loses_nothing_that_fits(
     await log.aclose()
     (name,) = await storage.list("/log")
     assert [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])] == [1, 2, 3, 4, 5]
+
+
+async def test_the_status_of_a_log_has_the_rows_that_wait_and_are_lost_and_its_end_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_log, "ROWS_MAX", 3)
+    storage = FaultyStorage()
+    log = make(storage)
+    assert log.status() == LogStatus("/log", rows=0, waiting=0, lost=0, errors=0, failing=None)
+    storage.fail = True
+    for _ in range(5):
+        log.write("hb", {})
+        await log.flush()
+    full = "No space left on device"
+    assert log.status() == LogStatus("/log", rows=5, waiting=3, lost=2, errors=5, failing=full)
+    assert caplog.text.count("3 rows wait for the disk, further ones are lost") == 1
+    storage.fail = False
+    await log.flush()
+    assert log.status() == LogStatus("/log", rows=5, waiting=0, lost=2, errors=5, failing=None)
+    assert "can be written again; 2 rows were lost since the start" in caplog.text
+    await log.flush()
+    assert caplog.text.count("can be written again") == 1
+
+
+async def test_rows_written_while_an_append_fails_follow_those_of_the_append() -> None:
+    storage = FaultyStorage()
+    log = make(storage)
+    log.write("meta", {"number": 1})
+    storage.moving.clear()
+    flushing = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    log.write("meta", {"number": 2})
+    log.heard(True, 5, 9, None, 1.0)
+    assert log.status().waiting == 3
+    storage.fail = True
+    storage.moving.set()
+    await flushing
+    assert log.status().waiting == 3 and log.status().lost == 0
+    log.write("meta", {"number": 4})
+    storage.fail = False
+    await log.flush()
+    (name,) = await storage.list("/log")
+    assert [row["seq"] for row in rows_of(storage.contents[f"/log/{name}"])] == [1, 2, 3, 4]
 
 
 async def test_a_folder_taken_away_under_a_running_broker_is_made_again_and_said_once(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mesh.broker import identity as identity_module
-from mesh.broker.identity import PEERS_MAX, Identity, KnownPeer, draw_id, format_id
+from mesh.broker.identity import PEERS_MAX, Identity, KnownPeer, StateStatus, draw_id, format_id
 from mesh.errors import Locked, StorageError
 from mesh.storage import ThreadStorage
 from tests.mesh.faulty_storage import FaultyStorage
@@ -65,7 +65,8 @@ async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_writ
         b"\xff\xfe\x00",
         b"[]",
         b"{}",
-        b'{"schema": 2, "id": "1", "incarnation": 1, "peers": []}',
+        b'{"schema": 0, "id": "1", "incarnation": 1, "peers": []}',
+        b'{"schema": "2", "id": "1", "incarnation": 1, "peers": []}',
         b'{"schema": 1, "id": "0", "incarnation": 1, "peers": []}',
         b'{"schema": 1, "id": "ffffffffffffffff", "incarnation": 1, "peers": []}',
         b'{"schema": 1, "id": "1", "incarnation": -1, "peers": []}',
@@ -85,6 +86,32 @@ async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
     assert identity.id == draw_id(rng())
     assert identity.incarnation == 1
     assert json.loads(storage.contents["/s/a/identity.json"])["id"] == format_id(identity.id)
+
+
+async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is() -> None:
+    """It used to be overwritten, and the id in it was lost."""
+    storage = FaultyStorage()
+    content = b'{"schema": 2, "id": "1", "more": "than we know"}'
+    storage.contents["/s/a/identity.json"] = content
+    with pytest.raises(StorageError, match="written by a newer version .* name another state folder"):
+        await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    assert storage.contents["/s/a/identity.json"] == content
+    assert not storage.locked
+
+
+async def test_the_end_of_a_failure_to_save_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    storage = FaultyStorage()
+    identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    assert identity.status() == StateStatus(0, None)
+    storage.fail = True
+    identity.remember(7, [])
+    await identity._save()
+    assert identity.status() == StateStatus(1, "No space left on device")
+    storage.fail = False
+    await identity._save()
+    assert identity.status() == StateStatus(1, None)
+    assert "identity.json is saved again" in caplog.text
+    await identity.aclose()
 
 
 async def test_two_brokers_of_one_name_cannot_share_a_state_folder(tmp_path: Path) -> None:

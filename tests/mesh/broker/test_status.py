@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from mesh.broker.event_log import LogStatus
+from mesh.broker.identity import StateStatus
 from mesh.broker.status import (
     About,
     LinkStatus,
@@ -35,6 +37,7 @@ ABOUT = About(
     started=1.0,
     period_s=1.0,
 )
+LOG = LogStatus("/log", rows=9, waiting=3, lost=1, errors=2, failing="No space left on device")
 LOAD = Load(
     published=10,
     delivered=20,
@@ -55,7 +58,17 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         MemberStatus(1, "alpha", "alive", 3, 9, "tcp://a:1", "h", 1.0, None, True),
         MemberStatus(2, "bravo", "suspect", 1, 8, "tcp://b:1", "h", 7.0, LINK),
     ]
-    status = build_snapshot(ABOUT, members, LOAD, LoopLateness(), Rates(0.0), [{"kind": "meta"}], now=11.0)
+    status = build_snapshot(
+        ABOUT,
+        members,
+        LOAD,
+        LoopLateness(),
+        Rates(0.0),
+        [{"kind": "meta"}],
+        log=LOG,
+        state_file=StateStatus(2, None),
+        now=11.0,
+    )
     assert json.loads(json.dumps(status)) == status
     assert list(status) == [
         *("schema", "mesh", "id", "name", "boot", "incarnation", "host", "pid", "version", "url"),
@@ -68,10 +81,20 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
             "subscriptions",
             "interest",
             "taps",
+            "log",
+            "state_file",
             "events",
             "omitted",
         ),
     ]
+    assert status["log"] == {
+        "rows": 9,
+        "waiting": 3,
+        "lost": 1,
+        "errors": 2,
+        "failing": "No space left on device",
+    }
+    assert status["state_file"] == {"errors": 2, "failing": None}
     assert status["uptime_s"] == 10.0
     assert status["members"][0]["link"] is None and status["members"][0]["self"]
     assert status["members"][1]["since_s"] == 4.0

@@ -1,0 +1,59 @@
+"""Which files of the event log are removed: those of this broker's name that are too old, or too many.
+
+Nothing is removed unless it is asked for. A file that grows is never removed; one that is called ``.part``
+but was not written to for `ABANDONED_S` belongs to a run that was killed, and counts like the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.errors import MeshError
+from mesh.logs import log
+from mesh.storage import Storage, StoredFile, disk_reason
+
+ABANDONED_S: Final = 3600.0
+"""A running broker writes every few seconds, and finishes a file within ten minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long files are kept, and how many bytes of them; None: without end."""
+
+    age_s: float | None = None
+    bytes_max: int | None = None
+
+
+def outdated(files: Iterable[StoredFile], stem: str, retention: Retention) -> list[str]:
+    """The names of those to remove, oldest first; ``stem`` is ``<name>-<boot>`` of the running broker."""
+    name, _, boot = stem.rpartition("-")
+    pattern = re.compile(rf"{re.escape(name)}-([0-9a-f]{{16}})-\d+\.jsonl(\.part)?")
+    removable = []
+    kept_bytes = 0
+    for file in sorted(files, key=lambda file: file.age_s):
+        match = pattern.fullmatch(file.name)
+        if match is None:
+            continue
+        kept_bytes += file.size
+        if match[2] and (match[1] == boot or file.age_s < ABANDONED_S):
+            continue
+        too_old = retention.age_s is not None and file.age_s > retention.age_s
+        too_many = retention.bytes_max is not None and kept_bytes > retention.bytes_max
+        if too_old or too_many:
+            removable.append(file.name)
+            kept_bytes -= file.size
+    return removable[::-1]
+
+
+async def remove_old(storage: Storage, folder: str, stem: str, retention: Retention) -> None:
+    """Remove what `outdated` names; a disk that refuses is told in the log and asked again next time."""
+    if retention == Retention():
+        return
+    try:
+        for name in outdated(await storage.files(folder), stem, retention):
+            await storage.remove(f"{folder}/{name}")
+    except (OSError, MeshError) as error:
+        log.warning("cannot remove old files in %s (%s)", folder, disk_reason(error))
