@@ -11,6 +11,10 @@ from __future__ import annotations
 import resource
 from typing import Final
 
+TURNS_KEPT: Final = 4
+"""Loop turns of accepting for which there is room beyond the limit. A connection accepted in one turn is
+known two turns later and closed in the one after that, so three backlogs can be open; the fourth is the
+program's."""
 BACKLOG_MAX: Final = 512
 BACKLOG_MIN: Final = 8
 ENDLESS: Final = 1 << 30
@@ -24,9 +28,9 @@ def soft_limit() -> int:
 
 def backlog() -> int:
     """Connections the kernel holds for us; asyncio accepts at most as many in one loop turn, unasked."""
-    return max(BACKLOG_MIN, min(BACKLOG_MAX, soft_limit() // 16))
+    return max(BACKLOG_MIN, min(BACKLOG_MAX, soft_limit() // 32))
 
 
 def descriptor_limit() -> int:
-    """The greatest number that an accepted connection may have: room for two such turns is kept."""
-    return soft_limit() - 2 * backlog()
+    """The greatest number that an accepted connection may have."""
+    return soft_limit() - TURNS_KEPT * backlog()

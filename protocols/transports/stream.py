@@ -266,9 +266,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._identity = self._kind.identify(transport)
         self._kind.tune(transport, self._options)
         self._deadline = self._loop.call_later(self._options.handshake_timeout_s, self._handshake_late)
-        self._write(self._codec.begin())
         self._watcher.connection_opened(self)
-        if self._codec.failure is not None and self.state is State.OPENING:
+        if self.state is not State.OPENING:
+            return  # not wanted, which its peer is not to take for a handshake
+        self._write(self._codec.begin())
+        if self._codec.failure is not None:
             self._fail(self._codec.failure)
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -13,7 +13,8 @@ from .declaring import EACH, OURS_OURS, PAIRS, STREAMS, TRANSPORTS, item
 from .links import Link, soon
 
 SURVEYOR, RESPONDENT = ProtocolNumber.SURVEYOR0, ProtocolNumber.RESPONDENT0
-SURVEY_S = 0.05
+SURVEY_S = 0.3
+"""Long enough that a busy machine is back in time to wait for its end."""
 
 
 @item(67, pairs=EACH)

@@ -155,6 +155,22 @@ async def test_a_shared_listener_closes_what_it_has_not_shared_out() -> None:
         assert_closed(peer)
 
 
+async def test_a_peer_that_is_accepted_too_late_gets_no_header() -> None:
+    """With one it would count itself as attached, and send what is lost."""
+    for turns in (2, 3):
+        listener = Listener(FakeSocket(), "tcp://127.0.0.1:0")
+        await listener.start()
+        peer = connected(listener.url)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await listener.aclose()
+        try:
+            assert peer.recv(1000) == b""
+        except ConnectionResetError:
+            pass
+        peer.close()
+
+
 async def test_a_dialer_that_is_refused_again_and_again_leaves_nothing_open(tmp_path: Path) -> None:
     """Each of its connections is made, attached and ended by the peer; it closes in the midst of that."""
     for turns in range(30):

@@ -13,6 +13,9 @@ from protocols.wire.backtrace import END_BIT, encode_word
 from tests.support.link import Link, Peer, Plug
 from tests.support.waiting import turns, until
 
+pytestmark = pytest.mark.virtual
+"""A busy machine may be away for longer than a short survey takes."""
+
 LONG = SocketOptions(survey_s=30.0)
 SHORT = SocketOptions(survey_s=0.02)
 
