@@ -11,6 +11,10 @@ PYTEST_ARGS ?=
 SECONDS ?= 60
 TARGETS ?=
 EXAMPLES ?= 2000
+# Which groups of modules `make mutants` changes (none: all), how many changes of each, and the seed that draws them.
+MODULES ?=
+SAMPLE ?= 100
+SEED ?= 1
 # How many seeds `make swarm` plays, from which on (without it from one drawn anew), for how many minutes at most, and
 # where failures go.
 SEEDS ?= 200
@@ -19,7 +23,7 @@ MINUTES ?= 60
 OUT ?= swarm-out
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines swarm bench build clean distclean
+.PHONY: help install demo test test-all check format lint types architecture docs-check fuzz machines mutants swarm bench build clean distclean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -75,6 +79,10 @@ fuzz: $(VENV)/.all-installed ## look for bytes that break a decoder: SECONDS eac
 
 machines: $(VENV)/.all-installed ## patterns and pipes against their models, EXAMPLES of each
 	MANGROVE_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/protocols/machines --timeout 0 $(PYTEST_ARGS)
+
+# One bug at a time in a module, and its tests must fail. MODULES: groups or paths; SAMPLE: as many of each.
+mutants: $(VENV)/.all-installed ## how many small bugs the tests notice: MODULES, SAMPLE (0: all), SEED
+	nice $(BIN)/python -m tests.mutants $(MODULES) --sample $(SAMPLE) --seed $(SEED)
 
 # A report and no gate: what fresh seeds find is mended, shrunk and kept, and stops nobody else meanwhile.
 swarm: $(VENV)/.all-installed ## SEEDS fresh seeds of the simulator; failures go to OUT

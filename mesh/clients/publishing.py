@@ -111,7 +111,8 @@ class Ticket(Waitable):
         first = self.first + index - bisect_left(self.cancelled, index)
         last = first + count - 1
         if self.error is not None and _shared(self._accepted, first, last) < count:
-            under_way = max(0, min(last, self.sealed_to) - first + 1) - _shared(self._refused, first, last)
+            sealed = [(self.first, self.sealed_to)] if self.sealed else []
+            under_way = _shared(sealed, first, last) - _shared(self._refused, first, last)
             if isinstance(self.error, NotAccepted) and under_way > 0:
                 raise Unknown(f"some of the messages may have been accepted: {self.error}")
             raise self.error

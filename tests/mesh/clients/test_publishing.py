@@ -187,6 +187,20 @@ def test_what_is_answered_for_a_failed_batch_changes_nothing_and_leaves_nothing_
     assert not talk._unacked
 
 
+def test_what_was_gathered_only_when_the_client_closed_was_certainly_not_accepted() -> None:
+    talk = settled(5, 1 << 24)
+    cut, _ = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    talk.flush()
+    gathered, _ = talk.add_many("b", [b"x"], ACCEPTED)
+    assert cut is not None and gathered is not None
+    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 65]], [])], 0.0)
+    assert {cut, gathered} <= set(talk.close("done"))
+    assert cut.receipt(0, 65).count == 65
+    for ticket, index in ((cut, 65), (gathered, 0)):
+        with pytest.raises(NotAccepted, match="closed before the message was sent"):
+            ticket.receipt(index)
+
+
 def test_only_what_nobody_was_told_of_is_sent_again_in_a_new_session() -> None:
     talk = settled()
     tickets = []
