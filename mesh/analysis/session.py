@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pwd
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -111,6 +112,10 @@ def _start(master: str, driver_memory: str, settings: Mapping[str, str]) -> Spar
     conf.set("spark.sql.warehouse.dir", f"{scratch}/mangrove-warehouse")
     for key, value in settings.items():
         conf.set(key, value)
+    nameless = not _has_passwd_entry()
+    if nameless:  # Java takes home and name from that entry
+        given = settings.get("spark.driver.extraJavaOptions", "")
+        conf.set("spark.driver.extraJavaOptions", f"{given} -Duser.home={scratch}".strip())
     with tempfile.TemporaryFile() as said:
         try:
             # What the launcher and the Java print while they start is noise, unless they fail to.
@@ -119,11 +124,23 @@ def _start(master: str, driver_memory: str, settings: Mapping[str, str]) -> Spar
                 log.debug("Spark runs on Java %s from %s", java.version, java.source)
                 gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
                 SparkContext._ensure_initialized(gateway=gateway)
+                if nameless:
+                    hadoop = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+                    hadoop.setLoginUser(hadoop.createRemoteUser(f"uid-{os.getuid()}"))
             return SparkSession.builder.config(conf=conf).getOrCreate()
         except (PySparkException, Py4JError, OSError, ValueError) as error:
             said.seek(0)
             reason = reason_of(error, said.read().decode(errors="replace"))
             raise MeshError(f"Spark did not start with --master {master}: {reason}") from error
+
+
+def _has_passwd_entry() -> bool:
+    """Whether the system knows a name of this process' user; in many containers it does not."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
 
 
 def reason_of(error: BaseException, said: str = "") -> str:

@@ -222,7 +222,8 @@ async def test_a_runtime_folder_of_another_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr("os.getuid", lambda: 4242)
+    monkeypatch.setattr(listeners, "DEFAULT_TCP_URL", LOCAL)
+    monkeypatch.setattr("os.getuid", lambda: 987_654)
     with pytest.raises(ListenError, match="belongs to another user"):
         async with Broker():
             pass

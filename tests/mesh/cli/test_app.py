@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -242,9 +243,12 @@ def test_an_interrupt_while_the_program_is_loading_is_130_and_silent() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
 
+MESH = f"{shlex.quote(sys.executable)} -m mesh"
+
+
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", command.replace("mesh ", f"{sys.executable} -m mesh ", 1)],
+        ["bash", "-c", command.replace("mesh ", f"{MESH} ", 1)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -288,7 +292,7 @@ def test_the_help_names_every_exit_code() -> None:
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     ran = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m mesh config init | head -c 1; exit ${{PIPESTATUS[0]}}"],
+        ["bash", "-c", f"{MESH} config init | head -c 1; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,
         text=True,
         cwd=ROOT,
