@@ -145,6 +145,7 @@ class Node:
         self._left = False
         self._children: list[asyncio.Task[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._work: asyncio.Handle | None = None
         self._beat_due = self._rates_due = self._stats_due = clock()
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
@@ -292,6 +293,8 @@ class Node:
     async def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._work is not None:
+            self._work.cancel()
         await self.listeners.aclose()
         await self.peering.aclose()
         for socket in self._sockets:
@@ -328,6 +331,14 @@ class Node:
 
     def local_interest_changed(self, added: list[tuple[str, int]], removed: list[str]) -> int:
         return self.peering.change_interest(added, removed)
+
+    def work_pending(self) -> None:
+        if self._work is None:
+            self._work = self._loop.call_soon(self._do_work)
+
+    def _do_work(self) -> None:
+        self._work = None
+        self.exchange.work(self._clock())
 
     # --- peering's hooks
 

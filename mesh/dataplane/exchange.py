@@ -63,6 +63,9 @@ class Hooks(Protocol):
         or the time for it is over, the broker calls `Exchange.barrier_reached(version, unreached)`.
         """
 
+    def work_pending(self) -> None:
+        """There is long work: call `Exchange.work` in another loop turn. May be called more than once."""
+
 
 class Exchange:
     """One broker's data plane. See the module's docstring for how it is driven."""
@@ -85,6 +88,7 @@ class Exchange:
         self.options = options = options or ExchangeOptions()
         self.gate = Gate()
         """Closed while this broker does not know who wants what."""
+        self._hooks = hooks
         self._turn = turn = Turn()
         self._tally = Tally()
         self._members = Members(turn, options, self._tally)
@@ -487,6 +491,14 @@ class Exchange:
             turn.due.clear()  # those in it keep a reference to this very list
             for ingress in due:
                 ingress.grant()
+        if self._sessions.has_work:
+            self._hooks.work_pending()
+
+    def work(self, now: float) -> None:
+        """Do a step of long work, some milliseconds."""
+        if self._sessions.has_work:
+            self._sessions.work(now)
+            self._hand_over(now)
 
     # ------------------------------------------------------------------ numbers
 

@@ -4,10 +4,16 @@ A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO
 silence, or with the first rule it breaks. Whatever the end, everything of it goes: subscriptions and their
 interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
 it owes. What was not delivered to it is counted.
+
+A large subscription is long work. It is added in parts, one a call of `SessionControl.work`, so that
+heartbeats and other clients come between. What matches a part is delivered from then on; SUBSCRIBED follows
+the last one.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final
 
 from mesh.dataplane.counters import Tally
@@ -19,8 +25,7 @@ from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import Answer, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.sessions import LocalTaker, Session, Subscription
-from mesh.errors import MeshError, SessionError, TopicError
-from mesh.topics import check_pattern
+from mesh.errors import MeshError, PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.capabilities import SUBSCRIBE_REFUSED
@@ -38,6 +43,8 @@ from protocols.wire import backtrace
 
 SENTENCE_MAX: Final = 250
 """Characters of a refusal."""
+PATTERNS_AT_ONCE: Final = 512
+"""Patterns of a subscription that are added in one loop turn, some 4 ms; a larger one takes several turns."""
 
 
 class AboveLimit(SessionError):
@@ -91,6 +98,8 @@ class SessionControl:
         self._publishers = publishers
         self._tally = tally
         self._last_id = 0
+        self._jobs: deque[tuple[Iterator[None], Session]] = deque()
+        """Long work, which is done a step at a time."""
 
     def all(self) -> list[Session]:
         return [session for client in self.pipes.values() for session in client.sessions.values()]
@@ -149,10 +158,7 @@ class SessionControl:
                 try:
                     self._subscribe(session, number, patterns, role, messages, size, now)
                 except AboveLimit as error:
-                    if not session.agreed.has(SUBSCRIBE_REFUSED):
-                        raise
-                    self._tally.refuse(type(error).__name__)
-                    session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
+                    self._refuse_subscription(session, number, error)
             case [Kind.UNSUBSCRIBE, number]:
                 subscription = session.subscriptions.pop(number, None)
                 if subscription is not None:
@@ -200,21 +206,77 @@ class SessionControl:
                 f"{session.patterns} patterns and {len(patterns)} more are above the"
                 f" {options.session_patterns_max} that a session may have"
             )
-        patterns = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
+        patterns = list(dict.fromkeys(patterns))
         if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
-        if self._interest.size_with(patterns) > options.patterns_max:
-            raise AboveLimit(
-                f"with {len(patterns)} more patterns broker {self._name} would have more than the"
-                f" {options.patterns_max} that its clients may want together"
-            )
-        subscription = Subscription(session, number, patterns, role, options, now)
+        self._check_size(patterns)
+        subscription = Subscription(session, number, [], role, options, now)
+        if len(patterns) <= PATTERNS_AT_ONCE:
+            self._add(subscription, patterns)
         subscription.granted(messages, size, now)
         session.subscriptions[number] = subscription
-        session.patterns += len(patterns)
-        self._router.subscribe(patterns, role, subscription)
-        self._interest.add(patterns, role)
-        self._interest.confirm(session, number)
+        if subscription.patterns:
+            self._interest.confirm(session, number)
+        else:
+            self._jobs.append((self._adding(subscription, patterns, now), session))
+
+    def _add(self, subscription: Subscription, patterns: list[str]) -> None:
+        """Raises `TopicError` or `AboveLimit` before any change."""
+        self._check_size(patterns)
+        self._router.subscribe(patterns, subscription.role, subscription)
+        self._interest.add(patterns, subscription.role)
+        subscription.patterns += patterns
+        subscription.session.patterns += len(patterns)
+
+    def _check_size(self, patterns: list[str]) -> None:
+        if self._interest.size_with(patterns) > self._options.patterns_max:
+            raise AboveLimit(
+                f"with {len(patterns)} more patterns broker {self._name} would have more than the"
+                f" {self._options.patterns_max} that its clients may want together"
+            )
+
+    def _adding(self, subscription: Subscription, patterns: list[str], now: float) -> Iterator[None]:
+        """The patterns of a large subscription, a part at each step."""
+        session, number = subscription.session, subscription.number
+        for start in range(0, len(patterns), PATTERNS_AT_ONCE):
+            if session.closed or session.subscriptions.get(number) is not subscription:
+                return  # it ended meanwhile, and with it all that was added
+            try:
+                self._add(subscription, patterns[start : start + PATTERNS_AT_ONCE])
+            except AboveLimit as error:
+                del session.subscriptions[number]
+                self._unsubscribe(subscription, now)
+                self._refuse_subscription(session, number, error)
+                return
+            yield
+        if not session.closed and session.subscriptions.get(number) is subscription:
+            self._interest.confirm(session, number)
+
+    def _refuse_subscription(self, session: Session, number: int, error: AboveLimit) -> None:
+        """Raises the error for a client that does not know of single refusals."""
+        if not session.agreed.has(SUBSCRIBE_REFUSED):
+            raise error
+        self._tally.refuse(type(error).__name__)
+        session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
+
+    # --- long work
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `work` has something to do."""
+        return bool(self._jobs)
+
+    def work(self, now: float) -> None:
+        """One step of long work, some milliseconds."""
+        job, session = self._jobs[0]
+        try:
+            next(job)
+            self._jobs.rotate(-1)
+        except StopIteration:
+            self._jobs.popleft()
+        except (PeerError, TopicError) as error:
+            self._jobs.popleft()
+            self.refuse(session.port.pipe, session.prefix, error, now)
 
     # --- the end
 

@@ -78,6 +78,7 @@ class Node:
         self.version = 0
         self.told = 0
         self.hold_barrier = False
+        self.has_work = False
         self.exchange = Exchange(
             id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options
         )
@@ -93,6 +94,9 @@ class Node:
             if other is not self:
                 other.exchange.change_peer_interest(self.id, added, removed)
         return self.version
+
+    def work_pending(self) -> None:
+        self.has_work = True
 
 
 class FakeClient:
@@ -237,6 +241,9 @@ class FakeMesh:
                     self._deliver(client, back)
                     client.node.exchange.pipe_writable(client.pipe, self.now)
             for node in self.nodes.values():
+                if node.has_work:
+                    node.has_work, moved = False, True
+                    node.exchange.work(self.now)
                 if node.told < node.version and not node.hold_barrier:
                     node.told = node.version
                     node.exchange.barrier_reached(node.version)

@@ -20,7 +20,11 @@ RECEIVE_MAX = 1 << 20
 def said(client: FakeClient, *frames: bytes) -> list[list[Any]]:
     """What the broker answers to these frames, sent past the client library."""
     prefix = client.talk.prefix
-    client.node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], 0.0)
+    node = client.node
+    node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], 0.0)
+    while node.has_work:
+        node.has_work = False
+        node.exchange.work(0.0)
     return [decode(frame, 4) for frame in client.pipe.take() if frame[5] != Kind.DATA]
 
 
@@ -362,7 +366,7 @@ def test_totals_outlive_more_former_members_than_are_remembered() -> None:
     sender = mesh.client()
     for id in range(10, 10 + 1100):
         exchange.members_changed([(id, f"b{id}")])
-        exchange.set_peer_interest(id, [("t", 0)])
+        exchange.change_peer_interest(id, [("t", 0)])
         sender.publish("t", b"x")
         pipe = FakePipe()
         exchange.peer_up(id, f"b{id}", pipe, 0.001, mesh.now)

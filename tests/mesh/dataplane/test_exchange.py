@@ -11,6 +11,7 @@ from mesh.clients.publishing import Ticket
 from mesh.dataplane import gate
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
+from mesh.dataplane.session_control import PATTERNS_AT_ONCE
 from mesh.errors import (
     MeshTimeout,
     NoResponders,
@@ -760,6 +761,52 @@ def test_every_subscription_waits_for_its_own_barrier() -> None:
     node.exchange.barrier_reached(node.version)
     mesh.pump()
     assert second.ready and second.unreached == ()
+
+
+LARGE = [f"t{number}" for number in range(5 * PATTERNS_AT_ONCE)]
+
+
+def test_a_large_subscription_is_added_in_parts_and_confirmed_at_the_end() -> None:
+    mesh = FakeMesh(2)
+    reader, publisher = mesh.client(1), mesh.client(2)
+    feed = reader.talk.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    node = mesh.nodes[1]
+    node.exchange.client_frames(reader.pipe, reader.talk.take_control() + reader.talk.take_frames(), mesh.now)
+    sizes = []
+    while node.has_work:
+        assert not reader.pipe.control and not reader.pipe.data, "not before all is there"
+        node.has_work = False
+        node.exchange.work(mesh.now)
+        sizes.append(len(mesh.interest.get(1, [])))
+    assert sizes == [PATTERNS_AT_ONCE * number for number in (1, 2, 3, 4, 5, 5)]
+    mesh.pump()
+    publisher.publish(LARGE[-1], b"x")
+    assert reader.take(feed) == [(LARGE[-1], b"x")]
+
+
+def test_a_large_subscription_that_ends_before_all_is_added_leaves_nothing() -> None:
+    mesh = FakeMesh(1)
+    reader = mesh.client(1)
+    reader.talk.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    exchange = mesh.nodes[1].exchange
+    exchange.client_frames(reader.pipe, reader.talk.take_control() + reader.talk.take_frames(), mesh.now)
+    exchange.work(mesh.now)
+    assert len(exchange.statistics().interest) == PATTERNS_AT_ONCE
+    reader.lose()
+    mesh.pump()
+    assert exchange.statistics().interest == [] and mesh.interest[1] == []
+
+
+def test_a_bad_pattern_in_a_large_subscription_costs_the_session() -> None:
+    mesh = FakeMesh(1)
+    reader = mesh.client(1)
+    reader.talk.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    exchange = mesh.nodes[1].exchange
+    frames = reader.talk.take_control() + reader.talk.take_frames()
+    exchange.client_frames(reader.pipe, [frame.replace(b"t2000", b"t 200") for frame in frames], mesh.now)
+    mesh.pump()
+    assert reader.ended is not None and "t 200" in str(reader.ended)
+    assert exchange.statistics().interest == []
 
 
 @pytest.mark.parametrize("pattern", ["a.b", "a.*", "#"])
