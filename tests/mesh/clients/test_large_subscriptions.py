@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from mesh.clients.client import Client
+from mesh.errors import NotAccepted
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, Kind, decode, encode
 from simulations import Mesh, World
 from tests.mesh.dataplane.neighbourhood import FakeClient, FakeMesh
@@ -29,6 +32,37 @@ def test_thirty_thousand_patterns_are_subscribed_and_the_mesh_stays_whole() -> N
         world.run_for(20)
         assert mesh.whole
     assert not world.failures and got == [b"21.5"]
+
+
+def test_eighty_thousand_patterns_are_refused_by_name_at_once_and_the_client_goes_on() -> None:
+    told: list[tuple[float, str]] = []
+
+    async def program(mesh: Client) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(NotAccepted) as refusal:
+            await mesh.subscribe(*names(80_000))
+        told.append((loop.time() - began, str(refusal.value)))
+        refused = mesh.subscribe(*names(80_000))
+        with pytest.raises(NotAccepted):
+            await anext(refused)
+        with pytest.raises(NotAccepted):
+            await anext(refused.batches())
+        async with mesh.subscribe("t") as subscription:
+            await mesh.publish("t", b"still here")
+            assert (await anext(subscription)).body == b"still here"
+        assert mesh.statistics().sessions == 1
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.client("program", program)
+        world.run_for(20)
+        assert mesh.whole
+        mesh.finish()
+    ((took_s, sentence),) = told
+    assert not world.failures and took_s < 1.0
+    assert "broker-1 refused the subscription to device.000000" in sentence and "and 79995 more" in sentence
+    assert "above the 32768 that a session may have" in sentence and len(sentence) < 500
 
 
 def said(client: FakeClient, *frames: bytes) -> list[list[object]]:
