@@ -12,7 +12,7 @@ from mesh.clients import publishing
 from mesh.errors import NotAccepted, Unknown
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
-from mesh.wire.session_frames import Kind, encode
+from mesh.wire.session_frames import DATA_SIZE, Kind, encode
 from tests.mesh.clients.brokerless import PREFIX, opened, settled, welcomed
 
 
@@ -289,3 +289,51 @@ def test_any_credit_seals_everything_once_and_in_order(
             break
     assert got == expected
     assert numbers == list(range(1, len(work) + 1))
+
+
+def test_numbers_have_no_gap_where_blocks_of_equal_and_of_mixed_lengths_alternate() -> None:
+    talk = settled()
+    for topic, bodies in (("a", [b"1", b"22"]), ("b", [b"3"]), ("c", [b"4", b"", b"5"]), ("d", [b"6", b"7"])):
+        assert talk.add_many(topic, bodies, SENT) == (None, 0)
+    talk.flush()
+    assert [(block.sequence, len(block.bodies)) for block in opened(talk)] == [(1, 2), (3, 1), (4, 3), (7, 2)]
+    assert talk.statistics().published == 8 and talk.statistics().blocks_out == 4
+    talk.add_many("a", [b"x"], SENT)
+    talk.flush()
+    assert [block.sequence for block in opened(talk)] == [9]
+
+
+def test_who_waits_for_a_ticket_is_called_once() -> None:
+    talk = settled()
+    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
+    assert ticket is not None
+    calls: list[str] = []
+    ticket.waiters.append(lambda: calls.append("a"))
+    ticket.waiters.append(lambda: calls.append("b"))
+    talk.flush()
+    for item in talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0):
+        item.wake()
+    ticket.wake()
+    assert calls == ["a", "b"]
+
+
+def test_room_grows_with_topics_up_to_a_bound() -> None:
+    talk = settled(1 << 20, 1 << 30)
+    for level in (SENT, ACCEPTED):
+        talk.room = publishing.TURN_MAX - 1
+        talk.add_many(f"below.{level}", [b""], level)
+        assert talk.room == publishing.TURN_MAX - 1 + publishing.TURN_TOPIC - publishing.MESSAGE_COST
+        before = talk.room = publishing.TURN_MAX + publishing.MESSAGE_COST
+        talk.add_many(f"above.{level}", [b""], level)
+        assert talk.room == before - publishing.MESSAGE_COST
+
+
+def test_credit_is_spent_by_messages_and_by_the_bytes_of_blocks() -> None:
+    talk = settled(100, 10_000)
+    talk.add_many("t", [b"abc"] * 3, SENT)
+    talk.add_many("u", [b"abc", b"d"], SENT)
+    talk.add_many("v", [b"abc"], ACCEPTED)
+    talk.flush()
+    frames = talk.take_frames()
+    size = sum(len(frame) - 4 - DATA_SIZE for frame in frames)
+    assert (talk.credit.messages, talk.credit.bytes) == (100 - 6, 10_000 - size) and len(frames) == 3
