@@ -528,6 +528,9 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _hear_goodbye(self) -> None:
         """The codec heard the peer's last word: the same as the end of the stream."""
+        words = self._codec.last_words
+        if words and self.state in (State.HELD, State.RUNNING):
+            self._end(None, f"{CLOSED_BY_PEER}: {words}", CLOSED_BY_PEER)
         self.eof_received()
         if self._transport is not None:
             self._transport.close()

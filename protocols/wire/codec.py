@@ -49,6 +49,10 @@ class Codec(Protocol):
         """True once the peer has taken its leave in a way of its own, while the stream is still open."""
 
     @property
+    def last_words(self) -> str:
+        """Why the peer took its leave, if it said so; for people."""
+
+    @property
     def identity(self) -> PeerIdentity | None:
         """Who the peer proved to be, if the handshake has such proofs."""
 

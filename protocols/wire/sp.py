@@ -25,6 +25,7 @@ class SpCodec:
     __slots__ = ("_decoder", "_greeting", "_header", "_lead", "ended", "failure", "peer", "reply")
 
     identity: PeerIdentity | None = None
+    last_words = ""
 
     def __init__(self, greeting: Greeting, size_max: int, lead: bytes) -> None:
         self.peer = 0

@@ -156,6 +156,10 @@ class TlsCodec:
         return self._failure or self._inner.failure
 
     @property
+    def last_words(self) -> str:
+        return self._inner.last_words
+
+    @property
     def inside_frame(self) -> bool:
         return self._inner.inside_frame or (self._records.inside and not self.ended)
 

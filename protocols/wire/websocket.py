@@ -37,6 +37,19 @@ from protocols.wire.upgrade import AcceptingUpgrade, DiallingUpgrade
 FRAGMENT_SIZE: Final = 65536
 """Bytes of payload in one frame of ours at most; NNG's own."""
 
+REASON_MAX: Final = 123
+"""Bytes of the sentence in a close frame (RFC 6455 section 5.5)."""
+
+_LEAVING: Final = (CloseReason.NORMAL_CLOSURE, CloseReason.GOING_AWAY, CloseReason.NO_STATUS_RCVD)
+_NAMES: Final[dict[int, str]] = {
+    CloseReason.PROTOCOL_ERROR: "protocol error",
+    CloseReason.UNSUPPORTED_DATA: "unsupported data",
+    CloseReason.INVALID_FRAME_PAYLOAD_DATA: "invalid data",
+    CloseReason.POLICY_VIOLATION: "policy violation",
+    CloseReason.MESSAGE_TOO_BIG: "message too big",
+    CloseReason.INTERNAL_ERROR: "internal error",
+}
+
 _NO_RESERVED_BITS: Final = RsvBits(False, False, False)
 _HEAD_SIZE: Final = 2
 _MASK_SIZE: Final = 4
@@ -45,7 +58,18 @@ _MASK_SIZE: Final = 4
 class WebSocketCodec:
     """One end of a WebSocket, which ``upgrade`` opens; see `protocols.wire.codec.Codec`."""
 
-    __slots__ = ("_failure", "_fed", "_heads", "_message", "_stream", "_upgrade", "ended", "peer", "reply")
+    __slots__ = (
+        "_failure",
+        "_fed",
+        "_heads",
+        "_message",
+        "_stream",
+        "_upgrade",
+        "ended",
+        "last_words",
+        "peer",
+        "reply",
+    )
 
     identity: PeerIdentity | None = None
 
@@ -53,6 +77,7 @@ class WebSocketCodec:
         self.peer = 0
         self.reply = b""
         self.ended = False
+        self.last_words = ""
         self._upgrade: DiallingUpgrade | AcceptingUpgrade | None = upgrade
         self._stream: Connection | None = None
         self._heads: FrameHeads | None = None
@@ -153,16 +178,29 @@ class WebSocketCodec:
         if self._stream.state in (ConnectionState.REMOTE_CLOSING, ConnectionState.CLOSED):
             self.ended = True
             self._fed = self._heads.framed  # what lies behind a close is no part of anything
+            self.last_words = _words_of(event)
+            self.reply += self._say_close(event.code)
         else:
             sentence = f"the peer broke a rule of WebSocket: {event.reason}"
             self._failure = self._heads.failure or RemoteProtocolError(sentence)
-        self.reply += self._say_close(event.code)
+            self.reply += self._say_close(event.code, str(self._failure))
 
-    def _say_close(self, code: int) -> bytes:
+    def _say_close(self, code: int, reason: str = "") -> bytes:
         stream = self._stream
         if stream is None or stream.state not in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
             return b""
-        return stream.send(CloseConnection(code))
+        return stream.send(
+            CloseConnection(code, reason.encode()[:REASON_MAX].decode(errors="ignore") or None)
+        )
+
+
+def _words_of(event: CloseConnection) -> str:
+    """Why the peer closes, for people; empty where it just leaves."""
+    if event.code in _LEAVING:
+        return ""
+    words = "".join(sign if sign.isprintable() else "?" for sign in event.reason or "")
+    name = _NAMES.get(event.code, "")
+    return " ".join(str(part) for part in (int(event.code), words or name) if part)
 
 
 def _in_fragments(stream: Connection, frames: Sequence[bytes]) -> Iterator[bytes]:

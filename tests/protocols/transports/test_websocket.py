@@ -599,12 +599,26 @@ async def test_what_came_in_one_piece_with_the_last_message_is_answered_before_w
         await peer.reader.readuntil(b"\r\n\r\n")
         if not together:
             peer.writer.write(sent)
-        assert close_code(await peer.reader.read(4)) == code
+        assert close_code(await peer.reader.read(200)) == code
         peer.writer.write_eof()
         assert await peer.read_all() == b""
     assert owner.received == [b"message"]
     await listener.aclose()
     await owner.aclose()
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+async def test_who_sends_a_message_above_the_limit_is_told_so(scheme: str) -> None:
+    options = replace(SECURE, recv_size_max=1000)
+    async with (
+        Pull0(listen=f"{scheme}://localhost:0", options=options) as pull,
+        Push0(options=TRUSTING) as push,
+    ):
+        pipe = await push.dial_once(pull.listeners[0].url)
+        await push.send(bytes(2000))
+        await until(lambda: pipe.closed)
+    assert pipe.close_cause == "closed by the peer"
+    assert "1009 a message of 2000 bytes is above the limit of 1000" in pipe.close_reason
 
 
 async def test_a_close_of_ours_is_said_behind_what_was_queued() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocols.errors import HandshakeError, MessageTooLarge
 from protocols.wire.handshake import Greeting, ProtocolNumber
 from protocols.wire.upgrade import AcceptingUpgrade, DiallingUpgrade, Route
-from protocols.wire.websocket import FRAGMENT_SIZE, WebSocketCodec
+from protocols.wire.websocket import FRAGMENT_SIZE, REASON_MAX, WebSocketCodec
 
 PAIR = Greeting.of(ProtocolNumber.PAIR0, ProtocolNumber.PAIR0)
 KEY = b"\x37\xfa\x21\x3d"  # of RFC 6455 section 5.7
@@ -265,7 +265,47 @@ def test_a_message_above_the_limit_is_refused_by_the_head_of_the_frame_that_exce
     end = listener(1000)
     assert end.receive(sent) == []
     assert isinstance(end.failure, MessageTooLarge) and end.failure.size == size
-    assert close_code(taken(end)[-4:]) == 1009
+    said = taken(end)
+    assert close_code(said) == 1009
+    assert said[4:].decode() == str(end.failure), "the peer learns the limit"
+
+
+def test_the_end_that_sent_too_much_learns_the_limit() -> None:
+    ends = Ends(1000)
+    (sent,) = ends.dialer.encode([bytes(1001)])
+    ends.listener.receive(sent)
+    assert ends.dialer.receive(taken(ends.listener)) == []
+    assert ends.dialer.ended
+    assert ends.dialer.last_words == (
+        "1009 a message of 1001 bytes is above the limit of 1000; the option recv_size_max raises it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("payload", "words"),
+    [
+        (b"", ""),
+        (struct.pack(">H", 1000) + b"bye", ""),
+        (struct.pack(">H", 1001), ""),
+        (struct.pack(">H", 1009), "1009 message too big"),
+        (struct.pack(">H", 3000), "3000"),
+        (struct.pack(">H", 1011) + "\x1b[2Jschön".encode(), "1011 ?[2Jschön"),
+        (struct.pack(">H", 4999) + b"x" * 123, "4999 " + "x" * 123),
+    ],
+)
+def test_why_a_peer_closes_is_kept_for_people(payload: bytes, words: str) -> None:
+    end = listener()
+    end.receive(frame(CLOSE, payload))
+    assert end.ended and end.last_words == words
+
+
+@given(st.text(max_size=300))
+def test_a_sentence_of_any_length_fits_into_a_close_frame(sentence: str) -> None:
+    ends = Ends(10)
+    said = ends.listener._say_close(1011, sentence)
+    assert len(said) <= 2 + 2 + REASON_MAX
+    ends.dialer.receive(said)
+    assert ends.dialer.ended and ends.dialer.failure is None
 
 
 def test_a_message_of_just_the_limit_is_taken_again_and_again() -> None:
