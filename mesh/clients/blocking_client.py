@@ -198,10 +198,10 @@ class BlockingClient:
         session = self._session
         with session.ours():
             feed = session.talk.subscribe(patterns, role, window, window_bytes)
-            passed = session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
+            session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
             if feed.error is not None:
                 raise feed.error
-            if not passed:
+            if not feed.ready:
                 session.talk.unsubscribe(feed)
                 raise session.unless_closed(unconfirmed(patterns, session.why_away))
             return BlockingSubscription(session, feed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,7 +145,7 @@ async def test_a_broker_of_another_authority_stays_out_and_both_logs_say_why(tmp
             assert found["refused"]["tls: untrusted certificate"] >= 1
             assert found["refused"]["tls: our certificate refused"] >= 1
             assert {member["name"] for member in found["members"]} == {"alpha", "bravo"}
-            said = alpha.log().count("refused tls+tcp://127.0.0.1: the certificate of the client")
+            said = len(re.findall(r"refused tls\+tcp://\S+ the certificate of the client", alpha.log()))
             assert said == 1, "once, then only counted"
         finally:
             await eve.end()
