@@ -137,6 +137,12 @@ class Feed(Waitable):
         self.closed = True
         self.error = error
 
+    def skip_to(self, sequence: int) -> None:
+        """The next block has this number: those before it were dropped. Raises `SessionError`."""
+        if sequence < self.expected:
+            raise SessionError(f"block {sequence} of subscription {self.number} after {self.expected - 1}")
+        self.lost_blocks += sequence - self.expected
+
     def take(self, now: float, settled: bool) -> tuple[int, int] | None:
         """Make the next run the current one; the application is done with the one before.
 
@@ -235,7 +241,7 @@ class Feeds:
         window.messages_left -= count
         window.bytes_left -= size
         if sequence != feed.expected:
-            feed.lost_blocks += sequence - feed.expected
+            feed.skip_to(sequence)
         feed.expected = sequence + 1
         run = runs.get(feed)
         if run is None:
@@ -245,11 +251,16 @@ class Feeds:
         at = _BODY_AT + topic_size
         if level and not kind & blocks.PIECE and not feed.seen.add(publisher, boot, first, count):
             return
-        if kind != blocks.EQUAL or form != blocks.FORMAT or at + count * record != len(frame):
+        topic = self._topics.get(frame[_BODY_AT:at])
+        if (
+            topic is None
+            or kind != blocks.EQUAL
+            or form != blocks.FORMAT
+            or not 0 < count <= blocks.COUNT_MAX
+            or at + count * record != len(frame)
+        ):
             self._read_other(frame, feed, run)
             return
-        encoded = frame[_BODY_AT:at]
-        topic = self._topics.get(encoded) or self._decode_topic(encoded)
         if count == 1:
             run.topics.append(topic)
             run.bodies.append(frame[at:])
@@ -261,7 +272,7 @@ class Feeds:
             run.headers += [b""] * count
 
     def _read_other(self, frame: bytes, feed: Feed, run: Run) -> None:
-        """Blocks of mixed lengths, with headers, or a piece of a large body."""
+        """The first block of a topic; blocks of mixed lengths, with headers, or a piece of a large body."""
         try:
             opened = blocks.open_block(frame, 4 + DATA_SIZE)
             topic = self._topics.get(opened.topic) or self._decode_topic(opened.topic)

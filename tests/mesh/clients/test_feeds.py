@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from mesh.clients.feeds import Feed, Feeds, Run
 from mesh.clients.messages import keep_sound
-from mesh.errors import CreditExceeded, TopicError
+from mesh.errors import CreditExceeded, SessionError, TopicError
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
 from mesh.wire.capabilities import PATTERN_PARTS, Agreed, VersionMismatch
 from mesh.wire.session_frames import (
     DATA_SIZE,
     PATTERNS_BYTES,
+    SUBSCRIPTIONS_MAX,
     Kind,
     data_head,
     decode,
     encode,
 )
-from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed
+from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed, welcomed
 
 
 def test_runs_are_gathered_per_read_and_gaps_counted() -> None:
@@ -52,11 +55,15 @@ def test_a_run_knows_publisher_boot_and_sequence_of_every_message() -> None:
     talk = settled()
     feed = subscribed(talk)
     large = blocks.seal_pieces(b"t", bytes(70_000), publisher=7, boot=8, sequence=40, level=SENT, headers=b"")
+    again = blocks.seal(b"t", [b"a", b"b"], publisher=5, boot=6, sequence=10, level=ACCEPTED)
     frames = [
         data(feed.number, 10, b"a", b"b", level=ACCEPTED),
         data(feed.number, 20, b"mixed", b""),
-        *(PREFIX + data_head(0, 0, feed.number, 1, len(piece)) + piece for piece in large),
-        data(feed.number, 10, b"a", b"b", level=ACCEPTED),
+        *(
+            PREFIX + data_head(0, 0, feed.number, 21 + index, len(piece)) + piece
+            for index, piece in enumerate(large)
+        ),
+        PREFIX + data_head(0, 0, feed.number, 23, len(again)) + again,
     ]
     talk.received(frames, 0.0)
     run = talk.next_run(feed, 0.0)
@@ -138,6 +145,157 @@ def test_a_question_is_a_run_of_its_own_and_counts_against_the_window() -> None:
     assert (run.topics, run.bodies, run.tokens, run.messages, run.size) == (["ask"], [b"2+2"], [7], 1, 40)
     with pytest.raises(CreditExceeded):
         feeds.read_question(feed.number, 8, "ask", b"3+3", b"", 40)
+
+
+def block(sequence: int, *bodies: bytes, topic: bytes = b"t", **more: Any) -> bytes:
+    sealed = blocks.seal(topic, bodies, publisher=5, boot=6, sequence=100 * sequence, **more)
+    return PREFIX + data_head(0, 0, 1, sequence, len(sealed)) + sealed
+
+
+def test_runs_and_windows_count_exactly_what_came() -> None:
+    talk = settled()
+    feed = subscribed(talk, messages=100)
+    frames = [
+        block(1, b"a", b"b"),
+        block(2, b"a", b"bcd"),
+        block(3, b"x", headers=[blocks.pack_headers({"n": 1})]),
+        block(4, b"y", b"z"),
+        block(5, b"q", topic=b"u"),
+    ]
+    size = sum(len(frame) - 4 - DATA_SIZE for frame in frames)
+    assert talk.received(frames, 0.0) == [feed]
+    (run,) = feed.runs
+    assert (run.messages, run.size) == (8, size)
+    assert (feed.window.messages_left, feed.window.bytes_left) == (100 - 8, (1 << 20) - size)
+    assert run.topics == ["t"] * 7 + ["u"] and run.bodies == [
+        b"a",
+        b"b",
+        b"a",
+        b"bcd",
+        b"x",
+        b"y",
+        b"z",
+        b"q",
+    ]
+    assert run.headers == [b"", b"", b"", b"", blocks.pack_headers({"n": 1}), b"", b"", b""]
+    assert (feed.lost_blocks, feed.bad_blocks, feed.expected) == (0, 0, 6)
+    assert talk.statistics().received == 8
+
+
+def test_blocks_for_nobody_count_nowhere() -> None:
+    talk = settled()
+    assert talk.received([block(1, b"x")], 0.0) == [] and talk.statistics().received == 0
+
+
+def test_a_sequence_that_goes_back_is_a_broken_rule_and_no_negative_loss() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    talk.received([block(1, b"x"), block(4, b"x")], 0.0)
+    assert feed.lost_blocks == 2
+    for sequence in (4, 1):
+        with pytest.raises(SessionError, match=rf"block {sequence} of subscription 1 after 4"):
+            talk.received([block(sequence, b"x")], 0.0)
+    assert feed.lost_blocks == 2
+
+
+@pytest.mark.parametrize("count", [0, blocks.COUNT_MAX + 1, (1 << 31) - 10])
+def test_a_block_that_claims_a_wrong_number_of_records_is_bad_and_costs_no_memory(count: int) -> None:
+    """Empty bodies take no bytes, so the claim would fit any length."""
+    talk = settled()
+    feed = subscribed(talk, messages=1 << 31)
+    talk.received([block(1, b"first")], 0.0)
+    bad = bytearray(block(2, b""))
+    bad[4 + DATA_SIZE + 4 : 4 + DATA_SIZE + 8] = count.to_bytes(4, "big")
+    talk.received([bytes(bad), block(3, b"good")], 0.0)
+    assert [body for run in feed.runs for body in run.bodies] == [b"first", b"good"] and feed.bad_blocks == 1
+
+
+def test_the_most_records_of_a_block_are_read() -> None:
+    talk = settled()
+    feed = subscribed(talk, messages=10_000)
+    bodies = [b"x"] * blocks.COUNT_MAX
+    talk.received([block(1, b"first"), block(2, *bodies)], 0.0)
+    assert len(feed.runs[0].bodies) == blocks.COUNT_MAX + 1 and feed.bad_blocks == 0
+
+
+def test_a_topic_that_is_not_ascii_is_another_clients_fault_and_costs_one_block() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    talk.received([block(1, b"x", topic=b"\xff"), block(2, b"x", topic=b"\xff"), block(3, b"good")], 0.0)
+    assert [body for run in feed.runs for body in run.bodies] == [b"good"] and feed.bad_blocks == 2
+
+
+def test_topics_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mesh.clients.feeds.TOPICS_MAX", 2)
+    talk = settled()
+    feed = subscribed(talk)
+    talk.received([block(number, b"x", topic=b"t%d" % (number % 4)) for number in range(1, 9)], 0.0)
+    assert feed.runs[0].topics == [f"t{number % 4}" for number in range(1, 9)]
+    assert len(talk.feeds._topics) <= 2
+
+
+@pytest.mark.parametrize("at", [4, 5, 10, 24, 28])
+def test_a_data_frame_with_a_wrong_head_is_a_broken_rule(at: int) -> None:
+    talk = settled()
+    subscribed(talk)
+    frame = bytearray(block(1, b"x"))
+    frame[at] ^= 0x40
+    with pytest.raises(SessionError):
+        talk.received([bytes(frame)], 0.0)
+    with pytest.raises(SessionError, match="shorter than its heads"):
+        talk.received([bytes(block(1, b"x")[:60])], 0.0)
+
+
+def test_pieces_are_put_together_and_a_body_that_came_twice_is_delivered_once() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    headers = blocks.pack_headers({"n": 1})
+
+    def pieces(first: int) -> list[bytes]:
+        sealed = blocks.seal_pieces(
+            b"t", bytes(150_000), publisher=5, boot=6, sequence=9, level=ACCEPTED, headers=headers
+        )
+        return [
+            PREFIX + data_head(0, 0, feed.number, first + index, len(piece)) + piece
+            for index, piece in enumerate(sealed)
+        ]
+
+    frames = pieces(1)
+    talk.received([block(1, b"small")], 0.0)
+    for number, frame in enumerate(pieces(2), 1):
+        talk.received([frame], 0.0)
+        assert sum(len(run.bodies) for run in feed.runs) == (2 if number == len(frames) else 1)
+    talk.received(pieces(2 + len(frames)), 0.0)
+    assert [len(body) for run in feed.runs for body in run.bodies] == [5, 150_000]
+    assert feed.runs[-2].headers == [headers] and feed.bad_blocks == 0
+
+
+def test_a_client_has_a_bounded_number_of_subscriptions() -> None:
+    feeds = Feeds()
+    for number in range(1, SUBSCRIPTIONS_MAX + 1):
+        assert feeds.add(["t"], 0, 1, 1).number == number
+    with pytest.raises(ValueError, match="at most 4096 subscriptions"):
+        feeds.add(["t"], 0, 1, 1)
+    assert feeds.get(1) is not None
+    feeds.remove(next(iter(feeds)))
+    assert feeds.add(["t"], 0, 1, 1).number == SUBSCRIPTIONS_MAX + 1
+
+
+def test_a_new_session_begins_with_a_fresh_window_and_fresh_numbers() -> None:
+    talk = settled()
+    feed = subscribed(talk, messages=10)
+    talk.received([block(1, *[b"x"] * 4), PREFIX + encode(Kind.SUBSCRIBED, 1, ["beta"])], 0.0)
+    assert feed.ready and feed.unreached == ("beta",) and feed.window.messages_left == 6
+    talk.disconnected()
+    welcomed(talk)
+    assert (feed.ready, feed.window.messages_left, feed.expected, feed.epoch) == (False, 10, 1, 2)
+    talk.received([block(1, *[b"y"] * 10)], 0.0)
+    assert talk.next_run(feed, 100.0) is not None and talk.next_run(feed, 101.0) is not None
+    talk.take_control()
+    assert feed.window.messages_left == 0, "the run of the old session gave no credit"
+    assert talk.next_run(feed, 102.0) is None
+    (credit,) = [decode(frame, 4) for frame in talk.take_control()]
+    assert credit[:3] == [Kind.CREDIT, 1, 10]
 
 
 # --- announcements
