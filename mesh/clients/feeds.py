@@ -37,18 +37,21 @@ GRANT_S: Final = 0.5
 _RECEIVED: Final = struct.Struct(">4xIBBHIQBIBBBBIIQQQ")
 _received: Final = _RECEIVED.unpack_from
 _MARK: Final = 0x9305C410
+_COUNT_MAX: Final = blocks.COUNT_MAX
+_EQUAL: Final = blocks.EQUAL
+_FORMAT: Final = blocks.FORMAT
 _BODY_AT: Final = 4 + DATA_SIZE + blocks.HEAD_SIZE
 
 
 class Run:
     """Messages that arrived together for one subscription, as lists of one length.
 
-    ``tokens`` is None for published messages; for questions it holds a token for each. ``origins`` says whose
-    published messages they are, one entry a block: (publisher, boot, sequence number of the first message,
-    count), which is what an acknowledgement must name. The counts add up to the messages.
+    ``tokens`` is None for published messages; for questions it holds a token for each. ``numbers`` are four
+    for each block: publisher, boot, sequence number of its first message, and how many messages it brought.
+    They are flat, so that a block leaves nothing for the garbage collector to look at; `origins` groups them.
     """
 
-    __slots__ = ("bodies", "epoch", "headers", "messages", "origins", "size", "tokens", "topics")
+    __slots__ = ("bodies", "epoch", "headers", "messages", "numbers", "size", "tokens", "topics")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -56,9 +59,15 @@ class Run:
         self.bodies: list[bytes] = []
         self.headers: list[bytes] | None = None
         self.tokens: list[int] | None = None
-        self.origins: list[tuple[int, int, int, int]] = []
+        self.numbers: list[int] = []
         self.messages = 0
         self.size = 0
+
+    def origins(self) -> Iterator[tuple[int, int, int, int]]:
+        """(publisher, boot, first sequence number, count) of each block, in the order of the messages: what
+        an acknowledgement has to name."""
+        each = iter(self.numbers)
+        return zip(each, each, each, each, strict=True)
 
 
 class Feed(Waitable):
@@ -254,9 +263,9 @@ class Feeds:
         topic = self._topics.get(frame[_BODY_AT:at])
         if (
             topic is None
-            or kind != blocks.EQUAL
-            or form != blocks.FORMAT
-            or not 0 < count <= blocks.COUNT_MAX
+            or kind != _EQUAL
+            or form != _FORMAT
+            or not 0 < count <= _COUNT_MAX
             or at + count * record != len(frame)
         ):
             self._read_other(frame, feed, run)
@@ -267,7 +276,7 @@ class Feeds:
         else:
             run.topics += [topic] * count
             run.bodies += blocks.equal_slices(frame, at, count, record)
-        run.origins.append((publisher, boot, first, count))
+        run.numbers += (publisher, boot, first, count)
         if run.headers is not None:
             run.headers += [b""] * count
 
@@ -291,7 +300,7 @@ class Feeds:
             run.headers = [b""] * len(run.bodies)
         run.topics += [topic] * len(bodies)
         run.bodies += bodies
-        run.origins.append((opened.publisher, opened.boot, opened.sequence, len(bodies)))
+        run.numbers += (opened.publisher, opened.boot, opened.sequence, len(bodies))
         if run.headers is not None:
             run.headers += headers if headers is not None else [b""] * len(bodies)
 

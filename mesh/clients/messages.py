@@ -215,12 +215,12 @@ def _keep(run: Run, chosen: Sequence[bool]) -> None:
     run.headers = list(compress(run.headers or (), chosen))
     if run.tokens is not None:
         run.tokens = list(compress(run.tokens, chosen))
-    each = [
+    origins = [
         (publisher, boot, first + index, 1)
-        for publisher, boot, first, count in run.origins
+        for publisher, boot, first, count in run.origins()
         for index in range(count)
     ]
-    run.origins = list(compress(each, chosen))
+    run.numbers = [number for origin in compress(origins, chosen) for number in origin]
 
 
 def checked_body(body: Any) -> bytes:
