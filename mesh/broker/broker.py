@@ -127,6 +127,8 @@ class Broker:
     ) -> None:
         node, tasks = self._running, self._tasks
         assert tasks is not None
+        if kind is GeneratorExit:
+            return  # the loop is gone and the coroutine is being closed: nothing can be awaited any more
         try:
             await node.stop("leave" if kind is None else kind.__name__)
             if self._given_environment is None:

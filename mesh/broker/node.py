@@ -16,10 +16,12 @@ which wait for the disk, and those that peering dials with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from mesh.broker.beat import Beat
+from mesh.broker.client_frames import ClientFrames
 from mesh.broker.event_log import EventLog
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.inspection import Inspection, Stock
@@ -30,7 +32,6 @@ from mesh.broker.notices import Notices
 from mesh.broker.options import BrokerOptions
 from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
-from mesh.broker.status import LATENESS_PERIOD_S
 from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
 from mesh.cluster.peering import MemberRecord, Peering
 from mesh.cluster.remote_interest import Change
@@ -40,9 +41,7 @@ from mesh.errors import MeshError, PeerError
 from mesh.listen import Listen
 from mesh.logs import log
 from mesh.wire.capabilities import RECEIVED, Agreed
-from mesh.wire.session_frames import Kind, encode
-from protocols import Pipe, PipeRefused, Pub0, Pull0, Rep0, SocketOptions, Sub0
-from protocols.wire import backtrace
+from protocols import Pipe, Pub0, Pull0, Rep0, SocketOptions, Sub0
 
 CLIENT_QUEUE: Final = 65_536
 """Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
@@ -51,72 +50,8 @@ TAP_QUEUE: Final = 4096
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
 RATES_PERIOD_S: Final = 1.0
-SENTENCE_MAX: Final = 250
-SHORTEST_BEAT_S: Final = 0.005
-
-
-class Clients:
-    """Receiver of the REP socket that clients dial: session frames to the exchange, the rest is stock.
-
-    Who came to the wrong address, or without the certificate it asks for, is told so in answer to the first
-    thing it says, and hung up on.
-    """
-
-    def __init__(
-        self, exchange: Exchange, stock: StockRequests, listeners: Listeners, clock: Callable[[], float]
-    ) -> None:
-        self._exchange = exchange
-        self._stock = stock
-        self._listeners = listeners
-        self._clock = clock
-        self._unread: dict[Pipe, int] = {}
-        """Bytes of replies to stock clients since the connection was last seen to have taken all."""
-        self._unread_bytes_max = exchange.options.answer_bytes_max
-
-    def pipe_attached(self, pipe: Pipe) -> None:
-        try:
-            self._listeners.admit("clients", pipe)
-        except PipeRefused as refused:
-            self._listeners.count_refused(refused.reason)
-            pipe.context = refused
-            asyncio.get_running_loop().call_later(HANDSHAKE_TIMEOUT_S, pipe.close, str(refused))
-
-    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
-        self._unread.pop(pipe, None)
-        self._exchange.client_gone(pipe, self._clock())
-
-    def pipe_writable(self, pipe: Pipe) -> None:
-        self._exchange.pipe_writable(pipe, self._clock())
-
-    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        if isinstance(pipe.context, PipeRefused):
-            self._turn_away(pipe, frames[0], pipe.context)
-            return
-        for stray in self._exchange.client_frames(pipe, frames, self._clock()):
-            body = backtrace.split(stray)
-            self._stock.answer(stray[body:], partial(self._reply, pipe, stray[:body]))
-
-    def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
-        """Back to the stock REQ that asked, behind its backtrace."""
-        unread = self._unread.get(pipe, 0) if pipe.unsent else 0
-        if unread > self._unread_bytes_max:
-            pipe.close(f"more than {self._unread_bytes_max} bytes of replies were left unread")
-            return
-        self._unread[pipe] = unread + len(reply)
-        send_reply(pipe, address, reply)
-
-    def _turn_away(self, pipe: Pipe, frame: bytes, refused: PipeRefused) -> None:
-        body = backtrace.split(frame)
-        is_session = frame[body : body + 1] >= b"\x90" and frame[body : body + 1] <= b"\x9f"
-        reason, sentence = refused.reason, str(refused)[:SENTENCE_MAX]
-        said = encode(Kind.ERROR, reason, sentence) if is_session else f"error: {sentence}".encode()
-        send_reply(pipe, frame[:body], said)
-        pipe.close(str(refused), flush=True)
-
-
-def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
-    """Back to the stock REQ that asked, behind its backtrace; a full pipe refuses and counts it."""
-    pipe.send(address + reply)
+HURRIED_S: Final = 0.1
+"""How long a goodbye may take when whoever waits for it is cancelled."""
 
 
 def retention_of(options: BrokerOptions) -> Retention:
@@ -140,13 +75,14 @@ class Node:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._clock = clock = self._loop.time
-        self._stopped: asyncio.Future[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._goodbye: asyncio.Task[None] | None = None
+        self._hurried = False
         self._joined: asyncio.Future[None] = self._loop.create_future()
         self._left = False
         self._children: list[asyncio.Task[None]] = []
-        self._timer: asyncio.TimerHandle | None = None
         self._work: asyncio.Handle | None = None
-        self._beat_due = self._rates_due = self._stats_due = clock()
+        self._rates_due = self._stats_due = clock()
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
         self.exchange = Exchange(
@@ -175,7 +111,7 @@ class Node:
         self._subscribers = subscribers = StockSubscribers(self.exchange, options.export, clock)
         tap_options = SocketOptions(send_queue=TAP_QUEUE)
         rng = environment.rng
-        clients = Clients(self.exchange, requests, self.listeners, clock)
+        clients = ClientFrames(self.exchange, requests, self.listeners, clock)
         admit = partial(self.listeners.admit, "clients")
         self._sockets = [
             Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
@@ -198,6 +134,12 @@ class Node:
         self.report = Report(
             self.inspection, options=options, environment=environment, events=self.log.events
         )
+        self._beat = Beat(
+            f"broker {self.name}",
+            (self.exchange.tick, self._rates_step, self._stats_step),
+            late=self.report.lateness.note,
+        )
+        self.report.faults = lambda: self._beat.faults
 
     def _make_log(self) -> EventLog:
         identity = self.identity
@@ -246,15 +188,14 @@ class Node:
             self._tasks.create_task(self.log.run(), name="event log"),
             self._tasks.create_task(self.identity.run(), name="identity"),
         ]
-        self._beat_due = self._clock()
-        self._stats_due = self._beat_due + options.stats_s
+        self._stats_due = self._clock() + options.stats_s
         self._check_joined()
-        self._beat()
+        self._beat.start()
 
     async def wait_ready(self) -> None:
         """Return once this broker is no longer joining, or raise `MeshError` when it has left before that."""
         await asyncio.shield(self._joined)
-        if self._stopped is not None:
+        if self._stopping is not None:
             raise MeshError(f"broker {self.name} left before it was ready")
 
     def _check_joined(self) -> None:
@@ -274,25 +215,49 @@ class Node:
         return Reloaded(replaced, kept, certificates)
 
     async def stop(self, reason: str) -> None:
-        """Leave the mesh; a second call waits for the first."""
-        if self._stopped is not None:
-            await asyncio.shield(self._stopped)
-            return
-        self._stopped = self._loop.create_future()
+        """Leave the mesh; a second call waits for the first.
+
+        Cancelled, it gives the others `HURRIED_S` to hear the goodbye, closes everything all the same, and
+        raises `asyncio.CancelledError` after that. So the broker is closed whenever this ends.
+        """
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(reason), name="stop")
+        cancelled: asyncio.CancelledError | None = None
+        while not self._stopping.done():
+            try:
+                await asyncio.shield(self._stopping)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                if not self._hurried:
+                    self._hurried = True
+                    self._hurry()
+        if cancelled is not None:
+            raise cancelled
+        self._stopping.result()
+
+    def _hurry(self) -> None:
+        """Cut the goodbye short: it is said in the next turns of the loop, and others need not confirm it."""
+        if self._goodbye is not None:
+            self._loop.call_later(HURRIED_S, self._goodbye.cancel)
+
+    async def _stop(self, reason: str) -> None:
         self.report.leaving = True
         try:
             self.exchange.leave(f"broker {self.name} leaves", self._clock())
             self.log.write("stats", self.report.stats_fields())  # while the links are there to be counted
-            await self.peering.leave()
+            self._goodbye = self._loop.create_task(self.peering.leave(), name="goodbye")
+            if self._hurried:
+                self._hurry()
+            await asyncio.wait([self._goodbye])
+            if not self._goodbye.cancelled():
+                self._goodbye.result()
         finally:
             self.log.write("meta", {"op": "stop", **self.report.meta_fields(), "reason": reason})
             await self._close()
             self._check_joined()
-            self._stopped.set_result(None)
 
     async def _close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._beat.stop()
         if self._work is not None:
             self._work.cancel()
         await self.listeners.aclose()
@@ -382,7 +347,7 @@ class Node:
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:
         self.log.write("link", link_fields(peer=member, dialed=dialed, up=False, reason=reason))
-        if self._stopped is None:
+        if self._stopping is None:
             record = self.peering.membership.record(member)
             self._notices.link_lost(format_id(member) if record is None else record.name, reason)
         self.exchange.peer_down(member, self._clock())
@@ -414,28 +379,24 @@ class Node:
 
     def _remember(self) -> None:
         """Save what the next start should know: this broker's incarnation and its peers' addresses."""
-        if self._stopped is not None:
+        if self._stopping is not None:
             return  # while it leaves, peers go one by one; those of before are worth remembering
         records = [member.record for member in self.peering.members() if not member.is_self]
         peers = peers_worth_keeping(records, self._earlier_peers, own_url=self.peering.url)
         self.identity.remember(self.peering.incarnation, peers)
 
-    # --- the beat: lateness, the exchange's timers, rates and stats rows
+    # --- what is done now and then
 
-    def _beat(self) -> None:
-        now = self._clock()
-        self.report.lateness.note(now - self._beat_due)
-        due = self.exchange.tick(now)
+    def _rates_step(self, now: float) -> float:
         if now >= self._rates_due:
             self._rates_due = now + RATES_PERIOD_S
             self.report.update_rates()
+        return self._rates_due
+
+    def _stats_step(self, now: float) -> float:
         if now >= self._stats_due:
             self._stats_due = now + self.options.stats_s
             fields = self.report.stats_fields()
             self.log.write("stats", fields)
             self._notices.drops(fields["drops"], self.options.stats_s)
-        latest, soonest = now + LATENESS_PERIOD_S, now + SHORTEST_BEAT_S
-        if due > latest:
-            due = latest
-        self._beat_due = due if due > soonest else soonest
-        self._timer = self._loop.call_at(self._beat_due, self._beat)
+        return self._stats_due

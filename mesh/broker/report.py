@@ -7,7 +7,7 @@ interval.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mesh.broker.inspection import Inspection
@@ -39,6 +39,8 @@ class Report:
         self.leaving = False
         self.options = options
         self.lateness = LoopLateness()
+        self.faults: Callable[[], int] = lambda: 0
+        """Defects that were met and survived."""
         self._inspection = inspection
         self._environment = environment
         self._events = events
@@ -62,6 +64,7 @@ class Report:
             self._events,
             log=inspection.log,
             state_file=inspection.state_file,
+            faults=self.faults(),
             now=inspection.now,
         )
 

@@ -15,8 +15,6 @@ from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus, format_id
 
 SCHEMA: Final = 1
-LATENESS_PERIOD_S: Final = 0.1
-"""How often the loop's lateness is sampled; also the finest pause that is noticed."""
 
 
 class Traffic(NamedTuple):
@@ -202,6 +200,7 @@ def build_snapshot(
     *,
     log: LogStatus,
     state_file: StateStatus | None,
+    faults: int,
     now: float,
 ) -> dict[str, Any]:
     """The whole status; ``now`` is on the loop's clock."""
@@ -231,7 +230,7 @@ def build_snapshot(
         "rates": dict(rates.current),
         "drops": dict(load.drops),
         "refused": dict(load.refused),
-        "loop": {"late_ms_p50": lateness.p50_ms, "late_ms_max": lateness.max_ms},
+        "loop": {"late_ms_p50": lateness.p50_ms, "late_ms_max": lateness.max_ms, "faults": faults},
         "rss_bytes": load.rss_bytes,
         "sessions": load.sessions,
         "subscriptions": load.subscriptions,

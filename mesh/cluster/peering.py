@@ -409,14 +409,19 @@ class Peering:
         self.linking.drop(member, reason)
 
     async def leave(self) -> None:
-        """Tell all that this broker goes, give them up to `LEAVE_S` to hear, and hang up."""
+        """Tell all that this broker goes, give them up to `LEAVE_S` to hear, and hang up.
+
+        Cancelled, it gives them no more time; what is queued is still sent.
+        """
         if self.membership.node_state is NodeState.LEAVING:
             return
         self.news.stop()
         self._act(self.membership.leave())
-        await self.news.wait_heard(LEAVE_S)
-        await self.dialling.stop()
-        self.linking.hang_up("left", flush=True)
+        try:
+            await self.news.wait_heard(LEAVE_S)
+            await self.dialling.stop()
+        finally:
+            self.linking.hang_up("left", flush=True)
 
     async def aclose(self) -> None:
         """Let go of everything, without a word if `leave` was not called."""

@@ -581,8 +581,6 @@ class SimLoop(asyncio.BaseEventLoop):
         """After the run: end what the dead process left, now that nothing it does has an effect."""
         self.kill()
         self.silent = True
-        parked = [item for item in self._parked if isinstance(item, asyncio.Task)]
-        tasks = sorted({*parked, *asyncio.all_tasks(self)}, key=hash)
         previous_loop = events._get_running_loop()
         previous_hooks = sys.get_asyncgen_hooks()
         events._set_running_loop(self)
@@ -590,9 +588,12 @@ class SimLoop(asyncio.BaseEventLoop):
         fence = self._fence
         escapes, fence.closed = len(fence.escapes), True  # what ends here may not touch the real world either
         try:
-            for task in tasks:
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _close_quietly(task.get_coro())
+            closed: set[asyncio.Task[Any]] = set()
+            while left := self._unfinished_tasks() - closed:  # a clean-up may have begun some
+                for task in sorted(left, key=hash):
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _close_quietly(task.get_coro())
+                closed |= left
             self._parked.clear()
         finally:
             fence.closed = False
@@ -603,6 +604,9 @@ class SimLoop(asyncio.BaseEventLoop):
                 del _loops[number]
         self._thread_id = None
         super().close()
+
+    def _unfinished_tasks(self) -> set[asyncio.Task[Any]]:
+        return {*(item for item in self._parked if isinstance(item, asyncio.Task)), *asyncio.all_tasks(self)}
 
     # --- what BaseEventLoop leaves to its children
 

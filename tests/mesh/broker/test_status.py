@@ -67,6 +67,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         [{"kind": "meta"}],
         log=LOG,
         state_file=StateStatus(2, None),
+        faults=3,
         now=11.0,
     )
     assert json.loads(json.dumps(status)) == status
@@ -95,6 +96,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         "failing": "No space left on device",
     }
     assert status["state_file"] == {"errors": 2, "failing": None}
+    assert status["loop"]["faults"] == 3
     assert status["uptime_s"] == 10.0
     assert status["members"][0]["link"] is None and status["members"][0]["self"]
     assert status["members"][1]["since_s"] == 4.0

@@ -1,0 +1,83 @@
+"""The receiver of the REP socket that clients dial: session frames go to the exchange, the rest is stock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from mesh.broker.listeners import Listeners
+from mesh.broker.stock import StockRequests
+from mesh.dataplane.exchange import Exchange
+from mesh.wire.session_frames import Kind, encode
+from protocols import Pipe, PipeRefused
+from protocols.wire import backtrace
+
+REFUSED_S: Final = 5.0
+"""A connection that is refused is closed by then, if it has not said anything that could be answered."""
+SENTENCE_MAX: Final = 250
+
+
+class ClientFrames:
+    """See the module.
+
+    A client at the wrong address, or without the certificate that the address asks for, is told so in answer
+    to the first frame it sends, and its connection is closed.
+    """
+
+    def __init__(
+        self, exchange: Exchange, stock: StockRequests, listeners: Listeners, clock: Callable[[], float]
+    ) -> None:
+        self._exchange = exchange
+        self._stock = stock
+        self._listeners = listeners
+        self._clock = clock
+        self._unread: dict[Pipe, int] = {}
+        """Bytes of replies to stock clients since the connection was last seen to have taken all."""
+        self._unread_bytes_max = exchange.options.answer_bytes_max
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        try:
+            self._listeners.admit("clients", pipe)
+        except PipeRefused as refused:
+            self._listeners.count_refused(refused.reason)
+            pipe.context = refused
+            asyncio.get_running_loop().call_later(REFUSED_S, pipe.close, str(refused))
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        self._unread.pop(pipe, None)
+        self._exchange.client_gone(pipe, self._clock())
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self._exchange.pipe_writable(pipe, self._clock())
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        if isinstance(pipe.context, PipeRefused):
+            self._turn_away(pipe, frames[0], pipe.context)
+            return
+        for stray in self._exchange.client_frames(pipe, frames, self._clock()):
+            body = backtrace.split(stray)
+            self._stock.answer(stray[body:], partial(self._reply, pipe, stray[:body]))
+
+    def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
+        """Back to the stock REQ that asked, behind its backtrace."""
+        unread = self._unread.get(pipe, 0) if pipe.unsent else 0
+        if unread > self._unread_bytes_max:
+            pipe.close(f"more than {self._unread_bytes_max} bytes of replies were left unread")
+            return
+        self._unread[pipe] = unread + len(reply)
+        send_reply(pipe, address, reply)
+
+    def _turn_away(self, pipe: Pipe, frame: bytes, refused: PipeRefused) -> None:
+        body = backtrace.split(frame)
+        is_session = frame[body : body + 1] >= b"\x90" and frame[body : body + 1] <= b"\x9f"
+        reason, sentence = refused.reason, str(refused)[:SENTENCE_MAX]
+        said = encode(Kind.ERROR, reason, sentence) if is_session else f"error: {sentence}".encode()
+        send_reply(pipe, frame[:body], said)
+        pipe.close(str(refused), flush=True)
+
+
+def send_reply(pipe: Pipe, address: bytes, reply: bytes) -> None:
+    """Back to the stock REQ that asked, behind its backtrace; a full pipe refuses and counts it."""
+    pipe.send(address + reply)
