@@ -35,6 +35,8 @@ SECONDS_MAX: Final = 30 * 86_400.0
 """Timers and the milliseconds on the wire (32 bits) hold a little more."""
 
 AMOUNT_MAX: Final = 1e9
+COUNT_MAX: Final = 1 << 40
+"""Largest limit of a count or of bytes."""
 
 
 class FlagError(ConfigError):
@@ -56,6 +58,10 @@ def _amount(value: Any) -> str | None:
     if value is None or 0 < value <= AMOUNT_MAX:
         return None
     return f"must be above zero and at most {AMOUNT_MAX:.0f}, not {value:g}"
+
+
+def _count(value: Any) -> str | None:
+    return None if 0 < value <= COUNT_MAX else f"must be from 1 to {COUNT_MAX}, not {value}"
 
 
 def _name(value: Any) -> str | None:
@@ -193,6 +199,76 @@ class BrokerConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsConfig:
+    """``[limits]``: what clients may claim of a broker. What is beyond is refused with a sentence, or
+    dropped and counted.
+
+    Each field is one of `mesh.dataplane.options.ExchangeOptions`.
+    """
+
+    unwritten_bytes_max: int = _option(
+        16777216,
+        "MANGROVE_UNWRITTEN_BYTES_MAX",
+        "bytes ready to be written to one client; beyond them its messages wait",
+        _count,
+    )
+    stock_unwritten_bytes_max: int = _option(
+        16777216,
+        "MANGROVE_STOCK_UNWRITTEN_BYTES_MAX",
+        "the same for a stock SUB socket, whose newest messages are dropped then",
+        _count,
+    )
+    waiting_bytes_max: int = _option(
+        67108864,
+        "MANGROVE_WAITING_BYTES_MAX",
+        "bytes that wait for a client that stopped; beyond them the oldest are dropped",
+        _count,
+    )
+    answer_bytes_max: int = _option(
+        16777216,
+        "MANGROVE_ANSWER_BYTES_MAX",
+        "bytes of answers that a client may leave unread before it loses its connection",
+        _count,
+    )
+    session_patterns_max: int = _option(
+        32768,
+        "MANGROVE_SESSION_PATTERNS_MAX",
+        "patterns of one client; one more subscription is refused",
+        _count,
+    )
+    patterns_max: int = _option(
+        65536,
+        "MANGROVE_PATTERNS_MAX",
+        "different patterns of all clients of this broker; one more subscription is refused",
+        _count,
+    )
+    questions_max: int = _option(
+        4096,
+        "MANGROVE_QUESTIONS_MAX",
+        "requests and surveys of one client without a result; one more is refused",
+        _count,
+    )
+    question_bytes_max: int = _option(
+        16777216,
+        "MANGROVE_QUESTION_BYTES_MAX",
+        "bytes in the bodies of these; one more request is refused",
+        _count,
+    )
+    publishers_max: int = _option(
+        16384,
+        "MANGROVE_PUBLISHERS_MAX",
+        "publishers whose messages are checked for repetition; the one idle longest is forgotten",
+        _count,
+    )
+    route_cache_bytes_max: int = _option(
+        67108864,
+        "MANGROVE_ROUTE_CACHE_BYTES_MAX",
+        "memory of cached routes",
+        _count,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ClientConfig:
     """``[client]``: what commands that talk to a running broker use."""
 
@@ -236,12 +312,14 @@ class Config:
     """All sections."""
 
     broker: BrokerConfig = field(default_factory=BrokerConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
     console: ConsoleConfig = field(default_factory=ConsoleConfig)
 
 
 SECTIONS: Final[Mapping[str, type]] = {
     "broker": BrokerConfig,
+    "limits": LimitsConfig,
     "client": ClientConfig,
     "console": ConsoleConfig,
 }
@@ -286,6 +364,7 @@ KINDS: Final = {
     "str | None": "string",
     "float": "number",
     "float | None": "number",
+    "int": "integer",
     "tuple[str, ...]": "list of strings",
 }
 
@@ -393,6 +472,11 @@ def _from_text(option: Option, text: str) -> Any:
             return float(text)
         except ValueError:
             raise ConfigError(f"{option.env} is {text!r}, which is not a number") from None
+    if option.kind == "integer":
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{option.env} is {text!r}, which is not an integer") from None
     if option.kind == "boolean":
         if text.lower() not in TRUTH:
             raise ConfigError(f"{option.env} is {text!r}; it must be true or false")
@@ -450,6 +534,8 @@ def parse(text: str, path: str = "<text>") -> dict[str, tuple[Any, int]]:
 def _typed(option: Option, value: Any, source: str) -> Any:
     if option.kind == "number" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
+    if option.kind == "integer" and isinstance(value, int) and not isinstance(value, bool):
+        return value
     if option.kind == "boolean" and isinstance(value, bool):
         return value
     if option.kind == "string" and isinstance(value, str):
@@ -458,7 +544,8 @@ def _typed(option: Option, value: Any, source: str) -> Any:
         items = list(value)
         if all(isinstance(item, str) for item in items):
             return tuple(items)
-    raise ConfigError(f"{source}: {option.name} must be a {option.kind}")
+    article = "an" if option.kind == "integer" else "a"
+    raise ConfigError(f"{source}: {option.name} must be {article} {option.kind}")
 
 
 def line_of(text: str, key: tuple[str, ...]) -> int:
@@ -516,7 +603,7 @@ def as_toml(value: Any) -> str:
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, float):
+    if isinstance(value, int | float):
         return repr(value)
     escaped = str(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -86,7 +86,13 @@ class Node:
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
         self.exchange = Exchange(
-            id=identity.id, boot=identity.boot, name=self.name, mesh=options.mesh, hooks=self, now=clock()
+            id=identity.id,
+            boot=identity.boot,
+            name=self.name,
+            mesh=options.mesh,
+            hooks=self,
+            options=options.limits,
+            now=clock(),
         )
         client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)
         self.listeners = Listeners(client_options, options.tls)

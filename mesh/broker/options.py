@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import ConfigError
 from mesh.listen import Listen, is_secure
 from mesh.topics import check_pattern
@@ -31,6 +32,7 @@ class BrokerOptions:
     stats_s: float
     log_keep_days: float | None
     log_keep_mb: float | None
+    limits: ExchangeOptions
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("mesh", self.mesh)):

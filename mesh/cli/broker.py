@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import asdict
 from typing import Any, Final
 
 from mesh import config as configuration
 from mesh.cli.exits import ExitCode
 from mesh.cli.serving import serve
+from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import ConfigError
 from mesh.listen import ROLES, Listen, Role, is_secure
 from mesh.logs import log_to
@@ -137,7 +139,8 @@ def broker(
     overrides = {f"broker.{key}": value for key, value in flags.items()}
 
     def options() -> dict[str, Any]:
-        return broker_options(configuration.load(overrides, path=config).config.broker)
+        loaded = configuration.load(overrides, path=config).config
+        return broker_options(loaded.broker, loaded.limits)
 
     wanted = options()
     log_to(sys.stderr, verbose=verbose)
@@ -145,7 +148,9 @@ def broker(
     return ExitCode.OK
 
 
-def broker_options(config: configuration.BrokerConfig) -> dict[str, Any]:
+def broker_options(
+    config: configuration.BrokerConfig, limits: configuration.LimitsConfig | None = None
+) -> dict[str, Any]:
     """The parameters of `Broker` that a configuration amounts to."""
     same = {
         option.key: getattr(config, option.key)
@@ -155,7 +160,13 @@ def broker_options(config: configuration.BrokerConfig) -> dict[str, Any]:
     tls = tls_config(
         ca=config.tls_ca, cert=config.tls_cert, key=config.tls_key, server_name=config.tls_server_name
     )
-    return {**same, "listen": listens(config), "tls": tls, "mesh_key": configuration.mesh_key(config)}
+    return {
+        **same,
+        "listen": listens(config),
+        "tls": tls,
+        "mesh_key": configuration.mesh_key(config),
+        "limits": None if limits is None else ExchangeOptions(**asdict(limits)),
+    }
 
 
 def listens(config: configuration.BrokerConfig) -> list[Listen]:
