@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import Locked, StorageError
-from mesh.storage import JOBS_MAX, ThreadStorage
+from mesh.storage import JOBS_MAX, ThreadStorage, disk_advice, disk_reason
 
 
 async def test_what_is_written_is_read_back_and_missing_files_are_none(tmp_path: Path) -> None:
@@ -115,6 +116,60 @@ async def test_a_disk_that_stands_still_fills_the_queue_and_then_refuses(tmp_pat
     assert all(task.exception() is None for task in tasks)
     os.close(reader)
     await storage.aclose()
+
+
+async def test_jobs_that_are_done_make_room_however_they_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mesh.storage.JOBS_MAX", 3)
+    storage = ThreadStorage()
+    for _ in range(4):
+        assert await storage.read(str(tmp_path / "missing")) is None
+        with pytest.raises(IsADirectoryError):
+            await storage.append(str(tmp_path), b"x")
+        cancelled = asyncio.create_task(storage.append(str(tmp_path / "f"), b"x"))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        await storage.list(str(tmp_path))
+    jobs = [asyncio.create_task(storage.append(str(tmp_path / "f"), b"y")) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(StorageError, match="3 disk jobs are waiting"):
+        await storage.read(str(tmp_path / "f"))
+    await asyncio.gather(*jobs)
+    assert await storage.read(str(tmp_path / "f")) == b"xxxxyyy"
+    await storage.aclose()
+
+
+@pytest.mark.parametrize(
+    ("error", "advice", "reason"),
+    [
+        (FileExistsError(errno.EEXIST, "File exists"), "name another folder", "File exists"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory"), "name another folder", "Not a directory"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory"), "name a file", "Is a directory"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "make it or name another", "No such file"),
+        (PermissionError(errno.EACCES, "No"), "No; name a place that this user may write to", "No"),
+        (
+            OSError(errno.EROFS, "Read-only"),
+            "Read-only; name a place that this user may write to",
+            "Read-only",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space"),
+            "No space; make room or name a place on another disk",
+            "No space",
+        ),
+        (OSError(errno.EIO, "I/O error"), "I/O error", "I/O error"),
+        (OSError("odd"), "odd", "odd"),
+    ],
+)
+def test_what_the_disk_refused_is_said_with_what_to_do(error: OSError, advice: str, reason: str) -> None:
+    assert disk_advice(error).endswith(advice) and disk_reason(error) == reason
+
+
+def test_a_reason_is_said_for_errors_of_other_kinds_too() -> None:
+    assert disk_reason(StorageError("this storage is closed")) == "this storage is closed"
+    assert disk_reason(TimeoutError()) == "it did not answer"
 
 
 async def test_a_lock_excludes_this_process_too_and_names_the_holder(tmp_path: Path) -> None:

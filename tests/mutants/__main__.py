@@ -36,6 +36,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--at-least", type=float, default=90.0, help="percent killed for exit status 0")
     parser.add_argument("--only", help="mutants whose id contains this")
+    parser.add_argument(
+        "--again", type=Path, help="run only what survived in this report, and tell all of it"
+    )
     parser.add_argument("--list", action="store_true", help="print the mutants, run nothing")
     parser.add_argument("--json", type=Path, help="write every mutant and what killed it to this file")
     return parser.parse_args(argv)
@@ -68,6 +71,8 @@ def sampled(targets: Sequence[Target], size: int, seed: int, only: str | None) -
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = arguments(argv)
+    if options.again is not None:
+        return _again(options.again, options.json or options.again, options.at_least)
     groups = options.targets or list(GROUPS)
     rows: list[dict[str, Any]] = []
     try:
@@ -86,6 +91,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.json is not None:
             options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if enough else 1
+
+
+def _again(report: Path, to: Path, at_least: float) -> int:
+    """Run the survivors of a report again, after tests were added. What is called equivalent by now, or is no
+    longer in the code, leaves the report."""
+    known = equivalent()
+    rows: list[dict[str, Any]] = []
+    found: dict[str, list[tuple[Target, Mutant]]] = {}
+    for row in json.loads(report.read_text()):
+        (target,) = chosen([row["module"]])
+        here = {mutant.id: mutant for mutant in mutants_of((ROOT / target.module).read_text())}
+        if row["id"] not in here or row["id"] in known.get(target.module, ()):
+            continue
+        if row["killed"]:
+            rows.append(row)
+        else:
+            found.setdefault(row["group"], []).append((target, here[row["id"]]))
+    for word, survivors in found.items():
+        rows += _play(word, survivors)
+    to.write_text(json.dumps(rows, indent=1) + "\n")
+    words = dict.fromkeys(row["group"] for row in rows)
+    enough = [_tell(word, [row for row in rows if row["group"] == word], at_least) for word in words]
+    return 0 if all(enough) else 1
 
 
 def _play(word: str, found: Sequence[tuple[Target, Mutant]]) -> list[dict[str, Any]]:

@@ -67,6 +67,13 @@ def test_the_command_tells_what_survived_and_writes_it_down(
     assert command.main(["mesh.clients.redeliveries", "--at-least", "100"]) == 1
     assert command.main(["no such group"]) == 64
 
+    monkeypatch.setattr(command, "run", lambda *_: Outcome(True, 1.0, ""))
+    assert command.main(["--again", str(report)]) == 1, "it survives still"
+    monkeypatch.setattr(command, "run", lambda _, id, limit_s: Outcome(id is None, 1.0, "a new test"))
+    assert command.main(["--again", str(report)]) == 0
+    assert [(row["id"], row["killed"]) for row in json.loads(report.read_text())] == [(survivor, True)]
+    monkeypatch.setattr(command, "run", play)
+
     listed = f'[[mutant]]\nmodule = "mesh/clients/redeliveries.py"\nid = "{survivor}"\nreason = "a test"\n'
     (tmp_path / "equivalent.toml").write_text(listed)
     monkeypatch.setattr(command, "EQUIVALENT", tmp_path / "equivalent.toml")
