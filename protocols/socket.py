@@ -432,7 +432,8 @@ class Socket(Channel):
         if self.closed:
             raise PipeRefused(CLOSED)
         if len(self._pipes) >= self.options.peers_max:
-            raise PipeRefused(f"{len(self._pipes)} peers are all there may be", reason="too many peers")
+            sentence = f"{len(self._pipes)} peers are all there may be; the option peers_max raises that"
+            raise PipeRefused(sentence, reason="too many peers")
         now = self._enter_loop().time()
         limit = self.options.send_queue
         kind = WeighedPipe if self._receiver is None else OutputPipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import ConfigError, ListenError, TopicError
 from mesh.wire.blocks import seal
 from mesh.wire.session_frames import Kind, data_head, encode
+from protocols import Req0
 from tests.mesh.loopback import (
     BUS,
     PAIR,
@@ -305,3 +307,23 @@ async def test_noise_of_every_kind_harms_nobody_else(protocol: int) -> None:
             if rng.random() < 0.3:
                 await stranger.hung_up_or_quiet()
             await stranger.close()
+
+
+async def test_a_stock_message_above_the_limit_is_logged_counted_and_sent_ever_more_slowly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It cannot succeed, however often it is sent; its sender and whoever runs the broker must hear of it."""
+    loop = asyncio.get_running_loop()
+    async with broker_with_traffic() as broker, Req0(dial=broker.url) as stock:
+        begun = loop.time()
+        await stock.send(b"news " + bytes(2 << 20))
+        dialer = stock.dialers[0]
+        await eventually(lambda: sum(dialer.statistics().ended.values()) >= 5, "the message refused again")
+        assert loop.time() - begun > 0.1 * sum(2**turn for turn in range(4)) / 2, "the pauses double"
+        assert broker.statistics()["refused"]["too large"] >= 5
+    lines = [record.getMessage() for record in caplog.records if record.name == "protocols"]
+    (of_broker,) = [line for line in lines if line.startswith("the connection of tcp://")]
+    assert "above the limit of 1048576; the option recv_size_max" in of_broker
+    assert re.search(r"the connection of tcp://[\d.]+:\d+ at ", of_broker), "with the peer's port"
+    (of_sender,) = [line for line in lines if line.startswith("the connection to ")]
+    assert "times in a row" in of_sender

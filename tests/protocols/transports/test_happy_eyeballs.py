@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocols import AddressError, ConnectionRefused, Pull0, Push0, SocketOptions, Timeout
@@ -173,7 +173,8 @@ async def test_each_attempt_has_its_own_limit(network: Callable[..., Network]) -
     net = network(first="hangs", second="refuses", third="hangs")
     with pytest.raises(NoneAccepted) as caught:
         await race(net, limit_s=0.02)
-    assert [each.late for each in caught.value.failures] == [False, True, True]
+    late = {failure.address.host: failure.late for failure in caught.value.failures}
+    assert late == {"first": True, "second": False, "third": True}
     assert sorted(net.given_up) == ["first", "third"]
 
 
@@ -185,6 +186,33 @@ async def test_a_race_given_up_leaves_no_attempt(network: Callable[..., Network]
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sorted(net.given_up) == ["first", "second"]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.sampled_from(["accepts", "refuses", "unreachable", "hangs"]), min_size=1, max_size=8),
+    st.sampled_from([None, 0.0, 0.001]),
+)
+def test_whatever_the_addresses_do_the_first_that_accepts_wins_or_all_failures_are_told(
+    does: list[str], delay_s: float | None
+) -> None:
+    async def run() -> None:
+        net = Network(**{f"{number}-{each}": each for number, each in enumerate(does)})
+        loop = asyncio.get_running_loop()
+        loop.create_connection = net.create_connection  # type: ignore[method-assign, assignment]
+        try:
+            await race(net, delay_s=delay_s, limit_s=0.005)
+        except NoneAccepted as error:
+            assert "accepts" not in does
+            told = {failure.address.host: failure.late for failure in error.failures}
+            assert told == {host: each == "hangs" for host, each in net.hosts.items()}
+        else:
+            kept = [each for each in net.transports if not each.aborted]
+            assert len(kept) == 1 and net.hosts[kept[0].host] == "accepts"
+        assert len(net.tried) == len(set(net.tried)), "none is tried twice"
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(run())
 
 
 async def test_a_defect_in_an_attempt_is_no_failure_of_its_address(network: Callable[..., Network]) -> None:
