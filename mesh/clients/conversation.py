@@ -95,6 +95,8 @@ class Conversation(Publishing):
         self.feeds = Feeds()
         self.questions = Questions()
         self._control: list[bytes] = []
+        self._unwoken: list[Waitable] = []
+        """Whom a broken frame kept from being woken; the end of the connection makes up for it."""
         self._received = 0
         self._sessions = 0
 
@@ -150,7 +152,8 @@ class Conversation(Publishing):
         self.shut()
         self._control.clear()
         self._frames.clear()
-        return [self.opened, self.heard, *self.questions.disconnected()]
+        woken, self._unwoken = self._unwoken, []
+        return [*woken, self.opened, self.heard, *self.questions.disconnected()]
 
     def tick(self, now: float, late_s: float = 0.0) -> bool:
         """Once a keepalive interval: say PING. True when the broker has been silent for three and must be
@@ -283,7 +286,7 @@ class Conversation(Publishing):
         """
         self.keepalive.heard_at = now
         runs: dict[Feed, Run] = {}
-        woken: list[Waitable] = []
+        woken = self._unwoken
         try:
             for frame in frames:
                 if len(frame) > 5 and frame[5] == DATA and frame[4] & 0xF0 == 0x90:
@@ -299,6 +302,7 @@ class Conversation(Publishing):
                 feed.runs.append(run)
                 self._received += len(run.bodies)
                 woken.append(feed)
+        self._unwoken = []
         return woken
 
     def _received_control(self, frame: list[Any], now: float) -> list[Waitable]:

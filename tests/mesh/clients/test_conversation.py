@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,8 +12,10 @@ from mesh.clients.conversation import Conversation
 from mesh.errors import PeerError, SessionError
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED
-from mesh.wire.session_frames import Kind, encode
-from tests.mesh.clients.brokerless import PREFIX, settled
+from mesh.wire.capabilities import Agreed
+from mesh.wire.session_frames import BODY_MAX, Kind, Status, decode, encode
+from mesh.wire.session_opening import client_id, verified, welcome
+from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed, welcomed
 from tests.mesh.dataplane.neighbourhood import FakeMesh
 
 
@@ -92,3 +96,151 @@ def test_the_error_of_a_broker_is_remembered_for_whoever_asks_why() -> None:
     with pytest.raises(SessionError, match="too fast"):
         talk.received([PREFIX + encode(Kind.ERROR, "CreditExceeded", "too fast")], 0.0)
     assert talk.last_error == "CreditExceeded: too fast"
+
+
+def said(talk: Conversation) -> list[list[object]]:
+    frames = talk.take_control() + talk.take_frames()
+    assert all(frame[:4] == PREFIX for frame in frames)
+    return [decode(frame, 4) for frame in frames]
+
+
+def test_who_waits_for_what_came_before_a_broken_frame_is_woken_with_the_end_of_the_connection() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
+    talk.flush()
+    frames = [
+        data(feed.number, 1, b"a"),
+        PREFIX + encode(Kind.ACK, 1, [[1, 1]], []),
+        PREFIX + encode(Kind.ERROR, "SessionError", "no"),
+    ]
+    with pytest.raises(PeerError):
+        talk.received(frames, 0.0)
+    woken = talk.disconnected()
+    assert ticket in woken and feed in woken and len(feed.runs) == 1
+    assert feed not in talk.disconnected(), "once"
+    welcomed(talk)
+    assert talk.received([PREFIX + encode(Kind.PONG, 1)], 0.0) == [talk.heard]
+
+
+def test_a_ping_is_said_at_each_tick_of_a_session_and_silence_ends_it() -> None:
+    talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
+    assert not talk.tick(100.0), "there is no connection"
+    talk.connected(10.0)
+    talk.take_control()
+    assert not talk.tick(11.0) and said(talk) == [], "there is no session yet"
+    answer = welcome(Agreed(2, frozenset()), 9, "alpha", "mesh", 1, 10, 10)
+    talk.received([PREFIX + answer], 11.0)
+    assert not talk.tick(12.0) and said(talk) == [[Kind.PING, 0]]
+    assert not talk.tick(14.0)
+    assert talk.tick(14.1) and not talk.tick(14.2, late_s=0.6), "a late look judges nobody"
+    silent = settled()
+    assert not silent.tick(1000.0) and not silent.has_output, "without keepalive nobody is asked or judged"
+
+
+def test_a_sign_is_asked_for_in_order_and_older_ones_do_not_count() -> None:
+    talk = settled()
+    assert (talk.sync(), talk.sync()) == (1, 2)
+    assert talk.take_control() == [] and [decode(frame, 4) for frame in talk.take_frames()] == [
+        [Kind.PING, 1],
+        [Kind.PING, 2],
+    ]
+    for stamp, synced in ((2, 2), (1, 2)):
+        assert talk.received([PREFIX + encode(Kind.PONG, stamp)], 0.0) == [talk.heard]
+        assert talk.synced == synced
+    talk.disconnected()
+    assert talk.sync() == 3 and not talk.has_output
+
+
+def test_a_ping_is_answered_with_its_stamp() -> None:
+    talk = settled()
+    assert talk.received([PREFIX + encode(Kind.PING, 77)], 0.0) == []
+    assert said(talk) == [[Kind.PONG, 77]]
+
+
+def test_what_a_program_does_without_a_session_is_said_when_there_is_one() -> None:
+    talk = settled()
+    talk.disconnected()
+    feed, other = subscribed(talk), subscribed(talk)
+    talk.unsubscribe(other)
+    question = talk.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
+    talk.answer(1, b"answer")
+    talk.extend(1, 2.0)
+    assert not talk.has_output
+    welcomed(talk)
+    assert [frame[:2] for frame in said(talk)] == [[Kind.SUBSCRIBE, feed.number], [Kind.REQUEST, question.id]]
+    assert question.sent
+    talk.answer(2, b"answer")
+    talk.extend(2, 2.0)
+    talk.unsubscribe(feed)
+    talk.unsubscribe(feed)
+    assert said(talk) == [
+        [Kind.ANSWER, 2, Status.OK, b"answer", b""],
+        [Kind.EXTEND, 2, 2000],
+        [Kind.UNSUBSCRIBE, feed.number],
+    ]
+    with pytest.raises(ValueError, match="an answer of 960001 bytes"):
+        talk.answer(3, bytes(BODY_MAX + 1))
+    talk.answer(3, bytes(BODY_MAX))
+    assert len(said(talk)) == 1
+
+
+def test_a_question_for_a_subscription_that_is_gone_is_refused() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    ask = PREFIX + encode(Kind.ASK, feed.number, 7, 0, "t", b"q", b"", 1000)
+    assert talk.received([ask], 0.0) == [feed]
+    talk.unsubscribe(feed)
+    said(talk)
+    assert talk.received([ask], 0.0) == []
+    assert said(talk) == [[Kind.ANSWER, 7, Status.DROPPED, b"not subscribed any more", b""]]
+
+
+def test_closing_says_goodbye_and_wakes_everybody() -> None:
+    talk = settled()
+    feed = subscribed(talk)
+    question = talk.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
+    said(talk)
+    assert set(talk.close("done")) == {talk.opened, talk.gate, question, feed} and feed.closed
+    assert said(talk) == [[Kind.BYE, "done"]]
+    away = settled()
+    away.disconnected()
+    away.close("done")
+    assert not away.has_output
+
+
+def test_a_broker_that_leaves_ends_the_session_and_not_the_connection() -> None:
+    talk = settled()
+    assert talk.received([PREFIX + encode(Kind.BYE, "stop")], 0.0) == [talk.opened]
+    assert talk.attached and not talk.settled
+    assert talk.standing("tcp://x") == "broker alpha left: stop"
+    welcomed(talk)
+    assert talk.standing("tcp://x") == "connected to alpha" and talk.statistics().sessions == 2
+    talk.disconnected()
+    assert talk.standing("tcp://x") == "no connection to tcp://x"
+
+
+def test_credit_wakes_who_waits_for_it_and_nobody_else() -> None:
+    talk = settled(1, 1 << 20)
+    more = PREFIX + encode(Kind.CREDIT, 0, 5, 100)
+    assert talk.received([more], 0.0) == [], "nobody waits"
+    talk.add_many("t", [b"x"] * 6, 0)
+    talk.flush()
+    assert talk.blocked and talk.room <= 0
+    assert talk.received([more], 0.0) == [talk.gate]
+    assert (talk.credit.messages, talk.room > 0) == (5, True)
+
+
+def test_ids_are_drawn_and_the_secret_is_a_token() -> None:
+    tokens: list[int] = []
+
+    def token(size: int) -> bytes:
+        tokens.append(size)
+        return bytes(size)
+
+    one = Conversation.of(random.Random(1), token, name="a", keepalive_s=2.0, now=5.0)
+    two = Conversation.of(random.Random(2), token, name="a", keepalive_s=2.0, now=5.0)
+    assert tokens == [32, 32] and one.publisher == two.publisher == verified(client_id(bytes(32)))
+    assert one.boot != two.boot and 0 < one.boot < 1 << 63
+    assert one.prefix != two.prefix and one.prefix[0] & 0x80 and len(one.prefix) == 4
+    assert (one.name, one.keepalive_s) == ("a", 2.0)
