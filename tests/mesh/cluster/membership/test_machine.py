@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.cluster.membership import NodeState, State
+from tests.mesh.cluster.membership.driven import Driven
 from tests.mesh.cluster.membership.world import World
 
 SEEDS = range(12)
@@ -278,3 +279,27 @@ def test_after_any_faults_all_views_are_right_again(seed: int) -> None:
     for node in world.live():
         for known in node.membership.records():
             assert known.incarnation <= world.nodes[known.id].issued
+
+
+def test_a_member_answers_while_it_has_a_link_and_missed_no_round() -> None:
+    driven = Driven(2, 3)
+    machine = driven.machine
+    assert [machine.answers(id) for id in (2, 3, 9)] == [True, True, False]
+    driven.round(2)
+    assert [machine.answers(id) for id in (2, 3)] == [True, False]
+    driven.round(2, 3)
+    assert [machine.answers(id) for id in (2, 3)] == [True, True], (
+        "misses are counted from the last answer on"
+    )
+    driven.unlink(2)
+    assert [machine.answers(id) for id in (2, 3)] == [False, True]
+    assert machine.live_ids() == [member.id for member in machine.live()] == [2, 3]
+
+
+def test_rounds_are_counted_from_the_first_on() -> None:
+    driven = Driven(2)
+    assert driven.machine.statistics().rounds == 0
+    for number in (1, 2, 3):
+        assert driven.to_round().round == number == driven.machine.statistics().rounds
+        driven.now = driven.machine.next_deadline()
+        driven.machine.tick(driven.now)

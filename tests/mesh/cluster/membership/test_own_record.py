@@ -13,6 +13,7 @@ from mesh.cluster.membership import (
     INCARNATION_MAX,
     INCARNATION_STEP_MAX,
     Membership,
+    MembershipOptions,
     SelfChanged,
     State,
     Tell,
@@ -93,3 +94,24 @@ def test_a_leaver_does_not_refute_what_its_own_word_outweighs(state: State) -> N
     left = driven.machine.me
     assert driven.machine.heard([replace(left, state=state)], 2, 5.0) == []
     assert driven.machine.me == left
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "said", "refuted"),
+    [
+        (INCARNATION_MAX - 5, INCARNATION_MAX - 2, True),
+        (INCARNATION_MAX - 5, INCARNATION_MAX - 1, False),
+        (1, 1 + 2 * INCARNATION_STEP_MAX, True),
+        (1, 2 + 2 * INCARNATION_STEP_MAX, False),
+    ],
+)
+def test_it_refutes_up_to_the_last_incarnation_that_others_believe(
+    incarnation: int, said: int, refuted: bool
+) -> None:
+    """Its own must stay below the largest of all, and no single lie takes it there."""
+    me = record(1, incarnation)
+    machine = Membership(me, options=MembershipOptions(), rng=random.Random(1), now=0.0)
+    machine.link_up(record(2), 0.0)
+    machine.heard([record(1, said, State.DEAD)], 2, 5.0)
+    assert machine.me.incarnation == (said + 1 if refuted else incarnation) < INCARNATION_MAX
+    assert machine.statistics().refused_records == (not refuted)
