@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from mesh.cluster.membership import MemberForgotten, State, TellAll
+from mesh.cluster.membership import (
+    DropLink,
+    Instruction,
+    MemberForgotten,
+    MemberRecord,
+    MembershipOptions,
+    State,
+    TellAll,
+)
+from mesh.cluster.membership.roster import Roster
 from tests.mesh.cluster.membership.driven import Driven, record
 
 
@@ -38,3 +47,49 @@ def test_digests_that_differ_for_half_a_period_exchange_the_tables() -> None:
     assert driven.machine.heard_digest(2, b"12345678", 1.1) == []
     assert driven.machine.heard_digest(2, b"12345678", 1.6) == [TellAll(2, reply=True)]
     assert driven.machine.heard_digest(2, driven.machine.digest, 1.7) == []
+
+
+def roster_of(*records: MemberRecord) -> Roster:
+    roster = Roster(MembershipOptions())
+    for each in records:
+        roster.admit(each, 0, 0.0, [])
+    return roster
+
+
+def as_number(digest: bytes) -> int:
+    return int.from_bytes(digest, "little")
+
+
+def test_a_digest_is_that_of_each_living_member_together_and_nothing_else() -> None:
+    a, b, dead = record(2), record(3, 5), record(4, 1, State.DEAD)
+    digests = [as_number(roster_of(*records).digest) for records in ((a,), (b,), (a, b), (a, b, dead))]
+    assert digests[0] ^ digests[1] == digests[2] == digests[3] != 0 and digests[0] != digests[1]
+    roster = roster_of(a, b)
+    for member in list(roster.members.values()):
+        roster.forget(member, [])
+    assert roster.digest == roster_of().digest == bytes(8), "an empty table is the same everywhere"
+
+
+def test_only_tombstones_without_a_link_are_forgotten_by_age() -> None:
+    day_s = MembershipOptions().tombstone_s
+    roster = roster_of(
+        record(2), record(3, 1, State.SUSPECT), record(4, 1, State.DEAD), record(5, 1, State.LEFT)
+    )
+    out: list[Instruction] = []
+    roster.bury(day_s, out)
+    assert out == [] and len(roster.members) == 4, "a day is not over yet"
+    roster.members[5].linked = True
+    roster.bury(day_s + 0.1, out)
+    assert out == [MemberForgotten(record(4, 1, State.DEAD)), DropLink(5, "left")]
+    assert set(roster.members) == {2, 3, 5}
+
+
+def test_a_digest_of_nobody_known_is_nothing_and_an_equal_one_ends_a_difference() -> None:
+    driven = Driven(2)
+    assert driven.machine.heard_digest(9, b"12345678", 1.0) == []
+    driven.machine.heard_digest(2, b"12345678", 1.0)
+    driven.machine.heard_digest(2, driven.machine.digest, 1.2)
+    assert driven.machine.heard_digest(2, b"12345678", 1.6) == [], "the difference began anew"
+    assert driven.machine.heard_digest(2, b"12345678", 2.1) == [TellAll(2, reply=True)]
+    assert driven.machine.heard_digest(2, b"12345678", 2.2) == [], "and an exchange ends it"
+    assert driven.machine.statistics().syncs == 1
