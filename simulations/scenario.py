@@ -34,10 +34,18 @@ BROKERS_MOST: Final = 100_000
 """More than the cores can be given; how many are played at full fidelity is up to who plays them."""
 CLIENTS_MOST: Final = 10_000
 BODY_MOST: Final = 10_000_000
+BATCH_MOST: Final = 10_000
 NUMBER_MOST: Final = 9_999
 PAUSE_LEAST_S: Final = 0.000_001
 PERIOD_LEAST_S: Final = 0.001
 """A run with shorter ones would not come to an end."""
+
+CLIENTS: Final = (
+    *("publishers", "subscribers", "askers", "answerers"),
+    *("stock_publishers", "stock_subscribers"),
+)
+"""Fields of `Workload` that are how many clients there are of a sort."""
+TRANSPORTS: Final = ("tcp", "ws")
 
 Value = float | str | tuple[str, ...]
 
@@ -81,10 +89,37 @@ class Workload:
     """How long an asker waits for answers."""
     size_max: int = 400
     """Bytes of the largest body, about."""
+    sent_share: float = 0.0
+    """Of the calls that publish: those at level sent instead of accepted."""
+    batch_max: int = 1
+    """Messages of one call, at most."""
+    headers_share: float = 0.0
+    """Of the messages that are published alone: those with headers."""
+    large_share: float = 0.0
+    """Of the messages that are published alone: those of ``large_size``."""
+    large_size: int = 200_000
+    """Bytes of a large body, which travels in pieces."""
+    request_share: float = 0.0
+    """Of the questions of askers: those that are requests instead of surveys."""
+    stock_publishers: int = 0
+    """Plain REQ, PUSH and PUB sockets in turn that publish."""
+    stock_subscribers: int = 0
+    """Plain SUB sockets."""
+    transport: str = "tcp"
+    """By which clients, but for plain sockets, reach their brokers."""
 
     def __post_init__(self) -> None:
-        for name in ("publishers", "subscribers", "askers", "answerers"):
+        for name in CLIENTS:
             _within(0, CLIENTS_MOST, name, getattr(self, name), "workload")
+        for name in ("sent_share", "headers_share", "large_share", "request_share"):
+            _within(0, 1, name, getattr(self, name), "workload")
+        _within(1, BATCH_MOST, "batch_max", self.batch_max, "workload")
+        _within(1, BODY_MOST, "large_size", self.large_size, "workload")
+        if self.transport not in TRANSPORTS:
+            known = " or ".join(TRANSPORTS)
+            raise ScenarioError(
+                f"transport is {self.transport!r}; it must be {known}", "workload", "transport"
+            )
         for name in ("pause_s", "ask_pause_s", "ask_timeout_s"):
             _within(PAUSE_LEAST_S, HORIZON_S, name, getattr(self, name), "workload")
         _within(1, BODY_MOST, "size_max", self.size_max, "workload")
@@ -137,6 +172,10 @@ class Scenario:
     """Within this after the heal the mesh must be whole."""
     quiet_s: float = 10.0
     """How long everything published must arrive, afterwards."""
+    chunked: int = 0
+    """1: every read ends at a random boundary."""
+    permuted: int = 0
+    """1: sockets that are ready in one turn of an event loop are served in a random order."""
     network: LinkQuality = LAN
     """Of all links, in each direction."""
     workload: Workload = Workload()
@@ -164,6 +203,8 @@ class Scenario:
         for name in ("period_s", "deadline_s"):
             _within(PERIOD_LEAST_S, HORIZON_S, name, getattr(self, name))
         _above_0(HORIZON_S, "bound_s", self.bound_s)
+        for name in ("chunked", "permuted"):
+            _within(0, 1, name, getattr(self, name))
         if self.deadline_s > self.period_s:
             raise ScenarioError(
                 f"deadline_s is {self.deadline_s:g}; it must be at most period_s, which is {self.period_s:g}",
@@ -234,6 +275,14 @@ class Scenario:
     @property
     def answerer_names(self) -> list[str]:
         return [f"answer-{number}" for number in range(1, self.workload.answerers + 1)]
+
+    @property
+    def stock_publisher_names(self) -> list[str]:
+        return [f"stock-pub-{number}" for number in range(1, self.workload.stock_publishers + 1)]
+
+    @property
+    def stock_subscriber_names(self) -> list[str]:
+        return [f"stock-sub-{number}" for number in range(1, self.workload.stock_subscribers + 1)]
 
     def at_size(self, size: str) -> Scenario:
         """The scenario at its ``ci`` or ``full`` size, which then is its only one.

@@ -281,6 +281,7 @@ LAYERS = (
             "simulations.evidence.ledger",
             "simulations.programs",
             "mesh",
+            "protocols",
         ),
     ),
     Layer(

@@ -16,8 +16,8 @@ is in `protocols.wire.upgrade`; after it:
 =======  ====================================================================================
 
 wsproto reads and writes the frames. It tells of a head only its extensions, so the limits are one. (It also
-draws masks from the system's randomness. They protect proxies from pages in a browser and change nothing that
-either end sees, so a simulation stays the same with any.)
+draws masks from the system's randomness, which protect proxies from pages in a browser. A simulation gives it
+masks of its own, `simulations.kernel.masks`.)
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ class View:
     counters: Mapping[str, int] = field(default_factory=dict)
     """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
     refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
-    goes over links), and copies (of data received) once there is a broadcast tree."""
+    goes over links), dropped (messages, but those that
+    their receipts named), and copies (of data received) once there is a broadcast tree."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Now: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample tasks,
     timers."""
@@ -151,6 +152,8 @@ class Evidence:
     failures: list[str] = field(default_factory=list)
     escapes: list[str] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
+    sessions: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
+    """Of subscribers by name and life: when each of its connections was seen first and last."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 

@@ -7,8 +7,11 @@ one subscriber is a duplicate, and a body nobody published is damage.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from mesh.wire.blocks import HeaderValue
 
 
 class Outcome(StrEnum):
@@ -16,6 +19,8 @@ class Outcome(StrEnum):
 
     PENDING = "pending"
     """Nothing yet, or never: it was killed while it waited."""
+    SENT = "sent"
+    """It was handed over at level sent, or by a plain socket: nobody says what became of it."""
     ACCEPTED = "accepted"
     REFUSED = "refused"
     """Certainly not taken."""
@@ -33,6 +38,11 @@ class Publication:
     body: bytes
     at_s: float
     outcome: Outcome = Outcome.PENDING
+    headers: Mapping[str, HeaderValue] = field(default_factory=dict)
+    absent: tuple[str, ...] = ()
+    """The brokers that its receipt names: what is wanted there may not arrive."""
+    may_repeat: bool = False
+    """Its publisher sends again what was not answered, without saying that it is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,9 @@ class Receipt:
     topic: str
     body: bytes
     at_s: float
+    headers: Mapping[str, HeaderValue] = field(default_factory=dict)
+    stock: bool = False
+    """By a plain SUB socket, which knows no headers."""
 
 
 @dataclass(slots=True)
@@ -56,6 +69,10 @@ class Subscribed:
     since_s: float
     unreached: tuple[str, ...] = ()
     until_s: float = float("inf")
+    stock: bool = False
+    """By a plain SUB socket, to which nobody owes anything."""
+    lost: int = 0
+    """What the subscription counted as lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,8 @@ class Recorder:
         self._first_seen: dict[tuple[str, int], float] = {}
         self._identities: dict[tuple[str, int], tuple[int, int]] = {}
         self._clocks: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
-        self._halves: dict[Half, None] = {}
+        self._halves: dict[Half, list[float]] = {}
+        """All ends of connections there were, and when each was seen first and last."""
         self._patterns: dict[Patterns, Patterns] = {}
         self._dials: list[Dialled] = []
         self._deep_at_s = 0.0
@@ -71,8 +72,9 @@ class Recorder:
             self._deep_at_s = now_s + DEEP_EVERY_S
         sockets: dict[str, int] = {}
         for half in world.network.halves:
-            self._halves[half] = None
+            seen = self._halves.setdefault(half, [now_s, now_s])
             if not half.ended:
+                seen[1] = now_s
                 sockets[half.owner.name] = sockets.get(half.owner.name, 0) + 1
         views = {}
         for node in world.nodes.values():
@@ -131,6 +133,7 @@ class Recorder:
                 "refused": sum(seen.refused.values()),
                 "control_out": sent.control,
                 "bus_out": sent.bus,
+                "dropped": exchange.dropped - exchange.drops.get("no_link", 0),
             },
             sizes=sizes,
             void_at=void_s,
@@ -169,8 +172,19 @@ class Recorder:
             failures=[str(failure) for failure in world.failures],
             escapes=list(world.fence.escapes),
             streams=[_stream(half) for half in self._halves],
+            sessions=self._sessions(),
             hashes=[("this run", world.history.digest)],
         )
+
+    def _sessions(self) -> dict[tuple[str, int], list[tuple[float, float]]]:
+        subscribers = {(each.subscriber, each.life): None for each in self._ledger.subscriptions}
+        found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+        for half, (first_s, last_s) in self._halves.items():
+            owner = half.owner
+            key = (owner.name, owner.life if isinstance(owner, Process) else 0)
+            if key in subscribers:
+                found.setdefault(key, []).append((first_s, last_s))
+        return {key: sorted(times) for key, times in found.items()}
 
     def _lives(self, rows: Iterable[Row]) -> list[Life]:
         """A broker's life begins when it says so in its log: nothing can be asked of it before."""

@@ -10,6 +10,7 @@ from simulations.invariants import (
     accusation,
     agreement,
     broadcast_tree,
+    conservation,
     deaths,
     delivery,
     detection,
@@ -46,7 +47,7 @@ SUBJECTS: Final = (
         load,
         silence,
     ),
-    *(delivery, broadcast_tree, interest, queueing, surveys, soundness, logs),
+    *(delivery, conservation, broadcast_tree, interest, queueing, surveys, soundness, logs),
 )
 GROUPS: Final = "MDXS"
 """Of membership, of delivery, of soundness, of what scenarios expect."""

@@ -12,14 +12,17 @@ from simulations.invariants.check import Check, Parameter
 from simulations.invariants.circumstances import Circumstances, quantile
 from simulations.invariants.verdict import Verdict, verdict
 
+TAKEN: Final = (Outcome.ACCEPTED, Outcome.SENT)
+
 
 def at_most_once(evidence: Evidence) -> Verdict:
     receipts = evidence.ledger.receipts
     seen: dict[tuple[str, int, bytes], Receipt] = {}
     wrong: list[str] = []
+    published = evidence.ledger.publications
     for receipt in receipts:
         key = (receipt.subscriber, receipt.life, receipt.body)
-        if key in seen:
+        if key in seen and not (receipt.body in published and published[receipt.body].may_repeat):
             wrong.append(
                 f"{receipt.subscriber} got {_short(receipt.body)} at {seen[key].at_s:.3f} s and again at "
                 f"{receipt.at_s:.3f} s"
@@ -60,25 +63,30 @@ def genuine(evidence: Evidence) -> Verdict:
             wrong.append(f"{what}, which was published on {publication.topic}")
         elif publication.at_s > receipt.at_s:
             wrong.append(f"{what} before it was published")
+        elif publication.outcome is Outcome.REFUSED:
+            wrong.append(f"{what}, of which its publisher was told that it was not accepted")
+        elif publication.headers != receipt.headers and not receipt.stock:
+            wrong.append(f"{what} with headers {receipt.headers} instead of {publication.headers}")
         elif not _wants(wanted.get((receipt.subscriber, receipt.life), ()), receipt.topic):
             wrong.append(f"{what}, which it had not subscribed to")
     return verdict("genuine", len(ledger.receipts), "deliver(y|ies)", wrong)
 
 
 def complete(evidence: Evidence, within_s: float = 5.0) -> Verdict:
-    """Looks at what was published in the quiet time, and at subscriptions that stood throughout."""
+    """Looks at what was published in the quiet time, and at subscriptions that stood throughout. In that time
+    what is only sent arrives as well."""
     since_s = evidence.phases.get("quiet_from_s")
     until_s = evidence.phases.get("quiet_until_s")
     if since_s is None or until_s is None:
         return verdict("complete", 0, "deliver(y|ies)", ["there was no quiet time"])
     ledger = evidence.ledger
     quiet = [each for each in ledger.publications.values() if since_s <= each.at_s <= until_s]
-    accepted = [each for each in quiet if each.outcome is Outcome.ACCEPTED]
+    accepted = [each for each in quiet if each.outcome in TAKEN]
     wrong = [
         f"number {each.number} of {each.publisher} at {each.at_s:.3f} s is {each.outcome} in a time without "
         "faults"
         for each in quiet
-        if each.outcome is not Outcome.ACCEPTED
+        if each.outcome not in TAKEN
     ]
     arrived = {(each.subscriber, each.life, each.body): each.at_s for each in ledger.receipts}
     expected = 0
@@ -102,7 +110,8 @@ def _owed(
 ) -> Iterator[tuple[Subscribed, Publication]]:
     """Who should get what, of subscriptions that stood from the one time to the other."""
     for subscription in evidence.ledger.subscriptions:
-        if subscription.since_s <= since_s and subscription.until_s >= until_s:
+        stands = subscription.since_s <= since_s and subscription.until_s >= until_s
+        if stands and not subscription.stock:
             for publication in publications:
                 if _wants(subscription.patterns, publication.topic):
                     yield subscription, publication
@@ -161,7 +170,11 @@ def delivered_share(
     owed, got = 0, 0
     for subscription in evidence.ledger.subscriptions:
         for publication in accepted:
-            stood = subscription.since_s <= publication.at_s and subscription.until_s >= publication.at_s + 5
+            stood = (
+                not subscription.stock
+                and subscription.since_s <= publication.at_s
+                and subscription.until_s >= publication.at_s + 5
+            )
             host = evidence.host_of(subscription.subscriber)
             if (
                 stood

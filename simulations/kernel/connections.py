@@ -42,10 +42,17 @@ class ProcessLoop(SimLoop):
         machine: NetworkedMachine,
         *,
         chunk_rng: random.Random | None = None,
+        order_rng: random.Random | None = None,
         clock_offset_ns: int = 0,
         drift_ppb: int = 0,
     ) -> None:
-        super().__init__(scheduler, machine, clock_offset_ns=clock_offset_ns, drift_ppb=drift_ppb)
+        super().__init__(
+            scheduler,
+            machine,
+            clock_offset_ns=clock_offset_ns,
+            drift_ppb=drift_ppb,
+            order_rng=order_rng,
+        )
         self._process = machine
         self.host = machine.host
         self._chunk_rng = chunk_rng

@@ -23,6 +23,7 @@ What would touch the real world raises `NotSimulated`, which names the call.
 from __future__ import annotations
 
 import asyncio
+import random
 import sys
 import threading
 from asyncio import events
@@ -198,8 +199,10 @@ class SimLoop(asyncio.BaseEventLoop):
         "_left_ns",
         "_name",
         "_note",
+        "_order_rng",
         "_parked",
         "_paused",
+        "_polled",
         "_rate",
         "_ready",
         "_short_turn_ns",
@@ -224,9 +227,18 @@ class SimLoop(asyncio.BaseEventLoop):
     _asyncgen_firstiter_hook: Any
 
     def __init__(
-        self, scheduler: Scheduler, machine: Machine, *, clock_offset_ns: int = 0, drift_ppb: int = 0
+        self,
+        scheduler: Scheduler,
+        machine: Machine,
+        *,
+        clock_offset_ns: int = 0,
+        drift_ppb: int = 0,
+        order_rng: random.Random | None = None,
     ) -> None:
         super().__init__()
+        self._order_rng = order_rng
+        self._polled: list[events.Handle] = []
+        """Sockets that have become ready for the next turn, where their order is drawn."""
         self.scheduler = scheduler
         self.machine = machine
         self._fence = machine.fence
@@ -359,6 +371,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def _turn(self) -> None:
         """``_run_once``: run what is ready now, with this loop as the running one; see `outside_of_loops`."""
         ready, fence = self._ready, self._fence
+        if self._polled:
+            self._permute()
         if self._due:
             ready.extend(self._due)
             self._due.clear()
@@ -460,8 +474,24 @@ class SimLoop(asyncio.BaseEventLoop):
             self._parked.append(handle)
             return
         self._ready.append(handle)
+        if self._order_rng is not None:
+            self._polled.append(handle)
         if not self._turning:
             self._ask_for_turn()
+
+    def _permute(self) -> None:
+        """Sockets that are ready in one turn come in any order, as a selector's do; whatever else is ready
+        keeps its place."""
+        assert self._order_rng is not None, "only then anything is noted"
+        polled, self._polled = self._polled, []
+        if len(polled) < 2:
+            return
+        known = {id(handle) for handle in polled}
+        places = [place for place, handle in enumerate(self._ready) if id(handle) in known]
+        handles = [self._ready[place] for place in places]
+        self._order_rng.shuffle(handles)
+        for place, handle in zip(places, handles, strict=True):
+            self._ready[place] = handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None

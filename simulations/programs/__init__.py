@@ -2,6 +2,17 @@
 client."""
 
 from simulations.programs.brokers import broker
-from simulations.programs.clients import answerer, asker, opened, publisher, subscriber
+from simulations.programs.clients import Habits, answerer, asker, opened, publisher, subscriber
+from simulations.programs.stock import stock_publisher, stock_subscriber
 
-__all__ = ["answerer", "asker", "broker", "opened", "publisher", "subscriber"]
+__all__ = [
+    "Habits",
+    "answerer",
+    "asker",
+    "broker",
+    "opened",
+    "publisher",
+    "stock_publisher",
+    "stock_subscriber",
+    "subscriber",
+]

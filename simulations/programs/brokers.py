@@ -9,25 +9,34 @@ from simulations.programs.environment import environment_of
 from simulations.programs.versions import broker_ahead
 from simulations.world import Main, Process
 
-PORT = 7770
+PORTS = {"tcp": 7770, "ws": 7780}
+"""Of a broker by transport; other brokers come by TCP."""
 
 
-def url_of(address: str) -> str:
-    return f"tcp://{address}:{PORT}"
+def url_of(address: str, transport: str = "tcp") -> str:
+    path = "/sp" if transport == "ws" else ""
+    return f"{transport}://{address}:{PORTS[transport]}{path}"
 
 
-def broker(mesh: str, join: Sequence[str], *, period_s: float = 1.0, deadline_s: float = 0.5) -> Main:
+def broker(
+    mesh: str,
+    join: Sequence[str],
+    *,
+    period_s: float = 1.0,
+    deadline_s: float = 0.5,
+    transport: str = "tcp",
+) -> Main:
     """A broker with state and log on its host's disk; it exposes the `Broker` once that is up.
 
     Its node's settings may have replaced the addresses it joins by, may stretch its period and deadline, and
-    may make it one of a version to come.
+    may make it one of a version to come. By ``transport`` clients may come as well.
     """
 
     async def main(process: Process) -> None:
         settings = process.node.settings
         async with broker_ahead(settings.versions_ahead)(
             name=process.name,
-            listen=url_of(process.address),
+            listen=[url_of(process.address, each) for each in dict.fromkeys(("tcp", transport))],
             join=[url_of(address) for address in (join if settings.join is None else settings.join)],
             mesh=mesh,
             mesh_key=settings.mesh_key,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from mesh.clients.client import Client
 from mesh.clients.subscription import Subscription
-from mesh.errors import Disconnected, MeshTimeout, NotAccepted, Unknown
-from simulations.evidence.ledger import Answered, Ledger, Outcome, Question, Subscribed
+from mesh.errors import Disconnected, MeshTimeout, NoResponders, NotAccepted, Unknown
+from simulations.evidence.ledger import Answered, Ledger, Outcome, Publication, Question, Subscribed
 from simulations.evidence.ledger import Receipt as Received
 from simulations.programs.brokers import url_of
 from simulations.programs.environment import environment_of
@@ -22,10 +24,26 @@ QUESTIONS = "question"
 """Topic of the surveys; publications have none that begins like it."""
 
 
-async def opened(process: Process) -> Client:
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a publisher publishes; shares are from 0 to 1."""
+
+    pause_s: float
+    """From one call to the next, on average."""
+    size_max: int = 400
+    sent_share: float = 0.0
+    """Calls at level sent; the others are at accepted."""
+    batch_max: int = 1
+    headers_share: float = 0.0
+    large_share: float = 0.0
+    large_size: int = 200_000
+
+
+async def opened(process: Process, transport: str = "tcp") -> Client:
     """A client of the broker on the same host, which may not be up yet."""
+    url = url_of(process.address, transport)
     while True:
-        client = Client(url_of(process.address), name=process.name, environment=environment_of(process))
+        client = Client(url, name=process.name, environment=environment_of(process))
         try:
             await client.open()
         except Disconnected:
@@ -34,38 +52,84 @@ async def opened(process: Process) -> Client:
             return client
 
 
-def publisher(ledger: Ledger, topics: Sequence[str], pause_s: float, *, size_max: int = 400) -> Main:
+def publisher(ledger: Ledger, topics: Sequence[str], habits: Habits, transport: str = "tcp") -> Main:
     """Publishes on a topic chosen anew each time, again and again, and enters what it was told."""
 
     async def main(process: Process) -> None:
         rng = process.stream("workload")
-        number = 0
-        async with contextlib.aclosing(await opened(process)) as mesh:
+        numbers = itertools.count()
+        async with contextlib.aclosing(await opened(process, transport)) as mesh:
             process.exposed = mesh
             while not process.stopping.is_set():
-                filler = "x" * rng.randrange(size_max)
-                entry = ledger.publish(
-                    process.name, process.life, number, rng.choice(topics), filler, process.world.now_s
-                )
-                number += 1
-                try:
-                    await mesh.publish(entry.topic, entry.body, timeout=PUBLISH_TIMEOUT_S)
-                    entry.outcome = Outcome.ACCEPTED
-                except (NotAccepted, MeshTimeout):
-                    entry.outcome = Outcome.REFUSED
-                except Unknown:
-                    entry.outcome = Outcome.UNKNOWN
-                await asyncio.sleep(rng.expovariate(1 / pause_s))
+                entries = _drawn(process, ledger, topics, habits, numbers, rng)
+                await _publish(mesh, entries, "sent" if _falls(habits.sent_share, rng) else "accepted")
+                await asyncio.sleep(rng.expovariate(1 / habits.pause_s))
 
     return main
 
 
-def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
+def _falls(share: float, rng: random.Random) -> bool:
+    """Nothing is drawn where nothing is to be decided."""
+    return share > 0 and rng.random() < share
+
+
+def _drawn(
+    process: Process,
+    ledger: Ledger,
+    topics: Sequence[str],
+    habits: Habits,
+    numbers: Iterator[int],
+    rng: random.Random,
+) -> list[Publication]:
+    """The messages of one call, all on one topic."""
+    count = rng.randint(1, habits.batch_max) if habits.batch_max > 1 else 1
+    sizes = [rng.randrange(habits.size_max) for _ in range(count)]
+    topic = rng.choice(topics)
+    if count == 1 and _falls(habits.large_share, rng):
+        sizes = [habits.large_size]
+    entries = [
+        ledger.publish(process.name, process.life, next(numbers), topic, "x" * size, process.world.now_s)
+        for size in sizes
+    ]
+    if count == 1 and _falls(habits.headers_share, rng):
+        entries[0].headers = {"number": entries[0].number, "by": process.name}
+    return entries
+
+
+async def _publish(mesh: Client, entries: list[Publication], level: str) -> None:
+    """Enters what became of them."""
+    first = entries[0]
+    outcome = Outcome.UNKNOWN
+    absent: tuple[str, ...] = ()
+    try:
+        if len(entries) > 1:
+            bodies = [entry.body for entry in entries]
+            receipt = await mesh.publish_many(first.topic, bodies, level=level, timeout=PUBLISH_TIMEOUT_S)
+        else:
+            receipt = await mesh.publish(
+                first.topic,
+                first.body,
+                level=level,
+                headers=first.headers or None,
+                timeout=PUBLISH_TIMEOUT_S,
+            )
+        outcome = Outcome.ACCEPTED if level == "accepted" else Outcome.SENT
+        absent = receipt.absent
+    except (NotAccepted, MeshTimeout):
+        outcome = Outcome.REFUSED
+    except Unknown:
+        pass
+    finally:
+        for entry in entries:
+            entry.outcome, entry.absent = outcome, absent
+
+
+def subscriber(ledger: Ledger, patterns: Sequence[str], transport: str = "tcp") -> Main:
     """Subscribes once and enters all that comes; it exposes its ledger entry once it has subscribed."""
 
     async def main(process: Process) -> None:
         async with contextlib.AsyncExitStack() as stack:
-            mesh = await stack.enter_async_context(contextlib.aclosing(await opened(process)))
+            mesh = await stack.enter_async_context(contextlib.aclosing(await opened(process, transport)))
             subscription = await _subscribed(mesh, patterns, stack)
             now_s = process.world.now_s
             entry = Subscribed(
@@ -76,18 +140,21 @@ def subscriber(ledger: Ledger, patterns: Sequence[str]) -> Main:
             reading = asyncio.create_task(_read(process, ledger, subscription))
             await process.stopping.wait()
             entry.until_s = process.world.now_s
+            entry.lost = subscription.lost
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
 
     return main
 
 
-def asker(ledger: Ledger, pause_s: float, timeout_s: float) -> Main:
-    """Asks surveys, one after the other, and enters what came of each."""
+def asker(
+    ledger: Ledger, pause_s: float, timeout_s: float, request_share: float = 0.0, transport: str = "tcp"
+) -> Main:
+    """Asks surveys and requests, one after the other, and enters what came of each."""
 
     async def main(process: Process) -> None:
         rng = process.stream("workload")
-        async with contextlib.aclosing(await opened(process)) as mesh:
+        async with contextlib.aclosing(await opened(process, transport)) as mesh:
             process.exposed = mesh
             for number in itertools.count():
                 if process.stopping.is_set():
@@ -95,11 +162,15 @@ def asker(ledger: Ledger, pause_s: float, timeout_s: float) -> Main:
                 name = f"{process.name}/{process.life}/{number}"
                 question = Question(process.name, process.life, name, process.world.now_s, timeout_s)
                 ledger.questions.append(question)
-                with contextlib.suppress(MeshTimeout, Unknown):
-                    found = await mesh.survey(QUESTIONS, name.encode(), deadline=timeout_s)
+                with contextlib.suppress(MeshTimeout, NoResponders, NotAccepted, Unknown):
+                    if _falls(request_share, rng):
+                        body = await mesh.request(QUESTIONS, name.encode(), timeout=timeout_s)
+                        answers = [("", body)]
+                    else:
+                        found = await mesh.survey(QUESTIONS, name.encode(), deadline=timeout_s)
+                        answers = [(each.responder, each.body) for each in found.answers]
                     question.answers += [
-                        Answered(each.responder, each.body.decode(), process.world.now_s)
-                        for each in found.answers
+                        Answered(responder, body.decode(), process.world.now_s) for responder, body in answers
                     ]
                 question.ended_s = process.world.now_s
                 await asyncio.sleep(rng.expovariate(1 / pause_s))
@@ -136,5 +207,12 @@ async def _subscribed(
 async def _read(process: Process, ledger: Ledger, subscription: Subscription) -> None:
     async for delivery in subscription:
         ledger.receipts.append(
-            Received(process.name, process.life, delivery.topic, bytes(delivery.body), process.world.now_s)
+            Received(
+                process.name,
+                process.life,
+                delivery.topic,
+                bytes(delivery.body),
+                process.world.now_s,
+                delivery.headers,
+            )
         )

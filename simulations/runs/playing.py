@@ -153,7 +153,14 @@ class Play:
         self.out = out
         self.name = f"{scenario.name}-{seed}"
         """The mesh's, which is the run's in its logs: two runs below one folder must not look like one."""
-        self.world = World(seed, quality=self.scenario.network, keep_history=keep_history, keep_failures=True)
+        self.world = World(
+            seed,
+            quality=self.scenario.network,
+            chunked=bool(self.scenario.chunked),
+            permuted=bool(self.scenario.permuted),
+            keep_history=keep_history,
+            keep_failures=True,
+        )
         self.ledger = Ledger()
         self._brokers = (*self.scenario.broker_names, *self.scenario.spare_names)
         self.phases: dict[str, float] = {}
@@ -213,6 +220,7 @@ class Play:
                 [world.network.hosts[contact].address for contact in contacts],
                 period_s=scenario.period_s,
                 deadline_s=scenario.deadline_s,
+                transport=scenario.workload.transport,
             )
             world.add_node(name, main)
             if index < scenario.brokers:
@@ -227,22 +235,42 @@ class Play:
         scenario, workload = self.scenario, self.scenario.workload
         subscribers = scenario.subscriber_names
         for number, name in enumerate(subscribers):
-            main = programs.subscriber(self.ledger, PATTERNS[number % len(PATTERNS)])
+            main = programs.subscriber(self.ledger, PATTERNS[number % len(PATTERNS)], workload.transport)
             self.world.add_node(name, main, host=self._homes[name]).start()
         for name in scenario.answerer_names:
             self.world.add_node(name, programs.answerer, host=self._homes[name]).start()
-        listening = (*subscribers, *scenario.answerer_names)
+        for name in scenario.stock_subscriber_names:
+            self.world.add_node(name, programs.stock_subscriber(self.ledger), host=self._homes[name]).start()
+        listening = (*subscribers, *scenario.answerer_names, *scenario.stock_subscriber_names)
         self.world.run_until(
             lambda: all(self.world.node(name).exposed is not None for name in listening),
             timeout_s=START_S,
             what="a subscription of every subscriber",
             poll_s=POLL_S,
         )
+        habits = programs.Habits(
+            workload.pause_s,
+            workload.size_max,
+            workload.sent_share,
+            workload.batch_max,
+            workload.headers_share,
+            workload.large_share,
+            workload.large_size,
+        )
         for name in scenario.publisher_names:
-            main = programs.publisher(self.ledger, TOPICS, workload.pause_s, size_max=workload.size_max)
+            main = programs.publisher(self.ledger, TOPICS, habits, workload.transport)
             self.world.add_node(name, main, host=self._homes[name]).start()
         for name in scenario.asker_names:
-            main = programs.asker(self.ledger, workload.ask_pause_s, workload.ask_timeout_s)
+            main = programs.asker(
+                self.ledger,
+                workload.ask_pause_s,
+                workload.ask_timeout_s,
+                workload.request_share,
+                workload.transport,
+            )
+            self.world.add_node(name, main, host=self._homes[name]).start()
+        for number, name in enumerate(scenario.stock_publisher_names):
+            main = programs.stock_publisher(self.ledger, TOPICS, workload.pause_s, number, workload.size_max)
             self.world.add_node(name, main, host=self._homes[name]).start()
 
     def _safety_phase(self) -> None:
@@ -284,14 +312,16 @@ class Play:
         self._say(f"quiet for {self.scenario.quiet_s:g} s")
         self.world.run_for(self.scenario.quiet_s)
         self._enter("quiet_until_s")
-        self._stop([*self.scenario.publisher_names, *self.scenario.asker_names])
+        scenario = self.scenario
+        self._stop([*scenario.publisher_names, *scenario.asker_names, *scenario.stock_publisher_names])
         self.world.run_for(DRAIN_S)
         self._end_subscriptions()
         self._enter("drained_s")
 
     def _leave(self) -> None:
         """Everybody is asked to end, and must."""
-        self._stop([*self.scenario.subscriber_names, *self.scenario.answerer_names])
+        scenario = self.scenario
+        self._stop([*scenario.subscriber_names, *scenario.answerer_names, *scenario.stock_subscriber_names])
         for name in self._brokers:
             if self.world.node(name).running:
                 self._do("stop", [name])
@@ -387,6 +417,7 @@ class Play:
                 "accepted": ledger.count(Outcome.ACCEPTED),
                 "refused": ledger.count(Outcome.REFUSED),
                 "unknown": ledger.count(Outcome.UNKNOWN),
+                "sent": ledger.count(Outcome.SENT),
                 "delivered": len(ledger.receipts),
                 "asked": len(ledger.questions),
                 "answered": sum(len(question.answers) for question in ledger.questions),

@@ -30,7 +30,7 @@ from simulations.runs import playing
 from simulations.runs.playing import Result
 from simulations.runs.replaying import Failure, PlayIt, failing, failure_of
 from simulations.runs.swarming import SEED_MAX_S, Stuck, at_most
-from simulations.scenario import Scenario, Workload, last_end_s
+from simulations.scenario import CLIENTS, Scenario, Workload, last_end_s
 
 T = TypeVar("T")
 
@@ -43,7 +43,6 @@ PAUSE_MOST_S: Final = 1.0
 NO_AMOUNTS: Final = ("disk_fault",)
 """Kinds whose number says which one it is, and not how much."""
 
-CLIENTS: Final = ("publishers", "subscribers", "askers", "answerers")
 """Of which a workload has so many."""
 NAMED: Final = re.compile(r"\d|\w[.-]\w")
 """A word that is a number, a time, an id, or a name such as broker-1 or news.uk."""

@@ -175,9 +175,10 @@ def generate(seed: int) -> Scenario:
             publishers=rng.choice(PUBLISHERS),
             subscribers=rng.randint(2, 4),
             pause_s=round(rng.uniform(0.1, 0.4), 3),
-            **_surveys(random.Random(f"{seed}:swarm:surveys")),
         ),
     )
+    plain = _with_variety(plain, random.Random(f"{seed}:swarm:variety"))
+    plain = _with_surveys(plain, random.Random(f"{seed}:swarm:surveys"))
     draw = _Draw(plain.broker_names, plain.spare_names)
     for name, recipes in CLASSES.items():
         if rng.random() < CLASS_CHANCE:
@@ -187,9 +188,26 @@ def generate(seed: int) -> Scenario:
     return replace(plain, faults=within_reach(plain.broker_names, faults, contacts, plain.spare_names))
 
 
-def _surveys(rng: random.Random) -> dict[str, int]:
+def _with_surveys(plain: Scenario, rng: random.Random) -> Scenario:
     askers = rng.choice(ASKERS)
-    return {"askers": askers, "answerers": rng.randint(1, 3) if askers else 0}
+    answerers = rng.randint(1, 3) if askers else 0
+    return replace(plain, workload=replace(plain.workload, askers=askers, answerers=answerers))
+
+
+def _with_variety(plain: Scenario, rng: random.Random) -> Scenario:
+    """Everything that clients may do, each in some of the seeds, and the liberties of event loops."""
+    workload = replace(
+        plain.workload,
+        sent_share=rng.choice((0.0, 0.3)),
+        batch_max=rng.choice((1, 1, 20)),
+        headers_share=rng.choice((0.0, 0.3)),
+        large_share=rng.choice((0.0, 0.0, 0.03)),
+        request_share=rng.choice((0.0, 0.4)),
+        stock_publishers=rng.choice((0, 0, 1, 3)),
+        stock_subscribers=rng.choice((0, 0, 1)),
+        transport=rng.choice(("tcp", "tcp", "ws")),
+    )
+    return replace(plain, workload=workload, chunked=rng.choice((0, 0, 1)), permuted=rng.choice((0, 1)))
 
 
 class _Draw:

@@ -51,6 +51,8 @@ def homes(scenario: Scenario, seed: int) -> dict[str, str]:
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.publisher_names)}
     found |= {name: order[n % len(order)] for n, name in enumerate(scenario.asker_names)}
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.answerer_names)}
+    found |= {name: order[n % len(order)] for n, name in enumerate(scenario.stock_publisher_names)}
+    found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.stock_subscriber_names)}
     return found
 
 
@@ -85,6 +87,7 @@ class Selection:
         scenario = self.scenario
         publishers, subscribers = scenario.publisher_names, scenario.subscriber_names
         askers, answerers = scenario.asker_names, scenario.answerer_names
+        stock = [*scenario.stock_publisher_names, *scenario.stock_subscriber_names]
         return {
             "brokers": scenario.broker_names,
             "spares": scenario.spare_names,
@@ -92,7 +95,7 @@ class Selection:
             "subscribers": subscribers,
             "askers": askers,
             "answerers": answerers,
-            "clients": [*subscribers, *publishers, *askers, *answerers],
+            "clients": [*subscribers, *publishers, *askers, *answerers, *stock],
         }
 
     @property

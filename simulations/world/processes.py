@@ -85,6 +85,7 @@ class Process:
             world.scheduler,
             self,
             chunk_rng=self.stream("chunks") if world.chunked else None,
+            order_rng=self.stream("order") if world.permuted else None,
             clock_offset_ns=offset_ns,
             drift_ppb=self._drift_ppb + world.drift_ppb(node.host.name),
         )

@@ -29,6 +29,7 @@ from simulations.kernel.guards import Fence
 from simulations.kernel.history import History
 from simulations.kernel.huge_pages import HugePages
 from simulations.kernel.loop import outside_of_loops
+from simulations.kernel.masks import drawn_masks
 from simulations.kernel.network import LAN, LinkQuality, Network
 from simulations.kernel.scheduler import SECOND, Scheduler, nanoseconds
 from simulations.kernel.storage import Disk
@@ -61,6 +62,7 @@ class World:
 
     Args:
         chunked: let every read end at a random boundary.
+        permuted: serve sockets that are ready in one turn of an event loop in a random order.
         keep_history: keep the lines of the history, to find where two runs part.
         keep_failures: let time pass in spite of failures; they stay in ``failures``.
     """
@@ -71,11 +73,13 @@ class World:
         *,
         quality: LinkQuality = LAN,
         chunked: bool = False,
+        permuted: bool = False,
         keep_history: bool = False,
         keep_failures: bool = False,
     ) -> None:
         self.seed = seed
         self.chunked = chunked
+        self.permuted = permuted
         self.keep_failures = keep_failures
         self.scheduler = Scheduler()
         self.history = History(keep=keep_history)
@@ -104,6 +108,7 @@ class World:
 
     def __enter__(self) -> Self:
         self._exit.enter_context(self.fence.patched())
+        self._exit.enter_context(drawn_masks(random.Random(f"{self.seed}:masks")))
         if gc.isenabled():
             gc.collect()
             gc.disable()

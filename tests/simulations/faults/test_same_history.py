@@ -25,7 +25,9 @@ def struck_by_everything(seed: int) -> str:
             world.add_node(f"broker-{number}", programs.broker("test", join)).start()
         world.run_for(3)
         world.add_node("client-1", programs.subscriber(ledger, ["#"]), host="broker-1").start()
-        world.add_node("client-2", programs.publisher(ledger, ["a"], 0.1), host="broker-2").start()
+        world.add_node(
+            "client-2", programs.publisher(ledger, ["a"], programs.Habits(0.1)), host="broker-2"
+        ).start()
         world.run_for(2)
         for kind in KINDS.values():
             least = max(2, kind.names_least)

@@ -49,7 +49,7 @@ def test_a_mesh_with_clients_must_have_delivered_something() -> None:
     evidence = right_history()
     evidence.ledger.receipts.clear()
     failed = [verdict.check for verdict in judge(evidence) if not verdict.ok]
-    assert failed == ["at_most_once", "in_order", "genuine", "complete"]
+    assert failed == ["at_most_once", "in_order", "genuine", "complete", "conserved"]
     evidence.scenario = replace(evidence.scenario, workload=Workload(publishers=0))
     assert all(verdict.ok for verdict in judge(evidence))
 

@@ -1,0 +1,169 @@
+"""Nothing is lost in silence: what a subscription is owed was delivered, or a broker counted it as dropped.
+
+A message is owed to a subscription that stood when its publisher was told `accepted`, unless the receipt
+named the subscriber's broker as absent. This is asked of the whole run, also of the time of the faults. What
+may go without a counter is told apart by what really happened, message by message:
+
+* a broker that had the message in its memory was killed or left;
+* the subscriber's own session was made anew at that time;
+* the publisher's broker held the subscriber's broker for dead or gone.
+
+What a lost link had under way must be counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Final
+
+from mesh.broker.identity import format_id
+from mesh.topics import matches
+from simulations.evidence import VIEW_STATES, Evidence, Life
+from simulations.evidence.ledger import Outcome, Publication, Subscribed
+from simulations.invariants.check import Check
+from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.verdict import Verdict, verdict
+
+PASSAGE_S: Final = 3.0
+"""Within this a message has passed through brokers that nothing is done to."""
+LOOK_S: Final = 1.0
+"""From one look to the next."""
+NOTICE_S: Final = 0.1
+"""Between what a log says of a member and what its broker goes by."""
+
+
+def conserved(evidence: Evidence) -> Verdict:
+    """Each subscription's share is held to the drops of all brokers together: a drop on a link is counted
+    once and may concern several subscriptions behind it."""
+    passage = _Passage(evidence)
+    dropped = passage.dropped
+    arrived = {(each.subscriber, each.life, each.body) for each in evidence.ledger.receipts}
+    wrong: list[str] = []
+    looked = 0
+    for subscription in evidence.ledger.subscriptions:
+        if subscription.stock:
+            continue
+        missing: list[Publication] = []
+        for publication in _owed(evidence, subscription):
+            looked += 1
+            if (subscription.subscriber, subscription.life, publication.body) not in arrived:
+                if not passage.may_vanish(subscription, publication):
+                    missing.append(publication)
+        if len(missing) > dropped:
+            first = missing[0]
+            wrong.append(
+                f"{subscription.subscriber} lacks {len(missing)} messages and all brokers counted {dropped} "
+                f"as dropped; the first is number {first.number} of {first.publisher}, accepted at "
+                f"{first.at_s:.3f} s on {first.topic}"
+            )
+    return verdict("conserved", looked, "deliver(y|ies) owed", wrong, detail=f"{dropped} drops counted")
+
+
+def _owed(evidence: Evidence, subscription: Subscribed) -> Iterator[Publication]:
+    for publication in evidence.ledger.publications.values():
+        if (
+            publication.outcome is Outcome.ACCEPTED
+            and subscription.since_s <= publication.at_s < subscription.until_s
+            and any(matches(pattern, publication.topic) for pattern in subscription.patterns)
+        ):
+            yield publication
+
+
+class _Passage:
+    """What may have happened to a message between its publisher and a subscriber."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self._circumstances = Circumstances(evidence)
+
+    @cached_property
+    def dropped(self) -> int:
+        """By all brokers in all their lives, as far as they were seen."""
+        most: dict[tuple[str, int], int] = {}
+        for _, view in self._evidence.looks():
+            key = (view.name, view.life)
+            most[key] = max(most.get(key, 0), view.counters.get("dropped", 0))
+        return sum(most.values())
+
+    def may_vanish(self, subscription: Subscribed, publication: Publication) -> bool:
+        """Without a counter."""
+        evidence = self._evidence
+        here = evidence.host_of(publication.publisher)
+        there = evidence.host_of(subscription.subscriber)
+        from_s = publication.at_s
+        until_s = self._passed_s(here, there, from_s)
+        if there in publication.absent or (here in subscription.unreached and here != there):
+            return True
+        if subscription.until_s < until_s or not self._lasts(here, from_s, until_s):
+            return True
+        if not self._lasts(there, from_s, until_s) or self._session_broke(subscription, from_s, until_s):
+            return True
+        return here != there and self._is_given_up(here, there, from_s, until_s)
+
+    def _passed_s(self, here: str, there: str, at_s: float) -> float:
+        """When a message has certainly passed: silences and bad links hold it up, and TCP comes back as late
+        after a cut as that lasted."""
+        until_s = at_s + PASSAGE_S
+        circumstances = self._circumstances
+        troubles = [
+            (each.from_s, each.until_s) for each in circumstances.outages if each.broker in (here, there)
+        ]
+        troubles += [
+            (each.from_s, 2 * each.until_s - each.from_s)
+            for each in circumstances.impairments
+            if here == there or circumstances.comes_between(each, here, there)
+        ]
+        for begin_s, end_s in sorted(troubles):
+            if begin_s <= until_s and end_s >= at_s:
+                until_s = max(until_s, end_s + PASSAGE_S)
+        return until_s
+
+    def _life(self, name: str, at_s: float) -> Life | None:
+        return self._evidence.up(name, at_s, at_s)
+
+    def _lasts(self, name: str, from_s: float, until_s: float) -> bool:
+        """A run of that broker that was not asked to end."""
+        life = self._evidence.up(name, from_s, until_s)
+        return life is not None and self._circumstances.asked_to_end_s(life) > until_s
+
+    def _session_broke(self, subscription: Subscribed, from_s: float, until_s: float) -> bool:
+        """The subscriber's connection was lost, or not there again yet; looks tell to the second."""
+        sessions = self._evidence.sessions.get((subscription.subscriber, subscription.life), [])
+        for (_, last_s), (first_s, _) in pairwise(sessions):
+            if last_s <= until_s + LOOK_S and from_s <= first_s + LOOK_S + PASSAGE_S:
+                return True
+        return False
+
+    def _is_given_up(self, here: str, there: str, from_s: float, until_s: float) -> bool:
+        """The one broker held the other for dead, gone or unknown at some moment of that time."""
+        observer, subject = self._life(here, from_s), self._life(there, from_s)
+        if observer is None or subject is None or subject.id is None:
+            return True
+        held = self._circumstances.belief(observer, subject.id, from_s - NOTICE_S)
+        if held is None or held.state not in VIEW_STATES or held.boot != format_id(subject.boot or 0):
+            return True
+        return any(
+            from_s - NOTICE_S <= belief.at_s <= until_s and belief.state not in VIEW_STATES
+            for belief in self._circumstances.beliefs(observer, subject.id)
+        )
+
+
+def _has_clients(evidence: Evidence) -> bool:
+    workload = evidence.scenario.workload
+    return workload.publishers + workload.stock_publishers > 0 and workload.subscribers > 0
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check(
+        "D11",
+        "conserved",
+        "always",
+        "What a subscription is owed was delivered, or a broker counted it as dropped.",
+        conserved,
+        default=True,
+        occasional=True,
+        needs=_has_clients,
+    ),
+)

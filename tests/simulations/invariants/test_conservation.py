@@ -1,0 +1,150 @@
+"""A message that vanishes without a counter is found, and one that may vanish is not asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulations.evidence import Evidence
+from simulations.evidence.ledger import Outcome
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from simulations.invariants import Verdict
+from tests.simulations.invariants.histories import ONE, TWO, Log, Spoilt, history, judged, with_view
+
+NUMBER = 16
+"""Published by pub-1 at broker-2 at 10.1 s, and lost to sub-1 at broker-1."""
+
+
+def lost(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
+    evidence = history(spoil)
+    body = publication(evidence).body
+    evidence.ledger.receipts = [
+        each for each in evidence.ledger.receipts if (each.subscriber, each.body) != ("sub-1", body)
+    ]
+    return evidence
+
+
+def publication(evidence: Evidence) -> Any:
+    return next(each for each in evidence.ledger.publications.values() if each.number == NUMBER)
+
+
+def verdict(evidence: Evidence) -> Verdict:
+    return judged(evidence, "conserved")
+
+
+SPOILT = [
+    Spoilt(
+        "conserved",
+        history,
+        lost,
+        "sub-1 lacks 1 messages and all brokers counted 0 as dropped; the first is number 16 of pub-1, "
+        "accepted at 10.100 s",
+    )
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+def test_everything_delivered_is_conserved() -> None:
+    found = verdict(history())
+    assert found.ok and found.count > 40
+
+
+def test_a_drop_that_a_broker_counted_covers_it() -> None:
+    evidence = lost()
+    with_view(evidence, 12.0, TWO, counters={"dropped": 1})
+    assert verdict(evidence).ok
+
+
+def test_what_was_not_accepted_or_came_before_the_subscription_is_owed_to_nobody() -> None:
+    for outcome in (Outcome.SENT, Outcome.UNKNOWN, Outcome.REFUSED, Outcome.PENDING):
+        evidence = lost()
+        publication(evidence).outcome = outcome
+        assert verdict(evidence).ok
+    evidence = lost()
+    evidence.ledger.subscriptions[0].since_s = 10.2
+    assert verdict(evidence).ok
+
+
+def test_a_broker_that_the_receipt_names_is_owed_nothing() -> None:
+    for absent, right in ((("broker-1",), True), (("broker-3",), False)):
+        evidence = lost()
+        publication(evidence).absent = absent
+        assert verdict(evidence).ok is right
+
+
+def test_a_broker_that_the_barrier_did_not_reach_owes_nothing() -> None:
+    for unreached, right in ((("broker-2",), True), (("broker-3",), False)):
+        evidence = lost()
+        evidence.ledger.subscriptions[0].unreached = unreached
+        assert verdict(evidence).ok is right
+
+
+@pytest.mark.parametrize(
+    ("fault", "until_s", "right"),
+    [
+        (Fault(12.0, "stop", (ONE,)), None, True),
+        (Fault(12.0, "stop", (TWO,)), None, True),
+        (Fault(12.0, "stop", ("broker-3",)), None, False),
+        (Fault(14.0, "stop", (ONE,)), None, False),
+    ],
+    ids=str,
+)
+def test_a_broker_that_ends_with_the_message_in_its_memory_counts_nothing(
+    fault: Fault, until_s: float | None, right: bool
+) -> None:
+    evidence = lost()
+    evidence.faults.append(Span(fault, fault.at_s, until_s))
+    assert verdict(evidence).ok is right
+
+
+def test_a_cut_holds_a_message_up_for_as_long_as_it_lasts_and_as_long_again() -> None:
+    for stop_s, right in ((19.0, True), (24.0, False)):
+        evidence = lost()
+        evidence.faults += [
+            Span(Fault(11.0, "isolate", (ONE,)), 11.0, 14.0),
+            Span(Fault(stop_s, "stop", (ONE,)), stop_s),
+        ]
+        assert verdict(evidence).ok is right
+
+
+def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
+    for sessions, right in (
+        ([(1.0, 10.0), (11.0, 22.0)], True),
+        ([(1.0, 22.0)], False),
+        ([(1.0, 4.0), (5.0, 22.0)], False),
+        ([(1.0, 18.0), (19.0, 22.0)], False),
+    ):
+        evidence = lost()
+        evidence.sessions = {("sub-1", 1): sessions}
+        assert verdict(evidence).ok is right
+
+
+@pytest.mark.parametrize(("at_s", "right"), [(9.0, True), (11.0, True), (16.0, False)])
+def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
+    assert verdict(lost(lambda log: log.member(TWO, at_s, ONE, "alive>dead"))).ok is right
+
+
+def test_who_was_back_in_time_is_owed_the_message() -> None:
+    def back(log: Log) -> None:
+        log.member(TWO, 7.5, ONE, "alive>dead")
+        log.member(TWO, 9.0, ONE, "dead>alive", sub_inc=2)
+
+    assert not verdict(lost(back)).ok
+
+
+def test_what_a_lost_link_had_under_way_must_be_counted() -> None:
+    assert not verdict(lost(lambda log: log.link(TWO, 10.5, ONE, "down"))).ok
+
+
+def test_a_plain_socket_is_owed_nothing() -> None:
+    evidence = lost()
+    evidence.ledger.subscriptions[0] = replace(evidence.ledger.subscriptions[0], stock=True)
+    assert verdict(evidence).ok
