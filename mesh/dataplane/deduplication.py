@@ -7,7 +7,7 @@ and its retry is taken as new. A retry of what is reserved is a duplicate like a
 A `Publisher` is one run (boot) of a publishing program. For each at most `RANGES_MAX` ranges of sequence
 numbers are kept; the lowest are forgotten first, as if they had not come. Of publishers at most
 ``publishers_max`` are kept, and for all of them together at most ``publishers_max`` times `RANGES_MEAN`
-ranges. Whoever has a session here is kept in any case; of the others the one that published least recently
+ranges. One with a session here is always kept; of the others the one that published least recently
 is forgotten, which is counted.
 
 Pure.

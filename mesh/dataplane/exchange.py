@@ -14,7 +14,7 @@ queues frames on the pipes it was given before the call returns, collected per p
 `tick` is called when it asks for it. Nothing here waits, reads a clock or holds policy of the shell's.
 
 A rule broken by a client costs its session (and its connection, unless that is shared with others behind an
-SP device); by a peer raises `PeerError` out of `peer_frames`, and whoever owns the link drops it.
+SP device); by a peer raises `PeerError` out of `peer_frames`, and the owner of the link drops it.
 
 Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 """

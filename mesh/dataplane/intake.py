@@ -1,4 +1,4 @@
-"""Blocks on their way in: read, checked, held against retries, handed to whoever wants them, acknowledged.
+"""Blocks on their way in: read, checked, held against retries, handed to all who want them, acknowledged.
 
 A block of level accepted is reserved with its publisher, handed out, committed, and acknowledged at the end
 of the turn (`mesh.dataplane.deduplication`). Whatever fails before the commit leaves it unacknowledged, so

@@ -1,6 +1,6 @@
 """The way of blocks to one consumer: a subscription, a link, a stock subscriber.
 
-An `Outlet` joins four things, each of them a choice of whoever makes it:
+An `Outlet` joins four things, each of them a choice:
 
 * *credit*: whether the consumer takes more now (`SendCredit`; `unlimited` for protocols that have none);
 * a *port*: whether its connection takes more now;

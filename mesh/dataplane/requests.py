@@ -3,7 +3,7 @@
 A client (or the program) asks at its broker. That broker asks its own subscribers that answer, and puts the
 question to other brokers that have some (FORWARD); those say whom they asked (ASKED) and send each answer
 home (RETURN). A request goes to one subscriber: of this broker in turn, else of the nearest broker. A
-survey goes to all of them, and names whoever did not answer.
+survey goes to all of them, and names those who did not answer.
 
 A reply travels by address (broker, token), never by topic.
 
@@ -227,7 +227,7 @@ class Requests:
             self._end(question, now)
 
     def longer(self, token: int, more_ms: int, now: float) -> None:
-        """LONGER: whoever answers one of our questions needs more time."""
+        """LONGER: the one that answers needs more time."""
         question = self._questions.get(token)
         if question is None or question.done:
             return
@@ -345,7 +345,7 @@ class Requests:
             self._send(self._members.table.get(pending.broker), encode(Kind.LONGER, pending.token, more_ms))
 
     def subscriber_gone(self, subscription: Subscription, now: float) -> None:
-        """It will not answer what it was asked: whoever asked is told."""
+        """It will not answer what it was asked: its asker is told."""
         answer = Answer(Status.GONE, b"", b"", subscription.session.name)
         for pending in self._pending.take_all(subscription):
             self._return(pending.broker, pending.token, pending.responder, answer, now)

@@ -331,7 +331,7 @@ class SessionControl:
             place.sessions.pop(session.prefix, None)
 
     def _end(self, session: Session, now: float) -> None:
-        """It is over; whoever calls has taken it out of its table."""
+        """End a session; the caller has taken it out of its table."""
         for subscription in list(session.subscriptions.values()):
             self._unsubscribe(subscription, now)
         session.closed = True

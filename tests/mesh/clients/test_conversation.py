@@ -59,13 +59,13 @@ def test_damaged_frames_end_in_a_peer_error_at_either_end_or_are_read(draws: st.
     client, other = mesh.client(), mesh.client()
     other.subscribe("t", role=1)
     client.subscribe("t")
-    client.talk.add_many("t", [b"a", b"bc"], draws.draw(st.integers(0, 1)))
-    client.talk.add("t", bytes(70_000), ACCEPTED, blocks.pack_headers({"a": 1}))
-    client.talk.ask("t", b"", b"", survey=True, timeout_s=1.0, now=0.0)
-    client.talk.answer(1, b"x")
-    client.talk.sync()
-    client.talk.flush()
-    frames = client.talk.take_control() + client.talk.take_frames()
+    client.conversation.add_many("t", [b"a", b"bc"], draws.draw(st.integers(0, 1)))
+    client.conversation.add("t", bytes(70_000), ACCEPTED, blocks.pack_headers({"a": 1}))
+    client.conversation.ask("t", b"", b"", survey=True, timeout_s=1.0, now=0.0)
+    client.conversation.answer(1, b"x")
+    client.conversation.sync()
+    client.conversation.flush()
+    frames = client.conversation.take_control() + client.conversation.take_frames()
     index = draws.draw(st.integers(0, len(frames) - 1))
     frame = bytearray(frames[index])
     at = draws.draw(st.integers(4, min(len(frame), 120) - 1))
@@ -80,7 +80,7 @@ def test_damaged_frames_end_in_a_peer_error_at_either_end_or_are_read(draws: st.
         at = draws.draw(st.integers(4, min(len(answer), 120) - 1))
         answer[at] = draws.draw(st.integers(0, 255))
         back[position] = bytes(answer)
-    for talk in (client.talk, other.talk):
+    for talk in (client.conversation, other.conversation):
         try:
             talk.received([talk.prefix + frame[4:] for frame in back], 0.0)
         except PeerError:

@@ -66,7 +66,7 @@ def test_eighty_thousand_patterns_are_refused_by_name_at_once_and_the_client_goe
 
 
 def said(client: FakeClient, *frames: bytes) -> list[list[object]]:
-    prefix = client.talk.prefix
+    prefix = client.conversation.prefix
     client.node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], 0.0)
     return [decode(frame, 4) for frame in client.pipe.take()]
 

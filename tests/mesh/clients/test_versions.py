@@ -150,7 +150,7 @@ def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -
 def claim(mesh: FakeMesh, frame: bytes, *blocks_of: bytes) -> str:
     """What a broker says, if it refuses, to a client that begins with this HELLO and sends these blocks."""
     client = mesh.client(2)
-    prefix = client.talk.prefix
+    prefix = client.conversation.prefix
     said = [frame, *(data_head(0, 0, 0, 0, len(block)) + block for block in blocks_of)]
     mesh.nodes[2].exchange.client_frames(client.pipe, [prefix + each for each in said], mesh.now)
     mesh.clients.remove(client)
@@ -163,7 +163,7 @@ def test_a_subscriber_that_claims_a_seen_publisher_is_refused_and_suppresses_not
     sender, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
     sender.publish("t", b"1", level=ACCEPTED)
-    publisher, boot = sender.talk.publisher, sender.talk.boot
+    publisher, boot = sender.conversation.publisher, sender.conversation.boot
     assert publisher >= 1 << 63
 
     def forged(publisher: int) -> bytes:

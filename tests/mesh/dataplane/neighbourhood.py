@@ -107,7 +107,7 @@ class FakeClient:
     ) -> None:
         self.mesh = mesh
         self.node = node
-        self.talk = Conversation(
+        self.conversation = Conversation(
             secret=prefix * 4,
             boot=7,
             name=name,
@@ -127,26 +127,26 @@ class FakeClient:
     def connect(self, node: Node) -> None:
         self.node = node
         self.pipe = FakePipe()
-        self.talk.connected(self.mesh.now)
+        self.conversation.connected(self.mesh.now)
         self.mesh.clients.append(self)
         self.mesh.pump()
 
     def lose(self) -> None:
         """The connection breaks; what was on the way is lost."""
         self.mesh.clients.remove(self)
-        self.woken += self.talk.disconnected()
+        self.woken += self.conversation.disconnected()
         self.node.exchange.client_gone(self.pipe, self.mesh.now)
         self.mesh.pump()
 
     def subscribe(self, *patterns: str, role: int = Role.LISTEN, window: int = 2048) -> Feed:
-        feed = self.talk.subscribe(patterns, role, window, 1 << 20)
+        feed = self.conversation.subscribe(patterns, role, window, 1 << 20)
         self.mesh.pump()
         return feed
 
     def publish(self, topic: str, *bodies: bytes, level: int = 0, headers: bytes = b"") -> object:
         """Publish and flush; the ticket (level accepted)."""
-        ticket, _ = self.talk.add_many(topic, list(bodies), level, headers)
-        self.talk.flush()
+        ticket, _ = self.conversation.add_many(topic, list(bodies), level, headers)
+        self.conversation.flush()
         self.mesh.pump()
         return ticket
 
@@ -155,7 +155,7 @@ class FakeClient:
         got: list[tuple[str, bytes]] = []
         while True:
             self.mesh.pump()
-            run = self.talk.next_run(feed, self.mesh.now)
+            run = self.conversation.next_run(feed, self.mesh.now)
             if run is None:
                 self.mesh.pump()
                 if not feed.runs:
@@ -164,7 +164,9 @@ class FakeClient:
             got += zip(run.topics, run.bodies, strict=True)
 
     def ask(self, topic: str, body: bytes = b"", *, survey: bool = False, timeout_s: float = 5.0) -> Question:
-        question = self.talk.ask(topic, body, b"", survey=survey, timeout_s=timeout_s, now=self.mesh.now)
+        question = self.conversation.ask(
+            topic, body, b"", survey=survey, timeout_s=timeout_s, now=self.mesh.now
+        )
         self.mesh.pump()
         return question
 
@@ -228,9 +230,9 @@ class FakeMesh:
         while moved:
             moved = False
             for client in list(self.clients):
-                if client.talk.gathered:
-                    client.talk.flush()
-                out = client.talk.take_control() + client.talk.take_frames()
+                if client.conversation.gathered:
+                    client.conversation.flush()
+                out = client.conversation.take_control() + client.conversation.take_frames()
                 if out and not client.pipe.closed:
                     moved = True
                     strays = client.node.exchange.client_frames(client.pipe, out, self.now)
@@ -261,7 +263,7 @@ class FakeMesh:
     def _deliver(self, client: FakeClient, frames: list[bytes]) -> None:
         client.received += sum(map(messages_behind_backtrace, frames))
         try:
-            client.woken += client.talk.received(frames, self.now)
+            client.woken += client.conversation.received(frames, self.now)
         except PeerError as error:
             client.ended = error
 

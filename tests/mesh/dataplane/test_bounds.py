@@ -19,7 +19,7 @@ RECEIVE_MAX = 1 << 20
 
 def said(client: FakeClient, *frames: bytes) -> list[list[Any]]:
     """What the broker answers to these frames, sent past the client library."""
-    prefix = client.talk.prefix
+    prefix = client.conversation.prefix
     node = client.node
     node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], 0.0)
     while node.has_work:
@@ -43,7 +43,7 @@ def test_a_window_of_two_to_the_31_without_reading_costs_a_bounded_number_of_byt
     sent, largest, got = 0, 0, 0
     port = exchange._pipes[reader.pipe].port
     for _ in range(1500):
-        if sender.talk.room > 0:
+        if sender.conversation.room > 0:
             sender.publish("t", bytes(60_000))
             sent += 1
         got += len(other.take(fed))
@@ -143,7 +143,7 @@ def test_a_client_that_reads_may_ask_for_ever_under_a_firehose() -> None:
     exchange.respond("$sys.status", lambda topic, body: bytes(100_000))
     client, sender = mesh.client(), mesh.client()
     feed = client.subscribe("t", window=100_000)
-    ping = client.talk.prefix + encode(Kind.PING, 1)
+    ping = client.conversation.prefix + encode(Kind.PING, 1)
     for number in range(400):
         exchange.publish("t", [b"firehose"] * 10, "sent", mesh.now)
         exchange.client_frames(client.pipe, [ping], mesh.now)
@@ -163,7 +163,7 @@ def test_bytes_in_open_questions_are_bounded_and_the_session_goes_on() -> None:
     assert survey.done and "no result yet" in survey.result.refused[0]
     for run in list(feed.runs):
         assert run.tokens is not None
-        answerer.talk.answer(run.tokens[0], b"done")
+        answerer.conversation.answer(run.tokens[0], b"done")
     mesh.pump()
     assert [question.reply for question in first] == [b"done"] * 2
     assert not asker.ask("q", bytes(400_000)).done, "there is room again"
@@ -187,7 +187,7 @@ def test_questions_without_a_result_are_counted_down_however_they_end() -> None:
         while feed.runs:
             run = feed.runs.popleft()
             assert run.tokens is not None
-            answerer.talk.answer(run.tokens[0], b"done")
+            answerer.conversation.answer(run.tokens[0], b"done")
         mesh.pump()
 
     for turn in range(4):
@@ -271,7 +271,7 @@ def test_the_end_of_a_session_costs_by_what_it_has() -> None:
     mesh = FakeMesh(1)
     asker, answerer = mesh.client(), mesh.client()
     for _ in range(50):
-        answerer.talk.subscribe(["q"], int(Role.ANSWERS), 10, 1000)
+        answerer.conversation.subscribe(["q"], int(Role.ANSWERS), 10, 1000)
     mesh.pump()
     answerer.consuming = False
     surveys = [asker.ask("q", survey=True, timeout_s=100.0) for _ in range(20)]
@@ -305,11 +305,13 @@ def test_counters_return_to_zero_when_everybody_has_gone() -> None:
         mesh.turn(1.0)
         asker.ask("q", b"body")
         asker.ask("q", b"body", survey=True)
-        exchange.client_frames(reader.pipe, [reader.talk.prefix + encode(Kind.PATTERNS, 9, ["x"])], mesh.now)
+        exchange.client_frames(
+            reader.pipe, [reader.conversation.prefix + encode(Kind.PATTERNS, 9, ["x"])], mesh.now
+        )
         for client in (asker, answerer, reader):
             match how:
                 case "bye":
-                    client.talk.close("done")
+                    client.conversation.close("done")
                     client.consuming = True
                     mesh.pump()
                 case "break a rule":

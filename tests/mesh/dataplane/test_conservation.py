@@ -18,7 +18,9 @@ from mesh.clients.feeds import Feed
 from mesh.dataplane.counters import NO_LOSS
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
+from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED
+from mesh.wire.session_frames import AGAIN, data_head
 
 from .neighbourhood import FakeClient, FakeMesh, FakePipe
 
@@ -120,7 +122,7 @@ class Conservation(RuleBasedStateMachine):
     @rule(node=NODES, topic=TOPICS, count=COUNTS, size=SIZES, level=st.integers(0, ACCEPTED))
     def publish(self, node: int, topic: str, count: int, size: int, level: int) -> None:
         publisher = self.publishers[node]
-        if publisher.talk.room > 0:
+        if publisher.conversation.room > 0:
             publisher.publish(topic, *[bytes(size)] * count, level=level)
 
     @rule(node=NODES, topic=TOPICS, count=COUNTS, size=SIZES)
@@ -172,15 +174,15 @@ class Conservation(RuleBasedStateMachine):
         client = reader.client
         exchange = self.ledgers[client.node.id].exchange
         if how == "unsubscribe":
-            client.talk.unsubscribe(reader.feed)
+            client.conversation.unsubscribe(reader.feed)
             client.consuming = True
             self.mesh.pump()
             return
         if how == "bye":
-            client.talk.close("done")
+            client.conversation.close("done")
             self.mesh.pump()
         elif how == "break a rule":
-            exchange.client_frames(client.pipe, [client.talk.prefix + b"\x91\x1f"], self.mesh.now)
+            exchange.client_frames(client.pipe, [client.conversation.prefix + b"\x91\x1f"], self.mesh.now)
             client.consuming = True  # what its connection flushes still arrives
             self.mesh.pump()
         self.ledgers[client.node.id].gone += client.received
@@ -226,7 +228,7 @@ class Conservation(RuleBasedStateMachine):
             for stock in self.stock:
                 stock.read()
             for publisher in self.publishers.values():
-                publisher.talk.flush()
+                publisher.conversation.flush()
             self.mesh.turn(0.5)
         for ledger in self.ledgers.values():
             ledger.check()
@@ -342,3 +344,73 @@ def test_hand_out_is_what_every_block_passes() -> None:
 
     source = inspect.getsource(Intake)
     assert source.count(".offer(") == 1
+
+
+def test_a_block_whose_handing_out_fails_is_not_acknowledged_and_its_retry_is_new() -> None:
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    sender, reader = mesh.client(), mesh.client()
+    feed = reader.subscribe("t")
+    sessions = [session for session in exchange._sessions.all() if session.subscriptions]
+    (subscription,) = sessions[0].subscriptions.values()
+    encode = subscription.encode
+
+    def fails(*given: Any) -> None:
+        raise MemoryError("no room for a frame")
+
+    subscription.encode = fails
+    ticket, _ = sender.conversation.add("t", b"once", ACCEPTED, b"")
+    sender.conversation.flush()
+    with pytest.raises(MemoryError):
+        exchange.client_frames(sender.pipe, sender.conversation.take_frames(), mesh.now)
+    subscription.encode = encode
+    assert ticket is not None and not ticket.done
+    sender.lose()
+    sender.connect(mesh.nodes[1])
+    assert ticket.done and ticket.error is None
+    assert reader.take(feed) == [("t", b"once")]
+    assert exchange.statistics().drops.get("duplicate") is None
+
+
+def test_a_block_of_another_broker_whose_handing_out_fails_is_new_when_it_comes_again() -> None:
+    mesh = FakeMesh(2)
+    exchange = mesh.nodes[2].exchange
+    reader = mesh.client(2)
+    feed = reader.subscribe("t")
+    (subscription,) = exchange._sessions.all()[0].subscriptions.values()
+    encode = subscription.encode
+    block = blocks.seal(b"t", [b"once"], publisher=9, boot=9, sequence=1, level=ACCEPTED)
+
+    def fails(*given: Any) -> None:
+        raise MemoryError("no room for a frame")
+
+    subscription.encode = fails
+    with pytest.raises(MemoryError):
+        exchange.peer_frames(1, [data_head(0, 0, 0, 1, len(block)) + block], mesh.now)
+    subscription.encode = encode
+    for number in (2, 3):
+        exchange.peer_frames(1, [data_head(0, AGAIN, 0, number, len(block)) + block], mesh.now)
+    assert reader.take(feed) == [("t", b"once")]
+    assert exchange.statistics().drops["duplicate"] == 1
+
+
+def test_members_behind_one_neighbour_get_one_copy_of_a_block() -> None:
+    """A member need not be a direct pipe: its next hop is the neighbour that takes what is meant for it."""
+    mesh = FakeMesh(3)
+    exchange = mesh.nodes[1].exchange
+    sender = mesh.client(1)
+    for id in (2, 3):
+        mesh.client(id).subscribe("t")
+    mesh.unlink(1, 3)
+    sender.publish("t", b"lost")
+    assert exchange.statistics().drops == {"no_link": 1}
+    exchange.set_next_hop(3, by=2)
+    sender.publish("t", b"one copy")
+    assert exchange.link_statistics(2).msgs_out == 2 and exchange.link_statistics(3).msgs_out == 0
+    assert exchange.statistics().drops == {"no_link": 1}
+    mesh.unlink(1, 2)
+    sender.publish("t", b"for two")
+    assert exchange.statistics().drops["no_link"] == 3, "the hop is gone, and both behind it"
+    mesh.link(1, 3)
+    sender.publish("t", b"direct again")
+    assert exchange.link_statistics(3).msgs_out == 1

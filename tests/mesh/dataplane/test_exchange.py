@@ -67,7 +67,7 @@ def test_headers_lengths_and_large_bodies_arrive_as_they_were() -> None:
     client.publish("t", large, level=ACCEPTED, headers=blocks.pack_headers({"big": True}))
     client.publish("t", b"last")
     runs = []
-    while (run := reader.talk.next_run(feed, 0.0)) is not None:
+    while (run := reader.conversation.next_run(feed, 0.0)) is not None:
         heads = run.headers or [b""] * len(run.bodies)
         runs += zip(run.bodies, map(blocks.unpack_headers, heads), strict=True)
     assert runs == [
@@ -98,13 +98,13 @@ def test_credit_bounds_what_is_under_way_to_a_subscriber_that_does_not_consume()
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t", window=100)
     for _ in range(100):
-        if sender.talk.room > 0:
+        if sender.conversation.room > 0:
             sender.publish("t", *[b"x" * 10] * 10)
     waiting = sum(len(run.bodies) for run in feed.runs)
     assert 100 <= waiting <= 110
-    assert sender.talk.room <= 0, "the publisher has to wait"
+    assert sender.conversation.room <= 0, "the publisher has to wait"
     assert len(reader.take(feed)) >= 400, "and goes on when the subscriber does"
-    assert sender.talk.room > 0
+    assert sender.conversation.room > 0
 
 
 def test_a_publisher_to_a_stalled_topic_goes_on_consuming_another() -> None:
@@ -114,7 +114,7 @@ def test_a_publisher_to_a_stalled_topic_goes_on_consuming_another() -> None:
     mine = both.subscribe("mine", window=10)
     for _ in range(30):
         both.publish("blocked", *[b"x"] * 10)
-    assert both.talk.room <= 0
+    assert both.conversation.room <= 0
     got = []
     for index in range(100):
         other.publish("mine", str(index).encode())
@@ -129,16 +129,16 @@ def test_after_ten_seconds_without_progress_the_oldest_is_dropped_and_the_publis
     feed = stalled.subscribe("t", window=10)
     number = 0
     for _ in range(50):
-        if sender.talk.room > 0:
+        if sender.conversation.room > 0:
             sender.publish("t", *(b"%05d" % (number + i) for i in range(5)))
             number += 5
-    assert sender.talk.room <= 0
+    assert sender.conversation.room <= 0
     mesh.turn(9.0)
-    assert sender.talk.room <= 0
+    assert sender.conversation.room <= 0
     mesh.turn(2.0)
-    assert sender.talk.room > 0
+    assert sender.conversation.room > 0
     for _ in range(60):
-        assert sender.talk.room > 0
+        assert sender.conversation.room > 0
         sender.publish("t", *(b"%05d" % (number + i) for i in range(5)))
         number += 5
     statistics = mesh.nodes[1].exchange.statistics()
@@ -162,7 +162,7 @@ def test_a_stalled_subscription_behind_a_link_does_not_stall_other_topics_on_it(
     sent = 0
     got: list[tuple[str, bytes]] = []
     for _ in range(200):
-        if sender.talk.room > 0:
+        if sender.conversation.room > 0:
             sender.publish("bad", *[b"x"] * 10)
             sender.publish("good", *[b"y"] * 10)
             sent += 10
@@ -183,10 +183,10 @@ def test_a_slow_reader_on_another_broker_holds_publishers_back_and_loses_nothing
     got: list[bytes] = []
     sent = 0
     while sent < 3000:
-        while sender.talk.room > 0 and sent < 3000:
+        while sender.conversation.room > 0 and sent < 3000:
             sender.publish("t", *(b"%05d" % (sent + index) for index in range(10)))
             sent += 10
-        run = reader.talk.next_run(feed, mesh.now)
+        run = reader.conversation.next_run(feed, mesh.now)
         got += run.bodies if run is not None else []
         mesh.turn(0.5)
     got += [body for _, body in reader.take(feed)]
@@ -198,8 +198,8 @@ def test_publishing_beyond_credit_costs_the_session() -> None:
     mesh = FakeMesh(1, ExchangeOptions(session_messages=10))
     sender, reader = mesh.client(), mesh.client()
     feed = reader.subscribe("t", window=1)
-    sender.talk.credit.grant(1000, 1 << 20)  # a client that lies to itself
-    sender.talk.room = 1000
+    sender.conversation.credit.grant(1000, 1 << 20)  # a client that lies to itself
+    sender.conversation.room = 1000
     for _ in range(5):
         sender.publish("t", *[b"x"] * 10)
     assert sender.ended is not None and "CreditExceeded" in str(sender.ended)
@@ -229,7 +229,7 @@ def test_a_broken_frame_costs_its_sender_the_connection_and_nobody_else(frame: b
     mesh = FakeMesh(1)
     bad, good = mesh.client(), mesh.client()
     feed = good.subscribe("t")
-    mesh.nodes[1].exchange.client_frames(bad.pipe, [bad.talk.prefix + frame], mesh.now)
+    mesh.nodes[1].exchange.client_frames(bad.pipe, [bad.conversation.prefix + frame], mesh.now)
     assert bad.pipe.closed
     assert sum(mesh.nodes[1].exchange.statistics().refused.values()) == 1
     good.publish("t", b"still here")
@@ -277,9 +277,9 @@ def test_retries_after_a_lost_connection_are_delivered_once() -> None:
     mesh = FakeMesh(2)
     sender, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
-    ticket, _ = sender.talk.add("t", b"once", ACCEPTED, b"")
-    sender.talk.flush()
-    frames = sender.talk.take_frames()
+    ticket, _ = sender.conversation.add("t", b"once", ACCEPTED, b"")
+    sender.conversation.flush()
+    frames = sender.conversation.take_frames()
     mesh.nodes[1].exchange.client_frames(sender.pipe, frames, mesh.now)  # taken, and the ACK is lost
     sender.pipe.take()
     sender.lose()
@@ -296,7 +296,7 @@ def test_a_session_restored_elsewhere_keeps_subscriptions_and_gathered_messages(
     feed = reader.subscribe("t.*")
     reader.lose()
     sender.lose()
-    sender.talk.add("t.a", b"while away", SENT, b"")
+    sender.conversation.add("t.a", b"while away", SENT, b"")
     reader.connect(mesh.nodes[1])
     sender.connect(mesh.nodes[2])
     assert feed.ready
@@ -306,10 +306,10 @@ def test_a_session_restored_elsewhere_keeps_subscriptions_and_gathered_messages(
 def test_closing_tells_unknown_from_not_accepted() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
-    under_way, _ = client.talk.add("t", b"1", ACCEPTED, b"")
-    client.talk.flush()
-    gathered, _ = client.talk.add("t", b"2", ACCEPTED, b"")
-    client.talk.close("done")
+    under_way, _ = client.conversation.add("t", b"1", ACCEPTED, b"")
+    client.conversation.flush()
+    gathered, _ = client.conversation.add("t", b"2", ACCEPTED, b"")
+    client.conversation.close("done")
     assert under_way is not None and gathered is not None
     with pytest.raises(Unknown):
         under_way.receipt(0)
@@ -321,13 +321,13 @@ def test_a_cancelled_message_is_left_out_and_the_numbers_of_the_others_hold() ->
     mesh = FakeMesh(1)
     client = mesh.client()
     feed = client.subscribe("t")
-    ticket, _ = client.talk.add_many("t", [b"0", b"1", b"2", b"3"], ACCEPTED)
-    assert ticket is not None and client.talk.cancel(ticket, 1)
-    client.talk.flush()
+    ticket, _ = client.conversation.add_many("t", [b"0", b"1", b"2", b"3"], ACCEPTED)
+    assert ticket is not None and client.conversation.cancel(ticket, 1)
+    client.conversation.flush()
     mesh.pump()
     assert [body for _, body in client.take(feed)] == [b"0", b"2", b"3"]
     assert (ticket.receipt(0).seq, ticket.receipt(3).seq) == (1, 3)
-    assert not client.talk.cancel(ticket, 0)
+    assert not client.conversation.cancel(ticket, 0)
 
 
 def test_a_request_goes_to_one_answering_subscriber_nearest_first() -> None:
@@ -340,7 +340,7 @@ def test_a_request_goes_to_one_answering_subscriber_nearest_first() -> None:
     question = asker.ask("add", b"1 2")
     (run,) = feeds[near].runs
     assert run.tokens is not None and not feeds[far].runs and not heard.runs
-    near.talk.answer(run.tokens[0], b"3")
+    near.conversation.answer(run.tokens[0], b"3")
     mesh.pump()
     assert question.done and question.error is None and question.reply == b"3"
     mesh.nodes[1].exchange.peer_rtt(2, 9.0)
@@ -382,11 +382,11 @@ def test_a_request_times_out_by_the_broker_and_extend_gives_it_more() -> None:
     question = asker.ask("slow", timeout_s=2.0)
     extended = asker.ask("slow", timeout_s=2.0)
     tokens = [run.tokens[0] for run in feed.runs if run.tokens]
-    responder.talk.extend(tokens[1], 10.0)
+    responder.conversation.extend(tokens[1], 10.0)
     mesh.pump()
     mesh.turn(3.0)
     assert isinstance(question.error, MeshTimeout) and not extended.done
-    responder.talk.answer(tokens[1], b"late but welcome")
+    responder.conversation.answer(tokens[1], b"late but welcome")
     mesh.pump()
     assert extended.reply == b"late but welcome"
 
@@ -398,7 +398,7 @@ def test_a_refusal_to_answer_is_told_with_its_reason() -> None:
     question = asker.ask("add")
     (run,) = feed.runs
     assert run.tokens is not None
-    responder.talk.answer(run.tokens[0], b"not a number", status=Status.DROPPED)
+    responder.conversation.answer(run.tokens[0], b"not a number", status=Status.DROPPED)
     mesh.pump()
     assert isinstance(question.error, NotAccepted) and "not a number" in str(question.error)
 
@@ -412,7 +412,7 @@ def test_a_survey_asks_everybody_ends_early_and_names_who_was_silent() -> None:
     for client, feed in zip(people, feeds, strict=True):
         run = feed.runs.popleft()
         assert run.tokens is not None
-        client.talk.answer(run.tokens[0], client.talk.name.encode())
+        client.conversation.answer(run.tokens[0], client.conversation.name.encode())
     mesh.pump()
     assert early.done and early.result.missing == []
     assert [answer.body for answer in early.result.answers] == [b"a", b"b", b"c", b"d"]
@@ -422,13 +422,13 @@ def test_a_survey_asks_everybody_ends_early_and_names_who_was_silent() -> None:
     tokens = [feed.runs.popleft().tokens for feed in feeds]
     for client, token in list(zip(people, tokens, strict=True))[:3]:
         assert token is not None
-        client.talk.answer(token[0], b"here")
+        client.conversation.answer(token[0], b"here")
     mesh.pump()
     assert not silent.done
     mesh.turn(2.5)
     assert silent.done and silent.result.missing == ["d@node3"] and len(silent.result.answers) == 3
     assert tokens[3] is not None
-    people[3].talk.answer(tokens[3][0], b"sorry")
+    people[3].conversation.answer(tokens[3][0], b"sorry")
     mesh.pump()
     assert [answer.body for answer in silent.result.late] == [b"sorry"]
 
@@ -490,24 +490,24 @@ def test_pings_keep_a_session_and_a_silent_broker_is_noticed() -> None:
     mesh = FakeMesh(1)
     client = mesh.client(keepalive_s=1.0)
     for _ in range(10):
-        assert not client.talk.tick(mesh.now)
+        assert not client.conversation.tick(mesh.now)
         mesh.pump()
         mesh.turn(1.0)
     assert mesh.nodes[1].exchange.statistics().sessions == 1
     mesh.clients.remove(client)
-    assert not client.talk.tick(mesh.now + 2.0)
-    assert client.talk.tick(mesh.now + 4.0)
+    assert not client.conversation.tick(mesh.now + 2.0)
+    assert client.conversation.tick(mesh.now + 4.0)
 
 
 def test_leaving_tells_every_client_and_refuses_what_comes_after() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     mesh.nodes[1].exchange.leave("restart", mesh.now)
-    ticket, _ = client.talk.add("t", b"x", ACCEPTED, b"")
-    client.talk.flush()
+    ticket, _ = client.conversation.add("t", b"x", ACCEPTED, b"")
+    client.conversation.flush()
     mesh.pump()
     assert ticket is not None and isinstance(ticket.error, NotAccepted)
-    assert not client.talk.settled
+    assert not client.conversation.settled
 
 
 def joining_node() -> tuple[FakeMesh, Exchange]:
@@ -544,7 +544,7 @@ def test_questions_are_held_as_well_but_those_for_the_broker_itself() -> None:
     exchange.open_gate(mesh.now)
     mesh.pump()
     assert not question.done  # somebody was asked
-    assert answerer.talk.next_run(feed, mesh.now) is not None
+    assert answerer.conversation.next_run(feed, mesh.now) is not None
 
 
 @pytest.mark.parametrize("survey", [False, True])
@@ -562,7 +562,7 @@ def test_a_question_that_is_held_beyond_its_deadline_ends_in_time(survey: bool) 
         assert question.result is not None and question.result.missing == ["node1"]
     exchange.open_gate(mesh.now)
     mesh.pump()
-    assert answerer.talk.next_run(feed, mesh.now) is None
+    assert answerer.conversation.next_run(feed, mesh.now) is None
 
 
 def test_what_a_client_published_without_waiting_is_routed_though_it_has_gone() -> None:
@@ -598,7 +598,9 @@ def test_a_held_block_that_breaks_a_rule_costs_its_client_the_session() -> None:
     publisher, other = mesh.client(1), mesh.client(1)
     feed = other.subscribe("t")
     publisher.publish("t", b"good")
-    exchange.client_frames(publisher.pipe, [publisher.talk.prefix + data_head(0, 0, 0, 0, 3) + b"bad"], 0.0)
+    exchange.client_frames(
+        publisher.pipe, [publisher.conversation.prefix + data_head(0, 0, 0, 0, 3) + b"bad"], 0.0
+    )
     exchange.open_gate(mesh.now)
     mesh.pump()
     assert publisher.ended is not None and publisher.pipe.closed
@@ -671,10 +673,10 @@ def test_everything_published_arrives_once_and_in_order_of_its_topic(
     got: tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]] = ([], [])
     expected: dict[tuple[str, bool], list[bytes]] = {}
     for topic, bodies, accepted, read in work:
-        while sender.talk.room <= 0:
+        while sender.conversation.room <= 0:
             got[0].extend(near.take(feeds[0]))
             got[1].extend(far.take(feeds[1]))
-            sender.talk.flush()
+            sender.conversation.flush()
             mesh.pump()
         tagged = [b"%d" % accepted + body for body in bodies]
         sender.publish(topic, *tagged, level=int(accepted))
@@ -684,21 +686,21 @@ def test_everything_published_arrives_once_and_in_order_of_its_topic(
     for _ in range(50):
         got[0].extend(near.take(feeds[0]))
         got[1].extend(far.take(feeds[1]))
-        sender.talk.flush()
+        sender.conversation.flush()
         mesh.pump()
     for (topic, accepted), bodies in expected.items():
         level = b"%d" % accepted
         assert [b for t, b in got[1] if t == topic and b[:1] == level] == bodies
         if topic.startswith("b."):
             assert [b for t, b in got[0] if t == topic and b[:1] == level] == bodies
-    assert not sender.talk.gathered
+    assert not sender.conversation.gathered
 
 
 # --- what reviews found
 
 
 def poisoned(publisher: FakeMesh, headers: bytes) -> bytes:
-    client = publisher.clients[0].talk
+    client = publisher.clients[0].conversation
     block = blocks.seal(
         b"t", [b"x"], publisher=client.publisher, boot=client.boot, sequence=1, headers=[headers]
     )
@@ -723,7 +725,7 @@ def test_headers_of_questions_are_checked_where_they_come_in() -> None:
     ):
         mesh = FakeMesh(1)
         client = mesh.client()
-        mesh.nodes[1].exchange.client_frames(client.pipe, [client.talk.prefix + frame], 0.0)
+        mesh.nodes[1].exchange.client_frames(client.pipe, [client.conversation.prefix + frame], 0.0)
         assert "BlockError" in client.pipe.closed
 
 
@@ -733,8 +735,8 @@ def test_a_clients_block_names_neither_hops_nor_subscription_nor_sequence(
 ) -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
-    block = blocks.seal(b"t", [b"x"], publisher=client.talk.publisher, boot=7, sequence=1)
-    frame = client.talk.prefix + data_head(*head, len(block)) + block
+    block = blocks.seal(b"t", [b"x"], publisher=client.conversation.publisher, boot=7, sequence=1)
+    frame = client.conversation.prefix + data_head(*head, len(block)) + block
     mesh.nodes[1].exchange.client_frames(client.pipe, [frame], 0.0)
     assert "SessionError" in client.pipe.closed
 
@@ -769,9 +771,11 @@ LARGE = [f"t{number}" for number in range(5 * PATTERNS_AT_ONCE)]
 def test_a_large_subscription_is_added_in_parts_and_confirmed_at_the_end() -> None:
     mesh = FakeMesh(2)
     reader, publisher = mesh.client(1), mesh.client(2)
-    feed = reader.talk.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    feed = reader.conversation.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
     node = mesh.nodes[1]
-    node.exchange.client_frames(reader.pipe, reader.talk.take_control() + reader.talk.take_frames(), mesh.now)
+    node.exchange.client_frames(
+        reader.pipe, reader.conversation.take_control() + reader.conversation.take_frames(), mesh.now
+    )
     sizes = []
     while node.has_work:
         assert not reader.pipe.control and not reader.pipe.data, "not before all is there"
@@ -787,9 +791,11 @@ def test_a_large_subscription_is_added_in_parts_and_confirmed_at_the_end() -> No
 def test_a_large_subscription_that_ends_before_all_is_added_leaves_nothing() -> None:
     mesh = FakeMesh(1)
     reader = mesh.client(1)
-    reader.talk.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    reader.conversation.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
     exchange = mesh.nodes[1].exchange
-    exchange.client_frames(reader.pipe, reader.talk.take_control() + reader.talk.take_frames(), mesh.now)
+    exchange.client_frames(
+        reader.pipe, reader.conversation.take_control() + reader.conversation.take_frames(), mesh.now
+    )
     exchange.work(mesh.now)
     assert len(exchange.statistics().interest) == PATTERNS_AT_ONCE
     reader.lose()
@@ -800,9 +806,9 @@ def test_a_large_subscription_that_ends_before_all_is_added_leaves_nothing() -> 
 def test_a_bad_pattern_in_a_large_subscription_costs_the_session() -> None:
     mesh = FakeMesh(1)
     reader = mesh.client(1)
-    reader.talk.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    reader.conversation.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
     exchange = mesh.nodes[1].exchange
-    frames = reader.talk.take_control() + reader.talk.take_frames()
+    frames = reader.conversation.take_control() + reader.conversation.take_frames()
     exchange.client_frames(reader.pipe, [frame.replace(b"t2000", b"t 200") for frame in frames], mesh.now)
     mesh.pump()
     assert reader.ended is not None and "t 200" in str(reader.ended)
@@ -821,7 +827,7 @@ def test_a_subscription_counts_though_the_route_of_its_topic_is_cached(pattern: 
     for publisher in publishers:
         publisher.publish("a.b", b"now")
     assert [body for _, body in reader.take(feed)] == [b"now", b"now"]
-    reader.talk.unsubscribe(feed)
+    reader.conversation.unsubscribe(feed)
     mesh.pump()
     for publisher in publishers:
         publisher.publish("a.b", b"later")
@@ -832,7 +838,7 @@ def test_many_subscriptions_in_one_read_are_one_change_of_interest() -> None:
     mesh = FakeMesh(2)
     client = mesh.client(1)
     before = mesh.nodes[1].version
-    feeds = [client.talk.subscribe([f"t.{number}"], 0, 10, 1000) for number in range(500)]
+    feeds = [client.conversation.subscribe([f"t.{number}"], 0, 10, 1000) for number in range(500)]
     mesh.pump()
     assert all(feed.ready for feed in feeds) and mesh.nodes[1].version == before + 1
     client.lose()
@@ -843,10 +849,10 @@ def test_a_client_may_have_4096_subscriptions_and_is_told_so() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     for number in range(4096):
-        client.talk.subscribe([f"t.{number}"], 0, 10, 1000)
+        client.conversation.subscribe([f"t.{number}"], 0, 10, 1000)
     mesh.pump()
     with pytest.raises(ValueError, match="4096"):
-        client.talk.subscribe(["one.more"], 0, 10, 1000)
+        client.conversation.subscribe(["one.more"], 0, 10, 1000)
     client.lose()
     client.connect(mesh.nodes[1])
     assert mesh.nodes[1].exchange.statistics().subscriptions == 4096 and client.ended is None
@@ -878,7 +884,7 @@ def test_a_client_that_never_reads_its_answers_loses_its_session() -> None:
     exchange.respond("$sys.status", lambda topic, body: bytes(100_000))
     client, good = mesh.client(), mesh.client()
     client.consuming = False
-    request = client.talk.prefix + encode(Kind.REQUEST, 1, "$sys.status", b"", b"", 1000)
+    request = client.conversation.prefix + encode(Kind.REQUEST, 1, "$sys.status", b"", b"", 1000)
     for _ in range(400):
         if client.pipe.closed:
             break
@@ -897,7 +903,7 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
     (run,) = feed.runs
     assert run.tokens is not None
     for _ in range(1000):
-        responder.talk.extend(run.tokens[0], 3000.0)
+        responder.conversation.extend(run.tokens[0], 3000.0)
     mesh.pump()
     requests = mesh.nodes[1].exchange._requests
     assert len(requests._questions.due) == 1 and len(requests._pending.due) == 1
@@ -909,7 +915,7 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
     assert isinstance(question.error, MeshTimeout)
     for _ in range(1000):
         question = asker.ask("slow")
-        responder.talk.answer(requests._pending._token, b"")
+        responder.conversation.answer(requests._pending._token, b"")
         mesh.pump()
     assert len(requests._questions.due) < 100 and len(requests._pending.due) < 100
 
@@ -921,10 +927,10 @@ def test_only_who_was_asked_can_answer() -> None:
     question = asker.ask("add")
     (run,) = feed.runs
     assert run.tokens is not None
-    stranger.talk.answer(run.tokens[0], b"forged")
+    stranger.conversation.answer(run.tokens[0], b"forged")
     mesh.pump()
     assert not question.done
-    responder.talk.answer(run.tokens[0], b"true")
+    responder.conversation.answer(run.tokens[0], b"true")
     mesh.pump()
     assert question.reply == b"true"
     assert mesh.nodes[1].exchange.statistics().drops == {"answer_unknown": 1}
@@ -933,15 +939,17 @@ def test_only_who_was_asked_can_answer() -> None:
 def test_a_retry_is_marked_on_every_wire_it_travels() -> None:
     mesh = FakeMesh(1)
     sender = mesh.client()
-    sender.talk.add("t", b"once", ACCEPTED, b"")
-    sender.talk.flush()
-    (first,) = sender.talk.take_frames()
+    sender.conversation.add("t", b"once", ACCEPTED, b"")
+    sender.conversation.flush()
+    (first,) = sender.conversation.take_frames()
     sender.lose()
-    sender.talk.connected(0.0)
-    prefix = sender.talk.prefix
-    sender.talk.received([prefix + welcome(sender.talk.agreed, 9, "a", "m", 1, 100, 10_000)], 0.0)
-    sender.talk.flush()
-    (again,) = [frame for frame in sender.talk.take_frames() if frame[5] == Kind.DATA]
+    sender.conversation.connected(0.0)
+    prefix = sender.conversation.prefix
+    sender.conversation.received(
+        [prefix + welcome(sender.conversation.agreed, 9, "a", "m", 1, 100, 10_000)], 0.0
+    )
+    sender.conversation.flush()
+    (again,) = [frame for frame in sender.conversation.take_frames() if frame[5] == Kind.DATA]
     assert (read_data(first, 4)[1], read_data(again, 4)[1]) == (0, AGAIN)
     assert first[4 + DATA_SIZE :] == again[4 + DATA_SIZE :], "the block itself is unchanged"
 
@@ -954,17 +962,17 @@ def test_credit_of_a_session_that_ended_goes_to_nobody() -> None:
         sender.publish("t", *[b"x"] * 4)
     sender.lose()
     sender.connect(mesh.nodes[1])
-    before = sender.talk.credit.messages
+    before = sender.conversation.credit.messages
     reader.take(feed)
-    assert sender.talk.credit.messages == before == 8
+    assert sender.conversation.credit.messages == before == 8
 
 
 def test_messages_for_a_broker_that_leaves_are_counted() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
     mesh.nodes[1].exchange.leave("restart", mesh.now)
-    client.talk.add("t", b"x", SENT, b"")
-    client.talk.flush()
+    client.conversation.add("t", b"x", SENT, b"")
+    client.conversation.flush()
     mesh.pump()
     assert mesh.nodes[1].exchange.statistics().drops == {"leaving": 1}
 
@@ -977,19 +985,19 @@ def test_what_came_before_a_broken_frame_is_delivered() -> None:
     sender.publish("t", b"whole")
     frames = reader.pipe.take()
     with pytest.raises(PeerError):
-        reader.talk.received([*frames, reader.talk.prefix + b"\x91\x1f"], 0.0)
-    run = reader.talk.next_run(feed, 0.0)
+        reader.conversation.received([*frames, reader.conversation.prefix + b"\x91\x1f"], 0.0)
+    run = reader.conversation.next_run(feed, 0.0)
     assert run is not None and run.bodies == [b"whole"]
 
 
 def test_a_large_body_of_level_sent_that_a_lost_connection_cut_is_counted() -> None:
     mesh = FakeMesh(1, ExchangeOptions(session_bytes=100_000))
     client = mesh.client()
-    client.talk.add("t", bytes(1_000_000), SENT, b"")
-    client.talk.flush()
+    client.conversation.add("t", bytes(1_000_000), SENT, b"")
+    client.conversation.flush()
     client.lose()
     client.connect(mesh.nodes[1])
-    assert client.talk.dropped == 1
+    assert client.conversation.dropped == 1
 
 
 def test_times_beyond_what_a_frame_can_carry_are_clamped_and_nonsense_is_refused() -> None:
