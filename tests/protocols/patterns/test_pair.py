@@ -6,37 +6,9 @@ import asyncio
 
 import pytest
 
-from protocols import Pair0, PipeRefused, SocketOptions, Timeout, WouldBlock
+from protocols import Pair0, SocketOptions, Timeout, WouldBlock
 from tests.support.link import Link, Peer
 from tests.support.waiting import turns, until
-
-
-async def test_messages_go_both_ways_in_order() -> None:
-    async with Pair0() as a, Pair0() as b:
-        Link(a, b)
-        for number in range(100):
-            await a.send(b"a%d" % number)
-            await b.send(b"b%d" % number)
-        assert [await b.recv() for _ in range(100)] == [b"a%d" % number for number in range(100)]
-        assert [await a.recv() for _ in range(100)] == [b"b%d" % number for number in range(100)]
-
-
-async def test_a_second_peer_is_refused_and_the_first_stays() -> None:
-    async with Pair0() as pair:
-        first = Peer(pair)
-        with pytest.raises(PipeRefused, match="already paired"):
-            Peer(pair)
-        await pair.send(b"still")
-        await until(lambda: first.heard == [b"still"])
-        assert pair.statistics().peers == 1
-
-
-async def test_after_the_first_left_another_is_taken() -> None:
-    async with Pair0() as pair:
-        Peer(pair).hang_up()
-        second = Peer(pair)
-        await pair.send(b"hello")
-        await until(lambda: second.heard == [b"hello"])
 
 
 async def test_send_without_a_peer_waits_and_can_time_out() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols import Closed, NotSupported, Pub0, SocketOptions, StateError, Sub0, WouldBlock
+from protocols import Closed, NotSupported, Pub0, SocketOptions, Sub0, WouldBlock
 from tests.support.link import Link, Peer
 from tests.support.waiting import turns, until
 
@@ -95,20 +95,6 @@ async def test_a_topic_is_a_prefix_of_the_body(topics: list[str | bytes], wanted
         assert [sub.recv_nowait() for _ in wanted] == wanted
         with pytest.raises(WouldBlock):
             sub.recv_nowait()
-
-
-async def test_subscribing_twice_is_undone_by_unsubscribing_once() -> None:
-    async with Sub0(topics=["a", "a"]) as sub:
-        sub.unsubscribe("a")
-        Peer(sub).say(b"a")
-        with pytest.raises(WouldBlock):
-            sub.recv_nowait()
-
-
-async def test_unsubscribing_what_was_not_subscribed_is_an_error() -> None:
-    async with Sub0(topics=["a"]) as sub:
-        with pytest.raises(StateError, match="b'b' is not subscribed"):
-            sub.unsubscribe("b")
 
 
 async def test_unsubscribing_removes_what_is_queued_and_keeps_what_is_still_wanted() -> None:
