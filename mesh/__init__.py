@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TopicError,
         Unknown,
     )
+    from mesh.limits import Limits
     from mesh.listen import Listen
     from mesh.wire.session_frames import Receipt
 
@@ -49,6 +50,7 @@ __all__ = [
     "Delivery",
     "Disconnected",
     "Environment",
+    "Limits",
     "Listen",
     "ListenError",
     "Locked",
@@ -74,6 +76,7 @@ _HOMES = {
     "Delivery": "mesh.clients.messages",
     "Disconnected": "mesh.errors",
     "Environment": "mesh.environment",
+    "Limits": "mesh.limits",
     "Listen": "mesh.listen",
     "ListenError": "mesh.errors",
     "Locked": "mesh.errors",

@@ -150,7 +150,19 @@ LAYERS = (
     ),
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
-    Layer(("mesh.config",), ("mesh.errors", "mesh.listen", "mesh.spelling", "mesh.topics", "protocols")),
+    Layer(("mesh.limits",), ("mesh.errors",), pure=True),
+    Layer(
+        ("mesh.config",),
+        (
+            "mesh.config",
+            "mesh.errors",
+            "mesh.limits",
+            "mesh.listen",
+            "mesh.spelling",
+            "mesh.topics",
+            "protocols",
+        ),
+    ),
     Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage")),
     Layer(
         ("mesh.cluster",),
@@ -168,6 +180,7 @@ LAYERS = (
         ("mesh.broker",),
         (
             "mesh.errors",
+            "mesh.limits",
             "mesh.logs",
             "mesh.environment",
             "mesh.storage",

@@ -19,9 +19,9 @@ from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
 from mesh.broker.options import BrokerOptions
 from mesh.broker.reloading import Reloaded
-from mesh.dataplane.options import ExchangeOptions
 from mesh.environment import Environment
 from mesh.errors import MeshError
+from mesh.limits import Limits
 from mesh.listen import Listen, as_listen
 from protocols import TlsConfig
 
@@ -64,7 +64,7 @@ class Broker:
         stats_s: seconds between ``stats`` rows of the event log.
         log_keep_days: days after which files of the event log are removed; None: never.
         log_keep_mb: megabytes of them that are kept, the newest; None: all.
-        limits: what clients may claim; beyond it they are refused, or messages dropped and counted.
+        limits: what clients and peers may claim.
         environment: disk, randomness and wall clock; the caller's to close. By default this machine's.
     """
 
@@ -86,7 +86,7 @@ class Broker:
         stats_s: float = 5.0,
         log_keep_days: float | None = None,
         log_keep_mb: float | None = None,
-        limits: ExchangeOptions | None = None,
+        limits: Limits | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._options = BrokerOptions(
@@ -105,7 +105,7 @@ class Broker:
             stats_s=stats_s,
             log_keep_days=log_keep_days,
             log_keep_mb=log_keep_mb,
-            limits=limits or ExchangeOptions(),
+            limits=limits or Limits(),
         )
         self._given_environment = environment
         self._tasks: asyncio.TaskGroup | None = None

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 
@@ -36,6 +37,7 @@ from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
 from mesh.cluster.peering import MemberRecord, Peering
 from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.options import ExchangeOptions
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError, PeerError
 from mesh.listen import Listen
@@ -91,7 +93,7 @@ class Node:
             name=self.name,
             mesh=options.mesh,
             hooks=self,
-            options=options.limits,
+            options=ExchangeOptions(**asdict(options.limits)),
             now=clock(),
         )
         client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import ConfigError
+from mesh.limits import Limits
 from mesh.listen import Listen, is_secure
 from mesh.topics import check_pattern
 from protocols import TlsConfig, check_url
@@ -32,7 +32,7 @@ class BrokerOptions:
     stats_s: float
     log_keep_days: float | None
     log_keep_mb: float | None
-    limits: ExchangeOptions
+    limits: Limits
 
     def __post_init__(self) -> None:
         for what, value in (("name", self.name), ("mesh", self.mesh)):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any, Final
 
 from mesh import config as configuration
 from mesh.cli.exits import ExitCode
 from mesh.cli.serving import serve
-from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import ConfigError
+from mesh.limits import Limits
 from mesh.listen import ROLES, Listen, Role, is_secure
 from mesh.logs import log_to
+from mesh.spelling import nearest
 from mesh.tls import tls_config
 
 COMPOSED: Final = (
@@ -53,6 +54,7 @@ def broker(
     stats: float | None = None,
     log_keep_days: float | None = None,
     log_keep_mb: float | None = None,
+    limit: list[str] | None = None,
     ports_file: str | None = None,
     config: str | None = None,
     verbose: bool = False,
@@ -106,6 +108,8 @@ def broker(
         Days after which this broker's files in the log folder are removed; default: never.
     log_keep_mb
         Megabytes of this broker's files that the log folder keeps, the newest; default: all.
+    limit
+        NAME=NUMBER: what clients may claim, as in the section [limits] of the configuration; may be repeated.
     ports_file
         Write the addresses really bound to this file, as JSON, once it listens.
     config
@@ -136,11 +140,10 @@ def broker(
         "log_keep_days": log_keep_days,
         "log_keep_mb": log_keep_mb,
     }
-    overrides = {f"broker.{key}": value for key, value in flags.items()}
+    overrides = {f"broker.{key}": value for key, value in flags.items()} | limit_flags(limit or [])
 
     def options() -> dict[str, Any]:
-        loaded = configuration.load(overrides, path=config).config
-        return broker_options(loaded.broker, loaded.limits)
+        return broker_options(configuration.load(overrides, path=config).config)
 
     wanted = options()
     log_to(sys.stderr, verbose=verbose)
@@ -148,10 +151,23 @@ def broker(
     return ExitCode.OK
 
 
-def broker_options(
-    config: configuration.BrokerConfig, limits: configuration.LimitsConfig | None = None
-) -> dict[str, Any]:
+def limit_flags(given: list[str]) -> dict[str, int]:
+    """Limits by ``limits.key``. Raises `FlagError` for what is no NAME=NUMBER of a limit."""
+    known = [item.name for item in fields(Limits)]
+    found = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not value.strip().isdecimal():
+            raise configuration.FlagError(f"--limit {item!r} is not NAME=NUMBER")
+        if name not in known:
+            raise configuration.FlagError(f"--limit {name}: there is no such limit{nearest(name, known)}")
+        found[f"limits.{name}"] = int(value)
+    return found
+
+
+def broker_options(everything: configuration.Config) -> dict[str, Any]:
     """The parameters of `Broker` that a configuration amounts to."""
+    config = everything.broker
     same = {
         option.key: getattr(config, option.key)
         for option in configuration.options()
@@ -165,7 +181,7 @@ def broker_options(
         "listen": listens(config),
         "tls": tls,
         "mesh_key": configuration.mesh_key(config),
-        "limits": None if limits is None else ExchangeOptions(**asdict(limits)),
+        "limits": everything.limits,
     }
 
 

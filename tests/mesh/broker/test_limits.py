@@ -10,6 +10,7 @@ import pytest
 from mesh import Broker, Client
 from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import MeshError
+from mesh.limits import Limits
 from mesh.wire.session_frames import BYTES_MAX, MESSAGES_MAX
 from protocols import Bus0, Push0, Req0, Respondent0, Socket, SPError, Sub0, Surveyor0
 from simulations import Mesh, Process, World
@@ -84,7 +85,7 @@ def test_clients_with_more_patterns_than_other_brokers_take_are_refused_and_the_
 
 def test_limits_are_the_brokers_own() -> None:
     async def main(process: Process) -> None:
-        limits = ExchangeOptions(session_patterns_max=2)
+        limits = Limits(session_patterns_max=2)
         url, environment = url_of(process.address), environment_of(process)
         async with Broker(listen=url, limits=limits, environment=environment):
             async with Client(url, environment=environment) as client:

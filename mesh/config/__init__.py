@@ -1,0 +1,41 @@
+"""Configuration: one TOML file, environment variables, flags; each value remembers where it came from.
+
+Precedence is flag > environment > file > default. One file is read, the first of these that exists:
+
+1. ``--config FILE``, or ``MANGROVE_CONFIG``
+2. ``./mangrove.toml``
+3. ``$XDG_CONFIG_HOME/mangrove/config.toml`` (``~/.config`` where that is not set)
+4. ``/etc/mangrove/config.toml``
+"""
+
+from mesh.config.loading import FlagError, Loaded, candidates, line_of, load, parse
+from mesh.config.mesh_key import mesh_key
+from mesh.config.sections import (
+    BrokerConfig,
+    ClientConfig,
+    Config,
+    ConsoleConfig,
+    Option,
+    options,
+    seconds_problem,
+)
+from mesh.config.template import as_toml, template
+
+__all__ = [
+    "BrokerConfig",
+    "ClientConfig",
+    "Config",
+    "ConsoleConfig",
+    "FlagError",
+    "Loaded",
+    "Option",
+    "as_toml",
+    "candidates",
+    "line_of",
+    "load",
+    "mesh_key",
+    "options",
+    "parse",
+    "seconds_problem",
+    "template",
+]

@@ -1,0 +1,267 @@
+"""What can be configured: one dataclass a section, one field an option.
+
+The dataclasses are the whole truth: the template of ``mesh config init``, the table in
+``docs/reference/configuration.md``, the names of the variables and the checks are derived from their fields.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Final, get_type_hints
+
+from mesh.errors import TopicError
+from mesh.limits import Limits, option
+from mesh.listen import ROLES
+from mesh.topics import check_pattern
+from protocols import AddressError, check_dialable, check_url
+
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+NOBODY: Final = "nobody"
+SECONDS_MAX: Final = 30 * 86_400.0
+"""Timers and the milliseconds on the wire (32 bits) hold a little more."""
+AMOUNT_MAX: Final = 1e9
+
+
+def seconds_problem(value: Any) -> str | None:
+    """What is wrong with a number of seconds, if anything is."""
+    if value is None or 0 < value <= SECONDS_MAX:
+        return None
+    return f"must be above zero and at most {SECONDS_MAX:.0f} (30 days), not {value:g}"
+
+
+def _amount(value: Any) -> str | None:
+    if value is None or 0 < value <= AMOUNT_MAX:
+        return None
+    return f"must be above zero and at most {AMOUNT_MAX:.0f}, not {value:g}"
+
+
+def _name(value: Any) -> str | None:
+    if value is None or NAME.fullmatch(value):
+        return None
+    return "must be 1 to 64 of the characters A-Z a-z 0-9 _ -"
+
+
+def _address(value: Any, check: Callable[[str], str] = check_dialable) -> str | None:
+    """To dial, unless ``check`` is another."""
+    try:
+        if value is not None:
+            check(value)
+            if value.startswith("inproc:"):
+                return f"has {value!r}, which reaches only the program itself; use tcp:// or ipc://"
+    except AddressError as error:
+        return f"has a bad address: {error}"
+    return None
+
+
+def _served(values: Any) -> str | None:
+    return next((problem for value in values if (problem := _address(value, check_url))), None)
+
+
+def _dialled(values: Any) -> str | None:
+    return next((problem for value in values if (problem := _address(value))), None)
+
+
+def _patterns(values: Any) -> str | None:
+    for value in values:
+        try:
+            check_pattern(value)
+        except TopicError as error:
+            return f"has a bad pattern: {error}"
+    return None
+
+
+def _roles(values: Any) -> str | None:
+    allowed = (*ROLES, NOBODY)
+    wrong = [value for value in values if value not in allowed]
+    if wrong:
+        return f"has {wrong[0]!r}; there are {', '.join(allowed)}"
+    if NOBODY in values and len(values) > 1:
+        return "has nobody and somebody; choose"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """``[broker]``: what ``mesh broker`` runs with.
+
+    Each field is a parameter of `mesh.Broker`; ``mesh_key_file`` stands for its content, ``mesh_key``.
+    """
+
+    name: str | None = option(
+        None,
+        "MANGROVE_NAME",
+        "what this broker is called in logs and on screens; default: from its id",
+        _name,
+    )
+    listen: tuple[str, ...] = option(
+        (),
+        "MANGROVE_LISTEN",
+        "addresses to serve; default: an ipc socket and tcp://127.0.0.1:7770",
+        _served,
+    )
+    listen_peers: tuple[str, ...] = option(
+        (), "MANGROVE_LISTEN_PEERS", "addresses that serve other brokers only", _served
+    )
+    listen_clients: tuple[str, ...] = option(
+        (), "MANGROVE_LISTEN_CLIENTS", "addresses that serve clients only", _served
+    )
+    join: tuple[str, ...] = option(
+        (), "MANGROVE_JOIN", "addresses of brokers to join; any one of a mesh is enough", _dialled
+    )
+    mesh: str = option(
+        "mangrove", "MANGROVE_MESH", "name of the mesh; brokers of another mesh are refused", _name
+    )
+    mesh_key_file: str | None = option(
+        None, "MANGROVE_MESH_KEY_FILE", "file whose content every broker of the mesh must know"
+    )
+    tls_cert: str | None = option(
+        None, "MANGROVE_TLS_CERT", "PEM file with this broker's certificate, for tls+tcp:// and wss://"
+    )
+    tls_key: str | None = option(
+        None, "MANGROVE_TLS_KEY", "PEM file with its private key; default: it is in the certificate's file"
+    )
+    tls_ca: str | None = option(
+        None, "MANGROVE_TLS_CA", "PEM file with the authorities whose certificates are trusted"
+    )
+    tls_server_name: str | None = option(
+        None,
+        "MANGROVE_TLS_SERVER_NAME",
+        "name that the other brokers' certificates have; default: the host in each one's address",
+    )
+    tls_require: tuple[str, ...] = option(
+        (),
+        "MANGROVE_TLS_REQUIRE",
+        "who must show a certificate: peers, clients or nobody; default: peers, where tls_ca is given",
+        _roles,
+    )
+    state_dir: str | None = option(
+        None, "MANGROVE_STATE_DIR", "folder where id, incarnation and known peers outlive a restart"
+    )
+    log_dir: str | None = option(
+        None, "MANGROVE_LOG_DIR", "folder for the event log that `mesh analyze` reads"
+    )
+    advertise: str | None = option(
+        None, "MANGROVE_ADVERTISE", "address others are told, where it is not the one listened on", _address
+    )
+    export: tuple[str, ...] = option(
+        ("#",), "MANGROVE_EXPORT", "patterns that stock SUB sockets on this broker may see", _patterns
+    )
+    period_s: float = option(
+        1.0, "MANGROVE_PERIOD_S", "seconds from one heartbeat to the next", seconds_problem
+    )
+    deadline_s: float = option(
+        0.5, "MANGROVE_DEADLINE_S", "seconds within which a heartbeat must be answered", seconds_problem
+    )
+    stats_s: float = option(5.0, "MANGROVE_STATS_S", "seconds between stats rows in the log", seconds_problem)
+    log_keep_days: float | None = option(
+        None,
+        "MANGROVE_LOG_KEEP_DAYS",
+        "days after which this broker's files in the log folder are removed; default: never",
+        _amount,
+    )
+    log_keep_mb: float | None = option(
+        None,
+        "MANGROVE_LOG_KEEP_MB",
+        "megabytes of this broker's files that the log folder keeps, the newest; default: all",
+        _amount,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """``[client]``: what commands that talk to a running broker use."""
+
+    url: str | None = option(
+        None,
+        "MANGROVE_URL",
+        "broker to talk to; default: the local ipc socket, then tcp://127.0.0.1:7770",
+        _address,
+    )
+    tls_ca: str | None = option(
+        None, "MANGROVE_CLIENT_TLS_CA", "PEM file with the authorities trusted; default: the system's"
+    )
+    tls_cert: str | None = option(
+        None, "MANGROVE_CLIENT_TLS_CERT", "PEM file with a certificate to show to brokers that ask for one"
+    )
+    tls_key: str | None = option(
+        None, "MANGROVE_CLIENT_TLS_KEY", "PEM file with its private key; default: in the certificate's file"
+    )
+    tls_server_name: str | None = option(
+        None, "MANGROVE_CLIENT_TLS_SERVER_NAME", "name the broker's certificate has; default: the URL's host"
+    )
+    tls_insecure: bool = option(
+        False, "MANGROVE_CLIENT_TLS_INSECURE", "trust any certificate: no protection from impostors"
+    )
+    timeout_s: float = option(
+        5.0, "MANGROVE_TIMEOUT_S", "seconds to wait for a broker's answer", seconds_problem
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleConfig:
+    """``[console]``: `mesh top`."""
+
+    interval_s: float = option(
+        1.0, "MANGROVE_INTERVAL_S", "seconds between two looks at the mesh", seconds_problem
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All sections."""
+
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    limits: Limits = field(default_factory=Limits)
+    client: ClientConfig = field(default_factory=ClientConfig)
+    console: ConsoleConfig = field(default_factory=ConsoleConfig)
+
+
+SECTIONS: Final[Mapping[str, type]] = {
+    "broker": BrokerConfig,
+    "limits": Limits,
+    "client": ClientConfig,
+    "console": ConsoleConfig,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One key of one section, as documented."""
+
+    section: str
+    key: str
+    kind: str
+    default: Any
+    env: str
+    help: str
+    check: Callable[[Any], str | None] | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.section}.{self.key}"
+
+
+KINDS: Final = {
+    "bool": "boolean",
+    "str": "string",
+    "str | None": "string",
+    "float": "number",
+    "float | None": "number",
+    "int": "integer",
+    "tuple[str, ...]": "list of strings",
+}
+
+
+def options() -> Iterator[Option]:
+    """Every option there is, in the order of the template."""
+    for section, type_ in SECTIONS.items():
+        hints = get_type_hints(type_)
+        for item in fields(type_):
+            yield _described(section, item, str(hints[item.name]).replace("<class '", "").replace("'>", ""))
+
+
+def _described(section: str, item: Field[Any], hint: str) -> Option:
+    meta = item.metadata
+    return Option(section, item.name, KINDS[hint], item.default, meta["env"], meta["help"], meta["check"])

@@ -1,0 +1,124 @@
+"""What clients and peers may claim of one broker: every bound that can be set. Pure.
+
+A claim beyond a bound is refused with a sentence that names the bound, or its messages are dropped and
+counted; each line says which. The data plane takes the same names (`mesh.dataplane.options`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from mesh.errors import ConfigError
+
+BYTES_LEAST: Final = 2 << 20
+"""A block of the largest size fits, and one more."""
+BYTES_MOST: Final = 1 << 40
+PATTERNS_MOST: Final = 65_536
+"""Other brokers drop a link whose interest has more."""
+
+
+def option(default: Any, env: str, help: str, check: Callable[[Any], str | None] | None = None) -> Any:
+    """A field that is an option of the configuration."""
+    return field(default=default, metadata={"env": env, "help": help, "check": check})
+
+
+def _between(least: int, most: int) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if type(value) is int and least <= value <= most:
+            return None
+        return f"must be an integer from {least} to {most}, not {value!r}"
+
+    return check
+
+
+_bytes: Final = _between(BYTES_LEAST, BYTES_MOST)
+
+
+def _limit(default: int, name: str, help: str, check: Callable[[Any], str | None]) -> Any:
+    return option(default, f"MANGROVE_{name}", help, check)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``[limits]``: what one client, one peer and all together may claim of a broker.
+
+    Raises `ConfigError` for a value that cannot be.
+    """
+
+    sessions_per_pipe_max: int = _limit(
+        1024,
+        "SESSIONS_PER_PIPE_MAX",
+        "sessions behind one connection of an SP device; one more is refused",
+        _between(1, 1 << 20),
+    )
+    session_patterns_max: int = _limit(
+        32_768,
+        "SESSION_PATTERNS_MAX",
+        "patterns of one client; one more subscription is refused",
+        _between(1, PATTERNS_MOST),
+    )
+    patterns_max: int = _limit(
+        65_536,
+        "PATTERNS_MAX",
+        "different patterns of all clients of this broker; one more subscription is refused",
+        _between(16, PATTERNS_MOST),
+    )
+    questions_max: int = _limit(
+        4096,
+        "QUESTIONS_MAX",
+        "requests and surveys of one client without a result; one more is refused",
+        _between(1, 1 << 20),
+    )
+    question_bytes_max: int = _limit(
+        16 << 20,
+        "QUESTION_BYTES_MAX",
+        "bytes in the bodies of these; one more request is refused",
+        _bytes,
+    )
+    answer_bytes_max: int = _limit(
+        16 << 20,
+        "ANSWER_BYTES_MAX",
+        "bytes of answers that a client may leave unread before it loses its connection",
+        _bytes,
+    )
+    unwritten_bytes_max: int = _limit(
+        16 << 20,
+        "UNWRITTEN_BYTES_MAX",
+        "bytes ready to be written to one client; beyond them its messages wait as without credit",
+        _bytes,
+    )
+    link_unwritten_bytes_max: int = _limit(
+        64 << 20, "LINK_UNWRITTEN_BYTES_MAX", "the same for a link to another broker", _bytes
+    )
+    stock_unwritten_bytes_max: int = _limit(
+        16 << 20,
+        "STOCK_UNWRITTEN_BYTES_MAX",
+        "the same for a stock SUB socket, whose newest messages are dropped then",
+        _bytes,
+    )
+    waiting_bytes_max: int = _limit(
+        64 << 20,
+        "WAITING_BYTES_MAX",
+        "bytes that wait for one session's subscriptions; beyond them the oldest are dropped and counted",
+        _bytes,
+    )
+    publishers_max: int = _limit(
+        16_384,
+        "PUBLISHERS_MAX",
+        "publishers checked for repeated messages; beyond them the one idle for longest is forgotten",
+        _between(16, 1 << 20),
+    )
+    route_cache_bytes_max: int = _limit(
+        64 << 20,
+        "ROUTE_CACHE_BYTES_MAX",
+        "memory of cached routes; beyond it the cache starts afresh",
+        _bytes,
+    )
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            problem = item.metadata["check"](getattr(self, item.name))
+            if problem:
+                raise ConfigError(f"limits.{item.name} {problem}")
