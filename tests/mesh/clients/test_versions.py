@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from mesh.clients.client import Client
 from mesh.clients.conversation import Conversation
-from mesh.errors import PeerError, Unknown
+from mesh.errors import Disconnected, PeerError, Unknown
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED
-from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, Agreed
+from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, Agreed, Offer
 from mesh.wire.session_frames import AGAIN, DATA_SIZE, Kind, data_head, decode, encode, read_data
-from mesh.wire.session_opening import TOO_LONG_FOR_FIRST, client_id, read_hello, verified, welcome
+from mesh.wire.session_opening import TOO_LONG_FOR_FIRST, client_id, hello, read_hello, verified, welcome
+from simulations import Mesh, World
 from tests.mesh.clients.brokerless import PREFIX
 from tests.mesh.dataplane.neighbourhood import FakeMesh
 
@@ -204,3 +208,49 @@ def test_nobody_can_claim_the_id_under_which_a_broker_publishes_for_stock_client
     mesh.pump()
     exchange.publish("t", [b"stock"], "accepted", mesh.now)
     assert [body for _, body in reader.take(feed)] == [b"forged", b"stock"]
+
+
+# --- before whole brokers
+
+
+def test_a_subscriber_that_steals_an_id_in_a_mesh_is_told_why_and_its_victim_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stolen: list[tuple[int, int]] = []
+    got: list[bytes] = []
+    told: list[str] = []
+
+    def claims(offer: Offer, secret: bytes, boot: int, name: str, keepalive_s: float) -> bytes:
+        if name != "thief":
+            return hello(offer, secret, boot, name, keepalive_s)
+        publisher, boot = stolen[0]
+        return encode(Kind.HELLO, 2, publisher - (1 << 63), boot, name, 0, offer.packed(), secret)
+
+    async def victim(mesh: Client) -> None:
+        for number in range(40):
+            await mesh.publish("t", b"%d" % number)
+            await asyncio.sleep(0.25)
+
+    async def thief(mesh: Client) -> None:
+        async with mesh.subscribe("t") as subscription:
+            async for delivery in subscription:
+                got.append(delivery.body)
+                if len(got) == 3:
+                    run = subscription._feed.current
+                    assert run is not None
+                    stolen.extend((publisher, boot) for publisher, boot, _, _ in run.origins())
+                    with pytest.raises(Disconnected) as refusal:
+                        await Client(mesh.url, name="thief", environment=mesh._environment).open()
+                    told.append(str(refusal.value))
+
+    monkeypatch.setattr("mesh.clients.conversation.hello", claims)
+    with World(1) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.client("robber", thief, at="broker-2")
+        world.run_for(1)
+        mesh.client("victim", victim, at="broker-1")
+        world.run_for(12)
+        mesh.finish()
+    assert not world.failures
+    assert got == [b"%d" % number for number in range(40)]
+    assert len(told) == 1 and "which does not belong to its secret" in told[0]
