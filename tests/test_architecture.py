@@ -41,6 +41,7 @@ PURE_CLUSTER = (
     "mesh.cluster.remote_interest",
     "mesh.cluster.bus_probe",
     "mesh.cluster.joining",
+    "mesh.cluster.pace",
     "mesh.cluster.admission",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)

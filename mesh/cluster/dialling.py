@@ -1,8 +1,9 @@
 """Attempts at links to addresses that the overlay names.
 
 An attempt is one task: the Bus, its admission, the two survey connections, READY (see `mesh.cluster.links`).
-It ends with a link, or after `Linking.admission_s` at the latest with a reason, which is counted, said in the
-log once as long as it stays the same, and followed by a pause that `mesh.cluster.overlay` decides.
+It ends with a link, or after `Linking.admission_s` from its first connection with a reason. That is counted,
+said in the log once as long as it stays the same, and followed by a pause that `mesh.cluster.overlay`
+decides.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mesh.cluster.own_address import has_host, host_of, with_host
 from mesh.listen import is_secure
 from mesh.wire.capabilities import FIRST
 from mesh.wire.link_frames import LinkKind, encode
-from protocols import HandshakeError, Pipe, SocketOptions, SPError, TlsConfig
+from protocols import HandshakeError, Pipe, SocketOptions, SPError, Timeout, TlsConfig
 from protocols.wire.backtrace import END_BIT, encode_word
 
 log = logging.getLogger("mesh")
@@ -73,24 +74,26 @@ class Dialling:
         linking = self._linking
         link: Link | None = None
         try:
-            async with asyncio.timeout(linking.admission_s):
-                options = dial_options(linking.bus.options, dial.url)
-                bus = await linking.bus.dial_once(dial.url, self._dial_s, options=options)
-                link = linking.begin(bus, dial, linking.offer)
-                await link.ended_or(Stage.READY)
-                if link.admission.speaks_first:  # a broker of version 1 refuses what it does not know
-                    bus = await linking.bus.dial_once(dial.url, self._dial_s, options=options)
-                    link = linking.begin(bus, dial, FIRST)
-                await link.reached(Stage.READY)
-                url = same_address(dial.url, bus.remote_address)
-                for which, socket in (("surveyor", linking.surveyor), ("respondent", linking.respondent)):
-                    pipe = await socket.dial_once(url, self._dial_s, options=options)
-                    self._offer(link, which, pipe)
-                await link.reached(Stage.UP)
+            dial_s = self._dial_s * self._overlay.pace.patience
+            options = dial_options(linking.bus.options, dial.url, dial_s)
+            bus = await linking.bus.dial_once(dial.url, dial_s, options=options)
+            link = linking.begin(bus, dial, linking.offer)  # it ends by itself if it takes too long
+            await link.ended_or(Stage.READY)
+            if link.admission.speaks_first:  # a broker of version 1 refuses what it does not know
+                bus = await linking.bus.dial_once(dial.url, dial_s, options=options)
+                link = linking.begin(bus, dial, FIRST)
+            await link.reached(Stage.READY)
+            url = same_address(dial.url, bus.remote_address)
+            for which, socket in (("surveyor", linking.surveyor), ("respondent", linking.respondent)):
+                pipe = await socket.dial_once(url, dial_s, options=options)
+                self._offer(link, which, pipe)
+            await link.reached(Stage.UP)
         except HandshakeError as error:  # somebody is there, and is not what was looked for
             self._over(dial, link, str(error), error.reason)
-        except (SPError, OSError, LinkEnded, TimeoutError) as error:
-            self._over(dial, link, str(error) or f"no link within {linking.admission_s:g} s")
+        except (SPError, OSError, LinkEnded) as error:
+            if isinstance(error, Timeout):
+                self._overlay.pace.gave_up()
+            self._over(dial, link, str(error))
         except asyncio.CancelledError:
             self._over(dial, link, "stopped")
             raise
@@ -137,8 +140,10 @@ def same_address(url: str, remote_address: str) -> str:
     return with_host(url, host_of(remote_address)) if has_host(url) and remote_address else url
 
 
-def dial_options(options: SocketOptions, url: str) -> SocketOptions:
-    """The certificate must have the name that was dialled first, not the address that stands in for it."""
+def dial_options(options: SocketOptions, url: str, dial_s: float) -> SocketOptions:
+    """Those of one attempt: the handshake has the time of the dial, and the certificate must have the name
+    that was dialled first, not the address that stands in for it."""
+    options = replace(options, handshake_timeout_s=dial_s)
     tls = options.tls or TlsConfig()
     if tls.server_name is not None or not is_secure(url):
         return options

@@ -11,7 +11,8 @@ others are closed::
     BIND with the token on each  ---->       bound to the Bus that got the token
     up                     <-- READY --      up
 
-Whoever is not done `Linking.admission_s` after its first connection is closed. Strangers and unbound
+Whoever is not done `Linking.admission_s` after its first connection is closed; a broker whose own loop is
+late grants more time (`mesh.cluster.pace`). Strangers and unbound
 connections are at most `STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
 brokers are one too many: the better rank stays (`mesh.cluster.admission.supersedes`). Each refusal is said to
 the other side, and counted.
@@ -75,6 +76,7 @@ class Link:
 
     __slots__ = (
         "admission",
+        "began_at",
         "bus",
         "changed",
         "compared",
@@ -112,6 +114,7 @@ class Link:
         self.keepalive = Keepalive()
         self.rtt_s = 0.0
         self.spoke_at = now
+        self.began_at = now
         self.news: dict[int, MemberRecord] = {}
         self.compared: tuple[bytes, int, bytes] | None = None
         self.deadline: asyncio.TimerHandle | None = None
@@ -394,8 +397,14 @@ class Linking:
         )
 
     def _admission_late(self, link: Link) -> None:
+        waited_s = self._clock() - link.began_at
+        left_s = self.admission_s * self._overlay.pace.patience - waited_s
+        if left_s > 0:  # this broker is late itself
+            link.deadline = self._loop.call_later(left_s, self._admission_late, link)
+            return
+        self._overlay.pace.gave_up()
         stage = link.admission.stage.value
-        sentence = f"not admitted within {self.admission_s:g} s, still waiting for {stage}"
+        sentence = f"not admitted within {waited_s:.1f} s, still waiting for {stage}"
         if link.dial is None and link.admission.peer is None:
             self._say_stranger(link.bus)
         self._refuse(link, Refused("deadline", sentence))
@@ -451,12 +460,18 @@ class Linking:
         if len(self._unbound) >= STRANGERS_MAX:
             next(iter(self._unbound)).close("too many heartbeat connections without a token")
             self._count("crowded out")
-        self._unbound[pipe] = self._loop.call_later(self.admission_s, self._unbound_late, pipe)
+        now = self._clock()
+        self._unbound[pipe] = self._loop.call_later(self.admission_s, self._unbound_late, pipe, now)
 
-    def _unbound_late(self, pipe: Pipe) -> None:
+    def _unbound_late(self, pipe: Pipe, came_at: float) -> None:
+        waited_s = self._clock() - came_at
+        left_s = self.admission_s * self._overlay.pace.patience - waited_s
+        if left_s > 0:
+            self._unbound[pipe] = self._loop.call_later(left_s, self._unbound_late, pipe, came_at)
+            return
         self._count("deadline")
         self._say_stranger(pipe)
-        pipe.close(f"no token within {self.admission_s:g} s")
+        pipe.close(f"no token within {waited_s:.1f} s")
 
     def _unbound_gone(self, pipe: Pipe) -> None:
         deadline = self._unbound.pop(pipe, None)

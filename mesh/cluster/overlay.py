@@ -29,9 +29,8 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from mesh.cluster.membership import MemberRecord, State
+from mesh.cluster.pace import Pace
 
-DIALS_MAX: Final = 32
-"""Dials under way at once."""
 KNOWN_S: Final = 86400.0
 """From its start on a broker tries addresses of its last run, as long as membership remembers the dead."""
 NOBODY: Final = 0
@@ -86,10 +85,13 @@ class Overlay:
         join: Sequence[str],
         known: Sequence[str] = (),
         options: OverlayOptions | None = None,
+        pace: Pace | None = None,
         rng: random.Random,
         now: float,
     ) -> None:
         self.options = options or OverlayOptions()
+        self.pace = pace or Pace()
+        """How many dials may be under way."""
         self._me = me
         self._rng = rng
         pause_max_s = self.options.join_pause_max_s
@@ -137,6 +139,7 @@ class Overlay:
     def link_up(self, id: int, dial: Dial | None, now: float) -> None:
         """A link with a member is admitted; ``dial`` is what brought it, None if the other side dialled."""
         self._links[id] = now
+        self.pace.linked()
         if dial is not None:
             self.met(dial.url, id)
             if dial.member not in (NOBODY, id):
@@ -203,7 +206,7 @@ class Overlay:
         dials: list[Dial] = []
         self._choose_dead(now)
         for target in list(self._targets()):
-            if self._dials >= DIALS_MAX:
+            if self._dials >= self.pace.dials_max:
                 break
             if not target.dialling and target.due <= now:
                 target.dialling = True
@@ -214,7 +217,7 @@ class Overlay:
     def next_deadline(self) -> float:
         """When to call `tick`."""
         due = self._dead_due if self._has_dead() or (self._links and self._known) else float("inf")
-        if self._dials < DIALS_MAX:
+        if self._dials < self.pace.dials_max:
             for target in self._targets():
                 if not target.dialling:
                     due = min(due, target.due)

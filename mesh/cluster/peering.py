@@ -528,8 +528,10 @@ class Peering:
             self._timer = self._loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
         now = self._clock()
+        if self._timer is not None:
+            self.overlay.pace.ticked(now - self._timer.when())
+        self._timer = None
         self._execute(self.membership.tick(now))
         self.news.reached(self.interest.tick(now))
         if self.joining.tick(now):

@@ -89,14 +89,15 @@ async def test_a_client_with_a_certificate_is_served_where_one_is_asked_for(
 @pytest.mark.parametrize("url", ["tls+tcp://broker.example:7770", "wss://broker.example/mesh"])
 def test_the_certificate_must_have_the_name_that_was_dialled_first(url: str, tls: TlsConfig | None) -> None:
     """The heartbeat connections go to the address that stands for it; without a configuration too."""
-    options = dial_options(SocketOptions(tls=tls), url)
+    options = dial_options(SocketOptions(tls=tls), url, 5.0)
     assert options.tls is not None and options.tls.server_name == "broker.example"
 
 
 def test_a_name_that_was_given_stands_and_plain_addresses_have_none() -> None:
     named = SocketOptions(tls=TlsConfig(server_name="mesh.example"))
-    assert dial_options(named, "tls+tcp://broker.example:7770") == named
-    assert dial_options(SocketOptions(), "tcp://broker.example:7770") == SocketOptions()
+    assert dial_options(named, "tls+tcp://broker.example:7770", 5.0).tls == named.tls
+    plain = dial_options(SocketOptions(), "tcp://broker.example:7770", 5.0)
+    assert plain == SocketOptions(handshake_timeout_s=5.0)
 
 
 ONLY_A_NAME = authority().sign("localhost")  # the address itself is not in it

@@ -16,7 +16,8 @@ from mesh.cluster.membership import (
     MembershipOptions,
     State,
 )
-from mesh.cluster.overlay import DIALS_MAX, KNOWN_S, Dial, Overlay
+from mesh.cluster.overlay import KNOWN_S, Dial, Overlay
+from mesh.cluster.pace import DIALS_FIRST
 
 
 def record(id: int, state: State = State.ALIVE, url: str | None = None) -> MemberRecord:
@@ -194,21 +195,21 @@ def test_dials_under_way_are_bounded_and_never_lost_count_of() -> None:
     for id in range(2, 102):
         overlay.member_changed(record(id), 0.0)
     dials = overlay.tick(0.0)
-    assert len(dials) == DIALS_MAX and overlay.tick(0.0) == []
+    assert len(dials) == DIALS_FIRST and overlay.tick(0.0) == []
     for id in range(2, 102):  # all die while they are dialled
         overlay.member_changed(record(id, State.DEAD), 0.0)
     for dial in dials:
         overlay.dial_failed(dial.url, dial.member, 0.1)
     for id in range(2, 102):
         overlay.member_changed(record(id), 0.2)
-    assert len(overlay.tick(0.2)) == DIALS_MAX
+    assert len(overlay.tick(0.2)) == DIALS_FIRST
 
 
 @pytest.mark.parametrize("state", [State.ALIVE, State.DEAD])
 def test_a_dial_ends_with_a_link_to_somebody_else_at_the_address(state: State) -> None:
     """Without a state folder a broker that starts again is another one. Each time one dial went missing."""
     driven = Driven(me=1)
-    for id in range(10, 10 + 2 * DIALS_MAX):
+    for id in range(10, 10 + 2 * DIALS_FIRST):
         url = f"tcp://{id}:1"
         driven.member(id, state)
         while (dial := next((d for d in driven.overlay.tick(driven.now) if d.url == url), None)) is None:
