@@ -247,6 +247,9 @@ class InterestTable:
         ``names_owner``: the other side knows the capability `INTEREST_OWNER`.
         """
         remote = self._remote.get(member)
+        if member not in self._live:
+            # The data plane forgot it with the link that this one replaces, so all that it wants is a change.
+            remote = None
         if remote is None or remote.boot != boot:
             # What the earlier run wanted goes when the whole interest of this one is there.
             self._remote[member] = _Remote(boot, {} if remote is None else remote.patterns)

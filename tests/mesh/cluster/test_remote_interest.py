@@ -113,6 +113,20 @@ def test_nothing_new_makes_no_version() -> None:
     assert set_own(a.table, [("x", 0)]) == set_own(a.table, [("x", 0)]) == 2
 
 
+def test_who_is_held_for_dead_and_gets_another_link_is_routed_to_again() -> None:
+    """The data plane forgets a dead member with its link; so all that it wants is news on the next one."""
+    a, b = linked()
+    set_own(a.table, [("x", 0), ("y", 1)])
+    b.take(A, pending(a.table, B))
+    b.table.members({})
+    b.routed.clear()
+    b.table.link_up(A, 1)  # in place of the other
+    b.take(A, link_up(a.table, B, 1))
+    b.table.members({A: "a"})
+    assert b.routed == {"x": 0, "y": 1} == dict(b.table.patterns(A))
+    assert b.table.absent() == ()
+
+
 def test_a_difference_that_does_not_fit_asks_for_the_whole_once() -> None:
     a, b = linked()
     set_own(a.table, [("x", 0)])
