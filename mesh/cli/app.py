@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Final
 
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
@@ -116,6 +117,8 @@ def _fill_standard_streams() -> None:
             if opened != descriptor:  # somebody has the number already
                 os.set_inheritable(opened, False)
             setattr(sys, name, open(opened, mode, encoding="utf-8", errors="surrogateescape"))
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no error
 
 
 def _is_broken_pipe(error: BaseException | None) -> bool:

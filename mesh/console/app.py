@@ -23,7 +23,7 @@ from rich.text import Text
 from mesh import Client
 from mesh.console.picture import News, Picture
 from mesh.console.probe import Look, look
-from mesh.console.signs import signs_for
+from mesh.console.signs import Signs, signs_for
 from mesh.console.view import Screen, plain_line, plain_news
 from mesh.errors import MeshError
 from mesh.printable import printable
@@ -115,7 +115,7 @@ def _keys() -> Iterator[asyncio.Event]:
 
 async def log(client: Client, console: Console, interval_s: float, count: int | None = None) -> None:
     """Plain lines: the mesh at each look, and each event once; ``count`` looks, or until the task ends."""
-    lines = _Lines()
+    lines = _Lines(signs_for(console.encoding))
     before: Look | None = None
     while count is None or count > 0:
         started = time.monotonic()
@@ -138,14 +138,14 @@ async def log(client: Client, console: Console, interval_s: float, count: int | 
 class _Lines:
     """Which events were printed already; an event that more brokers confirm later is not news."""
 
-    def __init__(self) -> None:
-        self._latest = ""
+    def __init__(self, signs: Signs) -> None:
+        self._signs = signs
         self._said: dict[tuple[str, str], None] = {}
 
     def news(self, picture: Picture) -> list[str]:
         fresh: list[News] = [item for item in picture.news if (item.ts, item.text) not in self._said]
         self._said = {(item.ts, item.text): None for item in picture.news}
-        return [plain_news(item) for item in fresh]
+        return [plain_news(item, self._signs) for item in fresh]
 
 
 def _clock() -> str:

@@ -182,13 +182,13 @@ def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
     return [who, does]
 
 
-def news_lines(news: Sequence[News], rows: int, width: int = 200) -> list[Text]:
+def news_lines(news: Sequence[News], rows: int, width: int = 200, signs: Signs = UNICODE) -> list[Text]:
     """The newest events, newest last, one line each."""
     lines = []
     for item in news[len(news) - rows if rows < len(news) else 0 :]:
         line = Text(no_wrap=True, overflow="ellipsis", end="")
         line.append(item.ts[11:19] + " ", "bright_black")
-        line.append(item.text, colour(item.state))
+        line.append(item.text.replace(UNICODE.arrow, signs.arrow), colour(item.state))
         line.append(f" {_said_by(item.observers, width)}", "bright_black")
         lines.append(line)
     return lines
@@ -268,9 +268,8 @@ def _frame(screen: Screen, width: int, height: int) -> RenderableType:
             name="brokers",
         ),
     )
-    events = Layout(
-        _panel(_lines(news_lines(picture.news, feed - 2, width)), "events", signs, pad=1), name="events"
-    )
+    news = _lines(news_lines(picture.news, feed - 2, width, signs))
+    events = Layout(_panel(news, "events", signs, pad=1), name="events")
     trouble = Layout(
         _panel(_lines(trouble_lines(picture, feed - 2)), "trouble", signs, pad=1), name="trouble"
     )
@@ -312,9 +311,10 @@ def plain_line(picture: Picture, clock: str) -> str:
     )
 
 
-def plain_news(item: News) -> str:
+def plain_news(item: News, signs: Signs = UNICODE) -> str:
     """An event in one line."""
-    return f"{item.ts} {item.text} (seen by {', '.join(item.observers)})"
+    text = item.text.replace(UNICODE.arrow, signs.arrow)
+    return f"{item.ts} {text} (seen by {', '.join(item.observers)})"
 
 
 def status_report(picture: Picture, status: dict[str, Any], width: int, signs: Signs = UNICODE) -> Group:

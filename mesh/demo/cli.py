@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
+import os
 import shutil
 import signal
 import subprocess
@@ -21,10 +23,12 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.demo.federation import NAMES, DemoError, Federation
 from mesh.demo.story import leave, run_faults
 from mesh.demo.traffic import Tally
 from mesh.demo.verdict import Event, differences
+from mesh.storage import disk_advice
 
 if TYPE_CHECKING:
     from mesh.analysis.findings import Findings
@@ -44,6 +48,7 @@ def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
     """
     started = time.monotonic()
     console = Console()
+    _check_analysis()
     folder = _fresh(out)
     federation = Federation(folder)
     try:
@@ -60,15 +65,35 @@ def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
 
 
 def _fresh(out: Path) -> Path:
-    """An empty folder; only one that a demonstration made is ever emptied."""
+    """An empty folder; only one that a demonstration made is ever emptied.
+
+    Raises `DemoError` for one that is another's, and `CommandFailed` for one that cannot be made.
+    """
     folder = out.resolve()
-    if folder.exists():
-        if any(folder.iterdir()) and not (folder / MARK).exists():
-            raise DemoError(f"{folder} holds something else than a demonstration; name another with --out")
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    (folder / MARK).touch()
+    try:
+        if folder.is_dir():
+            if any(folder.iterdir()) and not (folder / MARK).exists():
+                raise DemoError(
+                    f"{folder} holds something else than a demonstration; name another with --out"
+                )
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        (folder / MARK).touch()
+    except OSError as error:
+        raise CommandFailed(
+            ExitCode.CANNOT_CREATE, f"--out {folder} cannot be made: {disk_advice(error)}"
+        ) from error
     return folder
+
+
+def _check_analysis() -> None:
+    """Say at once what the analysis would miss at the end: Spark or a Java for it."""
+    from mesh.analysis.java import find_java
+
+    for name in ("pyspark", "pandas"):
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(f"the demonstration needs {name} (pip install 'mangrove-mesh[analysis]')")
+    find_java(os.environ)
 
 
 async def _act(federation: Federation, console: Console, *, live: bool) -> tuple[list[Event], Tally]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,6 +24,15 @@ NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 START_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 10.0
 POLL_S = 0.1
+
+
+def undisturbed(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the settings of the user's own brokers, whose mesh it must not join."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("MANGROVE_") or name == "MANGROVE_DEBUG"
+    }
 
 
 class DemoError(MeshError):
@@ -65,7 +75,10 @@ class Federation:
         member = self.members[name]
         ports = self.folder / f"{name}.ports.json"
         ports.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "mesh", "broker", "--name", name, "--ports-file", str(ports)]
+        settings = self.folder / "settings.toml"
+        settings.touch()
+        command = [sys.executable, "-m", "mesh", "broker", "--config", str(settings)]
+        command += ["--name", name, "--ports-file", str(ports)]
         command += ["--listen", member.url or "tcp://127.0.0.1:0"]
         command += ["--log-dir", str(self.log_dir), "--state-dir", str(self.folder / "state" / name)]
         if seed := next(
@@ -80,7 +93,12 @@ class Federation:
         """Its own session, so that Ctrl-C in the terminal does not reach it before we do."""
         with (self.folder / f"{name}.stderr").open("ab") as stderr:
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stderr,
+                stderr=stderr,
+                start_new_session=True,
+                env=undisturbed(os.environ),
             )
 
     async def _listening(self, member: Member, ports: Path) -> str:

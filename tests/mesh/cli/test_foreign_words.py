@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,3 +58,17 @@ def test_a_survey_prints_names_escaped_and_bodies_as_they_are(
     out, err = capfdbinary.readouterr()
     assert out == f"{ESCAPED}/{ESCAPED} ".encode() + b"a body is printed as it is \x07\n"
     assert err == f"mesh survey: refused by {ESCAPED}\n".encode()
+
+
+def test_a_name_that_the_output_cannot_show_is_no_error(tmp_path: Path) -> None:
+    """As on a terminal of another locale."""
+    file = tmp_path / "mangrove.toml"
+    file.write_text('[broker]\nstate_dir = "/gr\\u00f6\\u00dfe"\n')
+    ran = subprocess.run(
+        [sys.executable, "-m", "mesh", "config", "show", "--config", str(file)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert rb'state_dir = "/gr\xf6\xdfe"' in ran.stdout

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mesh.console.picture import compose
+from mesh.console.signs import ASCII
 from mesh.console.view import Screen, plain_line, plain_news, status_report
 from tests.mesh.console import statuses
 from tests.mesh.console.test_view import drawn
@@ -55,3 +56,10 @@ def test_the_report_of_a_status_shows_foreign_words_escaped() -> None:
     assert all(line.isprintable() for line in lines)
     text = "\n".join(lines)
     assert "left out" in text and "this status was cut to fit" in text
+
+
+def test_a_console_without_unicode_shows_a_change_of_state_in_ascii() -> None:
+    picture = compose(statuses.after_a_kill())
+    lines = [plain_news(item, ASCII) for item in picture.news]
+    assert any("suspect -> dead" in line for line in lines) and all(line.isascii() for line in lines)
+    assert "suspect -> dead" in "\n".join(drawn(Screen(picture, signs=ASCII)))

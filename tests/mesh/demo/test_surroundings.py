@@ -1,0 +1,45 @@
+"""The demonstration runs in any surroundings, or says in one sentence what is in its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh.cli.app import main
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.demo.cli import MARK, _fresh
+from mesh.demo.federation import DemoError, undisturbed
+
+
+def test_the_demonstrations_brokers_know_nothing_of_the_users_own() -> None:
+    """A variable such as MANGROVE_JOIN would make them join the user's mesh."""
+    environ = {"PATH": "/bin", "MANGROVE_JOIN": "tcp://prod:7770", "MANGROVE_MESH_KEY": "secret"}
+    assert undisturbed(environ | {"MANGROVE_DEBUG": "1"}) == {"PATH": "/bin", "MANGROVE_DEBUG": "1"}
+
+
+def test_only_a_folder_of_a_demonstration_is_emptied(tmp_path: Path) -> None:
+    folder = _fresh(tmp_path / "a" / "out")
+    (folder / "logs").mkdir()
+    assert [each.name for each in _fresh(folder).iterdir()] == [MARK]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis").write_text("")
+    with pytest.raises(DemoError, match="holds something else"):
+        _fresh(tmp_path / "mine")
+    assert (tmp_path / "mine" / "thesis").exists()
+
+
+@pytest.mark.parametrize("out", ["/proc/nowhere/out", "/dev/null", "/dev/null/out"])
+def test_a_folder_that_cannot_be_made_is_one_sentence(out: str) -> None:
+    with pytest.raises(CommandFailed, match=f"--out {out} cannot be made: ") as caught:
+        _fresh(Path(out))
+    assert caught.value.code == ExitCode.CANNOT_CREATE
+
+
+def test_a_missing_spark_is_said_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["demo", "--out", str(tmp_path / "out")]) == ExitCode.UNAVAILABLE
+    assert "the demonstration needs pyspark" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
