@@ -337,3 +337,36 @@ def test_credit_is_spent_by_messages_and_by_the_bytes_of_blocks() -> None:
     frames = talk.take_frames()
     size = sum(len(frame) - 4 - DATA_SIZE for frame in frames)
     assert (talk.credit.messages, talk.credit.bytes) == (100 - 6, 10_000 - size) and len(frames) == 3
+
+
+@pytest.mark.parametrize("level", [SENT, ACCEPTED])
+@pytest.mark.parametrize("short", ["messages", "bytes"])
+def test_credit_that_is_used_up_exactly_is_none(level: int, short: str) -> None:
+    size = len(blocks.seal(b"a", [b"xyz"], publisher=1, boot=2, sequence=1))
+    talk = settled(1 if short == "messages" else 100, size if short == "bytes" else 1 << 20)
+    for topic in ("a", "b"):
+        talk.add_many(topic, [b"xyz"], level)
+    talk.flush()
+    assert [block.topic for block in opened(talk)] == [b"a"]
+    assert 0 in (talk.credit.messages, talk.credit.bytes) and talk.blocked
+    assert talk.room == 0 and talk.gathered, "nobody gathers into credit that is not there"
+    talk.flush()
+    assert opened(talk) == [] and talk.room == 0
+    assert talk.received([PREFIX + encode(Kind.CREDIT, 0, 1, size)], 0.0) == [talk.gate]
+    assert talk.room > 0
+    talk.flush()
+    assert [block.topic for block in opened(talk)] == [b"b"] and not talk.gathered
+
+
+def test_what_was_gathered_without_credit_counts_against_the_room_that_credit_brings() -> None:
+    talk = settled(1, 1 << 20)
+    talk.add_many("a", [b"x"], SENT)
+    talk.flush()
+    kept = publishing.TURN + publishing.TURN_TOPIC * 2 - 1000 - 2000 - 2 * publishing.MESSAGE_COST
+    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1, 1)], 0.0)
+    for topic, body in (("a", b"x"), ("b", bytes(1000)), ("c", bytes(2000))):
+        talk.add_many(topic, [body], SENT)
+    talk.flush()
+    assert talk.room == 0 and len(opened(talk)) == 2
+    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    assert talk.room == kept
