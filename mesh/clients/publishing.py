@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from mesh.errors import MeshError, NotAccepted, Unknown
@@ -82,9 +82,9 @@ class Ticket(Waitable):
         self.error: MeshError | None = None
         self.broker = ""
         self.absent: tuple[str, ...] = ()
-        self.cancelled: list[int] = []
-        self._accepted: list[tuple[int, int]] = []
-        self._refused: list[tuple[int, int]] = []
+        self.cancelled: Sequence[int] = ()
+        self._accepted: tuple[tuple[int, int], ...] = ()
+        self._refused: tuple[tuple[int, int], ...] = ()
 
     @property
     def sealed(self) -> bool:
@@ -92,12 +92,12 @@ class Ticket(Waitable):
 
     def accept(self, first: int, last: int) -> None:
         """A block of it was accepted."""
-        self._accepted.append((first, last))
+        self._accepted += ((first, last),)
         self.pending -= 1
 
     def refuse(self, first: int, last: int, error: NotAccepted) -> None:
         """A block of it was certainly not accepted. What is not sealed yet will not be sent."""
-        self._refused.append((first, last))
+        self._refused += ((first, last),)
         self.pending -= 1
         self.fail(error)
 
@@ -111,7 +111,7 @@ class Ticket(Waitable):
         first = self.first + index - bisect_left(self.cancelled, index)
         last = first + count - 1
         if self.error is not None and _shared(self._accepted, first, last) < count:
-            sealed = [(self.first, self.sealed_to)] if self.sealed else []
+            sealed = ((self.first, self.sealed_to),) if self.sealed else ()
             under_way = _shared(sealed, first, last) - _shared(self._refused, first, last)
             if isinstance(self.error, NotAccepted) and under_way > 0:
                 raise Unknown(f"some of the messages may have been accepted: {self.error}")
@@ -119,7 +119,7 @@ class Ticket(Waitable):
         return Receipt("accepted", self.broker, first, count, self.absent)
 
 
-def _shared(ranges: list[tuple[int, int]], first: int, last: int) -> int:
+def _shared(ranges: Sequence[tuple[int, int]], first: int, last: int) -> int:
     """How many numbers from ``first`` to ``last`` are in these ranges, which do not overlap."""
     return sum(max(0, min(last, end) - max(first, begin) + 1) for begin, end in ranges)
 

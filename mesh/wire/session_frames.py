@@ -269,12 +269,18 @@ def decode(frame: bytes, start: int = 0) -> list[Any]:
         )
     except (ValueError, msgpack.exceptions.StackError) as error:
         raise SessionError(f"a frame of kind {kind} is not msgpack: {error}") from error
+    count = len(layout) + 1
     try:
-        checked = read_fields(f"a {Kind(kind).name} frame", layout, fields[1:])
+        if len(fields) < count:
+            read_fields(f"a {Kind(kind).name} frame", layout, fields[1:])  # raises
+        for (name, check), value in zip(layout, fields[1:], strict=False):
+            check(name, value)
     except FieldError as error:
         raise SessionError(str(error)) from error
-    rest = fields[1 + len(layout) :] if kind in _OPENING else ()
-    return [kind, *checked, *rest]
+    if len(fields) > count and kind not in _OPENING:
+        del fields[count:]
+    checked: list[Any] = fields
+    return checked
 
 
 def kind_of(frame: bytes, start: int = 0) -> int:
