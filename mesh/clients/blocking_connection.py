@@ -7,10 +7,15 @@ does not block once hands are shaken; what the kernel does not take at once wait
 from __future__ import annotations
 
 import contextlib
+import errno
+import itertools
+import os
 import select
+import selectors
 import socket
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from protocols import ProtocolNumber, TlsConfig
 from protocols.errors import AddressError
@@ -27,6 +32,8 @@ from protocols.wire.sp import SpCodec
 
 READ_SIZE: Final = 65536
 FRAME_MAX: Final = 1 << 20
+NEXT_ADDRESS_S: Final = 0.25
+"""How long one address of a name may take before the next is tried beside it."""
 
 Target = tuple[str, int, int] | str | bytes
 """Host, port and address family, or a path."""
@@ -46,7 +53,7 @@ class Dialling:
         """Connected and shaken hands. Raises OSError, SPError."""
         deadline = self._clock() + timeout
         target, codec = self._target_and_codec()
-        sock = _connected(target, timeout)
+        sock = _connected(target, timeout, self._clock)
         try:
             self._shake_hands(sock, codec, deadline)
             sock.setblocking(False)
@@ -110,35 +117,64 @@ class Dialling:
                 raise ConnectionResetError("the listener spoke before it was asked; it is no broker")
 
 
-def _connected(target: Target, timeout: float) -> socket.socket:
+def _connected(target: Target, timeout: float, clock: Callable[[], float]) -> socket.socket:
     if isinstance(target, tuple):
-        return _connected_by_name(*target, timeout)
-    return _connected_to(socket.AF_UNIX, target, timeout)
-
-
-def _connected_by_name(host: str, port: int, family: int, timeout: float) -> socket.socket:
-    """The first of the name's addresses that answers; ``socket.create_connection`` knows no family."""
-    problem: OSError | None = None
-    for found, _, _, _, address in socket.getaddrinfo(host, port, family, socket.SOCK_STREAM):
-        try:
-            sock = _connected_to(found, address, timeout)
-        except OSError as error:
-            problem = problem or error
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-    raise problem or OSError(f"{host} has no address")
-
-
-def _connected_to(family: int, address: Any, timeout: float) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
+        host, port, family = target
+        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+        if not found:
+            raise OSError(f"{host} has no address")
+        sock = _connected_first(_alternating([(each[0], each[4]) for each in found]), timeout, clock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(timeout)
     try:
-        sock.connect(address)
+        sock.connect(target)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    """As `protocols.transports.happy_eyeballs.alternating`, of what a socket connects to."""
+    first = [each for each in dict.fromkeys(found) if each[0] == found[0][0]]
+    others = [each for each in dict.fromkeys(found) if each[0] != found[0][0]]
+    pairs = itertools.zip_longest(first, others)
+    return [each for pair in pairs for each in pair if each is not None]
+
+
+def _connected_first(
+    addresses: list[tuple[int, Any]], timeout: float, clock: Callable[[], float]
+) -> socket.socket:
+    """A connection to the first address that accepts (Happy Eyeballs, RFC 8305). Raises OSError."""
+    deadline = clock() + timeout
+    waiting = deque(addresses)
+    problem: OSError | None = None
+    with selectors.DefaultSelector() as trying, contextlib.ExitStack() as opened:
+        while waiting or trying.get_map():
+            if waiting:
+                family, address = waiting.popleft()
+                sock = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                sock.setblocking(False)
+                code = sock.connect_ex(address)
+                if code not in (0, errno.EINPROGRESS):
+                    problem = problem or OSError(code, os.strerror(code))
+                    continue
+                trying.register(sock, selectors.EVENT_WRITE)
+            left_s = deadline - clock()
+            if left_s <= 0:
+                break
+            for key, _ in trying.select(min(left_s, NEXT_ADDRESS_S) if waiting else left_s):
+                tried = cast(socket.socket, key.fileobj)
+                trying.unregister(tried)
+                code = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if not code:
+                    connected = tried.dup()  # the one that was tried is closed with the others
+                    connected.settimeout(timeout)
+                    return connected
+                problem = problem or OSError(code, os.strerror(code))
+    raise problem or TimeoutError(f"no address answers within {timeout:g} s")
 
 
 class BlockingConnection:

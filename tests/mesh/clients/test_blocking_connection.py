@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -216,3 +217,48 @@ def test_the_next_address_of_a_name_is_tried_where_one_refuses(monkeypatch: pyte
         heard, _ = server.accept()
         with heard:
             assert heard.recv(8).startswith(b"\0SP\0")
+
+
+def test_an_address_that_answers_nothing_does_not_keep_the_next_from_being_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first used up all the time that there was, and the second had to answer at once."""
+    with socket.socket() as full, socket.create_server(("127.0.0.1", 0)) as server:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        holding = [socket.socket() for _ in range(4)]
+        for peer in holding:  # the backlog is full, so the kernel drops what comes
+            peer.setblocking(False)
+            peer.connect_ex(full.getsockname())
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 0, "", address)
+            for address in (full.getsockname(), server.getsockname())
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *question: found)
+        accepted: list[socket.socket] = []
+
+        def answer() -> None:
+            accepted.append(server.accept()[0])
+            accepted[0].sendall(b"\0SP\0\0\x31\0\0")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        begun = time.monotonic()
+        connection = Dialling("tcp://broker.example:7", None, time.monotonic).connect(8.0)
+        assert time.monotonic() - begun < 6.0
+        answering.join()
+        connection.close()
+        for each in (*holding, *accepted):
+            each.close()
+
+
+def test_when_no_address_accepts_the_first_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dead:
+        refusing = dead.getsockname()
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", refusing),
+        (socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::1", refusing[1], 0, 0)),
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *question: found)
+    with pytest.raises(OSError, match=os.strerror(errno.ECONNREFUSED)):
+        Dialling("tcp://broker.example:7", None, time.monotonic).connect(3.0)
