@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from mesh.clients.blocking_client import BlockingClient
-from mesh.errors import Disconnected
+from mesh.errors import Disconnected, NotAccepted
 from tests.mesh.clients.blocking_programs import BrokerProcess, start, until
 from tests.mesh.clients.taking import take
 
@@ -124,3 +124,17 @@ def test_taking_without_waiting_sees_what_has_come(url: str) -> None:
         got: list[object] = []
         until(lambda: got.append(subscription.receive(0.0)) or got[-1])
         assert got[-1].body == b"work"  # type: ignore[attr-defined]
+
+
+def test_too_many_patterns_are_refused_by_name_at_once_and_the_client_goes_on(url: str) -> None:
+    with BlockingClient(url) as mesh:
+        with pytest.raises(NotAccepted, match=r"device\.4\.# and 79995 more: .* above the 32768"):
+            mesh.subscribe(*(f"device.{number}.#" for number in range(80_000)))
+        with mesh.subscribe("t") as subscription:
+            mesh.publish("t", b"still here")
+            assert take(1, subscription)[0].body == b"still here"
+            subscription._feed.fail(NotAccepted("its broker is gone"))
+            with pytest.raises(NotAccepted, match="gone"):
+                subscription.receive(1.0)
+            with pytest.raises(NotAccepted, match="gone"):
+                next(subscription.batches())

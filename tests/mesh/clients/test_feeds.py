@@ -246,6 +246,8 @@ def test_a_data_frame_with_a_wrong_head_is_a_broken_rule(at: int) -> None:
     frame[at] ^= 0x40
     with pytest.raises(SessionError):
         talk.received([bytes(frame)], 0.0)
+    with pytest.raises(SessionError, match=r"announces a block of 38 bytes and has 39"):
+        talk.received([block(1, b"x") + b"y"], 0.0)
     with pytest.raises(SessionError, match="shorter than its heads"):
         talk.received([bytes(block(1, b"x")[:60])], 0.0)
 
