@@ -1,7 +1,7 @@
-"""What a broker may not take from the world by itself: disk, randomness, wall time, identity of the host.
+"""The outside world as a broker is given it: disk, randomness, wall time, identity of the host.
 
-Production passes `Environment.real()`; the simulator passes virtual ones, and one seed then gives one run.
-Durations never come from here: they are measured with the event loop's ``time()``.
+Production passes `Environment.real()`. The simulator passes virtual ones, so that one seed gives one run.
+Durations are not measured here but with the event loop's ``time()``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rss_bytes() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The world as one broker sees it. Whoever makes one closes its ``storage``."""
+    """The world of one broker. The maker of an environment closes its ``storage``."""
 
     storage: Storage
     rng: random.Random
@@ -60,7 +60,7 @@ class Environment:
 
 
 def runtime_folder() -> str:
-    """Where this user's brokers keep their ipc sockets: private to the user, gone with the session."""
+    """The folder of this user's ipc sockets: private to the user, removed with the session."""
     session = os.environ.get("XDG_RUNTIME_DIR", "")
     if session and os.path.isdir(session):
         return os.path.join(session, "mangrove")
@@ -68,5 +68,5 @@ def runtime_folder() -> str:
 
 
 def default_ipc_url(name: str | None = None) -> str:
-    """Where a broker of that name listens when it is told nothing, and where clients look for it first."""
+    """The default ipc address of a broker of that name, which clients try first."""
     return f"ipc://{os.path.join(runtime_folder(), name or DEFAULT_NAME)}.sock"

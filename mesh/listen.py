@@ -13,8 +13,8 @@ from mesh.errors import ConfigError
 from protocols import TlsConfig, check_url
 from protocols.errors import AddressError
 
-Role = Literal["peers", "clients"]
-ROLES: Final[tuple[Role, ...]] = get_args(Role)
+DialerRole = Literal["peers", "clients"]
+ROLES: Final[tuple[DialerRole, ...]] = get_args(DialerRole)
 SECURE_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6")
 
 
@@ -31,11 +31,11 @@ class Listen:
     """
 
     url: str
-    serves: tuple[Role, ...] = ROLES
+    serves: tuple[DialerRole, ...] = ROLES
     """Whom; a dialer of the other role is refused with a reason."""
     tls: TlsConfig | None = None
     """For a TLS address: its certificate and authorities, where they are not the broker's."""
-    require_certificate: tuple[Role, ...] | None = None
+    require_certificate: tuple[DialerRole, ...] | None = None
     """Who must show a certificate that an authority of ``tls`` has signed. Default: peers, where ``tls``
     names authorities; nobody where it does not."""
 
@@ -60,7 +60,7 @@ class Listen:
                 f"{self.url} has no TLS, so it has no certificates; listen on tls+tcp:// or wss://"
             )
 
-    def certificates_of(self, tls: TlsConfig) -> tuple[Role, ...]:
+    def certificates_of(self, tls: TlsConfig) -> tuple[DialerRole, ...]:
         """Who of those it serves must show a certificate, given the TLS it has or inherits."""
         wanted = self.require_certificate
         if wanted is None and tls.has_authority:

@@ -1,8 +1,8 @@
 """All disk work of a broker, behind one seam.
 
-`Storage` is what a broker is given; `ThreadStorage` is the production one: one worker thread, so that jobs
-happen in the order in which they were asked for, no two race, and a slow disk never holds up the event loop.
-The simulator has its own. Paths are strings; errors of the disk are `OSError`, as they come.
+A broker is given a `Storage`. `ThreadStorage` is the production one: its single worker thread does jobs in
+their order, so no two race and a slow disk never blocks the event loop. The simulator has its own. Paths are
+strings; errors of the disk are passed on as `OSError`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""`Broker`: what programs and ``mesh broker`` run.
+"""`Broker`: the broker as programs and ``mesh broker`` see it.
 
-One broker is an address or more, an identity, links to the others and clients. This module is its outside:
-options in, a context to live in, status out. One run of it, from a known identity to a graceful leave, is
-`mesh.broker.node`; the decisions are made further down, in `mesh.cluster.membership`,
+It takes options, lives in a context, and gives its status. `mesh.broker.node` is one run of it, from a known
+identity to a graceful leave. Decisions are made further down, in `mesh.cluster.membership`,
 `mesh.cluster.remote_interest` and `mesh.dataplane.exchange`.
 """
 
@@ -44,8 +43,8 @@ class Broker:
         async with Broker(listen=["tcp://:7770"], join=["tcp://10.0.0.1:7770"]) as broker:
             print(broker.url)
 
-    Entering raises `ConfigError`, `ListenError`, `StorageError` or `Locked`, each with a sentence. Leaving
-    the block leaves the mesh: the others hear of it and nobody counts a failure.
+    Entering raises `ConfigError`, `ListenError`, `StorageError` or `Locked`, each with a sentence. At the
+    end of the block the broker leaves the mesh: the others hear of it and nobody counts a failure.
 
     Args:
         name: what it is called; by default from its id.
@@ -147,7 +146,7 @@ class Broker:
 
     @property
     def options(self) -> BrokerOptions:
-        """What this broker was made with, or runs with since a reload."""
+        """The options that this broker was made with, or runs with since a reload."""
         return self._options if self._node is None else self._node.options
 
     async def wait_ready(self) -> None:

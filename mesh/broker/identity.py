@@ -1,8 +1,8 @@
-"""Who a broker is, across its runs.
+"""The identity of a broker, across its runs.
 
-An id is drawn once and kept in the state folder with the incarnation and the peers that were known, so that
-a broker which comes back is the same member and finds the mesh without being told where it is. A ``boot`` is
-drawn at every start and is never kept. Without a state folder the id lives for one run.
+An id is drawn once. The state folder keeps it with the incarnation and the known peers, so a broker that
+comes back is the same member and finds the mesh by itself. A ``boot`` is drawn at every start and never kept.
+Without a state folder the id lives for one run.
 
 The file is one JSON object, replaced atomically: the first change at once, later ones together, at most once
 a second. If it is missing, a new id is drawn. If it cannot be understood, a new id is drawn too, and the log
@@ -191,7 +191,10 @@ class Identity:
 
 
 def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
-    """What an earlier run saved; ``fresh`` where that cannot be understood."""
+    """The identity that an earlier run saved; ``fresh`` where the file cannot be understood.
+
+    Raises `StorageError` for a file of a newer version.
+    """
     try:
         state: Any = json.loads(saved)
         schema = state["schema"]

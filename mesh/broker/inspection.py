@@ -101,12 +101,12 @@ class Inspection:
 
     @property
     def url(self) -> str:
-        """What peers are told; until that is known (a wildcard before any link) the first address bound."""
+        """The address that peers are told; the first one bound while a wildcard's is not known."""
         return self._peering.url or next(iter(self._listeners.urls), "")
 
     @property
     def client_url(self) -> str:
-        """What clients are told."""
+        """The address that clients are told."""
         return self._peering.client_url or self.url
 
     @property
@@ -118,7 +118,7 @@ class Inspection:
 
     @property
     def records(self) -> tuple[MemberRecord, ...]:
-        """What this broker holds of all members, its own record first. Cheap."""
+        """The records of all members, this broker's own first. Cheap."""
         return self._peering.records()
 
     @property
@@ -170,7 +170,7 @@ class Inspection:
 
     @property
     def addresses(self) -> Addresses:
-        """Where it looks for others, besides the members."""
+        """Addresses at which it looks for others, besides those of members."""
         return self._peering.addresses()
 
     @property

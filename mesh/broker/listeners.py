@@ -1,11 +1,10 @@
 """A broker's addresses: one shared listener each, behind it every socket that a dialer may want.
 
-By the protocol number in the dialer's first eight bytes it gets: the brokers' sockets
-(`mesh.cluster.peering`), the
-clients' REP (sessions and stock requests), or a stock subscriber's or publisher's counterpart. Others are
-refused with a counter. The number also tells the dialer's role, so here is decided whether this address
-serves that role and whether it had to show a certificate (`Listeners.admit`). What cannot be listened on ends
-the start with one sentence, which names the broker that sits there.
+The protocol number in a dialer's first eight bytes selects the socket: those of the brokers
+(`mesh.cluster.peering`), the clients' REP (sessions and stock requests), or the counterpart of a stock
+subscriber or publisher. Other protocols are refused and counted. The number also tells the dialer's role, so
+`Listeners.admit` decides whether this address serves that role and whether it needs a certificate. An address
+that cannot be bound ends the start with one sentence, which names the broker that listens there.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any, Final
 from mesh.cluster.own_address import is_loopback
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url, runtime_folder
 from mesh.errors import ConfigError, ListenError
-from mesh.listen import Listen, Role, is_secure
+from mesh.listen import DialerRole, Listen, is_secure
 from protocols import (
     Pipe,
     PipeRefused,
@@ -38,7 +37,7 @@ ON_THIS_HOST: Final = ("ipc", "unix", "abstract", "inproc")
 
 
 def default_urls(name: str | None) -> tuple[str, ...]:
-    """Where a broker listens when it is told nothing: loopback, and an ipc socket of this user.
+    """The default addresses of a broker: loopback, and an ipc socket of this user.
 
     Raises `ListenError` when the folder for the socket is not this user's own.
     """
@@ -79,11 +78,11 @@ class Listeners:
         """As bound, in the order in which they were given."""
         return list(self._listeners)
 
-    def urls_for(self, role: Role) -> list[str]:
+    def urls_for(self, role: DialerRole) -> list[str]:
         """Those that serve it."""
         return [url for url, bound in self._listeners.items() if role in bound.listen.serves]
 
-    def open_to(self, role: Role) -> list[str]:
+    def open_to(self, role: DialerRole) -> list[str]:
         """Addresses that other hosts may reach and that ask this role for no certificate."""
         return [
             url
@@ -91,8 +90,8 @@ class Listeners:
             if beyond_loopback(url) and role not in self._listeners[url].certificates
         ]
 
-    def admit(self, role: Role, pipe: Pipe) -> None:
-        """Raises `PipeRefused` for who came to the wrong address, or without the certificate it asks for."""
+    def admit(self, role: DialerRole, pipe: Pipe) -> None:
+        """Raises `PipeRefused` for a dialer at the wrong address, or without a certificate that it needs."""
         if pipe.dialed:
             return
         bound = self._listeners.get(pipe.url)
@@ -128,7 +127,7 @@ class Listeners:
             self._listeners[listener.url] = BoundListener(listen, listener, certificates)
 
     def count_refused(self, reason: str) -> None:
-        """One more that was let in to be told why it is not to stay."""
+        """Count a connection that was accepted only to be told why it is refused."""
         self._turned_away[reason] = self._turned_away.get(reason, 0) + 1
 
     def refused(self) -> dict[str, int]:
@@ -168,11 +167,11 @@ class BoundListener:
 
     listen: Listen
     listener: SharedListener
-    certificates: tuple[Role, ...]
+    certificates: tuple[DialerRole, ...]
 
 
 def _verifying(
-    tls: TlsConfig | None, certificates: tuple[Role, ...], serves: tuple[Role, ...]
+    tls: TlsConfig | None, certificates: tuple[DialerRole, ...], serves: tuple[DialerRole, ...]
 ) -> TlsConfig | None:
     """Where every role must show a certificate, TLS itself refuses those without one. Where only one role
     must, `Listeners.admit` does, since the role is known only after the handshake."""
@@ -184,7 +183,7 @@ def _verifying(
 
 
 def _without(sentence: str, url: str) -> str:
-    """What the transport says of an address, which the sentence around it names already."""
+    """The transport's sentence without the address, which the sentence around it names already."""
     for opening in (f"cannot listen at {url}: ", f"{url} is "):
         if sentence.startswith(opening):
             return ("it is " if opening.endswith(" is ") else "") + sentence.removeprefix(opening)

@@ -1,4 +1,4 @@
-"""Which files of the event log are removed: those of this broker's name that are too old, or too many.
+"""Removal of old files of the event log: those of this broker's name that are too old, or too many.
 
 Nothing is removed unless it is asked for. A file that grows is never removed; one that is called ``.part``
 but was not written to for `ABANDONED_S` belongs to a run that was killed, and counts like the others.

@@ -21,8 +21,8 @@ SOURCES_KEPT: Final = 1024
 
 Row = dict[str, Any]
 Heard = tuple[bool, int, int, float | None, int, int, float, float]
-"""A heartbeat as it was noted: whether it was a survey, of whom, its round, the round-trip time of an answer,
-the row's number, the writer's incarnation, and when, by the loop's clock and by the wall's."""
+"""A heartbeat that was noted: is it a survey, its source, its round, the round-trip time of an answer in
+seconds, the row's number, the writer's incarnation, the time on the loop's clock and on the wall's."""
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -1,4 +1,4 @@
-"""What an operator is told in the log by default: deaths, lost links, isolation and dropped messages.
+"""Warnings for operators: deaths, lost links, isolation and dropped messages.
 
 All are warnings, their ends included, since a log at its usual level must say that the trouble is over. At
 most `BURST` of a kind are written at once and one in `PAUSE_S` after that: a mesh that falls apart must not
@@ -31,7 +31,7 @@ class RateLimit:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Whether one more line may be written now; counted in ``left_out`` if not."""
+        """True if one more line may be written now; otherwise it is counted in ``left_out``."""
         self._lines = min(float(BURST), self._lines + (now - self._at) / PAUSE_S)
         self._at = now
         if self._lines < 1.0:

@@ -1,4 +1,4 @@
-"""The options of a broker, checked: what is wrong is said in one sentence before anything is opened."""
+"""The options of a broker, checked before anything is opened."""
 
 from __future__ import annotations
 
@@ -76,5 +76,5 @@ class BrokerOptions:
 
 
 def is_name(text: str) -> bool:
-    """What a broker or a mesh may be called: it becomes part of file names and rows."""
+    """True for a name that a broker or a mesh may have: it becomes part of file names and rows."""
     return 0 < len(text) <= 64 and text.isascii() and text.replace("-", "_").replace("_", "a").isalnum()

@@ -1,4 +1,4 @@
-"""Which options of a running broker can be replaced, and what became of a request to do so. Pure."""
+"""Options that a running broker can replace, and the outcome of a reload. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What a running broker says of itself: its status and the fields of its ``stats`` and ``meta`` rows.
+"""The status of a running broker, and the fields of its ``stats`` and ``meta`` rows.
 
-All of them are made from one `Inspection`; kept here are the two meters that turn counters into figures of an
-interval.
+All of them are made from one `Inspection`. Two meters here turn counters into figures of an interval.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Report:
         return stats_fields(self._inspection.load, self._inspection.links, self.lateness)
 
     def meta_fields(self) -> dict[str, Any]:
-        """What both ``meta`` rows say."""
+        """The fields of both ``meta`` rows."""
         options, environment = self.options, self._environment
         return {
             "name": self._inspection.name,

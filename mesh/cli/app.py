@@ -1,8 +1,8 @@
 """The command line: which commands there are, and how each one ends.
 
 Commands are registered by the name of their function and imported when they run: ``mesh pub`` loads no Spark.
-Standard output carries data, standard error everything else; whatever goes wrong is one sentence and an
-exit code of `ExitCode`, never a traceback (``MANGROVE_DEBUG=1`` shows it to those who want it).
+Standard output carries data, standard error everything else. An error is one sentence and an exit code of
+`ExitCode`, never a traceback, unless ``MANGROVE_DEBUG=1`` is set.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def _misuse(error: CycloptsError) -> str:
 
 
 def _check_command(tokens: list[str]) -> None:
-    """An unknown command is ours to report: looking for similar ones, cyclopts would import all of them."""
+    """Report an unknown command here, since cyclopts would import all commands to find similar ones."""
     names = [name for name, _, _ in COMMANDS]
     if tokens and not tokens[0].startswith("-") and tokens[0] not in names:
         raise CommandFailed(ExitCode.USAGE, f"there is no such command{nearest(tokens[0], names)}")

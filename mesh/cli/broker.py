@@ -12,7 +12,7 @@ from mesh.cli.exits import ExitCode
 from mesh.cli.serving import serve
 from mesh.errors import ConfigError
 from mesh.limits import Limits
-from mesh.listen import ROLES, Listen, Role, is_secure
+from mesh.listen import ROLES, DialerRole, Listen, is_secure
 from mesh.logs import log_to
 from mesh.spelling import nearest
 from mesh.tls import tls_config
@@ -191,7 +191,7 @@ def listens(config: configuration.BrokerConfig) -> list[Listen]:
     A role that must show a certificate must do so at each TLS address that serves it. Raises `ConfigError`
     where none does.
     """
-    by_roles: tuple[tuple[tuple[str, ...], tuple[Role, ...]], ...] = (
+    by_roles: tuple[tuple[tuple[str, ...], tuple[DialerRole, ...]], ...] = (
         (config.listen, ROLES),
         (config.listen_peers, ("peers",)),
         (config.listen_clients, ("clients",)),
@@ -210,7 +210,9 @@ def listens(config: configuration.BrokerConfig) -> list[Listen]:
     ]
 
 
-def _required(config: configuration.BrokerConfig, serves: tuple[Role, ...]) -> tuple[Role, ...] | None:
+def _required(
+    config: configuration.BrokerConfig, serves: tuple[DialerRole, ...]
+) -> tuple[DialerRole, ...] | None:
     if not config.tls_require:
         return None
     return tuple(role for role in serves if role in config.tls_require)

@@ -80,7 +80,7 @@ CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 
 def explain(error: BaseException) -> tuple[ExitCode, str]:
-    """The exit code of an error and what to say about it, in one line."""
+    """The exit code of an error, and its sentence in one line."""
     leaf = next(_leaves(error))
     if isinstance(leaf, CommandFailed):
         return leaf.code, str(leaf)

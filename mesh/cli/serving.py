@@ -66,7 +66,7 @@ async def _say_ready(broker: Broker) -> None:
 
 
 async def _say_unknown_hosts(urls: Sequence[str]) -> None:
-    """A misspelt host is tried for ever like one that is down; say once that nobody knows the name."""
+    """Warn once of each host name that does not resolve: it is dialled for ever, like a host that is down."""
     for url in urls:
         if not has_host(url):
             continue
@@ -79,7 +79,7 @@ async def _say_unknown_hosts(urls: Sequence[str]) -> None:
 
 
 def listening_line(status: dict[str, Any], join: Sequence[str]) -> str:
-    """What is said of a broker that has yet to find its mesh."""
+    """The line about a broker that has yet to find its mesh."""
     listeners = " ".join(status["listeners"])
     whom = " ".join(join) or "the brokers of its last run"
     return f"{status['name']} ({status['id']}) listens at {listeners} and joins {whom}"
@@ -104,7 +104,7 @@ def reloaded(broker: Broker, reload: Callable[[], Options]) -> str:
 
 
 def reload_sentence(outcome: Reloaded) -> str:
-    """What was replaced, and what was not, by name."""
+    """The options that were replaced, and those that need a restart, by name."""
     parts = []
     if outcome.certificates:
         parts.append(f"certificates of {outcome.certificates} addresses are read again for new connections")

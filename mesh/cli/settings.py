@@ -1,4 +1,4 @@
-"""What every command that talks to a broker starts from."""
+"""Flags and settings of every command that talks to a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where values come from: flags, environment, file, defaults; each value remembers its origin.
+"""The loading of values from flags, environment, file and defaults; each value remembers its origin.
 
 A key that is not a field is an error, with its line: a misspelt option that is ignored costs a night.
 """
@@ -40,7 +40,7 @@ class Loaded:
 
 
 def candidates(environ: Mapping[str, str]) -> list[str]:
-    """Where a configuration file may be, nearest first."""
+    """The places of a configuration file, nearest first."""
     home = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
     return ["mangrove.toml", os.path.join(home, "mangrove", "config.toml"), "/etc/mangrove/config.toml"]
 

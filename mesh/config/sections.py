@@ -1,4 +1,4 @@
-"""What can be configured: one dataclass a section, one field an option.
+"""The sections of the configuration: one dataclass each, with one field for each option.
 
 The dataclasses are the whole truth: the template of ``mesh config init``, the table in
 ``docs/reference/configuration.md``, the names of the variables and the checks are derived from their fields.

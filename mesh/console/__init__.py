@@ -1,1 +1,1 @@
-"""What a person sees: one picture of the mesh, drawn with rich."""
+"""The console: one picture of the mesh, drawn with rich."""

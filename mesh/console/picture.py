@@ -2,8 +2,8 @@
 
 A broker's status (``$sys.status``) holds its own figures and its view of every member. Several of them make
 a `Picture`: nodes, links between them as both ends see them, the parts the mesh is in, and one feed of
-events. Brokers may disagree: the state shown is the state in the eyes of the broker we talk to (``home``),
-with the number of those who say the same.
+events. Brokers may disagree: the state shown is that in the view of the broker to which the console is
+connected, with the number of brokers that agree.
 
 Pure, and tolerant of what it reads: a broker of another version may lack a key or have more of them. All text
 of a picture is printable: names, hosts and reasons are others' words.
@@ -27,7 +27,7 @@ SAME_NEWS_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Vertex:
     """One broker. Figures are None where the broker itself did not answer."""
 
     id: str
@@ -41,7 +41,7 @@ class Node:
     since_s: float | None
     rtt_ms: float | None
     answered: bool
-    home: bool
+    connected: bool
     mode: str | None = None
     uptime_s: float | None = None
     msgs_in_s: float | None = None
@@ -59,7 +59,7 @@ class Node:
     subscriptions: int | None = None
     taps: int = 0
     disk: tuple[str, ...] = ()
-    """What it cannot write now, and why."""
+    """Files that it cannot write now, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Picture:
     """Everything the screen shows, at one moment."""
 
     mesh: str
-    home: str
-    nodes: tuple[Node, ...]
+    connected: str
+    nodes: tuple[Vertex, ...]
     edges: tuple[Edge, ...]
     parts: tuple[tuple[str, ...], ...]
     news: tuple[News, ...]
@@ -124,7 +124,7 @@ class Picture:
 def compose(
     statuses: Sequence[Status], previous: Sequence[Status] = (), silent: Sequence[str] = ()
 ) -> Picture:
-    """Make a picture; the first status is home's. ``previous`` statuses give the rates of single links.
+    """Make a picture. The first status is the connected broker's; ``previous`` ones give the rates of links.
 
     Raises:
         ValueError: no status at all.
@@ -133,14 +133,14 @@ def compose(
         raise ValueError("a picture needs at least one broker's status")
     statuses, previous = printable_document(statuses), printable_document(previous)
     by_id = {_id(status): status for status in reversed(statuses)}
-    home = statuses[0]
+    connected = statuses[0]
     before = {(_id(status), status.get("boot")): status for status in previous}
     views = {_id(status): {_id(member): _state(member) for member in _members(status)} for status in statuses}
     edges = _edges(by_id, before)
-    nodes = _nodes(home, by_id, views)
+    nodes = _nodes(connected, by_id, views)
     return Picture(
-        mesh=str(home.get("mesh", "?")),
-        home=_id(home),
+        mesh=str(connected.get("mesh", "?")),
+        connected=_id(connected),
         nodes=nodes,
         edges=edges,
         parts=_parts(nodes, edges),
@@ -176,34 +176,34 @@ def _number(record: Any, key: str) -> Any:
 
 
 def _nodes(
-    home: Status, by_id: Mapping[str, Status], views: Mapping[str, Mapping[str, str]]
-) -> tuple[Node, ...]:
-    """Every member anybody knows of: home's order first, then those only others know."""
+    connected: Status, by_id: Mapping[str, Status], views: Mapping[str, Mapping[str, str]]
+) -> tuple[Vertex, ...]:
+    """All members that any broker knows: in the connected broker's order, then those only others know."""
     records: dict[str, Mapping[str, Any]] = {}
-    for status in (home, *by_id.values()):
+    for status in (connected, *by_id.values()):
         for member in _members(status):
             records.setdefault(_id(member), member)
     for id, status in by_id.items():
         records.setdefault(id, status)
-    nodes = [_node(id, record, home, by_id.get(id), views) for id, record in records.items()]
+    nodes = [_node(id, record, connected, by_id.get(id), views) for id, record in records.items()]
     return tuple(sorted(nodes, key=lambda node: (node.name, node.id)))
 
 
 def _node(
     id: str,
     record: Mapping[str, Any],
-    home: Status,
+    connected: Status,
     status: Status | None,
     views: Mapping[str, Mapping[str, str]],
-) -> Node:
-    at_home = views[_id(home)].get(id)
-    # Whoever answers is up; only if home has not heard of it is somebody else's word taken.
-    state = at_home or ("alive" if status is not None else _state(record))
-    # What a broker says of itself is no testimony.
+) -> Vertex:
+    its_state = views[_id(connected)].get(id)
+    # A broker that answers is up. Others' views count only where the connected broker knows nothing of it.
+    state = its_state or ("alive" if status is not None else _state(record))
+    # A broker's view of itself says nothing.
     opinions = [view[id] for observer, view in views.items() if id in view and observer != id]
-    link = record.get("link") if id in views[_id(home)] else None
+    link = record.get("link") if id in views[_id(connected)] else None
     own = status or {}
-    return Node(
+    return Vertex(
         id=id,
         name=str(record.get("name") or id[:8]),
         state=state,
@@ -215,7 +215,7 @@ def _node(
         since_s=_number(record, "since_s"),
         rtt_ms=_number(link, "rtt_ms"),
         answered=status is not None,
-        home=id == _id(home),
+        connected=id == _id(connected),
         mode=str(own["state"]) if "state" in own else None,
         uptime_s=_number(own, "uptime_s"),
         msgs_in_s=_number(own.get("rates"), "msgs_in_s"),
@@ -300,7 +300,7 @@ def _link_rate(
     return max(0.0, grown / elapsed)
 
 
-def _parts(nodes: Sequence[Node], edges: Iterable[Edge]) -> tuple[tuple[str, ...], ...]:
+def _parts(nodes: Sequence[Vertex], edges: Iterable[Edge]) -> tuple[tuple[str, ...], ...]:
     """Connected components of the brokers that run, largest first; names order the rest."""
     graph = networkx.Graph()
     graph.add_nodes_from(node.id for node in nodes if node.answered or node.state in LIVE)
@@ -344,7 +344,7 @@ def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, .
 
 
 def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, str]:
-    """What happened, the reason (others may give another), and the state that colours it."""
+    """The event, its reason (other brokers may give another), and the state that gives its colour."""
     reason = str(row.get("reason") or "")
     if row.get("kind") == "mem":
         subject = str(row.get("subject_name") or names.get(str(row.get("subject")), "?"))

@@ -17,7 +17,7 @@ STATUS_TOPIC = "$sys.status"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look brought: home's status first, and the names of those who did not answer."""
+    """The statuses of one look, the connected broker's first, and the names of those that did not answer."""
 
     statuses: tuple[dict[str, Any], ...]
     silent: tuple[str, ...] = ()
@@ -28,22 +28,22 @@ class Look:
 
 
 async def look(client: Client, deadline_s: float, *, everyone: bool = True) -> Look:
-    """Ask home, then all. A survey that fails leaves home's view, which is a picture, too.
+    """Ask the connected broker, then all. If the survey fails, the picture shows the connected broker's view.
 
     Raises:
-        MeshError, TimeoutError: home itself did not answer.
+        MeshError, TimeoutError: the connected broker did not answer.
     """
     async with asyncio.timeout(deadline_s):
-        home = await client.status()
+        connected = await client.status()
     if not everyone:
-        return Look((home,))
+        return Look((connected,))
     try:
         result = await client.survey(STATUS_TOPIC, b"", deadline=deadline_s)
     except (MeshError, TimeoutError):
-        return Look((home,), tuple(_others(home)))
+        return Look((connected,), tuple(_others(connected)))
     statuses, unreadable = _decoded([answer.body for answer in result.answers])
-    others = [status for status in statuses if status.get("id") != home.get("id")]
-    return Look((home, *others), tuple(result.missing), unreadable)
+    others = [status for status in statuses if status.get("id") != connected.get("id")]
+    return Look((connected, *others), tuple(result.missing), unreadable)
 
 
 def _decoded(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
@@ -59,7 +59,7 @@ def _decoded(bodies: Sequence[bytes]) -> tuple[list[dict[str, Any]], int]:
     return statuses, len(bodies) - len(statuses)
 
 
-def _others(home: dict[str, Any]) -> list[str]:
-    members = home.get("members")
+def _others(connected: dict[str, Any]) -> list[str]:
+    members = connected.get("members")
     live = [member for member in members if not member.get("self")] if isinstance(members, list) else []
     return [str(member.get("name")) for member in live if member.get("state") in ("alive", "suspect")]

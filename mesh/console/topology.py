@@ -1,9 +1,9 @@
-"""The mesh as a drawing: who is linked with whom, and whether the mesh is in one piece.
+"""A drawing of the mesh: which brokers are linked, and whether the mesh is in one piece.
 
-Each part of the mesh is a ring of its brokers with their links as chords, parts side by side with a wall
-between them, so that a split is seen before anything is read. Brokers without any link stand below as a
-list. Above `DRAWN_MAX` brokers, or where the room or the terminal is too poor for a ring, a matrix takes
-over: rows are those who look, columns those who are looked at.
+Each part of the mesh is a ring of its brokers with their links as chords. Parts stand side by side with a
+wall between them, so that a split is seen at once. Brokers without any link stand below as a list. Above
+`DRAWN_MAX` brokers, or where a terminal has no room or no Unicode, a matrix replaces the rings: rows are the
+observers, columns the observed.
 
 Rings rather than springs: a node keeps its place from frame to frame, a full mesh looks like one, and it
 needs no numerical library. The order around a ring is by name.
@@ -18,7 +18,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from mesh.console.canvas import Canvas
-from mesh.console.picture import Edge, Node, Picture
+from mesh.console.picture import Edge, Picture, Vertex
 from mesh.console.signs import Signs, colour
 
 DRAWN_MAX: Final = 30
@@ -38,7 +38,7 @@ def topology(picture: Picture, width: int, height: int, signs: Signs) -> list[Te
     return [*_rings(picture, width, room, signs), *footer][:height]
 
 
-def _listed(nodes: list[Node], width: int, signs: Signs) -> list[Text]:
+def _listed(nodes: list[Vertex], width: int, signs: Signs) -> list[Text]:
     """Brokers that are in no part, on as few lines as hold them."""
     lines = [Text(no_wrap=True, overflow="ellipsis")]
     for node in nodes:
@@ -88,7 +88,7 @@ def _slices(sizes: list[int], width: int) -> list[tuple[int, int]]:
 def _ring(
     part: tuple[str, ...], left: int, right: int, height: int, label: int
 ) -> dict[str, tuple[float, float]]:
-    """Where each node's sign stands, in cells, on an ellipse that leaves its labels room."""
+    """The place of each broker's sign in cells, on an ellipse that leaves room for labels."""
     middle_x, middle_y = (left + right - 1) / 2, (height - 1) / 2
     if len(part) == 1:
         return {part[0]: (middle_x, middle_y)}
@@ -120,10 +120,10 @@ def _dots(cell: tuple[float, float]) -> tuple[int, int]:
 
 
 def _draw_node(
-    canvas: Canvas, node: Node, column: float, row: float, left: int, right: int, signs: Signs
+    canvas: Canvas, node: Vertex, column: float, row: float, left: int, right: int, signs: Signs
 ) -> None:
     """The longest label that fits near the node's place: its name, a shorter one, at last the sign alone."""
-    style = f"bold {colour(node.state)}" + (" underline" if node.home else "")
+    style = f"bold {colour(node.state)}" + (" underline" if node.connected else "")
     sign = signs.of(node.state)
     for length in (LABEL_MAX, 8, 5, 3, 0):
         name = _shortened(node.name, length)

@@ -1,8 +1,8 @@
 """A picture as rich renderables and as plain lines. Pure: nothing here asks for anything.
 
 The screen is one fixed frame: a head of two lines, the topology beside the brokers, the feed below, one line
-of hints. Regions keep their size while figures change, so nothing jumps. What does not fit is left out from
-the least important on: at 80 x 24 the table has the columns one needs at night, wider screens have them all.
+of hints. Regions keep their size while figures change, so nothing jumps. Where room is short, the least
+important columns are left out: a screen of 80 x 24 has those that an alarm needs, a wider one has them all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mesh.console.picture import Edge, News, Node, Picture, listed
+from mesh.console.picture import Edge, News, Picture, Vertex, listed
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
 from mesh.printable import printable_document
@@ -34,7 +34,7 @@ class Column:
     """A column of the brokers' table: ``need`` orders what goes first where room is short."""
 
     title: str
-    cell: Callable[[Node, Signs], Text]
+    cell: Callable[[Vertex, Signs], Text]
     width: int
     need: int
     right: bool = True
@@ -76,9 +76,9 @@ def _worry(value: float | None, limit: float, shown: str) -> Text:
 
 
 COLUMNS: Final = (
-    Column("broker", lambda n, s: _text(n.name, "bold" if n.home else ""), 12, 0, right=False),
+    Column("broker", lambda n, s: _text(n.name, "bold" if n.connected else ""), 12, 0, right=False),
     Column("state", lambda n, s: _text(_state_word(n, s), colour(n.state)), 10, 1, right=False),
-    Column("rtt ms", lambda n, s: _text("self" if n.home else milliseconds(n.rtt_ms)), 6, 2),
+    Column("rtt ms", lambda n, s: _text("self" if n.connected else milliseconds(n.rtt_ms)), 6, 2),
     Column("in/s", lambda n, s: _text(number(n.msgs_in_s)), 5, 3),
     Column("out/s", lambda n, s: _text(number(n.msgs_out_s)), 5, 4),
     Column("drop", lambda n, s: _worry(n.dropped, 0, number(n.dropped)), 4, 5),
@@ -100,16 +100,16 @@ def _sum(*values: float | None) -> float | None:
     return sum(known) if known else None
 
 
-def _state_word(node: Node, signs: Signs) -> str:
+def _state_word(node: Vertex, signs: Signs) -> str:
     """The state, and how many say so where not all do: ``alive 3/4``."""
-    word = node.mode if node.home and node.mode in ("joining", "isolated", "leaving") else node.state
+    word = node.mode if node.connected and node.mode in ("joining", "isolated", "leaving") else node.state
     if 0 < node.agree < node.observers:
         return f"{signs.of(node.state)} {word[:4]} {node.agree}/{node.observers}"
     return f"{signs.of(node.state)} {word}"
 
 
 def brokers_table(picture: Picture, width: int, rows: int, signs: Signs = UNICODE) -> Table:
-    """Who there is and how each fares; as many columns and brokers as fit into ``width`` and ``rows``."""
+    """The brokers with their figures, as many columns and brokers as fit into ``width`` and ``rows``."""
     names = max((cell_len(node.name) for node in picture.nodes), default=6)
     chosen = _fitting(width, names)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
@@ -124,7 +124,7 @@ def brokers_table(picture: Picture, width: int, rows: int, signs: Signs = UNICOD
     # Trouble first, if not everyone fits; otherwise the order of names, which never jumps.
     shown = list(picture.nodes)
     if len(shown) > rows - 1:
-        shown.sort(key=lambda node: (node.state == "alive", not node.home))
+        shown.sort(key=lambda node: (node.state == "alive", not node.connected))
         hidden = len(shown) - max(0, rows - 2)
         shown = shown[: max(0, rows - 2)]
     else:
@@ -163,10 +163,10 @@ def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
     parts = len(picture.parts)
     if parts > 1:
         who.append(f"  split into {parts} parts", "bold white on red")
-    home = next((node for node in picture.nodes if node.home), None)
-    if home is not None:
-        mode = f" {home.mode.upper()}" if home.mode not in (None, "ready") else ""
-        who.append(f"  via {home.name}", "bright_black").append(mode, "bold yellow")
+    connected = next((node for node in picture.nodes if node.connected), None)
+    if connected is not None:
+        mode = f" {connected.mode.upper()}" if connected.mode not in (None, "ready") else ""
+        who.append(f"  via {connected.name}", "bright_black").append(mode, "bold yellow")
     does = Text(no_wrap=True, overflow="ellipsis")
     late = picture.late_ms
     does.append(f"in {number(picture.total('msgs_in_s'))}/s  out {number(picture.total('msgs_out_s'))}/s  ")
@@ -202,7 +202,7 @@ def _said_by(observers: Sequence[str], width: int) -> str:
 
 
 def trouble_lines(picture: Picture, rows: int) -> list[Text]:
-    """What is wrong: a split, silent brokers, bad links, drops and refused connections by reason."""
+    """All trouble: a split, silent brokers, full disks, bad links, drops and refusals by reason."""
     names = {node.id: node.name for node in picture.nodes}
     said: list[str] = []
     if len(picture.parts) > 1:
@@ -318,7 +318,7 @@ def plain_news(item: News, signs: Signs = UNICODE) -> str:
 
 
 def status_report(picture: Picture, status: dict[str, Any], width: int, signs: Signs = UNICODE) -> Group:
-    """What ``mesh status`` prints: the broker asked, the members as it sees them, what went wrong."""
+    """The report of ``mesh status``: the broker asked, the members in its view, and all trouble."""
     status = printable_document(status)
     about = Table.grid(padding=(0, 2))
     about.add_column(style="bright_black", no_wrap=True)
@@ -354,7 +354,7 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _omitted(status: dict[str, Any]) -> str:
-    """What a status that was cut lacks."""
+    """The entries that a cut status lacks."""
     omitted = status["omitted"]
     counts = omitted.items() if isinstance(omitted, dict) else ()
     return ", ".join(f"{count} of {key}" for key, count in counts) + ": this status was cut to fit"

@@ -135,7 +135,7 @@ def _top(url: str) -> Iterator[None]:
 
 
 def _analyse(console: Console, federation: Federation, folder: Path) -> tuple[list[Event], Path]:
-    """What the analysis says of the logs; it is told nothing else."""
+    """The findings of the analysis, which reads the logs and nothing else."""
     from mesh.analysis.job import analyse
 
     out = folder / "report"

@@ -115,7 +115,7 @@ class Federation:
         raise DemoError(f"broker {member.name} did not listen within {START_TIMEOUT_S:g} s")
 
     async def status(self, name: str) -> dict[str, Any]:
-        """What one broker says of itself and of the others."""
+        """The status of one broker."""
         async with Client(self.members[name].url) as client:
             status: dict[str, Any] = await client.status()
             return status

@@ -1,5 +1,7 @@
-"""What is done to the federation: traffic, one kill, one pause, five leaves; each wait is for what brokers
-say."""
+"""The faults of the demonstration: traffic, one kill, one pause, five leaves.
+
+Each step waits for the views of brokers, never for a length of time alone.
+"""
 
 from __future__ import annotations
 

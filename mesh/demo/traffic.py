@@ -1,9 +1,9 @@
 """A publisher and a subscriber on every broker, and what became of each message.
 
 Every message is wanted by all subscribers. A receipt of level ``accepted`` promises that the broker had the
-message and routed it, and nothing about a broker that is killed a moment later: what a subscriber then
-missed is counted as lost, apart from what it missed while its own broker was down or paused, or it was
-still on its way back to it.
+message and routed it. It promises nothing about a broker that is killed a moment later, so a message that a
+subscriber missed then is counted as lost. Messages missed while the subscriber's own broker was down or
+paused, or while the subscriber was reconnecting, are counted apart.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def said(console: Console) -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-async def test_a_look_has_home_first_and_every_other_once() -> None:
+async def test_a_look_has_the_connected_broker_first_and_every_other_once() -> None:
     seen = await look(client(FakeMesh(statuses.calm())), 1.0)
     assert [status["name"] for status in seen.statuses] == list(statuses.NAMES)
     assert seen.silent == ()
@@ -75,14 +75,14 @@ async def test_who_is_silent_is_named() -> None:
     assert (await look(client(mesh), 1.0)).silent == ("beta",)
 
 
-async def test_without_a_survey_homes_view_is_the_picture_and_its_live_peers_are_silent() -> None:
+async def test_without_a_survey_the_connected_brokers_view_is_shown_and_its_live_peers_are_silent() -> None:
     seen = await look(client(FakeMesh(statuses.calm(), survey_fails=True)), 1.0)
     assert len(seen.statuses) == 1
     assert seen.silent == ("beta", "gamma", "delta", "epsilon")
     assert len(seen.picture().nodes) == 5
 
 
-async def test_home_that_does_not_answer_is_an_error() -> None:
+async def test_a_connected_broker_that_does_not_answer_is_an_error() -> None:
     with pytest.raises(Disconnected):
         await look(client(FakeMesh(Disconnected("no broker"))), 1.0)
 
@@ -98,7 +98,7 @@ async def test_the_log_has_a_line_a_look_and_each_event_once() -> None:
     assert lines.index(next(line for line in lines if "suspect → dead" in line)) < len(lines) - 1
 
 
-async def test_the_log_goes_on_while_home_is_away() -> None:
+async def test_the_log_goes_on_while_the_connected_broker_is_away() -> None:
     console = recorded()
     mesh = FakeMesh(statuses.calm(), Disconnected("the broker went away"), statuses.calm())
     await app.log(client(mesh), console, 0.0, count=3)

@@ -24,10 +24,10 @@ def test_a_calm_mesh_is_one_part_with_every_link_whole() -> None:
     assert picture.late_ms == 3.4
 
 
-def test_the_state_shown_is_homes_and_disagreement_is_counted() -> None:
+def test_the_state_shown_is_the_connected_brokers_and_disagreement_is_counted() -> None:
     picture = compose(statuses.split())
     delta = next(node for node in picture.nodes if node.name == "delta")
-    assert delta.state == "dead", "alpha is home and holds delta dead"
+    assert delta.state == "dead", "alpha is connected and holds delta dead"
     assert (delta.agree, delta.observers) == (3, 4), "epsilon sees delta alive; delta itself is no witness"
 
 
