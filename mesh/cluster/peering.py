@@ -57,6 +57,10 @@ from mesh.wire.link_frames import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, dec
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, Socket, TlsConfig
 
+FAULT_PAUSE_S: Final = 0.1
+"""After a timer that raised, how long until the next."""
+REPORTS_MAX: Final = 100
+"""Faults reported in a run; further ones are only counted, so that they cannot fill a disk."""
 LEAVE_S: Final = 1.0
 """How long a leaving broker waits for the others to have heard."""
 
@@ -279,6 +283,8 @@ class Peering:
         self._started = False
         self._closed = False
         self._holds = self.joining.holds
+        self.faults = 0
+        """Timers that raised, since the start."""
 
     # --- what the broker reads
 
@@ -532,6 +538,22 @@ class Peering:
         if self._timer is not None:
             self.overlay.pace.ticked(now - self._timer.when())
         self._timer = None
+        try:
+            self._do_due(now)
+        except Exception as error:  # a defect of a machine or a hook must not end the rounds for ever
+            self._report(error)
+            self._timer = self._loop.call_at(now + FAULT_PAUSE_S, self._tick)
+        else:
+            self._pump()
+
+    def _report(self, error: Exception) -> None:
+        self.faults += 1
+        if self.faults <= REPORTS_MAX:
+            last = "; further ones are only counted" if self.faults == REPORTS_MAX else ""
+            message = f"fault {self.faults} in the timer of rounds, which goes on{last}"
+            self._loop.call_exception_handler({"message": message, "exception": error})
+
+    def _do_due(self, now: float) -> None:
         self._execute(self.membership.tick(now))
         self.news.reached(self.interest.tick(now))
         if self.joining.tick(now):
@@ -539,7 +561,6 @@ class Peering:
             self.news.check_absent()
         if not self.joining.holds:
             self._release()
-        self._pump()
 
     # --- what links report: `mesh.cluster.links.LinkOwner`
 
