@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from mesh.cluster.admission import Stage
 from mesh.cluster.heartbeat import Rounds
-from mesh.cluster.membership import MemberRecord, Membership, State
+from mesh.cluster.membership import Instruction, MemberRecord, Membership, State, TellAll
 from mesh.cluster.remote_interest import InterestTable
 from mesh.errors import LinkError
 from mesh.wire.link_frames import LinkKind, decode, encode
@@ -51,11 +52,13 @@ class Wire:
         self.said += frames
 
 
-def make() -> tuple[Rounds, Membership, Heard, Any]:
+def make(
+    act: Callable[[list[Instruction]], None] = lambda instructions: None,
+) -> tuple[Rounds, Membership, Heard, Any]:
     me = MemberRecord(1, 1, State.ALIVE, 1, "alpha", "host", "tcp://alpha", "tcp://alpha")
     membership = Membership(me, rng=random.Random(1), now=0.0)
     heard = Heard()
-    rounds = Rounds(membership, InterestTable(1), act=lambda instructions: None, hooks=heard)
+    rounds = Rounds(membership, InterestTable(1), act=act, hooks=heard)
     return rounds, membership, heard, Wire()
 
 
@@ -87,3 +90,50 @@ async def test_a_wrong_frame_is_refused_also_behind_a_right_one(frame: bytes, co
     rounds.surveys_received(wire, wire, [HEAD + encode(LinkKind.SURVEY, bytes(8), 0)])
     with pytest.raises(LinkError, match=complaint):
         rounds.surveys_received(wire, wire, [frame])
+
+
+def linked(rounds: Rounds, membership: Membership) -> None:
+    other = MemberRecord(2, 1, State.ALIVE, 2, "bravo", "host", "tcp://bravo", "tcp://bravo")
+    membership.link_up(other, 0.0)
+    rounds._interest.link_up(2, 2)
+    rounds._interest.whole_received(2, 1, 0, True, [])
+
+
+def at(rounds: Rounds, now: float) -> None:
+    rounds._clock = lambda: now
+
+
+@pytest.mark.parametrize("kind", [LinkKind.SURVEY, LinkKind.ANSWER])
+async def test_digests_that_differ_are_compared_each_time_until_tables_are_exchanged(kind: LinkKind) -> None:
+    wanted: list[Instruction] = []
+    rounds, membership, _, wire = make(wanted.extend)
+    linked(rounds, membership)
+    receive = rounds.surveys_received if kind is LinkKind.SURVEY else rounds.answers_received
+    frame = HEAD + encode(kind, b"another!", 1)
+    for now in (0.0, 0.3):
+        at(rounds, now)
+        receive(wire, wire, [frame])
+        assert not wanted and wire.compared is None
+    at(rounds, 0.6)
+    receive(wire, wire, [frame])
+    assert wanted == [TellAll(2, reply=True)]
+
+
+async def test_a_version_that_is_not_held_is_compared_each_time_until_it_is_asked_for() -> None:
+    rounds, membership, _, wire = make()
+    linked(rounds, membership)
+    frame = HEAD + encode(LinkKind.SURVEY, membership.digest, 5)
+    for now in (0.0, 0.3):
+        at(rounds, now)
+        rounds.surveys_received(wire, wire, [frame])
+        assert not wire.said and wire.compared is None
+    at(rounds, 0.6)
+    rounds.surveys_received(wire, wire, [frame])
+    assert wire.said == [encode(LinkKind.INTEREST_WANTED)]
+
+
+async def test_what_both_hold_is_compared_once() -> None:
+    rounds, membership, _, wire = make()
+    linked(rounds, membership)
+    rounds.surveys_received(wire, wire, [HEAD + encode(LinkKind.SURVEY, membership.digest, 1)])
+    assert wire.compared == (membership.digest, 1, membership.digest)

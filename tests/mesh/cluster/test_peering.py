@@ -11,10 +11,10 @@ import pytest
 from mesh.cluster import links
 from mesh.cluster.membership import MemberForgotten, NodeState
 from mesh.cluster.overlay import Dial
-from mesh.wire.capabilities import Offer
-from mesh.wire.link_frames import CHALLENGE_SIZE, Hello, LinkKind, encode
+from mesh.wire.capabilities import FIRST, Offer
+from mesh.wire.link_frames import CHALLENGE_SIZE, Hello, LinkKind, decode, encode
 from mesh.wire.session_frames import Kind
-from protocols import Bus0, SocketOptions, Surveyor0
+from protocols import Bus0, Respondent0, SocketOptions, Surveyor0
 from protocols.pipe import CONTROL_MAX
 from protocols.wire.backtrace import END_BIT, encode_word
 from tests.mesh.peers import Known, Peer, Peers, Who, is_whole, until, whole
@@ -290,6 +290,27 @@ async def test_a_bad_greeting_costs_the_connection_and_is_counted(frame: bytes, 
         await stranger.wait_for_peers(1, timeout=5)
         await stranger.send(frame)
         await until(lambda: a.peering.statistics().refused.get(reason), f"counted as {reason}")
+        assert is_whole([a, b])
+
+
+async def test_tokens_are_good_for_one_admission_and_kept_no_longer() -> None:
+    async with Peers() as peers, Bus0(options=SocketOptions(recv_timeout_s=10)) as stranger:
+        a, b = await peers.mesh("a", "b")
+        assert a.peering.linking._tokens == b.peering.linking._tokens == {}, "both links are up"
+        stranger.dial(a.url)
+        await stranger.wait_for_peers(1, timeout=5)
+        await stranger.send(greeting(offer=FIRST).encode())
+        assert (await stranger.recv())[1] == LinkKind.HELLO
+        await stranger.send(encode(LinkKind.PROOF, b""))
+        token = decode(await stranger.recv())[2]
+        assert list(a.peering.linking._tokens) == [token]
+        await stranger.aclose()
+        await until(lambda: not a.peering.linking._tokens, "the token went with its connection")
+        before = a.peering.statistics().refused.get("token", 0)
+        async with Respondent0(raw=True) as late:
+            pipe = await late.dial_once(a.url)
+            pipe.send(encode_word(END_BIT) + encode(LinkKind.BIND, token))
+            await until(lambda: a.peering.statistics().refused.get("token", 0) > before, "it is refused")
         assert is_whole([a, b])
 
 

@@ -44,10 +44,10 @@ class Driven:
         self.out = self.machine.link_down(peer, self.now)
         return self.out
 
-    def to_round(self) -> Survey:
-        """On to the next round's beginning."""
+    def to_round(self, *, late_s: float = 0.0) -> Survey:
+        """On to the next round's beginning, which comes so late."""
         for _ in range(10):
-            self.now = self.machine.next_deadline()
+            self.now = self.machine.next_deadline() + late_s
             for instruction in self.machine.tick(self.now):
                 if isinstance(instruction, Survey):
                     return instruction

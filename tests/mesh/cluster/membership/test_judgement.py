@@ -50,6 +50,32 @@ def test_a_refutation_by_way_of_others_clears_the_count_and_the_link_alone_is_dr
     assert drops and all(drop.member == 3 for drop in drops)
 
 
+def test_a_round_that_began_late_judges_nobody_though_its_end_is_on_time() -> None:
+    driven = Driven(2, 3)
+    driven.round(2, 3)
+    survey = driven.to_round(late_s=0.3)
+    driven.now += 0.01
+    driven.machine.answered(2, survey.round, driven.now)
+    driven.now = driven.machine.next_deadline()
+    out = driven.machine.tick(driven.now)
+    assert Redial() in out and driven.state(3) is State.ALIVE
+    assert driven.machine.statistics().late_rounds == 1
+
+
+def test_a_new_link_has_missed_nothing_whatever_the_one_before_it_missed() -> None:
+    driven = Driven(2, 3)
+    driven.round(2, 3)
+    driven.round(2)
+    driven.round(2)
+    assert not driven.machine.answers(3)
+    driven.link(3)  # in place of the other
+    assert driven.machine.answers(3)
+    driven.machine.heard([record(3, 2)], 2, driven.now)
+    for _ in range(2):
+        assert not any(isinstance(i, DropLink) for i in driven.round(2))
+    assert any(isinstance(i, DropLink) and i.member == 3 for i in driven.round(2))
+
+
 def test_a_round_in_which_this_broker_was_late_judges_nobody_and_dials_again() -> None:
     driven = Driven(2, 3)
     driven.round(2, 3)
