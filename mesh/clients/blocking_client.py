@@ -105,15 +105,15 @@ class BlockingClient:
         body = checked_body(body)
         session = self._session
         with session.ours():
-            talk = session.talk
-            if talk.room <= 0:
+            conversation = session.conversation
+            if conversation.room <= 0:
                 session.catch_up()
-                talk.flush()
+                conversation.flush()
                 session.send()
-            if talk.room <= 0:
-                talk.dropped += 1
+            if conversation.room <= 0:
+                conversation.dropped += 1
                 return False
-            talk.add_many(topic, [body], blocks.SENT)
+            conversation.add_many(topic, [body], blocks.SENT)
             return True
 
     def publish_many(
@@ -139,17 +139,17 @@ class BlockingClient:
 
     def _flushed(self) -> bool:
         """Whether everything gathered is with the kernel; flushes what can be."""
-        session, talk = self._session, self._session.talk
-        if talk.gathered:
-            talk.flush()
+        session, conversation = self._session, self._session.conversation
+        if conversation.gathered:
+            conversation.flush()
             session.send()
-        return not talk.gathered and session.all_sent
+        return not conversation.gathered and session.all_sent
 
     def _has_room(self) -> bool:
-        talk = self._session.talk
-        if talk.room <= 0 and talk.settled:
-            talk.flush()
-        return talk.room > 0
+        conversation = self._session.conversation
+        if conversation.room <= 0 and conversation.settled:
+            conversation.flush()
+        return conversation.room > 0
 
     def _publish(
         self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
@@ -160,10 +160,10 @@ class BlockingClient:
         session = self._session
         with session.ours():
             session.catch_up()
-            talk = session.talk
+            conversation = session.conversation
             if not session.pump(self._has_room, deadline):
                 raise session.unless_closed(no_credit(number, limit_s, session.why_away))
-            ticket, index = talk.add_many(topic, bodies, number, headers)
+            ticket, index = conversation.add_many(topic, bodies, number, headers)
             if ticket is not None:
                 self._await_ticket(ticket, index, len(bodies), deadline, limit_s)
                 return ticket.receipt(index, len(bodies))
@@ -171,7 +171,7 @@ class BlockingClient:
                 raise session.unless_closed(
                     Unknown(f"the message was not sent whole in {limit_s:g} s: {session.why_away}")
                 )
-            return Receipt("sent", talk.broker, 0, len(bodies))
+            return Receipt("sent", conversation.broker, 0, len(bodies))
 
     def _await_ticket(self, ticket: Ticket, index: int, count: int, deadline: float, limit_s: float) -> None:
         def accepted() -> bool:
@@ -181,7 +181,7 @@ class BlockingClient:
 
         session = self._session
         if not session.pump(accepted, deadline):
-            taken_back = session.talk.cancel(ticket, index, count)
+            taken_back = session.conversation.cancel(ticket, index, count)
             raise session.unless_closed(unacknowledged(taken_back, limit_s, session.why_away))
 
     # ------------------------------------------------------------------ subscribing, asking, answering
@@ -197,12 +197,12 @@ class BlockingClient:
         role = Role.ANSWERS if answers else Role.LISTEN
         session = self._session
         with session.ours():
-            feed = session.talk.subscribe(patterns, role, window, window_bytes)
+            feed = session.conversation.subscribe(patterns, role, window, window_bytes)
             session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
             if feed.error is not None:
                 raise feed.error
             if not feed.ready:
-                session.talk.unsubscribe(feed)
+                session.conversation.unsubscribe(feed)
                 raise session.unless_closed(unconfirmed(patterns, session.why_away))
             return BlockingSubscription(session, feed)
 
@@ -251,8 +251,8 @@ class BlockingClient:
         session = self._session
         with session.ours():
             session.catch_up()
-            talk = session.talk
-            question = talk.ask(
+            conversation = session.conversation
+            question = conversation.ask(
                 topic,
                 checked_body(body),
                 encoded,
@@ -265,15 +265,15 @@ class BlockingClient:
                 if not session.pump(lambda: question.done, deadline) and (
                     question.deadline + GRACE_S <= time.monotonic() or session.closed
                 ):
-                    talk.give_up(question)
-            talk.forget_late(time.monotonic())
+                    conversation.give_up(question)
+            conversation.forget_late(time.monotonic())
             return question
 
     @property
     def broker(self) -> str:
         """Name of the broker of the current, or last, session."""
-        return self._session.talk.broker
+        return self._session.conversation.broker
 
     def statistics(self) -> ConversationStatistics:
         with self._session.ours():
-            return self._session.talk.statistics()
+            return self._session.conversation.statistics()

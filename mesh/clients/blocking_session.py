@@ -34,7 +34,7 @@ WAIT_S: Final = 3600.0
 
 
 class BlockingSession:
-    """See the module. What it says and reads is in ``talk``, which a fork replaces; use it within `ours`."""
+    """See the module. A fork replaces ``conversation``; use it within `ours`."""
 
     def __init__(self, url: str, name: str, tls: TlsConfig | None, connect_timeout_s: float) -> None:
         self.url = url
@@ -57,7 +57,7 @@ class BlockingSession:
         self._wire: BlockingConnection | None = None
         self._attempts = 0
         self._retry_at = 0.0
-        self.talk = Conversation.of(
+        self.conversation = Conversation.of(
             self._rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
         )
 
@@ -72,10 +72,10 @@ class BlockingSession:
         with self.ours():
             try:
                 self._dial(deadline)
-                settled = self.pump(lambda: self.talk.settled, deadline, reconnect=False)
-                if not settled and self.talk.falls_back:
+                settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
+                if not settled and self.conversation.falls_back:
                     self._dial(deadline)
-                    settled = self.pump(lambda: self.talk.settled, deadline, reconnect=False)
+                    settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
             except BaseException:
                 self.closed = True
                 self._drop("")
@@ -83,7 +83,7 @@ class BlockingSession:
             if not settled:
                 self.closed = True
                 self._drop("")
-                why = self.talk.last_error or f"no answer in {self._connect_timeout_s:g} s"
+                why = self.conversation.last_error or f"no answer in {self._connect_timeout_s:g} s"
                 raise Disconnected(f"no session with a broker at {self.url}: {why}")
 
     def close(self) -> None:
@@ -100,18 +100,18 @@ class BlockingSession:
                 return
             self._drain(time.monotonic() + LINGER_S)
             self.closed = True
-            self.talk.close("closed")
+            self.conversation.close("closed")
             self.send()
             self._drop("closed")
             self.changed.notify_all()
 
     def _drain(self, deadline: float) -> None:
-        talk = self.talk
-        if self._wire is not None and talk.settled:
-            talk.flush()
-            self.pump(lambda: not talk.gathered, deadline, reconnect=False)
-            stamp = talk.sync()
-            self.pump(lambda: talk.synced >= stamp, deadline, reconnect=False)
+        conversation = self.conversation
+        if self._wire is not None and conversation.settled:
+            conversation.flush()
+            self.pump(lambda: not conversation.gathered, deadline, reconnect=False)
+            stamp = conversation.sync()
+            self.pump(lambda: conversation.synced >= stamp, deadline, reconnect=False)
 
     def ours(self) -> threading.Condition:
         """The lock, of this process; checks that the client may be used. Raises `Disconnected`."""
@@ -140,7 +140,7 @@ class BlockingSession:
     @property
     def why_away(self) -> str:
         """Why something did not come about, as far as the connection goes: part of a sentence."""
-        return self.talk.standing(self.url)
+        return self.conversation.standing(self.url)
 
     # ------------------------------------------------------------------ the connection
 
@@ -165,7 +165,7 @@ class BlockingSession:
             wire.close()
             return
         self._wire = wire
-        self.talk.connected(time.monotonic())
+        self.conversation.connected(time.monotonic())
         self._send(wire)
 
     def _redial(self, deadline: float) -> bool:
@@ -176,7 +176,7 @@ class BlockingSession:
             try:
                 self._dial(deadline)
             except Disconnected as error:
-                self.talk.last_error = str(error)
+                self.conversation.last_error = str(error)
                 first_s, longest_s = RETRY_S
                 pause_s = min(longest_s, first_s * 2**self._attempts) * (0.5 + self._rng.random() / 2)
                 self._attempts = min(self._attempts + 1, 16)
@@ -194,16 +194,16 @@ class BlockingSession:
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.close()
-        if reason and not self.talk.last_error:
-            self.talk.last_error = reason
-        for item in self.talk.disconnected():
+        if reason and not self.conversation.last_error:
+            self.conversation.last_error = reason
+        for item in self.conversation.disconnected():
             item.wake()
         self.changed.notify_all()
 
     @property
     def all_sent(self) -> bool:
         """Whether everything that was said is with the kernel."""
-        return self._wire is not None and not self.talk.has_output and not self._wire.unsent
+        return self._wire is not None and not self.conversation.has_output and not self._wire.unsent
 
     def send(self) -> None:
         """What there is to say, as far as the kernel takes it now, if there is a connection."""
@@ -211,7 +211,7 @@ class BlockingSession:
             self._send(self._wire)
 
     def _send(self, wire: BlockingConnection) -> None:
-        frames = self.talk.take_control() + self.talk.take_frames()
+        frames = self.conversation.take_control() + self.conversation.take_frames()
         try:
             wire.send(frames)
         except OSError as error:
@@ -221,12 +221,12 @@ class BlockingSession:
         try:
             frames = wire.receive()
             if frames:
-                self.talk.received(frames, time.monotonic())
+                self.conversation.received(frames, time.monotonic())
         except (OSError, SPError, PeerError) as error:
             if wire is self._wire:
                 self._drop(f"the connection to {self.url} was lost: {error}")
             return
-        if self.talk.has_output:
+        if self.conversation.has_output:
             self._send(wire)
 
     def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
@@ -237,7 +237,7 @@ class BlockingSession:
         limit = float("inf") if deadline is None else deadline
         while True:
             wire = self._wire
-            if wire is not None and (self.talk.has_output or wire.unsent):
+            if wire is not None and (self.conversation.has_output or wire.unsent):
                 self._send(wire)
                 if wire is not self._wire:
                     continue
@@ -286,7 +286,7 @@ class BlockingSession:
         """Have every thread that waits look again. One that polls wakes when something comes to be read: the
         broker is asked for a sign."""
         if self._reading:
-            self.talk.sync()
+            self.conversation.sync()
         self.send()
         self.changed.notify_all()
 

@@ -24,7 +24,7 @@ class BlockingSubscription:
 
     def __init__(self, session: BlockingSession, feed: Feed) -> None:
         self._session = session
-        self._talk = session.talk
+        self._conversation = session.conversation
         self._feed = feed
         self._deliveries: deque[Delivery] = deque()
         self._again = Redeliveries()
@@ -119,17 +119,17 @@ class BlockingSubscription:
         except Disconnected:  # closed: that ends iteration, also of a thread that was not waiting just then
             self._feed.closed = True
             return nullcontext()
-        if session.talk is not self._talk:
+        if session.conversation is not self._conversation:
             raise Disconnected("this subscription belongs to the process that made it; subscribe again")
         return lock
 
     def _next_run(self) -> Run | None:
         """The next run that arrived, None if there is none now."""
-        talk = self._talk
-        run = talk.next_run(self._feed, time.monotonic())
+        conversation = self._conversation
+        run = conversation.next_run(self._feed, time.monotonic())
         while run is not None and not keep_sound(run, self):
-            run = talk.next_run(self._feed, time.monotonic())
-        if talk.has_output:
+            run = conversation.next_run(self._feed, time.monotonic())
+        if conversation.has_output:
             self._session.send()
         return run
 
@@ -153,23 +153,23 @@ class BlockingSubscription:
 
     def answer(self, token: int, body: bytes, status: int) -> None:
         with self._session.ours():
-            self._talk.answer(token, body, status=status)
+            self._conversation.answer(token, body, status=status)
             self._session.send()
 
     def extend(self, token: int, seconds: float) -> None:
         with self._session.ours():
-            self._talk.extend(token, seconds)
+            self._conversation.extend(token, seconds)
             self._session.send()
 
     def close(self) -> None:
         """Want no more; what arrived and was not taken is dropped, iteration ends."""
         session = self._session
-        if session.closed or session.talk is not self._talk:
+        if session.closed or session.conversation is not self._conversation:
             self._feed.closed = True
             return
         with session.ours():
             self._again.clear()
             self._deliveries.clear()
             self._feed.runs.clear()
-            self._talk.unsubscribe(self._feed)
+            self._conversation.unsubscribe(self._feed)
             session.nudge()

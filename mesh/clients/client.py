@@ -88,7 +88,7 @@ class Client:
         self._closed = False
         self._opened = False
         self._connection = cast(ClientConnection, _NOT_OPEN)
-        self._talk = cast(Conversation, _NOT_OPEN)
+        self._conversation = cast(Conversation, _NOT_OPEN)
         self._writer = cast(Writer, _NOT_OPEN)
         self._publisher = cast(Publisher, _NOT_OPEN)
 
@@ -115,7 +115,7 @@ class Client:
             rng=environment.rng,
             token=environment.token,
         )
-        self._talk = self._connection.talk
+        self._conversation = self._connection.conversation
         self._writer = self._connection.writer
         self._publisher = Publisher(self._connection)
         self._opened = True
@@ -152,15 +152,17 @@ class Client:
             MeshTimeout: level ``sent``: no credit, or no connection, in time; the message was not taken.
         """
         if level == "sent" and headers is None and key is None and type(body) is bytes:
-            talk = self._talk
-            if talk.room <= 0:
+            conversation = self._conversation
+            if conversation.room <= 0:
                 await self._publisher.wait_for_room(timeout)
             try:
-                talk.forming[topic].append(body)
+                conversation.forming[topic].append(body)
             except KeyError:
                 if self._publisher.open_topic(topic, body):
                     return GATHERED
-            talk.room = room = talk.room - len(body) - 8  # MESSAGE_COST, without looking it up
+            conversation.room = room = (
+                conversation.room - len(body) - 8
+            )  # MESSAGE_COST, without looking it up
             if room <= 0:
                 self._publisher.refuse_too_large(topic, body)
                 if self._writer.seal():
@@ -171,18 +173,18 @@ class Client:
 
     def publish_nowait(self, topic: str, body: bytes) -> bool:
         """Level ``sent`` without waiting: False, and counted as dropped, when there is no credit now."""
-        talk = self._talk
-        if talk.room <= 0 and not self._publisher.has_room():
-            talk.dropped += 1
+        conversation = self._conversation
+        if conversation.room <= 0 and not self._publisher.has_room():
+            conversation.dropped += 1
             return False
         if type(body) is not bytes:
             body = checked_body(body)
         try:
-            talk.forming[topic].append(body)
+            conversation.forming[topic].append(body)
         except KeyError:
             if self._publisher.open_topic(topic, body):
                 return True
-        talk.room = room = talk.room - len(body) - MESSAGE_COST
+        conversation.room = room = conversation.room - len(body) - MESSAGE_COST
         if room <= 0:
             self._publisher.refuse_too_large(topic, body)
             self._writer.flush()
@@ -227,7 +229,7 @@ class Client:
         """
         self._must_be_open()
         role = Role.ANSWERS if answers else Role.LISTEN
-        feed = self._talk.subscribe(patterns, role, window, window_bytes)
+        feed = self._conversation.subscribe(patterns, role, window, window_bytes)
         self._writer.hand_over()
         return Subscription(self._connection, feed)
 
@@ -284,9 +286,9 @@ class Client:
         timeout: float,
     ) -> Question:
         self._must_be_open()
-        talk, loop = self._talk, self._connection.loop
+        conversation, loop = self._conversation, self._connection.loop
         encoded = blocks.pack_headers(headers)
-        question = talk.ask(
+        question = conversation.ask(
             topic, checked_body(body), encoded, survey=survey, timeout_s=timeout, now=loop.time()
         )
         self._writer.hand_over()
@@ -295,7 +297,7 @@ class Client:
             left_s = question.deadline + GRACE_S - loop.time()
             if left_s <= 0 or not await self._connection.wait(question, left_s):
                 if question.deadline + GRACE_S <= loop.time():
-                    talk.give_up(question)
+                    conversation.give_up(question)
         return question
 
     # ------------------------------------------------------------------ state
@@ -303,16 +305,16 @@ class Client:
     @property
     def connected(self) -> bool:
         """True while there is a session."""
-        return self._opened and self._talk.settled
+        return self._opened and self._conversation.settled
 
     @property
     def broker(self) -> str:
         """Name of the broker of the current, or last, session."""
-        return self._talk.broker if self._opened else ""
+        return self._conversation.broker if self._opened else ""
 
     def statistics(self) -> ConversationStatistics:
         self._must_be_open()
-        return self._talk.statistics()
+        return self._conversation.statistics()
 
     def _must_be_open(self) -> None:
         if self._connection.closed:

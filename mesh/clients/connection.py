@@ -50,8 +50,10 @@ class ClientConnection:
         self._connect_timeout_s = connect_timeout_s
         self._rng = rng
         self.loop = asyncio.get_running_loop()
-        self.talk = Conversation.of(rng, token, name=name, keepalive_s=keepalive_s, now=self.loop.time())
-        self.writer = Writer(self.talk, self.loop)
+        self.conversation = Conversation.of(
+            rng, token, name=name, keepalive_s=keepalive_s, now=self.loop.time()
+        )
+        self.writer = Writer(self.conversation, self.loop)
         self._socket = Req0(raw=True, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
         self._lost = asyncio.Event()
         self._connector: asyncio.Task[None] | None = None
@@ -60,7 +62,7 @@ class ClientConnection:
     @property
     def why_away(self) -> str:
         """Why something did not come about, as far as the connection goes: part of a sentence."""
-        return self.talk.standing(self.url)
+        return self.conversation.standing(self.url)
 
     # ------------------------------------------------------------------ its life
 
@@ -88,17 +90,17 @@ class ClientConnection:
         try:
             await self._settled()
         except Disconnected:
-            if not self.talk.falls_back:
+            if not self.conversation.falls_back:
                 raise
             await self._socket.dial_once(self.url, self._connect_timeout_s)
             await self._settled()
         self._lost.clear()
 
     async def _settled(self) -> None:
-        talk = self.talk
-        while not talk.settled and not self.closed:
-            await self.wait(talk.opened, None)
-            if self.writer.pipe is None and not talk.settled:
+        conversation = self.conversation
+        while not conversation.settled and not self.closed:
+            await self.wait(conversation.opened, None)
+            if self.writer.pipe is None and not conversation.settled:
                 raise Disconnected(f"no session with a broker at {self.url}: {self.why_away}")
         if self.closed:
             raise Disconnected("the client was closed before it had a session")
@@ -124,20 +126,20 @@ class ClientConnection:
         A connection closed with unread bytes on this side is reset, and what was on the way is lost: so the
         broker is asked for a sign first.
         """
-        talk = self.talk
+        conversation = self.conversation
         self.writer.flush()
-        while talk.gathered and talk.attached:
-            await self.wait(talk.gate, None)
+        while conversation.gathered and conversation.attached:
+            await self.wait(conversation.gate, None)
             self.writer.flush()
-        stamp = talk.sync()
+        stamp = conversation.sync()
         self.writer.hand_over()
-        while talk.settled and talk.synced < stamp:
-            await self.wait(talk.heard, None)
+        while conversation.settled and conversation.synced < stamp:
+            await self.wait(conversation.heard, None)
 
     async def _end(self) -> None:
         if self._connector is not None:
             self._connector.cancel()
-        woken = self.talk.close("closed")
+        woken = self.conversation.close("closed")
         self.writer.hand_over()
         for item in woken:
             item.wake()
@@ -164,20 +166,20 @@ class ClientConnection:
                     await self._socket.dial_once(self.url, self._connect_timeout_s)
                 except (SPError, OSError) as error:
                     attempt += 1
-                    self.talk.last_error = str(error)
-            if not self.talk.settled:
-                await self.wait(self.talk.opened, self._connect_timeout_s)
+                    self.conversation.last_error = str(error)
+            if not self.conversation.settled:
+                await self.wait(self.conversation.opened, self._connect_timeout_s)
             began = self.loop.time()
-            if not self.talk.settled and self.writer.pipe is not None:
+            if not self.conversation.settled and self.writer.pipe is not None:
                 self.writer.pipe.close("no WELCOME from the broker")
 
     def _tick(self, due: float) -> None:
         """Once a keepalive interval."""
         now = self.loop.time()
         self._timer = self.loop.call_later(self._keepalive_s, self._tick, now + self._keepalive_s)
-        if self.talk.tick(now, now - due) and self.writer.pipe is not None:
+        if self.conversation.tick(now, now - due) and self.writer.pipe is not None:
             self.writer.pipe.close(f"nothing heard from {self.url} for {3 * self._keepalive_s:g} s")
-        self.talk.forget_late(now)
+        self.conversation.forget_late(now)
         self.writer.hand_over()
 
     async def wait(self, item: Waitable, timeout_s: float | None) -> bool:
@@ -201,28 +203,28 @@ class ClientConnection:
     # ------------------------------------------------------------------ what the socket calls
 
     def pipe_attached(self, pipe: Pipe) -> None:
-        self.talk.connected(self.loop.time())
+        self.conversation.connected(self.loop.time())
         self.writer.attach(pipe)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         if pipe is not self.writer.pipe:
             return
         self.writer.detach()
-        if not self.talk.last_error:
-            self.talk.last_error = f"the connection to {self.url} was lost: {reason}"
-        for item in self.talk.disconnected():
+        if not self.conversation.last_error:
+            self.conversation.last_error = f"the connection to {self.url} was lost: {reason}"
+        for item in self.conversation.disconnected():
             item.wake()
         self._lost.set()
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        talk = self.talk
+        conversation = self.conversation
         try:
-            woken = talk.received(frames, self.loop.time())
+            woken = conversation.received(frames, self.loop.time())
         except PeerError as error:
-            talk.last_error = str(error)
+            conversation.last_error = str(error)
             pipe.close(str(error))
             return
-        if talk.has_output:
+        if conversation.has_output:
             self.writer.hand_over()
         for item in woken:
             item.wake()

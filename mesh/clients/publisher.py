@@ -36,7 +36,7 @@ class Publisher:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._loop = connection.loop
-        self._talk = connection.talk
+        self._conversation = connection.conversation
         self._writer = connection.writer
 
     # ------------------------------------------------------------------ one topic, any level
@@ -46,29 +46,29 @@ class Publisher:
     ) -> Receipt:
         """Messages of one topic; ``headers`` belong to a single message only."""
         number = level_number(level)
-        talk, writer = self._talk, self._writer
+        conversation, writer = self._conversation, self._writer
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
         deadline = self._loop.time() + limit_s
-        if talk.room <= 0:
+        if conversation.room <= 0:
             await self.wait_for_room(timeout, number)
-        ticket, index = talk.add_many(topic, bodies, number, headers)
+        ticket, index = conversation.add_many(topic, bodies, number, headers)
         if not writer.scheduled:
             writer.schedule()
             if writer.lone:
                 writer.flush_lone()
-        if talk.room <= 0:
+        if conversation.room <= 0:
             writer.flush()
             if ticket is None:
                 await asyncio.sleep(0)
         if ticket is None:
-            return GATHERED if len(bodies) == 1 else Receipt("sent", talk.broker, 0, len(bodies))
+            return GATHERED if len(bodies) == 1 else Receipt("sent", conversation.broker, 0, len(bodies))
         try:
             await self._acknowledged(ticket, deadline)
         except asyncio.CancelledError:
-            talk.cancel(ticket, index, len(bodies))
+            conversation.cancel(ticket, index, len(bodies))
             raise
         if not ticket.done:
-            taken_back = talk.cancel(ticket, index, len(bodies))
+            taken_back = conversation.cancel(ticket, index, len(bodies))
             raise unacknowledged(taken_back, limit_s, self._connection.why_away)
         return ticket.receipt(index, len(bodies))
 
@@ -104,30 +104,30 @@ class Publisher:
             receipts += await asyncio.gather(
                 *(self.publish(topic, bodies, level, b"", timeout) for topic, bodies, _ in given)
             )
-        return joined(receipts, level, self._talk.broker)
+        return joined(receipts, level, self._conversation.broker)
 
     async def _publish_sent(
         self, topic: str, bodies: list[bytes], size: int, timeout: float | None
     ) -> Receipt:
         """Many messages of level sent, one topic, without a look at each."""
-        talk, writer = self._talk, self._writer
-        if talk.room <= 0:
+        conversation, writer = self._conversation, self._writer
+        if conversation.room <= 0:
             await self.wait_for_room(timeout)
         cost = size + MESSAGE_COST * len(bodies)
-        if cost > talk.room and talk.forming and writer.seal():  # blocks end where calls do
+        if cost > conversation.room and conversation.forming and writer.seal():  # blocks end where calls do
             await asyncio.sleep(0)
-        gathered = talk.forming.get(topic)
+        gathered = conversation.forming.get(topic)
         if gathered is None:
-            gathered = talk.open_topic(topic)
+            gathered = conversation.open_topic(topic)
             if not writer.scheduled:
                 writer.schedule()
         gathered += bodies
-        talk.room -= cost
+        conversation.room -= cost
         if writer.lone:
             writer.flush_lone()
-        elif talk.room <= 0 and writer.seal():
+        elif conversation.room <= 0 and writer.seal():
             await asyncio.sleep(0)
-        return Receipt("sent", talk.broker, 0, len(bodies))
+        return Receipt("sent", conversation.broker, 0, len(bodies))
 
     # ------------------------------------------------------------------ one message of level sent
 
@@ -138,14 +138,14 @@ class Publisher:
             raise Disconnected("the client is closed")
         if len(body) > blocks.BODY_MAX:
             checked_body(body)  # raises, before anything is changed
-        talk, writer = self._talk, self._writer
-        talk.open_topic(topic).append(body)
+        conversation, writer = self._conversation, self._writer
+        conversation.open_topic(topic).append(body)
         if writer.scheduled:
             return False
         writer.schedule()
         if not writer.lone or len(body) > blocks.SPLIT:
             return False
-        talk.room -= len(body) + MESSAGE_COST
+        conversation.room -= len(body) + MESSAGE_COST
         writer.flush_lone()
         return True
 
@@ -153,11 +153,11 @@ class Publisher:
         """Take the message just gathered back if it is larger than any may be. Raises ValueError then."""
         if len(body) <= blocks.BODY_MAX:
             return
-        bodies = self._talk.forming[topic]
+        bodies = self._conversation.forming[topic]
         bodies.pop()
         if not bodies:
-            del self._talk.forming[topic]
-        self._talk.room += len(body) + MESSAGE_COST
+            del self._conversation.forming[topic]
+        self._conversation.room += len(body) + MESSAGE_COST
         checked_body(body)
 
     # ------------------------------------------------------------------ credit
@@ -165,7 +165,7 @@ class Publisher:
     def has_room(self) -> bool:
         """Whether there is credit after all, once what is gathered has been flushed."""
         self._writer.flush()
-        return self._talk.room > 0
+        return self._conversation.room > 0
 
     async def wait_for_room(self, timeout: float | None, number: int = blocks.SENT) -> None:
         """Until a message may be gathered. Raises what a call of that level is told when it may not be."""
@@ -174,22 +174,24 @@ class Publisher:
             return
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
         deadline = self._loop.time() + limit_s
-        while self._talk.room <= 0:
+        while self._conversation.room <= 0:
             if self._connection.closed:
                 kind = Disconnected if number == blocks.SENT else NotAccepted
                 raise kind("the client is closed")
-            if not await self._connection.wait(self._talk.gate, max(0.0, deadline - self._loop.time())):
+            if not await self._connection.wait(
+                self._conversation.gate, max(0.0, deadline - self._loop.time())
+            ):
                 raise no_credit(number, limit_s, self._connection.why_away)
 
     async def flush(self, timeout: float | None) -> None:
         """Everything gathered is with the connection. Raises `MeshTimeout`."""
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
-        talk, writer = self._talk, self._writer
+        conversation, writer = self._conversation, self._writer
         try:
             async with asyncio.timeout(limit_s):
                 writer.flush()
-                while talk.gathered or talk.room <= 0:
-                    await self._connection.wait(talk.gate, None)
+                while conversation.gathered or conversation.room <= 0:
+                    await self._connection.wait(conversation.gate, None)
                     writer.flush()
                 await asyncio.sleep(0)
         except TimeoutError as error:

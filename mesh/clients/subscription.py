@@ -30,7 +30,7 @@ class Subscription:
 
     def __init__(self, connection: ClientConnection, feed: Feed) -> None:
         self._connection = connection
-        self._talk = connection.talk
+        self._conversation = connection.conversation
         self._writer = connection.writer
         self._feed = feed
         self._loop = connection.loop
@@ -82,7 +82,7 @@ class Subscription:
         self._again.clear()
         self._deliveries = iter(())
         self._feed.runs.clear()
-        self._talk.unsubscribe(self._feed)
+        self._conversation.unsubscribe(self._feed)
         self._writer.hand_over()
         self._feed.wake()
 
@@ -114,12 +114,12 @@ class Subscription:
 
     def _next_run(self) -> Run | None:
         """The next run that arrived, None if there is none now. Credit for the one before goes back."""
-        talk, feed = self._talk, self._feed
-        run = talk.next_run(feed, self._loop.time()) if self._passed else None
+        conversation, feed = self._conversation, self._feed
+        run = conversation.next_run(feed, self._loop.time()) if self._passed else None
         while run is not None and not keep_sound(run, self):
             # all of it was duplicates, malformed or pieces of a body still to come
-            run = talk.next_run(feed, self._loop.time())
-        if talk.has_output:
+            run = conversation.next_run(feed, self._loop.time())
+        if conversation.has_output:
             self._writer.hand_over()
         return run
 
@@ -146,12 +146,12 @@ class Subscription:
             self._feed.wake()  # whoever waits may have to wait less
 
     def answer(self, token: int, body: bytes, status: int) -> None:
-        self._talk.answer(token, body, status=status)
+        self._conversation.answer(token, body, status=status)
         self._writer.hand_over()
         self._writer.write_now()
 
     def extend(self, token: int, seconds: float) -> None:
-        self._talk.extend(token, seconds)
+        self._conversation.extend(token, seconds)
         self._writer.hand_over()
 
 

@@ -39,10 +39,20 @@ LONE_S: Final = 0.0003
 class Writer:
     """See the module. One pipe at a time, or none: then what is gathered stays where it is."""
 
-    __slots__ = ("_deferred_at", "_idle", "_loop", "_seals", "_stuck", "_talk", "lone", "pipe", "scheduled")
+    __slots__ = (
+        "_conversation",
+        "_deferred_at",
+        "_idle",
+        "_loop",
+        "_seals",
+        "_stuck",
+        "lone",
+        "pipe",
+        "scheduled",
+    )
 
-    def __init__(self, talk: Conversation, loop: asyncio.AbstractEventLoop) -> None:
-        self._talk = talk
+    def __init__(self, conversation: Conversation, loop: asyncio.AbstractEventLoop) -> None:
+        self._conversation = conversation
         self._loop = loop
         self.pipe: Pipe | None = None
         self.scheduled = False
@@ -68,12 +78,12 @@ class Writer:
 
     def hand_over(self) -> None:
         """Frames of the conversation to the pipe; what does not fit waits until it is writable."""
-        pipe, talk = self.pipe, self._talk
+        pipe, conversation = self.pipe, self._conversation
         if pipe is None:
             return
-        for frame in talk.take_control():
+        for frame in conversation.take_control():
             pipe.send_control(frame)
-        frames = talk.take_frames()
+        frames = conversation.take_frames()
         if self._stuck:
             frames = self._stuck + frames
         if frames:
@@ -90,7 +100,7 @@ class Writer:
     def schedule(self) -> None:
         """A message was gathered and no turn is to come: have one."""
         now = self._loop.time()
-        self.lone = now - self._deferred_at > LONE_S and self._talk.room > 0
+        self.lone = now - self._deferred_at > LONE_S and self._conversation.room > 0
         self.scheduled = True
         self._deferred_at = now
         self._loop.call_soon(self.turn)
@@ -99,7 +109,7 @@ class Writer:
         """Once a loop turn while messages come: flush if they waited long enough or nobody was here
         before."""
         self.scheduled = False
-        if not self._talk.gathered:
+        if not self._conversation.gathered:
             self._idle = True
             return
         now = self._loop.time()
@@ -109,14 +119,14 @@ class Writer:
             self.flush()
             if was_idle:
                 self.write_now()
-            if self._talk.gathered:
+            if self._conversation.gathered:
                 return  # no credit: the next CREDIT flushes
         self.scheduled = True
         self._loop.call_soon(self.turn)
 
     def flush(self) -> None:
         """Seal what is gathered, as far as credit reaches, and hand it over."""
-        self._talk.flush()
+        self._conversation.flush()
         self.hand_over()
 
     def flush_lone(self) -> None:
@@ -137,6 +147,6 @@ class Writer:
 
     def credit_came(self) -> None:
         """Frames were read, credit perhaps among them: what waited for it goes at the end of this turn."""
-        if not self.scheduled and self._talk.gathered and not self._talk.blocked:
+        if not self.scheduled and self._conversation.gathered and not self._conversation.blocked:
             self.schedule()
             self.lone = False

@@ -18,7 +18,7 @@ async def test_a_present_client_publishes_subscribes_and_asks_at_a_broker_of_the
     base: Path, tmp_path: Path
 ) -> None:
     async with base_broker(base, tmp_path, "alpha") as url, Client(url, name="new") as mesh:
-        assert mesh._talk.agreed == Agreed(1, frozenset())
+        assert mesh._conversation.agreed == Agreed(1, frozenset())
         async with mesh.subscribe("t.#", answers=True) as subscription:
             receipt = await mesh.publish("t.1", b"one", headers={"n": 1})
             assert (receipt.broker, receipt.seq) == ("alpha", 1)
@@ -60,4 +60,4 @@ async def test_a_client_falls_back_again_when_its_broker_is_replaced_by_one_of_t
         sessions = mesh.statistics().sessions
         pipe.close("lost")
         await mesh.publish("t", b"after", timeout=60.0)
-        assert mesh.statistics().sessions == sessions + 1 and mesh._talk.agreed.version == 1
+        assert mesh.statistics().sessions == sessions + 1 and mesh._conversation.agreed.version == 1

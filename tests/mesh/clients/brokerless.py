@@ -15,21 +15,21 @@ PREFIX = b"\x80\0\0\1"
 
 def settled(messages: int = 1000, size: int = 1 << 20) -> Conversation:
     """A conversation whose broker has said WELCOME with that much credit."""
-    talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
-    welcomed(talk, messages, size)
-    return talk
+    conversation = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
+    welcomed(conversation, messages, size)
+    return conversation
 
 
-def welcomed(talk: Conversation, messages: int = 1000, size: int = 1 << 20) -> None:
+def welcomed(conversation: Conversation, messages: int = 1000, size: int = 1 << 20) -> None:
     """A new connection, whose broker says WELCOME."""
-    talk.connected(0.0)
+    conversation.connected(0.0)
     answer = welcome(SESSION.agree(SESSION), 9, "alpha", "mesh", 1, messages, size)
-    talk.received([PREFIX + answer], 0.0)
-    talk.take_control()
+    conversation.received([PREFIX + answer], 0.0)
+    conversation.take_control()
 
 
-def opened(talk: Conversation) -> list[blocks.Opened]:
-    return [blocks.open_block(frame, 4 + DATA_SIZE) for frame in talk.take_frames()]
+def opened(conversation: Conversation) -> list[blocks.Opened]:
+    return [blocks.open_block(frame, 4 + DATA_SIZE) for frame in conversation.take_frames()]
 
 
 def data(number: int, sequence: int, *bodies: bytes, level: int = SENT) -> bytes:
@@ -37,7 +37,7 @@ def data(number: int, sequence: int, *bodies: bytes, level: int = SENT) -> bytes
     return PREFIX + data_head(0, 0, number, sequence, len(block)) + block
 
 
-def subscribed(talk: Conversation, messages: int = 100) -> Feed:
-    feed = talk.subscribe(["t"], 0, messages, 1 << 20)
-    talk.take_control()
+def subscribed(conversation: Conversation, messages: int = 100) -> Feed:
+    feed = conversation.subscribe(["t"], 0, messages, 1 << 20)
+    conversation.take_control()
     return feed

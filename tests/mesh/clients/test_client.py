@@ -56,7 +56,7 @@ async def test_request_survey_refusal_and_no_responders() -> None:
                         request.done(b"")
 
             task = asyncio.create_task(serve())
-            await until(lambda: helper._opened and any(f.ready for f in helper._talk.feeds))
+            await until(lambda: helper._opened and any(f.ready for f in helper._conversation.feeds))
             assert await mesh.request("add", b"1 2") == b"3"
             with pytest.raises(NotAccepted, match="not numbers"):
                 await mesh.request("add", b"x")
@@ -80,7 +80,7 @@ async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() ->
             await task
         task = asyncio.create_task(mesh.request("slow", timeout=0.3))
         (request,) = await first(1, subscription)
-        asked = next(iter(mesh._talk.questions))
+        asked = next(iter(mesh._conversation.questions))
         deadline = asked.deadline
         request.extend(20.0)
         await until(lambda: asked.deadline > deadline + 19.0)

@@ -73,7 +73,7 @@ async def test_a_close_that_is_cancelled_closes_all_the_same() -> None:
     async with Broker(listen=LOOPBACK) as broker:
         mesh = Client(broker.url)
         await mesh.open()
-        mesh._talk.sync = lambda: 1 << 60  # type: ignore[method-assign]  # a sign that never comes
+        mesh._conversation.sync = lambda: 1 << 60  # type: ignore[method-assign]  # a sign that never comes
         closing = asyncio.create_task(mesh.aclose())
         await until(lambda: mesh._closed)
         closing.cancel()
@@ -108,7 +108,7 @@ async def test_a_broker_that_ends_every_session_at_once_is_not_dialled_without_p
             began = loop.time()
             await until(lambda: hostile.attached == 6)
             assert loop.time() - began > 0.5, "pauses of 50, 100, 200, 400 ms, half of each at least"
-            assert "go away" in mesh._talk.last_error
+            assert "go away" in mesh._conversation.last_error
         await listener.aclose()
 
 
@@ -145,10 +145,10 @@ async def test_a_listener_that_is_no_broker_is_told_apart() -> None:
 
 async def test_a_silent_broker_is_dropped_after_three_intervals() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url, keepalive_s=0.1) as mesh:
-        opened = mesh._talk.keepalive.heard_at
-        await until(lambda: mesh._talk.keepalive.heard_at > opened + 0.5)
+        opened = mesh._conversation.keepalive.heard_at
+        await until(lambda: mesh._conversation.keepalive.heard_at > opened + 0.5)
         assert mesh.statistics().sessions == 1, "answered pings keep it"
-        mesh._talk.received = lambda frames, now: []  # type: ignore[method-assign]
+        mesh._conversation.received = lambda frames, now: []  # type: ignore[method-assign]
         await until(lambda: not mesh.connected)
 
 
@@ -168,7 +168,7 @@ async def test_ids_come_from_the_environment_that_is_given() -> None:
     async with Broker(listen=LOOPBACK) as broker:
         for seed in (1, 1, 2):
             async with Client(broker.url, environment=environment(seed)) as mesh:
-                ids.append((mesh._talk.publisher, mesh._talk.boot, mesh._talk.prefix))
+                ids.append((mesh._conversation.publisher, mesh._conversation.boot, mesh._conversation.prefix))
     assert ids[0] == ids[1] != ids[2]
 
 

@@ -33,21 +33,21 @@ from tests.mesh.dataplane.neighbourhood import FakeMesh
     ],
 )
 def test_a_broken_frame_of_a_broker_is_a_peer_error(frame: bytes) -> None:
-    talk = settled()
+    conversation = settled()
     with pytest.raises(PeerError):
-        talk.received([PREFIX + frame], 0.0)
+        conversation.received([PREFIX + frame], 0.0)
 
 
 def test_a_new_connection_begins_with_a_fresh_keepalive() -> None:
-    talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
-    talk.connected(1000.0)
-    assert not talk.tick(1001.0)
+    conversation = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
+    conversation.connected(1000.0)
+    assert not conversation.tick(1001.0)
 
 
 def test_frames_of_another_session_are_not_ours() -> None:
-    talk = settled()
-    assert talk.received([b"\x80\0\0\2" + encode(Kind.BYE, "x")], 0.0) == []
-    assert talk.settled
+    conversation = settled()
+    assert conversation.received([b"\x80\0\0\2" + encode(Kind.BYE, "x")], 0.0) == []
+    assert conversation.settled
 
 
 @settings(max_examples=300, deadline=None)
@@ -80,9 +80,9 @@ def test_damaged_frames_end_in_a_peer_error_at_either_end_or_are_read(draws: st.
         at = draws.draw(st.integers(4, min(len(answer), 120) - 1))
         answer[at] = draws.draw(st.integers(0, 255))
         back[position] = bytes(answer)
-    for talk in (client.conversation, other.conversation):
+    for conversation in (client.conversation, other.conversation):
         try:
-            talk.received([talk.prefix + frame[4:] for frame in back], 0.0)
+            conversation.received([conversation.prefix + frame[4:] for frame in back], 0.0)
         except PeerError:
             pass
     bystander = mesh.client()
@@ -92,117 +92,125 @@ def test_damaged_frames_end_in_a_peer_error_at_either_end_or_are_read(draws: st.
 
 
 def test_the_error_of_a_broker_is_remembered_for_whoever_asks_why() -> None:
-    talk = settled()
+    conversation = settled()
     with pytest.raises(SessionError, match="too fast"):
-        talk.received([PREFIX + encode(Kind.ERROR, "CreditExceeded", "too fast")], 0.0)
-    assert talk.last_error == "CreditExceeded: too fast"
+        conversation.received([PREFIX + encode(Kind.ERROR, "CreditExceeded", "too fast")], 0.0)
+    assert conversation.last_error == "CreditExceeded: too fast"
 
 
-def said(talk: Conversation) -> list[list[object]]:
-    frames = talk.take_control() + talk.take_frames()
+def said(conversation: Conversation) -> list[list[object]]:
+    frames = conversation.take_control() + conversation.take_frames()
     assert all(frame[:4] == PREFIX for frame in frames)
     return [decode(frame, 4) for frame in frames]
 
 
 def test_who_waits_for_what_came_before_a_broken_frame_is_woken_with_the_end_of_the_connection() -> None:
-    talk = settled()
-    feed = subscribed(talk)
-    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
-    talk.flush()
+    conversation = settled()
+    feed = subscribed(conversation)
+    ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
+    conversation.flush()
     frames = [
         data(feed.number, 1, b"a"),
         PREFIX + encode(Kind.ACK, 1, [[1, 1]], []),
         PREFIX + encode(Kind.ERROR, "SessionError", "no"),
     ]
     with pytest.raises(PeerError):
-        talk.received(frames, 0.0)
-    woken = talk.disconnected()
+        conversation.received(frames, 0.0)
+    woken = conversation.disconnected()
     assert ticket in woken and feed in woken and len(feed.runs) == 1
-    assert feed not in talk.disconnected(), "once"
-    welcomed(talk)
-    assert talk.received([PREFIX + encode(Kind.PONG, 1)], 0.0) == [talk.heard]
+    assert feed not in conversation.disconnected(), "once"
+    welcomed(conversation)
+    assert conversation.received([PREFIX + encode(Kind.PONG, 1)], 0.0) == [conversation.heard]
 
 
 def test_a_ping_is_said_at_each_tick_of_a_session_and_silence_ends_it() -> None:
-    talk = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
-    assert not talk.tick(100.0), "there is no connection"
-    talk.connected(10.0)
-    talk.take_control()
-    assert not talk.tick(11.0) and said(talk) == [], "there is no session yet"
+    conversation = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=1.0, now=0.0)
+    assert not conversation.tick(100.0), "there is no connection"
+    conversation.connected(10.0)
+    conversation.take_control()
+    assert not conversation.tick(11.0) and said(conversation) == [], "there is no session yet"
     answer = welcome(Agreed(2, frozenset()), 9, "alpha", "mesh", 1, 10, 10)
-    talk.received([PREFIX + answer], 11.0)
-    assert not talk.tick(12.0) and said(talk) == [[Kind.PING, 0]]
-    assert not talk.tick(14.0)
-    assert talk.tick(14.1) and not talk.tick(14.2, late_s=0.6), "a late look judges nobody"
+    conversation.received([PREFIX + answer], 11.0)
+    assert not conversation.tick(12.0) and said(conversation) == [[Kind.PING, 0]]
+    assert not conversation.tick(14.0)
+    assert conversation.tick(14.1) and not conversation.tick(14.2, late_s=0.6), "a late look judges nobody"
     silent = settled()
     assert not silent.tick(1000.0) and not silent.has_output, "without keepalive nobody is asked or judged"
 
 
 def test_a_sign_is_asked_for_in_order_and_older_ones_do_not_count() -> None:
-    talk = settled()
-    assert (talk.sync(), talk.sync()) == (1, 2)
-    assert talk.take_control() == [] and [decode(frame, 4) for frame in talk.take_frames()] == [
+    conversation = settled()
+    assert (conversation.sync(), conversation.sync()) == (1, 2)
+    assert conversation.take_control() == [] and [
+        decode(frame, 4) for frame in conversation.take_frames()
+    ] == [
         [Kind.PING, 1],
         [Kind.PING, 2],
     ]
     for stamp, synced in ((2, 2), (1, 2)):
-        assert talk.received([PREFIX + encode(Kind.PONG, stamp)], 0.0) == [talk.heard]
-        assert talk.synced == synced
-    talk.disconnected()
-    assert talk.sync() == 3 and not talk.has_output
+        assert conversation.received([PREFIX + encode(Kind.PONG, stamp)], 0.0) == [conversation.heard]
+        assert conversation.synced == synced
+    conversation.disconnected()
+    assert conversation.sync() == 3 and not conversation.has_output
 
 
 def test_a_ping_is_answered_with_its_stamp() -> None:
-    talk = settled()
-    assert talk.received([PREFIX + encode(Kind.PING, 77)], 0.0) == []
-    assert said(talk) == [[Kind.PONG, 77]]
+    conversation = settled()
+    assert conversation.received([PREFIX + encode(Kind.PING, 77)], 0.0) == []
+    assert said(conversation) == [[Kind.PONG, 77]]
 
 
 def test_what_a_program_does_without_a_session_is_said_when_there_is_one() -> None:
-    talk = settled()
-    talk.disconnected()
-    feed, other = subscribed(talk), subscribed(talk)
-    talk.unsubscribe(other)
-    question = talk.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
-    talk.answer(1, b"answer")
-    talk.extend(1, 2.0)
-    assert not talk.has_output
-    welcomed(talk)
-    assert [frame[:2] for frame in said(talk)] == [[Kind.SUBSCRIBE, feed.number], [Kind.REQUEST, question.id]]
+    conversation = settled()
+    conversation.disconnected()
+    feed, other = subscribed(conversation), subscribed(conversation)
+    conversation.unsubscribe(other)
+    question = conversation.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
+    conversation.answer(1, b"answer")
+    conversation.extend(1, 2.0)
+    assert not conversation.has_output
+    welcomed(conversation)
+    assert [frame[:2] for frame in said(conversation)] == [
+        [Kind.SUBSCRIBE, feed.number],
+        [Kind.REQUEST, question.id],
+    ]
     assert question.sent
-    talk.answer(2, b"answer")
-    talk.extend(2, 2.0)
-    talk.unsubscribe(feed)
-    talk.unsubscribe(feed)
-    assert said(talk) == [
+    conversation.answer(2, b"answer")
+    conversation.extend(2, 2.0)
+    conversation.unsubscribe(feed)
+    conversation.unsubscribe(feed)
+    assert said(conversation) == [
         [Kind.ANSWER, 2, Status.OK, b"answer", b""],
         [Kind.EXTEND, 2, 2000],
         [Kind.UNSUBSCRIBE, feed.number],
     ]
     with pytest.raises(ValueError, match="an answer of 960001 bytes"):
-        talk.answer(3, bytes(BODY_MAX + 1))
-    talk.answer(3, bytes(BODY_MAX))
-    assert len(said(talk)) == 1
+        conversation.answer(3, bytes(BODY_MAX + 1))
+    conversation.answer(3, bytes(BODY_MAX))
+    assert len(said(conversation)) == 1
 
 
 def test_a_question_for_a_subscription_that_is_gone_is_refused() -> None:
-    talk = settled()
-    feed = subscribed(talk)
+    conversation = settled()
+    feed = subscribed(conversation)
     ask = PREFIX + encode(Kind.ASK, feed.number, 7, 0, "t", b"q", b"", 1000)
-    assert talk.received([ask], 0.0) == [feed]
-    talk.unsubscribe(feed)
-    said(talk)
-    assert talk.received([ask], 0.0) == []
-    assert said(talk) == [[Kind.ANSWER, 7, Status.DROPPED, b"not subscribed any more", b""]]
+    assert conversation.received([ask], 0.0) == [feed]
+    conversation.unsubscribe(feed)
+    said(conversation)
+    assert conversation.received([ask], 0.0) == []
+    assert said(conversation) == [[Kind.ANSWER, 7, Status.DROPPED, b"not subscribed any more", b""]]
 
 
 def test_closing_says_goodbye_and_wakes_everybody() -> None:
-    talk = settled()
-    feed = subscribed(talk)
-    question = talk.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
-    said(talk)
-    assert set(talk.close("done")) == {talk.opened, talk.gate, question, feed} and feed.closed
-    assert said(talk) == [[Kind.BYE, "done"]]
+    conversation = settled()
+    feed = subscribed(conversation)
+    question = conversation.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
+    said(conversation)
+    assert (
+        set(conversation.close("done")) == {conversation.opened, conversation.gate, question, feed}
+        and feed.closed
+    )
+    assert said(conversation) == [[Kind.BYE, "done"]]
     away = settled()
     away.disconnected()
     away.close("done")
@@ -210,25 +218,27 @@ def test_closing_says_goodbye_and_wakes_everybody() -> None:
 
 
 def test_a_broker_that_leaves_ends_the_session_and_not_the_connection() -> None:
-    talk = settled()
-    assert talk.received([PREFIX + encode(Kind.BYE, "stop")], 0.0) == [talk.opened]
-    assert talk.attached and not talk.settled
-    assert talk.standing("tcp://x") == "broker alpha left: stop"
-    welcomed(talk)
-    assert talk.standing("tcp://x") == "connected to alpha" and talk.statistics().sessions == 2
-    talk.disconnected()
-    assert talk.standing("tcp://x") == "no connection to tcp://x"
+    conversation = settled()
+    assert conversation.received([PREFIX + encode(Kind.BYE, "stop")], 0.0) == [conversation.opened]
+    assert conversation.attached and not conversation.settled
+    assert conversation.standing("tcp://x") == "broker alpha left: stop"
+    welcomed(conversation)
+    assert (
+        conversation.standing("tcp://x") == "connected to alpha" and conversation.statistics().sessions == 2
+    )
+    conversation.disconnected()
+    assert conversation.standing("tcp://x") == "no connection to tcp://x"
 
 
 def test_credit_wakes_who_waits_for_it_and_nobody_else() -> None:
-    talk = settled(1, 1 << 20)
+    conversation = settled(1, 1 << 20)
     more = PREFIX + encode(Kind.CREDIT, 0, 5, 100)
-    assert talk.received([more], 0.0) == [], "nobody waits"
-    talk.add_many("t", [b"x"] * 6, 0)
-    talk.flush()
-    assert talk.blocked and talk.room <= 0
-    assert talk.received([more], 0.0) == [talk.gate]
-    assert (talk.credit.messages, talk.room > 0) == (5, True)
+    assert conversation.received([more], 0.0) == [], "nobody waits"
+    conversation.add_many("t", [b"x"] * 6, 0)
+    conversation.flush()
+    assert conversation.blocked and conversation.room <= 0
+    assert conversation.received([more], 0.0) == [conversation.gate]
+    assert (conversation.credit.messages, conversation.room > 0) == (5, True)
 
 
 def test_ids_are_drawn_and_the_secret_is_a_token() -> None:

@@ -25,35 +25,35 @@ from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed, wel
 
 
 def test_runs_are_gathered_per_read_and_gaps_counted() -> None:
-    talk = settled()
-    feed = subscribed(talk)
-    talk.received([data(feed.number, 1, b"a", b"b"), data(feed.number, 4, b"ccc", b"")], 0.0)
-    run = talk.next_run(feed, 0.0)
+    conversation = settled()
+    feed = subscribed(conversation)
+    conversation.received([data(feed.number, 1, b"a", b"b"), data(feed.number, 4, b"ccc", b"")], 0.0)
+    run = conversation.next_run(feed, 0.0)
     assert run is not None and run.bodies == [b"a", b"b", b"ccc", b""] and run.topics == ["t"] * 4
     assert feed.lost_blocks == 2
 
 
 def test_a_broker_that_sends_beyond_credit_is_left() -> None:
-    talk = settled()
-    feed = subscribed(talk, messages=4)
-    talk.received([data(feed.number, 1, *[b"x"] * 4)], 0.0)
+    conversation = settled()
+    feed = subscribed(conversation, messages=4)
+    conversation.received([data(feed.number, 1, *[b"x"] * 4)], 0.0)
     with pytest.raises(CreditExceeded):
-        talk.received([data(feed.number, 2, b"x")], 0.0)
+        conversation.received([data(feed.number, 2, b"x")], 0.0)
 
 
 def test_a_malformed_block_of_another_publisher_costs_nothing_but_itself() -> None:
-    talk = settled()
-    feed = subscribed(talk)
+    conversation = settled()
+    feed = subscribed(conversation)
     bad = bytearray(data(feed.number, 1, b"a", b"bc"))
     bad[4 + DATA_SIZE + 4 + 3] = 9
-    talk.received([bytes(bad), data(feed.number, 2, b"good")], 0.0)
-    run = talk.next_run(feed, 0.0)
+    conversation.received([bytes(bad), data(feed.number, 2, b"good")], 0.0)
+    run = conversation.next_run(feed, 0.0)
     assert run is not None and run.bodies == [b"good"] and feed.bad_blocks == 1
 
 
 def test_a_run_knows_publisher_boot_and_sequence_of_every_message() -> None:
-    talk = settled()
-    feed = subscribed(talk)
+    conversation = settled()
+    feed = subscribed(conversation)
     large = blocks.seal_pieces(b"t", bytes(70_000), publisher=7, boot=8, sequence=40, level=SENT, headers=b"")
     again = blocks.seal(b"t", [b"a", b"b"], publisher=5, boot=6, sequence=10, level=ACCEPTED)
     frames = [
@@ -65,8 +65,8 @@ def test_a_run_knows_publisher_boot_and_sequence_of_every_message() -> None:
         ),
         PREFIX + data_head(0, 0, feed.number, 23, len(again)) + again,
     ]
-    talk.received(frames, 0.0)
-    run = talk.next_run(feed, 0.0)
+    conversation.received(frames, 0.0)
+    run = conversation.next_run(feed, 0.0)
     assert run is not None and len(run.bodies) == 5
     assert list(run.origins()) == [(5, 6, 10, 2), (5, 6, 20, 2), (7, 8, 40, 1)]
 
@@ -89,14 +89,14 @@ def test_a_run_without_its_malformed_messages_still_knows_the_others() -> None:
 
 
 def test_a_block_of_level_accepted_that_comes_twice_is_delivered_once() -> None:
-    talk = settled()
-    feed = subscribed(talk)
+    conversation = settled()
+    feed = subscribed(conversation)
     again = bytearray(data(feed.number, 1, b"x", level=ACCEPTED))
-    talk.received([bytes(again)], 0.0)
+    conversation.received([bytes(again)], 0.0)
     again[4 + 12 + 7] = 2  # the next in the subscription's sequence, the same block
-    talk.received([bytes(again)], 0.0)
+    conversation.received([bytes(again)], 0.0)
     bodies = []
-    while (run := talk.next_run(feed, 0.0)) is not None:
+    while (run := conversation.next_run(feed, 0.0)) is not None:
         bodies += run.bodies
     assert bodies == [b"x"]
 
@@ -157,8 +157,8 @@ def block(sequence: int, *bodies: bytes, topic: bytes = b"t", **more: Any) -> by
 
 
 def test_runs_and_windows_count_exactly_what_came() -> None:
-    talk = settled()
-    feed = subscribed(talk, messages=100)
+    conversation = settled()
+    feed = subscribed(conversation, messages=100)
     frames = [
         block(1, b"a", b"b"),
         block(2, b"a", b"bcd"),
@@ -167,7 +167,7 @@ def test_runs_and_windows_count_exactly_what_came() -> None:
         block(5, b"q", topic=b"u"),
     ]
     size = sum(len(frame) - 4 - DATA_SIZE for frame in frames)
-    assert talk.received(frames, 0.0) == [feed]
+    assert conversation.received(frames, 0.0) == [feed]
     (run,) = feed.runs
     assert (run.messages, run.size) == (8, size)
     assert (feed.window.messages_left, feed.window.bytes_left) == (100 - 8, (1 << 20) - size)
@@ -183,78 +183,80 @@ def test_runs_and_windows_count_exactly_what_came() -> None:
     ]
     assert run.headers == [b"", b"", b"", b"", blocks.pack_headers({"n": 1}), b"", b"", b""]
     assert (feed.lost_blocks, feed.bad_blocks, feed.expected) == (0, 0, 6)
-    assert talk.statistics().received == 8
+    assert conversation.statistics().received == 8
 
 
 def test_blocks_for_nobody_count_nowhere() -> None:
-    talk = settled()
-    assert talk.received([block(1, b"x")], 0.0) == [] and talk.statistics().received == 0
+    conversation = settled()
+    assert conversation.received([block(1, b"x")], 0.0) == [] and conversation.statistics().received == 0
 
 
 def test_a_sequence_that_goes_back_is_a_broken_rule_and_no_negative_loss() -> None:
-    talk = settled()
-    feed = subscribed(talk)
-    talk.received([block(1, b"x"), block(4, b"x")], 0.0)
+    conversation = settled()
+    feed = subscribed(conversation)
+    conversation.received([block(1, b"x"), block(4, b"x")], 0.0)
     assert feed.lost_blocks == 2
     for sequence in (4, 1):
         with pytest.raises(SessionError, match=rf"block {sequence} of subscription 1 after 4"):
-            talk.received([block(sequence, b"x")], 0.0)
+            conversation.received([block(sequence, b"x")], 0.0)
     assert feed.lost_blocks == 2
 
 
 @pytest.mark.parametrize("count", [0, blocks.COUNT_MAX + 1, (1 << 31) - 10])
 def test_a_block_that_claims_a_wrong_number_of_records_is_bad_and_costs_no_memory(count: int) -> None:
     """Empty bodies take no bytes, so the claim would fit any length."""
-    talk = settled()
-    feed = subscribed(talk, messages=1 << 31)
-    talk.received([block(1, b"first")], 0.0)
+    conversation = settled()
+    feed = subscribed(conversation, messages=1 << 31)
+    conversation.received([block(1, b"first")], 0.0)
     bad = bytearray(block(2, b""))
     bad[4 + DATA_SIZE + 4 : 4 + DATA_SIZE + 8] = count.to_bytes(4, "big")
-    talk.received([bytes(bad), block(3, b"good")], 0.0)
+    conversation.received([bytes(bad), block(3, b"good")], 0.0)
     assert [body for run in feed.runs for body in run.bodies] == [b"first", b"good"] and feed.bad_blocks == 1
 
 
 def test_the_most_records_of_a_block_are_read() -> None:
-    talk = settled()
-    feed = subscribed(talk, messages=10_000)
+    conversation = settled()
+    feed = subscribed(conversation, messages=10_000)
     bodies = [b"x"] * blocks.COUNT_MAX
-    talk.received([block(1, b"first"), block(2, *bodies)], 0.0)
+    conversation.received([block(1, b"first"), block(2, *bodies)], 0.0)
     assert len(feed.runs[0].bodies) == blocks.COUNT_MAX + 1 and feed.bad_blocks == 0
 
 
 def test_a_topic_that_is_not_ascii_is_another_clients_fault_and_costs_one_block() -> None:
-    talk = settled()
-    feed = subscribed(talk)
-    talk.received([block(1, b"x", topic=b"\xff"), block(2, b"x", topic=b"\xff"), block(3, b"good")], 0.0)
+    conversation = settled()
+    feed = subscribed(conversation)
+    conversation.received(
+        [block(1, b"x", topic=b"\xff"), block(2, b"x", topic=b"\xff"), block(3, b"good")], 0.0
+    )
     assert [body for run in feed.runs for body in run.bodies] == [b"good"] and feed.bad_blocks == 2
 
 
 def test_topics_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mesh.clients.feeds.TOPICS_MAX", 2)
-    talk = settled()
-    feed = subscribed(talk)
-    talk.received([block(number, b"x", topic=b"t%d" % (number % 4)) for number in range(1, 9)], 0.0)
+    conversation = settled()
+    feed = subscribed(conversation)
+    conversation.received([block(number, b"x", topic=b"t%d" % (number % 4)) for number in range(1, 9)], 0.0)
     assert feed.runs[0].topics == [f"t{number % 4}" for number in range(1, 9)]
-    assert len(talk.feeds._topics) <= 2
+    assert len(conversation.feeds._topics) <= 2
 
 
 @pytest.mark.parametrize("at", [4, 5, 10, 24, 28])
 def test_a_data_frame_with_a_wrong_head_is_a_broken_rule(at: int) -> None:
-    talk = settled()
-    subscribed(talk)
+    conversation = settled()
+    subscribed(conversation)
     frame = bytearray(block(1, b"x"))
     frame[at] ^= 0x40
     with pytest.raises(SessionError):
-        talk.received([bytes(frame)], 0.0)
+        conversation.received([bytes(frame)], 0.0)
     with pytest.raises(SessionError, match=r"announces a block of 38 bytes and has 39"):
-        talk.received([block(1, b"x") + b"y"], 0.0)
+        conversation.received([block(1, b"x") + b"y"], 0.0)
     with pytest.raises(SessionError, match="shorter than its heads"):
-        talk.received([bytes(block(1, b"x")[:60])], 0.0)
+        conversation.received([bytes(block(1, b"x")[:60])], 0.0)
 
 
 def test_pieces_are_put_together_and_a_body_that_came_twice_is_delivered_once() -> None:
-    talk = settled()
-    feed = subscribed(talk)
+    conversation = settled()
+    feed = subscribed(conversation)
     headers = blocks.pack_headers({"n": 1})
 
     def pieces(first: int) -> list[bytes]:
@@ -267,11 +269,11 @@ def test_pieces_are_put_together_and_a_body_that_came_twice_is_delivered_once() 
         ]
 
     frames = pieces(1)
-    talk.received([block(1, b"small")], 0.0)
+    conversation.received([block(1, b"small")], 0.0)
     for number, frame in enumerate(pieces(2), 1):
-        talk.received([frame], 0.0)
+        conversation.received([frame], 0.0)
         assert sum(len(run.bodies) for run in feed.runs) == (2 if number == len(frames) else 1)
-    talk.received(pieces(2 + len(frames)), 0.0)
+    conversation.received(pieces(2 + len(frames)), 0.0)
     assert [len(body) for run in feed.runs for body in run.bodies] == [5, 150_000]
     assert feed.runs[-2].headers == [headers] and feed.bad_blocks == 0
 
@@ -288,19 +290,19 @@ def test_a_client_has_a_bounded_number_of_subscriptions() -> None:
 
 
 def test_a_new_session_begins_with_a_fresh_window_and_fresh_numbers() -> None:
-    talk = settled()
-    feed = subscribed(talk, messages=10)
-    talk.received([block(1, *[b"x"] * 4), PREFIX + encode(Kind.SUBSCRIBED, 1, ["beta"])], 0.0)
+    conversation = settled()
+    feed = subscribed(conversation, messages=10)
+    conversation.received([block(1, *[b"x"] * 4), PREFIX + encode(Kind.SUBSCRIBED, 1, ["beta"])], 0.0)
     assert feed.ready and feed.unreached == ("beta",) and feed.window.messages_left == 6
-    talk.disconnected()
-    welcomed(talk)
+    conversation.disconnected()
+    welcomed(conversation)
     assert (feed.ready, feed.window.messages_left, feed.expected, feed.epoch) == (False, 10, 1, 2)
-    talk.received([block(1, *[b"y"] * 10)], 0.0)
-    assert talk.next_run(feed, 100.0) is not None and talk.next_run(feed, 101.0) is not None
-    talk.take_control()
+    conversation.received([block(1, *[b"y"] * 10)], 0.0)
+    assert conversation.next_run(feed, 100.0) is not None and conversation.next_run(feed, 101.0) is not None
+    conversation.take_control()
     assert feed.window.messages_left == 0, "the run of the old session gave no credit"
-    assert talk.next_run(feed, 102.0) is None
-    (credit,) = [decode(frame, 4) for frame in talk.take_control()]
+    assert conversation.next_run(feed, 102.0) is None
+    (credit,) = [decode(frame, 4) for frame in conversation.take_control()]
     assert credit[:3] == [Kind.CREDIT, 1, 10]
 
 
@@ -348,28 +350,28 @@ def test_the_first_version_gets_one_frame_or_the_capability_is_named() -> None:
 
 
 def test_a_subscription_that_a_broker_is_too_old_for_fails_and_the_others_stay() -> None:
-    talk = settled()
-    large, small = (talk.subscribe(patterns, 0, 10, 20) for patterns in (names(80_000), ["t"]))
-    talk.disconnected()
-    talk.connected(0.0)
-    talk.take_control()
-    woken = talk.received([PREFIX + encode(Kind.WELCOME, 1, 9, "beta", "mesh", 1, 10, 10)], 0.0)
-    assert large in woken and large.closed and not small.closed and list(talk.feeds) == [small]
+    conversation = settled()
+    large, small = (conversation.subscribe(patterns, 0, 10, 20) for patterns in (names(80_000), ["t"]))
+    conversation.disconnected()
+    conversation.connected(0.0)
+    conversation.take_control()
+    woken = conversation.received([PREFIX + encode(Kind.WELCOME, 1, 9, "beta", "mesh", 1, 10, 10)], 0.0)
+    assert large in woken and large.closed and not small.closed and list(conversation.feeds) == [small]
     assert "broker beta speaks version 1 without 'pattern-parts'" in str(large.error)
-    assert [decode(frame, 4)[0] for frame in talk.take_frames()] == [Kind.SUBSCRIBE]
+    assert [decode(frame, 4)[0] for frame in conversation.take_frames()] == [Kind.SUBSCRIBE]
     with pytest.raises(VersionMismatch):
-        talk.subscribe(names(80_000), 0, 10, 20)
-    assert list(talk.feeds) == [small]
+        conversation.subscribe(names(80_000), 0, 10, 20)
+    assert list(conversation.feeds) == [small]
 
 
 def test_a_refused_subscription_fails_alone_and_its_error_is_short() -> None:
-    talk = settled()
-    large, small = (talk.subscribe(patterns, 0, 10, 20) for patterns in (names(80_000), ["t"]))
+    conversation = settled()
+    large, small = (conversation.subscribe(patterns, 0, 10, 20) for patterns in (names(80_000), ["t"]))
     refusal = [PREFIX + encode(Kind.UNSUBSCRIBED, large.number, "80000 patterns are too many")]
-    assert talk.received(refusal, 0.0) == [large]
-    assert large.closed and list(talk.feeds) == [small]
+    assert conversation.received(refusal, 0.0) == [large]
+    assert large.closed and list(conversation.feeds) == [small]
     assert str(large.error) == (
         "broker alpha refused the subscription to 000000000, 000000001, 000000002, 000000003, 000000004"
         " and 79995 more: 80000 patterns are too many"
     )
-    assert talk.received(refusal, 0.0) == [], "one that is gone already"
+    assert conversation.received(refusal, 0.0) == [], "one that is gone already"

@@ -124,13 +124,13 @@ async def test_a_body_that_is_too_large_costs_nobody_else_a_message() -> None:
                 await mesh.publish_many(topic, [b"x", huge], level="sent")
         await mesh.publish("a", b"2", level="sent")
         assert [delivery.body for delivery in await first(2, subscription)] == [b"1", b"2"]
-        assert not mesh._writer.scheduled or mesh._talk.gathered is False
+        assert not mesh._writer.scheduled or mesh._conversation.gathered is False
 
 
 async def test_an_unknown_is_not_told_as_not_accepted() -> None:
     """The broker takes the block and its answer never comes."""
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
-        mesh._talk._acknowledged = lambda ranges, absent: []  # type: ignore[method-assign]
+        mesh._conversation._acknowledged = lambda ranges, absent: []  # type: ignore[method-assign]
         with pytest.raises(Unknown):
             await mesh.publish("t", b"x", timeout=0.2)
 
@@ -150,7 +150,7 @@ async def test_a_client_that_publishes_to_a_stalled_topic_goes_on_consuming_anot
                 await both.publish("blocked", b"%d" % number * 100, level="sent", timeout=60.0)
 
         flood = asyncio.create_task(publish_for_ever())
-        await until(lambda: both._talk.room <= 0 and both._talk.blocked)
+        await until(lambda: both._conversation.room <= 0 and both._conversation.blocked)
         for number in range(200):
             await other.publish("mine", b"%d" % number)
             (delivery,) = await first(1, mine)

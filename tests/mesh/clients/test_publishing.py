@@ -17,151 +17,151 @@ from tests.mesh.clients.brokerless import PREFIX, opened, settled, welcomed
 
 
 def test_a_turn_of_one_topic_fills_one_block_exactly() -> None:
-    talk = settled(10_000)
+    conversation = settled(10_000)
     count = 0
-    talk.add_many("t", [b"x" * 128], SENT)
-    while talk.room > 0:
-        talk.add_many("t", [b"x" * 128], SENT)
+    conversation.add_many("t", [b"x" * 128], SENT)
+    while conversation.room > 0:
+        conversation.add_many("t", [b"x" * 128], SENT)
         count += 1
-    talk.flush()
-    (block,) = opened(talk)
+    conversation.flush()
+    (block,) = opened(conversation)
     assert len(block.bodies) == count + 1 > 450 and block.sequence == 1
 
 
 def test_a_thousand_topics_in_turn_share_a_longer_turn() -> None:
-    talk = settled(1 << 20, 1 << 24)
+    conversation = settled(1 << 20, 1 << 24)
     number = 0
-    while talk.room > 0:
-        talk.add_many(f"t.{number % 1000}", [b"x" * 128], SENT)
+    while conversation.room > 0:
+        conversation.add_many(f"t.{number % 1000}", [b"x" * 128], SENT)
         number += 1
-    talk.flush()
-    assert number / len(opened(talk)) > 15
+    conversation.flush()
+    assert number / len(opened(conversation)) > 15
 
 
 def test_numbers_follow_the_order_of_sealing_and_levels_do_not_mix() -> None:
-    talk = settled()
-    talk.add_many("a", [b"1", b"2"], SENT)
-    talk.add_many("b", [b"3"], ACCEPTED)
-    talk.add("a", b"4", SENT, blocks.pack_headers({"h": 1}))
-    talk.add_many("a", [b"5"], SENT)
-    talk.flush()
-    found = [(block.topic, block.level, list(block.bodies), block.sequence) for block in opened(talk)]
+    conversation = settled()
+    conversation.add_many("a", [b"1", b"2"], SENT)
+    conversation.add_many("b", [b"3"], ACCEPTED)
+    conversation.add("a", b"4", SENT, blocks.pack_headers({"h": 1}))
+    conversation.add_many("a", [b"5"], SENT)
+    conversation.flush()
+    found = [(block.topic, block.level, list(block.bodies), block.sequence) for block in opened(conversation)]
     assert sorted(found, key=lambda block: block[3]) == found
     assert [block[2] for block in found if block[:2] == (b"a", SENT)] == [[b"1", b"2"], [b"4"], [b"5"]]
     assert [block[2] for block in found if block[1] == ACCEPTED] == [[b"3"]]
 
 
 def test_sealing_stops_where_credit_stops_and_goes_on_with_it() -> None:
-    talk = settled(10)
+    conversation = settled(10)
     for topic in ("a", "b", "c"):
-        talk.add_many(topic, [b"x"] * 8, SENT)
-    talk.flush()
-    assert [block.topic for block in opened(talk)] == [b"a", b"b"]
-    assert talk.blocked and talk.room <= 0 and talk.gathered
-    woken = talk.received([PREFIX + encode(Kind.CREDIT, 0, 100, 1000)], 0.0)
-    assert talk.gate in woken
-    talk.add_many("c", [b"y"], SENT)
-    talk.flush()
-    (block,) = opened(talk)
+        conversation.add_many(topic, [b"x"] * 8, SENT)
+    conversation.flush()
+    assert [block.topic for block in opened(conversation)] == [b"a", b"b"]
+    assert conversation.blocked and conversation.room <= 0 and conversation.gathered
+    woken = conversation.received([PREFIX + encode(Kind.CREDIT, 0, 100, 1000)], 0.0)
+    assert conversation.gate in woken
+    conversation.add_many("c", [b"y"], SENT)
+    conversation.flush()
+    (block,) = opened(conversation)
     assert list(block.bodies) == [b"x"] * 8 + [b"y"], "blocks grow while credit is short"
 
 
 def test_a_batch_that_credit_cuts_in_two_has_one_range_of_numbers() -> None:
-    talk = settled(5, 1 << 24)
-    ticket, index = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
-    talk.flush()
-    talk.add_many("b", [b"y"], SENT)
-    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
-    talk.flush()
-    sealed = opened(talk)
+    conversation = settled(5, 1 << 24)
+    ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    conversation.add_many("b", [b"y"], SENT)
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    conversation.flush()
+    sealed = opened(conversation)
     assert [block.topic for block in sealed] == [b"a"] * 4 + [b"b"]
     assert ticket is not None and not ticket.done
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 150]], [])], 0.0)
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 200]], ["beta"])], 0.0)
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 150]], [])], 0.0)
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 200]], ["beta"])], 0.0)
     assert ticket.done and ticket.receipt(index, 200).absent == ("beta",)
 
 
 def test_no_receipt_is_given_while_a_part_of_the_batch_waits_for_credit() -> None:
-    talk = settled(5, 1 << 24)
-    ticket, index = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
-    talk.flush()
-    (block,) = opened(talk)
+    conversation = settled(5, 1 << 24)
+    ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    (block,) = opened(conversation)
     assert ticket is not None
     sent = len(block.bodies)
-    woken = talk.received([PREFIX + encode(Kind.ACK, 1, [[1, sent]], [])], 0.0)
+    woken = conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, sent]], [])], 0.0)
     assert ticket not in woken and not ticket.done, f"{200 - sent} of 200 were not sent yet"
-    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
-    talk.flush()
-    woken = talk.received([PREFIX + encode(Kind.ACK, 1, [[sent + 1, 200]], [])], 0.0)
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    conversation.flush()
+    woken = conversation.received([PREFIX + encode(Kind.ACK, 1, [[sent + 1, 200]], [])], 0.0)
     assert ticket in woken and ticket.receipt(index, 200).count == 200
 
 
 def test_the_headers_of_a_cancelled_message_go_with_it() -> None:
-    talk = settled()
+    conversation = settled()
     headers = [blocks.pack_headers({"n": number}) if number != 2 else b"" for number in range(5)]
-    tickets = [talk.add("t", b"%d" % number, ACCEPTED, headers[number]) for number in range(5)]
+    tickets = [conversation.add("t", b"%d" % number, ACCEPTED, headers[number]) for number in range(5)]
     for number in (3, 0):
         ticket, index = tickets[number]
-        assert ticket is not None and talk.cancel(ticket, index)
-    talk.flush()
-    (block,) = opened(talk)
+        assert ticket is not None and conversation.cancel(ticket, index)
+    conversation.flush()
+    (block,) = opened(conversation)
     assert list(block.bodies) == [b"1", b"2", b"4"]
     assert block.headers == [headers[1], b"", headers[4]]
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 3]], [])], 0.0)
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 3]], [])], 0.0)
     assert [tickets[number][0].receipt(tickets[number][1]).seq for number in (1, 2, 4)] == [1, 2, 3]  # type: ignore[union-attr]
 
 
 def test_a_batch_of_cancelled_messages_only_is_done_and_nothing_is_sent() -> None:
-    talk = settled()
-    ticket, index = talk.add_many("t", [b"a", b"b"], ACCEPTED)
-    assert ticket is not None and talk.cancel(ticket, index, 2)
-    talk.flush()
-    assert ticket.done and opened(talk) == []
-    talk.add_many("t", [b"c"], ACCEPTED)
-    talk.flush()
-    (block,) = opened(talk)
+    conversation = settled()
+    ticket, index = conversation.add_many("t", [b"a", b"b"], ACCEPTED)
+    assert ticket is not None and conversation.cancel(ticket, index, 2)
+    conversation.flush()
+    assert ticket.done and opened(conversation) == []
+    conversation.add_many("t", [b"c"], ACCEPTED)
+    conversation.flush()
+    (block,) = opened(conversation)
     assert (list(block.bodies), block.sequence) == ([b"c"], 1)
 
 
 def test_what_is_sealed_or_done_cannot_be_taken_back() -> None:
-    talk = settled()
-    ticket, index = talk.add_many("t", [b"a"], ACCEPTED)
-    talk.flush()
-    assert ticket is not None and not talk.cancel(ticket, index)
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
-    assert ticket.done and not talk.cancel(ticket, index)
+    conversation = settled()
+    ticket, index = conversation.add_many("t", [b"a"], ACCEPTED)
+    conversation.flush()
+    assert ticket is not None and not conversation.cancel(ticket, index)
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    assert ticket.done and not conversation.cancel(ticket, index)
 
 
 def test_the_rest_of_a_batch_whose_caller_was_told_that_it_failed_is_not_sent() -> None:
     """Its first part was refused: the caller may publish all of it again."""
-    talk = settled(5, 1 << 24)
-    ticket, index = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
-    talk.flush()
-    (block,) = opened(talk)
+    conversation = settled(5, 1 << 24)
+    ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    (block,) = opened(conversation)
     assert ticket is not None
-    talk.received([PREFIX + encode(Kind.REFUSED, [[1, len(block.bodies)]], "leaving")], 0.0)
+    conversation.received([PREFIX + encode(Kind.REFUSED, [[1, len(block.bodies)]], "leaving")], 0.0)
     with pytest.raises(NotAccepted, match="leaving"):
         ticket.receipt(index, 200)
-    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
-    talk.flush()
-    assert opened(talk) == [] and not talk.gathered
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    conversation.flush()
+    assert opened(conversation) == [] and not conversation.gathered
 
 
 def test_callers_that_share_a_batch_are_told_what_became_of_their_own_messages() -> None:
-    talk = settled(5, 1 << 24)
-    ticket, _ = talk.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
+    conversation = settled(5, 1 << 24)
+    ticket, _ = conversation.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
     shares = [(0, 65)]
     for count in (10, 60, 65, 60):
-        ticket, index = talk.add_many("a", [b"x" * 1000] * count, ACCEPTED)
+        ticket, index = conversation.add_many("a", [b"x" * 1000] * count, ACCEPTED)
         shares.append((index, count))
     assert ticket is not None
-    talk.flush()
-    talk.received([PREFIX + encode(Kind.CREDIT, 0, 130, 1 << 24)], 0.0)
-    talk.flush()
-    first, second, third = opened(talk)
+    conversation.flush()
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 130, 1 << 24)], 0.0)
+    conversation.flush()
+    first, second, third = opened(conversation)
     assert [len(block.bodies) for block in (first, second, third)] == [65, 65, 65]
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 65]], ["beta"])], 0.0)
-    talk.received([PREFIX + encode(Kind.REFUSED, [[66, 130]], "leaving")], 0.0)
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 65]], ["beta"])], 0.0)
+    conversation.received([PREFIX + encode(Kind.REFUSED, [[66, 130]], "leaving")], 0.0)
     assert ticket.done
     assert ticket.receipt(*shares[0]).absent == ("beta",), "all of it was accepted"
     for share in (shares[1], (66, 10), (129, 1), shares[4]):
@@ -175,26 +175,26 @@ def test_callers_that_share_a_batch_are_told_what_became_of_their_own_messages()
 
 
 def test_what_is_answered_for_a_failed_batch_changes_nothing_and_leaves_nothing_behind() -> None:
-    talk = settled(1 << 20, 1 << 24)
-    ticket, _ = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
-    talk.flush()
+    conversation = settled(1 << 20, 1 << 24)
+    ticket, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
     assert ticket is not None
-    talk.received([PREFIX + encode(Kind.REFUSED, [[1, 65]], "leaving")], 0.0)
-    assert talk.received([PREFIX + encode(Kind.ACK, 1, [[66, 200]], [])], 0.0) == []
-    assert talk.received([PREFIX + encode(Kind.REFUSED, [[131, 195]], "again")], 0.0) == []
+    conversation.received([PREFIX + encode(Kind.REFUSED, [[1, 65]], "leaving")], 0.0)
+    assert conversation.received([PREFIX + encode(Kind.ACK, 1, [[66, 200]], [])], 0.0) == []
+    assert conversation.received([PREFIX + encode(Kind.REFUSED, [[131, 195]], "again")], 0.0) == []
     with pytest.raises(NotAccepted, match="leaving"):
         ticket.receipt(0)
-    assert not talk._unacked
+    assert not conversation._unacked
 
 
 def test_what_was_gathered_only_when_the_client_closed_was_certainly_not_accepted() -> None:
-    talk = settled(5, 1 << 24)
-    cut, _ = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
-    talk.flush()
-    gathered, _ = talk.add_many("b", [b"x"], ACCEPTED)
+    conversation = settled(5, 1 << 24)
+    cut, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    gathered, _ = conversation.add_many("b", [b"x"], ACCEPTED)
     assert cut is not None and gathered is not None
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 65]], [])], 0.0)
-    assert {cut, gathered} <= set(talk.close("done"))
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 65]], [])], 0.0)
+    assert {cut, gathered} <= set(conversation.close("done"))
     assert cut.receipt(0, 65).count == 65
     for ticket, index in ((cut, 65), (gathered, 0)):
         with pytest.raises(NotAccepted, match="closed before the message was sent"):
@@ -202,41 +202,41 @@ def test_what_was_gathered_only_when_the_client_closed_was_certainly_not_accepte
 
 
 def test_only_what_nobody_was_told_of_is_sent_again_in_a_new_session() -> None:
-    talk = settled()
+    conversation = settled()
     tickets = []
     for topic in ("accepted", "refused", "unanswered"):
-        tickets.append(talk.add_many(topic, [b"x"], ACCEPTED)[0])
-        talk.flush()
-    talk.add_many("sent", [b"x"], SENT)
-    talk.flush()
-    assert len(opened(talk)) == 4
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
-    talk.received([PREFIX + encode(Kind.REFUSED, [[2, 2]], "leaving")], 0.0)
-    talk.disconnected()
-    welcomed(talk)
-    talk.flush()
-    assert [block.topic for block in opened(talk)] == [b"unanswered"]
+        tickets.append(conversation.add_many(topic, [b"x"], ACCEPTED)[0])
+        conversation.flush()
+    conversation.add_many("sent", [b"x"], SENT)
+    conversation.flush()
+    assert len(opened(conversation)) == 4
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    conversation.received([PREFIX + encode(Kind.REFUSED, [[2, 2]], "leaving")], 0.0)
+    conversation.disconnected()
+    welcomed(conversation)
+    conversation.flush()
+    assert [block.topic for block in opened(conversation)] == [b"unanswered"]
     assert [ticket.done for ticket in tickets if ticket] == [True, True, False]
 
 
 def test_a_block_of_a_batch_that_failed_is_not_sent_again_with_the_rest() -> None:
-    talk = settled(1 << 20, 1 << 24)
-    ticket, _ = talk.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
-    talk.flush()
-    first, *others = opened(talk)
+    conversation = settled(1 << 20, 1 << 24)
+    ticket, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    first, *others = opened(conversation)
     assert ticket is not None and len(others) == 3
-    talk.received([PREFIX + encode(Kind.REFUSED, [[1, len(first.bodies)]], "leaving")], 0.0)
-    talk.disconnected()
-    welcomed(talk)
-    talk.flush()
-    assert opened(talk) == []
+    conversation.received([PREFIX + encode(Kind.REFUSED, [[1, len(first.bodies)]], "leaving")], 0.0)
+    conversation.disconnected()
+    welcomed(conversation)
+    conversation.flush()
+    assert opened(conversation) == []
 
 
 def test_what_the_broker_refuses_is_not_accepted() -> None:
-    talk = settled()
-    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
-    talk.flush()
-    talk.received([PREFIX + encode(Kind.REFUSED, [[1, 1]], "leaving")], 0.0)
+    conversation = settled()
+    ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
+    conversation.flush()
+    conversation.received([PREFIX + encode(Kind.REFUSED, [[1, 1]], "leaving")], 0.0)
     assert ticket is not None
     with pytest.raises(NotAccepted, match="leaving"):
         ticket.receipt(0)
@@ -244,13 +244,13 @@ def test_what_the_broker_refuses_is_not_accepted() -> None:
 
 def test_only_topics_in_use_are_kept_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "TOPICS_MAX", 50)
-    talk = settled(1 << 20, 1 << 24)
+    conversation = settled(1 << 20, 1 << 24)
     for number in range(400):
-        talk.add_many(f"t.{number}", [b"x"], SENT)
+        conversation.add_many(f"t.{number}", [b"x"], SENT)
         if number % 30 == 29:
-            talk.flush()
-    talk.flush()
-    assert {block.topic for block in opened(talk)} == {b"t.%d" % number for number in range(400)}
+            conversation.flush()
+    conversation.flush()
+    assert {block.topic for block in opened(conversation)} == {b"t.%d" % number for number in range(400)}
 
 
 @settings(max_examples=50)
@@ -264,18 +264,18 @@ def test_only_topics_in_use_are_kept_when_there_are_too_many(monkeypatch: pytest
 def test_any_credit_seals_everything_once_and_in_order(
     work: list[tuple[str, int, bool, bool]], messages: int, size: int
 ) -> None:
-    talk = settled(messages, size)
+    conversation = settled(messages, size)
     expected: dict[tuple[bytes, int], list[bytes]] = {}
     for index, (topic, length, accepted, headed) in enumerate(work):
         body = random.Random(index).randbytes(length)
-        talk.add(topic, body, int(accepted), blocks.pack_headers({"i": index}) if headed else b"")
+        conversation.add(topic, body, int(accepted), blocks.pack_headers({"i": index}) if headed else b"")
         expected.setdefault((topic.encode(), int(accepted)), []).append(body)
     got: dict[tuple[bytes, int], list[bytes]] = {}
     assembler = blocks.Assembler()
     numbers: list[int] = []
     for _ in range(400):
-        talk.flush()
-        for block in opened(talk):
+        conversation.flush()
+        for block in opened(conversation):
             bodies = list(block.bodies)
             if block.whole_size:
                 whole = assembler.add(block)
@@ -284,89 +284,96 @@ def test_any_credit_seals_everything_once_and_in_order(
                 bodies = [whole[0]]
             numbers += range(block.sequence, block.sequence + len(bodies))
             got.setdefault((block.topic, block.level), []).extend(bodies)
-        talk.received([PREFIX + encode(Kind.CREDIT, 0, messages, size + 50_000)], 0.0)
-        if not talk.gathered and not talk.has_output:
+        conversation.received([PREFIX + encode(Kind.CREDIT, 0, messages, size + 50_000)], 0.0)
+        if not conversation.gathered and not conversation.has_output:
             break
     assert got == expected
     assert numbers == list(range(1, len(work) + 1))
 
 
 def test_numbers_have_no_gap_where_blocks_of_equal_and_of_mixed_lengths_alternate() -> None:
-    talk = settled()
+    conversation = settled()
     for topic, bodies in (("a", [b"1", b"22"]), ("b", [b"3"]), ("c", [b"4", b"", b"5"]), ("d", [b"6", b"7"])):
-        assert talk.add_many(topic, bodies, SENT) == (None, 0)
-    talk.flush()
-    assert [(block.sequence, len(block.bodies)) for block in opened(talk)] == [(1, 2), (3, 1), (4, 3), (7, 2)]
-    assert talk.statistics().published == 8 and talk.statistics().blocks_out == 4
-    talk.add_many("a", [b"x"], SENT)
-    talk.flush()
-    assert [block.sequence for block in opened(talk)] == [9]
+        assert conversation.add_many(topic, bodies, SENT) == (None, 0)
+    conversation.flush()
+    assert [(block.sequence, len(block.bodies)) for block in opened(conversation)] == [
+        (1, 2),
+        (3, 1),
+        (4, 3),
+        (7, 2),
+    ]
+    assert conversation.statistics().published == 8 and conversation.statistics().blocks_out == 4
+    conversation.add_many("a", [b"x"], SENT)
+    conversation.flush()
+    assert [block.sequence for block in opened(conversation)] == [9]
 
 
 def test_who_waits_for_a_ticket_is_called_once() -> None:
-    talk = settled()
-    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
+    conversation = settled()
+    ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
     assert ticket is not None
     calls: list[str] = []
     ticket.waiters.append(lambda: calls.append("a"))
     ticket.waiters.append(lambda: calls.append("b"))
-    talk.flush()
-    for item in talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0):
+    conversation.flush()
+    for item in conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0):
         item.wake()
     ticket.wake()
     assert calls == ["a", "b"]
 
 
 def test_room_grows_with_topics_up_to_a_bound() -> None:
-    talk = settled(1 << 20, 1 << 30)
+    conversation = settled(1 << 20, 1 << 30)
     for level in (SENT, ACCEPTED):
-        talk.room = publishing.TURN_MAX - 1
-        talk.add_many(f"below.{level}", [b""], level)
-        assert talk.room == publishing.TURN_MAX - 1 + publishing.TURN_TOPIC - publishing.MESSAGE_COST
-        before = talk.room = publishing.TURN_MAX + publishing.MESSAGE_COST
-        talk.add_many(f"above.{level}", [b""], level)
-        assert talk.room == before - publishing.MESSAGE_COST
+        conversation.room = publishing.TURN_MAX - 1
+        conversation.add_many(f"below.{level}", [b""], level)
+        assert conversation.room == publishing.TURN_MAX - 1 + publishing.TURN_TOPIC - publishing.MESSAGE_COST
+        before = conversation.room = publishing.TURN_MAX + publishing.MESSAGE_COST
+        conversation.add_many(f"above.{level}", [b""], level)
+        assert conversation.room == before - publishing.MESSAGE_COST
 
 
 def test_credit_is_spent_by_messages_and_by_the_bytes_of_blocks() -> None:
-    talk = settled(100, 10_000)
-    talk.add_many("t", [b"abc"] * 3, SENT)
-    talk.add_many("u", [b"abc", b"d"], SENT)
-    talk.add_many("v", [b"abc"], ACCEPTED)
-    talk.flush()
-    frames = talk.take_frames()
+    conversation = settled(100, 10_000)
+    conversation.add_many("t", [b"abc"] * 3, SENT)
+    conversation.add_many("u", [b"abc", b"d"], SENT)
+    conversation.add_many("v", [b"abc"], ACCEPTED)
+    conversation.flush()
+    frames = conversation.take_frames()
     size = sum(len(frame) - 4 - DATA_SIZE for frame in frames)
-    assert (talk.credit.messages, talk.credit.bytes) == (100 - 6, 10_000 - size) and len(frames) == 3
+    assert (conversation.credit.messages, conversation.credit.bytes) == (100 - 6, 10_000 - size) and len(
+        frames
+    ) == 3
 
 
 @pytest.mark.parametrize("level", [SENT, ACCEPTED])
 @pytest.mark.parametrize("short", ["messages", "bytes"])
 def test_credit_that_is_used_up_exactly_is_none(level: int, short: str) -> None:
     size = len(blocks.seal(b"a", [b"xyz"], publisher=1, boot=2, sequence=1))
-    talk = settled(1 if short == "messages" else 100, size if short == "bytes" else 1 << 20)
+    conversation = settled(1 if short == "messages" else 100, size if short == "bytes" else 1 << 20)
     for topic in ("a", "b"):
-        talk.add_many(topic, [b"xyz"], level)
-    talk.flush()
-    assert [block.topic for block in opened(talk)] == [b"a"]
-    assert 0 in (talk.credit.messages, talk.credit.bytes) and talk.blocked
-    assert talk.room == 0 and talk.gathered, "nobody gathers into credit that is not there"
-    talk.flush()
-    assert opened(talk) == [] and talk.room == 0
-    assert talk.received([PREFIX + encode(Kind.CREDIT, 0, 1, size)], 0.0) == [talk.gate]
-    assert talk.room > 0
-    talk.flush()
-    assert [block.topic for block in opened(talk)] == [b"b"] and not talk.gathered
+        conversation.add_many(topic, [b"xyz"], level)
+    conversation.flush()
+    assert [block.topic for block in opened(conversation)] == [b"a"]
+    assert 0 in (conversation.credit.messages, conversation.credit.bytes) and conversation.blocked
+    assert conversation.room == 0 and conversation.gathered, "nobody gathers into credit that is not there"
+    conversation.flush()
+    assert opened(conversation) == [] and conversation.room == 0
+    assert conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1, size)], 0.0) == [conversation.gate]
+    assert conversation.room > 0
+    conversation.flush()
+    assert [block.topic for block in opened(conversation)] == [b"b"] and not conversation.gathered
 
 
 def test_what_was_gathered_without_credit_counts_against_the_room_that_credit_brings() -> None:
-    talk = settled(1, 1 << 20)
-    talk.add_many("a", [b"x"], SENT)
-    talk.flush()
+    conversation = settled(1, 1 << 20)
+    conversation.add_many("a", [b"x"], SENT)
+    conversation.flush()
     kept = publishing.TURN + publishing.TURN_TOPIC * 2 - 1000 - 2000 - 2 * publishing.MESSAGE_COST
-    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1, 1)], 0.0)
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1, 1)], 0.0)
     for topic, body in (("a", b"x"), ("b", bytes(1000)), ("c", bytes(2000))):
-        talk.add_many(topic, [body], SENT)
-    talk.flush()
-    assert talk.room == 0 and len(opened(talk)) == 2
-    talk.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
-    assert talk.room == kept
+        conversation.add_many(topic, [body], SENT)
+    conversation.flush()
+    assert conversation.room == 0 and len(opened(conversation)) == 2
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    assert conversation.room == kept

@@ -16,7 +16,7 @@ class Intruder:
     closed = False
 
     def __init__(self) -> None:
-        self.talk = settled()
+        self.conversation = settled()
         self.changed = threading.Condition()
         self.others: list[BlockingSubscription] = []
         self.got: list[Delivery | None] = []
@@ -55,7 +55,7 @@ def run_of(feed: Feed, *bodies: bytes) -> Run:
 
 def test_a_thread_that_comes_between_loses_the_other_one_nothing() -> None:
     session = Intruder()
-    feed = subscribed(session.talk)
+    feed = subscribed(session.conversation)
     feed.runs += [run_of(feed, b"1", b"2"), run_of(feed, b"3", b"4")]
     subscription = BlockingSubscription(session, feed)  # type: ignore[arg-type]
     session.others.append(subscription)

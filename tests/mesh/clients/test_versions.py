@@ -23,129 +23,131 @@ ID = client_id(SECRET)
 REFUSAL = encode(Kind.ERROR, "SessionError", TOO_LONG_FOR_FIRST)
 
 
-def dialled(talk: Conversation) -> list[object]:
+def dialled(conversation: Conversation) -> list[object]:
     """A new connection; the HELLO that is said on it."""
-    talk.connected(0.0)
-    (frame,) = talk.take_control()
+    conversation.connected(0.0)
+    (frame,) = conversation.take_control()
     assert frame[:4] == PREFIX
     return decode(frame, 4)[1:]
 
 
-def answered(talk: Conversation, version: int) -> None:
+def answered(conversation: Conversation, version: int) -> None:
     """A broker of that version says WELCOME."""
     capabilities = frozenset([PUBLISHER_SECRET]) if version > 1 else frozenset()
     frame = welcome(Agreed(version, capabilities), 9, "alpha", "mesh", 1, 1000, 1 << 20)
-    talk.received([PREFIX + frame], 0.0)
+    conversation.received([PREFIX + frame], 0.0)
 
 
-def lost(talk: Conversation, error: bytes = b"") -> None:
+def lost(conversation: Conversation, error: bytes = b"") -> None:
     if error:
         with pytest.raises(PeerError):
-            talk.received([PREFIX + error], 0.0)
-    talk.disconnected()
+            conversation.received([PREFIX + error], 0.0)
+    conversation.disconnected()
 
 
 def fresh() -> Conversation:
     return Conversation(secret=SECRET, boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
 
 
-def sent(talk: Conversation) -> list[tuple[int, int, int]]:
+def sent(conversation: Conversation) -> list[tuple[int, int, int]]:
     """Publisher, sequence and flags of the blocks that go out."""
     found = []
-    for frame in talk.take_frames():
+    for frame in conversation.take_frames():
         block = blocks.open_block(frame, 4 + DATA_SIZE)
         found.append((block.publisher, block.sequence, read_data(frame, 4)[1]))
     return found
 
 
 def test_a_client_says_its_offer_and_falls_back_after_the_refusal_of_the_first_version() -> None:
-    talk = fresh()
-    assert read_hello(dialled(talk)).publisher == verified(ID) and not talk.falls_back
-    lost(talk, REFUSAL)
-    assert talk.falls_back
-    assert dialled(talk) == [1, ID, 2, "me", 0], "exactly the fields of version 1"
-    answered(talk, 1)
-    assert talk.settled and not talk.falls_back and talk.agreed == Agreed(1, frozenset())
-    lost(talk)
-    assert len(dialled(talk)) == 7, "the next broker may be of a later version"
+    conversation = fresh()
+    assert read_hello(dialled(conversation)).publisher == verified(ID) and not conversation.falls_back
+    lost(conversation, REFUSAL)
+    assert conversation.falls_back
+    assert dialled(conversation) == [1, ID, 2, "me", 0], "exactly the fields of version 1"
+    answered(conversation, 1)
+    assert (
+        conversation.settled and not conversation.falls_back and conversation.agreed == Agreed(1, frozenset())
+    )
+    lost(conversation)
+    assert len(dialled(conversation)) == 7, "the next broker may be of a later version"
 
 
 def test_other_refusals_do_not_make_a_client_fall_back() -> None:
-    talk = fresh()
-    dialled(talk)
-    lost(talk, encode(Kind.ERROR, "SessionError", "broker alpha is leaving: stop"))
-    assert not talk.falls_back and len(dialled(talk)) == 7
+    conversation = fresh()
+    dialled(conversation)
+    lost(conversation, encode(Kind.ERROR, "SessionError", "broker alpha is leaving: stop"))
+    assert not conversation.falls_back and len(dialled(conversation)) == 7
 
 
 def test_a_refused_first_version_is_followed_by_the_whole_offer_again() -> None:
-    talk = fresh()
-    dialled(talk)
-    lost(talk, REFUSAL)
-    dialled(talk)
-    lost(talk, encode(Kind.ERROR, "SessionError", "broker alpha is leaving: stop"))
-    assert len(dialled(talk)) == 7
+    conversation = fresh()
+    dialled(conversation)
+    lost(conversation, REFUSAL)
+    dialled(conversation)
+    lost(conversation, encode(Kind.ERROR, "SessionError", "broker alpha is leaving: stop"))
+    assert len(dialled(conversation)) == 7
 
 
 def test_a_broker_may_not_answer_with_a_version_that_was_not_offered() -> None:
-    talk = fresh()
-    dialled(talk)
+    conversation = fresh()
+    dialled(conversation)
     with pytest.raises(PeerError, match="version 3"):
-        talk.received([PREFIX + encode(Kind.WELCOME, 3, 9, "alpha", "mesh", 1, 1, 1)], 0.0)
+        conversation.received([PREFIX + encode(Kind.WELCOME, 3, 9, "alpha", "mesh", 1, 1, 1)], 0.0)
 
 
 def test_blocks_name_the_verified_id_only_to_brokers_that_know_it() -> None:
-    talk = fresh()
+    conversation = fresh()
     for version, publisher in ((2, verified(ID)), (1, ID), (2, verified(ID))):
-        dialled(talk)
-        answered(talk, version)
+        dialled(conversation)
+        answered(conversation, version)
         for topic in ("a", "b"):
-            talk.add_many(topic, [b"x"], 0)
-        talk.flush()
-        assert {block[0] for block in sent(talk)} == {publisher}
-        lost(talk)
+            conversation.add_many(topic, [b"x"], 0)
+        conversation.flush()
+        assert {block[0] for block in sent(conversation)} == {publisher}
+        lost(conversation)
 
 
 def test_what_was_published_under_version_1_is_sent_again_under_version_1() -> None:
-    talk = fresh()
-    dialled(talk)
-    lost(talk, REFUSAL)
-    dialled(talk)
-    answered(talk, 1)
-    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
-    talk.flush()
-    assert sent(talk) == [(ID, 1, 0)]
-    lost(talk)
-    assert dialled(talk)[0] == 1, "a broker of any version recognises the retry"
-    answered(talk, 1)
-    talk.flush()
-    assert sent(talk) == [(ID, 1, AGAIN)] and ticket is not None and not ticket.done
-    talk.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    conversation = fresh()
+    dialled(conversation)
+    lost(conversation, REFUSAL)
+    dialled(conversation)
+    answered(conversation, 1)
+    ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
+    conversation.flush()
+    assert sent(conversation) == [(ID, 1, 0)]
+    lost(conversation)
+    assert dialled(conversation)[0] == 1, "a broker of any version recognises the retry"
+    answered(conversation, 1)
+    conversation.flush()
+    assert sent(conversation) == [(ID, 1, AGAIN)] and ticket is not None and not ticket.done
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
     assert ticket.done and ticket.error is None
-    lost(talk)
-    assert dialled(talk)[0] == 2
+    lost(conversation)
+    assert dialled(conversation)[0] == 2
 
 
 def test_what_a_first_version_cannot_recognise_is_not_sent_again_but_unknown() -> None:
-    talk = fresh()
-    dialled(talk)
-    answered(talk, 2)
-    ticket, _ = talk.add("t", b"x", ACCEPTED, b"")
-    talk.flush()
-    assert sent(talk) == [(verified(ID), 1, 0)] and ticket is not None
-    lost(talk)
-    dialled(talk)
-    lost(talk, REFUSAL)
-    dialled(talk)
-    talk.received(
+    conversation = fresh()
+    dialled(conversation)
+    answered(conversation, 2)
+    ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
+    conversation.flush()
+    assert sent(conversation) == [(verified(ID), 1, 0)] and ticket is not None
+    lost(conversation)
+    dialled(conversation)
+    lost(conversation, REFUSAL)
+    dialled(conversation)
+    conversation.received(
         [PREFIX + welcome(Agreed(FIRST.newest, frozenset()), 9, "alpha", "mesh", 1, 1000, 1 << 20)], 0.0
     )
-    talk.flush()
-    assert sent(talk) == []
+    conversation.flush()
+    assert sent(conversation) == []
     with pytest.raises(Unknown, match="without publisher secrets"):
         ticket.receipt(0)
-    again, _ = talk.add("t", b"y", ACCEPTED, b"")
-    talk.flush()
-    assert sent(talk) == [(ID, 2, 0)] and again is not None and not again.done
+    again, _ = conversation.add("t", b"y", ACCEPTED, b"")
+    conversation.flush()
+    assert sent(conversation) == [(ID, 2, 0)] and again is not None and not again.done
 
 
 # --- before real data planes

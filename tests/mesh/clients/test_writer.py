@@ -53,21 +53,23 @@ class Desk:
 
     def __init__(self, credit: int = 1 << 20) -> None:
         self.loop = FakeLoop()
-        self.talk = Conversation(secret=bytes(16), boot=1, name="", prefix=PREFIX, keepalive_s=0.0, now=0.0)
-        self.writer = Writer(self.talk, cast(Any, self.loop))
+        self.conversation = Conversation(
+            secret=bytes(16), boot=1, name="", prefix=PREFIX, keepalive_s=0.0, now=0.0
+        )
+        self.writer = Writer(self.conversation, cast(Any, self.loop))
         self.pipe = WritingPipe()
-        self.talk.connected(0.0)
+        self.conversation.connected(0.0)
         self.writer.attach(cast(Any, self.pipe))
         self.hear(Kind.WELCOME, 1, 1, "alpha", "m", 1, credit, 1 << 30)
         self.pipe.take()
 
     def hear(self, kind: Kind, *fields: object) -> None:
-        self.talk.received([PREFIX + encode(kind, *fields)], self.loop.now)
+        self.conversation.received([PREFIX + encode(kind, *fields)], self.loop.now)
         self.writer.credit_came()
 
     def gather(self, count: int = 1) -> None:
         """As the publisher does it, but for what a lone message is due."""
-        self.talk.add_many("t", [b"x"] * count, 0)
+        self.conversation.add_many("t", [b"x"] * count, 0)
         if not self.writer.scheduled:
             self.writer.schedule()
 
@@ -102,7 +104,7 @@ def test_an_idle_client_flushes_at_the_end_of_the_turn_and_a_busy_one_after_a_wh
         turns += 1
     assert 10 <= turns <= 11, "gathered for as long as a message may wait"
     assert desk.pipe.flushes == 1, "the loop writes at the end of its turn"
-    assert desk.talk.statistics().published == 1 + turns
+    assert desk.conversation.statistics().published == 1 + turns
 
 
 def test_without_credit_no_turn_comes_until_there_is_some() -> None:
@@ -111,14 +113,14 @@ def test_without_credit_no_turn_comes_until_there_is_some() -> None:
     desk.loop.turn()
     desk.gather(2)
     desk.loop.turn(DEFER_S)
-    assert desk.left() == 1 and desk.talk.gathered
+    assert desk.left() == 1 and desk.conversation.gathered
     assert not desk.writer.scheduled and not desk.loop.soon, "it does not spin"
     desk.writer.credit_came()
     assert not desk.writer.scheduled, "frames came, but no credit among them"
     desk.hear(Kind.CREDIT, 0, 10, 1 << 20)
     assert desk.writer.scheduled and not desk.writer.lone
     desk.loop.turn(DEFER_S)
-    assert desk.left() == 1 and not desk.talk.gathered
+    assert desk.left() == 1 and not desk.conversation.gathered
 
 
 def test_sealing_by_size_yields_after_so_many_or_when_the_kernel_is_full() -> None:
@@ -139,16 +141,16 @@ def test_what_a_full_pipe_does_not_take_follows_in_order_and_goes_with_it() -> N
     desk = Desk()
     desk.pipe.limit = 1
     for body in (b"1", b"2", b"3"):
-        desk.talk.add_many("t", [body], 0)
+        desk.conversation.add_many("t", [body], 0)
         desk.writer.flush()
     sent = desk.pipe.take()
     desk.writer.hand_over()
     sent += desk.pipe.take()
     assert [frame[-1:] for frame in sent] == [b"1", b"2"]
     desk.writer.detach()
-    desk.talk.disconnected()
+    desk.conversation.disconnected()
     desk.pipe = WritingPipe()
-    desk.talk.connected(desk.loop.now)
+    desk.conversation.connected(desk.loop.now)
     desk.writer.attach(cast(Any, desk.pipe))
     assert desk.left() == 1, "HELLO, and nothing of the old connection"
 
