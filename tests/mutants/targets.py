@@ -96,7 +96,10 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
         *("../machines/test_asking", "../machines/test_queues", "../machines/test_devices", "../test_device"),
     ),
     "dataplane": _package(
-        "mesh/dataplane", "tests/mesh/dataplane", "test_exchange", "test_requests", "../clients/test_versions"
+        "mesh/dataplane",
+        "tests/mesh/dataplane",
+        *("test_intake", "test_requests", "test_bounds", "test_deduplication", "test_exchange"),
+        *("../clients/test_versions", "../clients/test_large_subscriptions", "test_conservation"),
     ),
 }
 """What `make mutants` covers, by the words of its command line."""
