@@ -400,7 +400,8 @@ class Linking:
         waited_s = self._clock() - link.began_at
         left_s = self.admission_s * self._overlay.pace.patience - waited_s
         if left_s > 0:  # this broker is late itself
-            link.deadline = self._loop.call_later(left_s, self._admission_late, link)
+            wait_s = min(left_s, self.admission_s)  # it may be on time again by then
+            link.deadline = self._loop.call_later(wait_s, self._admission_late, link)
             return
         self._overlay.pace.gave_up()
         stage = link.admission.stage.value
@@ -467,7 +468,8 @@ class Linking:
         waited_s = self._clock() - came_at
         left_s = self.admission_s * self._overlay.pace.patience - waited_s
         if left_s > 0:
-            self._unbound[pipe] = self._loop.call_later(left_s, self._unbound_late, pipe, came_at)
+            wait_s = min(left_s, self.admission_s)
+            self._unbound[pipe] = self._loop.call_later(wait_s, self._unbound_late, pipe, came_at)
             return
         self._count("deadline")
         self._say_stranger(pipe)

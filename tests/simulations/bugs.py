@@ -36,8 +36,10 @@ from mesh.cluster.membership.own_record import OwnRecord
 from mesh.cluster.membership.roster import Member, Roster
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.cluster.remote_interest import InterestTable
+from mesh.dataplane import intake, members
 from mesh.dataplane.deduplication import Publisher
 from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.intake import Intake
 from mesh.dataplane.outlets import Outlet
 from mesh.wire import member_record
 
@@ -361,6 +363,42 @@ def deliver_twice(patch: pytest.MonkeyPatch) -> None:
     send_twice(patch)
 
 
+def lose_at_redial(patch: pytest.MonkeyPatch) -> None:
+    """What waited for a link, or was under way, when it was lost is dropped and not counted."""
+    drop = members.Member.drop
+
+    def broken(self: members.Member, reason: str, messages: int) -> None:
+        if reason not in ("link_down", "link_lost"):
+            drop(self, reason, messages)
+
+    patch.setattr(members.Member, "drop", broken)
+
+
+def acknowledge_early(patch: pytest.MonkeyPatch) -> None:
+    """A broker acknowledges a block as it comes and routes it half a second later."""
+    hand_out = Intake.hand_out
+
+    def broken(self: Intake, takers: Any, block: Any, count: int, hops: int, *given: Any) -> None:
+        if hops:
+            hand_out(self, takers, block, count, hops, *given)
+            return
+        loop = asyncio.get_running_loop()
+        kept = bytes(block)
+        loop.call_later(0.5, lambda: hand_out(self, takers, kept, count, hops, *given[:-1], loop.time()))
+
+    patch.setattr(Intake, "hand_out", broken)
+
+
+def acknowledge_one_less(patch: pytest.MonkeyPatch) -> None:
+    """The range that acknowledges a block of several messages ends before the last of them."""
+    merge = intake._merge
+
+    def broken(ranges: list[list[int]], first: int, last: int) -> None:
+        merge(ranges, first, max(first, last - 1))
+
+    patch.setattr(intake, "_merge", broken)
+
+
 def delay_all(patch: pytest.MonkeyPatch) -> None:
     """What comes over links waits for half a second, from the eighth second of data on."""
     received = Exchange.peer_frames
@@ -488,6 +526,28 @@ EVERYWHERE: Final[dict[str, Bug]] = {
     "twice": Bug("one block in a hundred is delivered twice", deliver_twice),
     "alters": Bug("a bit of one block in a hundred is flipped", alter_some),
     "forgets-interest": Bug("what others want is forgotten when it is told whole", forget_a_pattern),
+    "drops-at-redial": Bug("what a lost link had under way is dropped without a counter", lose_at_redial),
+    "early-ack": Bug("a block is acknowledged half a second before it is routed", acknowledge_early),
+    "off-by-one": Bug("the last message of a batch is not acknowledged", acknowledge_one_less),
+    "delays": Bug("what comes over links waits for half a second", delay_all),
+    "ignores-the-third": Bug("broker-1 takes no news of broker-3", ignore_the_third),
+    "lowers": Bug("others hold broker-2 in a lesser incarnation each round", about("broker-2", lower)),
+    "raises": Bug("others hold broker-2 in a greater incarnation each round", about("broker-2", raise_it)),
+    "suspects": Bug("broker-2 is suspected once without a cause", about("broker-2", suspect)),
+    "kills": Bug("broker-2 is called dead once without a cause", about("broker-2", kill)),
+    "bids-farewell": Bug("others hold once that broker-2 left", about("broker-2", bid_farewell)),
+    "believes-all": Bug("a broker believes what others say of it", believe_all),
+    "void-accuses": Bug("a void round makes everybody a suspect", accuse_in_void_rounds),
+    "like-no-other": Bug("equal tables have unequal digests", like_no_other),
+    "last-come": Bug("the last news wins, whatever its incarnation", last_come),
+    "hurries": Bug("a round begins every 20 ms", each_round(hurry)),
+    "hoards": Bug("each round adds a member that nobody knows", each_round(hoard)),
+    "never-isolated": Bug("who hears nobody is not isolated", never_isolated),
+    "dials-for-a-while": Bug("nobody is dialled after three seconds, nor judged", dial_for_a_while),
+    "sends-twice": Bug("one block in a hundred is sent twice, and known again", send_twice),
+    "tells-twice": Bug("each change of a member is in the log twice", tell_twice),
+    "counts-twice": Bug("each answer is in the log twice", count_twice),
+    "counts-no-strangers": Bug("refused connections are not counted", count_no_strangers),
     "drops-rows": Bug("one row of a heartbeat in a hundred is missing from the logs", drop_rows),
     "hides-suspicions": Bug("changes to suspect are in no log", tell_no_suspicion),
     "misnumbers": Bug("one answer in a hundred is taken for one to the round to come", misnumber),
