@@ -13,7 +13,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 import protocols
-from mesh.cli.cat import Certificates, Flag, Texts, misuse, with_tls
+from mesh.cli.cat_flags import Certificates, Flag, Texts, misuse
+from mesh.cli.cat_job import with_tls
 from mesh.cli.exits import ExitCode
 from mesh.cli.signals import leave_on_signal
 from protocols.device import Device, DeviceStatistics

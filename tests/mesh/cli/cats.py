@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mesh.cli.app import build
-from mesh.cli.cat import Addresses as CatAddresses
-from mesh.cli.cat import Cat, Certificates, Job, Other, Printing, Protocols, Sending, plan
+from mesh.cli.cat import Cat
+from mesh.cli.cat_flags import Addresses as CatAddresses
+from mesh.cli.cat_flags import Certificates, Other, Printing, Protocols, Sending
+from mesh.cli.cat_job import Job, plan
 
 DEADLINE_S = 15.0
 

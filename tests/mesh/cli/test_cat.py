@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from mesh.cli import app as application
 from mesh.cli import cat as module
+from mesh.cli.cat_job import Job
 from mesh.cli.exits import CommandFailed
 from mesh.cli.formats import FORMATS
 from tests.mesh.cli.cats import cat, finished, job
@@ -53,7 +54,7 @@ def test_each_format_has_its_flags(flags: tuple[str, ...], name: str) -> None:
 
 
 def test_flags_of_all_three_programs_mean_the_same() -> None:
-    def asked(*flags: str) -> module.Job:
+    def asked(*flags: str) -> Job:
         return job("--req0", "-l", "7000", "-D", "-x- is data", *flags)
 
     assert asked().body == b"-x- is data"
