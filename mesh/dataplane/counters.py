@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-NO_LOSS: Final = ("duplicate", "answer_unknown", "not_asked", "link_down_in")
+NO_LOSS: Final = ("duplicate", "answer_unknown", "not_asked", "link_down_in", "publisher_forgotten")
 """Reasons to drop that lose nobody a message."""
 
 
@@ -87,7 +87,5 @@ class ExchangeStatistics:
     """Requests and surveys without a result yet, now."""
     publishers: int
     """Publishers whose messages are checked for repetition, now."""
-    forgotten_publishers: int
-    """Publishers whose messages were checked and no longer are: a retry of theirs may be delivered twice."""
     queued: int
     """Messages that wait for links, now."""

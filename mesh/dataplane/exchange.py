@@ -544,6 +544,7 @@ class Exchange:
 
         add("answer_unknown", self._requests.unknown)
         add("not_asked", self._requests.not_asked)
+        add("publisher_forgotten", self._publishers.forgotten)
         add("slow_subscriber", sum(subscription.dropped for subscription in subscriptions))
         add("slow_stock_subscriber", sum(taker.dropped for taker in self._subscribers.values()))
         add("slow_link", sum(link.outlet.dropped for link in self._members.neighbours()))
@@ -568,6 +569,5 @@ class Exchange:
             interest=[pattern for pattern, _ in self._interest.patterns],
             questions=self._requests.open_questions,
             publishers=len(self._publishers),
-            forgotten_publishers=self._publishers.forgotten,
             queued=sum(link.outlet.backlog.messages for link in self._members.neighbours()),
         )

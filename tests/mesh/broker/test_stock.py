@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from mesh.broker.client_frames import ClientFrames
 from mesh.broker.stock import StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
 from mesh.dataplane.gate import BYTES_MAX, Gate
+from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder
 from mesh.errors import NotAccepted
 from mesh.wire import blocks
@@ -276,3 +278,36 @@ def test_a_large_body_is_put_together_for_stock_subscribers() -> None:
         assert frames == []
         encoder.encode(frames, piece, 0, 0, 1)
     assert len(pieces) > 1 and frames == [b"t " + body]
+
+
+class FakeSessions:
+    """An exchange that knows no sessions: all frames are a stock client's."""
+
+    options = ExchangeOptions(answer_bytes_max=1000)
+
+    def client_frames(self, pipe: Pipe, frames: list[bytes], now: float) -> list[bytes]:
+        return frames
+
+    def client_gone(self, pipe: Pipe, now: float) -> None: ...
+
+
+def test_a_stock_client_that_never_reads_its_replies_loses_its_connection() -> None:
+    class Replies:
+        def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+            reply(bytes(300))
+
+    clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Replies()), cast(Any, None), clock)
+    sent: list[bytes] = []
+    fake, attached = pipe()
+    fake.context = None  # type: ignore[attr-defined]
+    fake.unsent = 0  # type: ignore[attr-defined]
+    fake.send = sent.append  # type: ignore[attr-defined]
+    for _ in range(20):
+        clients.frames_received(attached, [b"\x80\0\0\1ask"])
+    assert len(sent) == 20 and not fake.close_reason, "it reads"
+    fake.unsent = 1  # type: ignore[attr-defined]
+    for _ in range(20):
+        clients.frames_received(attached, [b"\x80\0\0\1ask"])
+        if fake.close_reason:
+            break
+    assert "1000 bytes of replies were left unread" in fake.close_reason and len(sent) < 26
