@@ -13,14 +13,14 @@ connect --ok--> attach --ok--> wait for the end --> pause --> connect
 ```
 
 The pause doubles with every round that brought no pipe, or one that ended soon: before it had lived as long
-as the pause before it and ten times the shortest pause. (A Pair0 that has another partner accepts and hangs
-up; a peer that is sent a message above its limit does, too.) A failure that lasts until somebody changes one
-of the two ends, such as a wrong protocol or an untrusted certificate, is followed by the longest pause at
-once.
+as the pause before it and ten times the shortest pause. A Pair0 that has another partner ends its second
+one like that, and so does a peer that receives a message above its limit. Some failures last until one of the
+two ends is changed, such as a wrong protocol or an untrusted certificate. After these the pause is the
+longest.
 
-What goes wrong is counted, and logged as a warning by `protocols.peer_warnings`: a dialer's first failure and
-each one of another kind, a peer that a listener refuses, a peer whose connection is lost because it broke a
-rule. A listener with ``on_refused`` tells its refusals there instead.
+Failures are counted, and logged as warnings by `protocols.peer_warnings`: a dialer's first failure and each
+one of another kind, a refused peer, a connection that is closed because the peer broke a rule. A listener
+with ``on_refused`` reports its refusals there instead.
 
 A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's
 header and gives the connection to the socket that the dialler's protocol asks for, so one address serves
@@ -144,7 +144,7 @@ class Attempt:
             self.ended.set_result(error)
 
     def connection_gone(self, connection: Connection) -> None:
-        """Whoever asks waits for the connection itself."""
+        """Nothing to do: `_leave` waits for the connection itself."""
 
     async def connect(
         self, owner: EndpointOwner, timeout: float | None, options: SocketOptions
@@ -361,8 +361,8 @@ class Dialer:
         self.last_error = reason
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        """The task has ended: by `aclose`, or by a defect in the owner or a transport, which is told to the
-        loop. Whoever waits for a pipe learns that there will be none."""
+        """The task has ended: by `aclose`, or by a defect in the owner or a transport. A defect is reported
+        to the loop's exception handler, and ends `wait_connected`."""
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.last_error = f"dialling ended by a defect: {error!r}"
@@ -408,7 +408,7 @@ class Dialer:
 
 
 def is_lasting(error: SPError) -> bool:
-    """Whether dialling fails for this reason until one of the two ends is changed."""
+    """True if dialling fails for this reason until one of the two ends is changed."""
     if isinstance(error, HandshakeError):
         return error.reason not in PASSING
     return isinstance(error, TlsConfigError)

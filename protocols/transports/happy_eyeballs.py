@@ -55,7 +55,7 @@ class NoneAccepted(OSError):
 
 
 def is_numeric(host: str) -> bool:
-    """Whether this is an address, which needs no resolver."""
+    """True for an address, which needs no resolver."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

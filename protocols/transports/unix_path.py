@@ -1,12 +1,12 @@
 """The path of a Unix socket, for one listener at a time.
 
-``bind`` makes the file and fails if there is one, so two programs cannot both make it. What remains is the
-file of a program that died. It is taken over by whoever holds the lock ``PATH.lock`` from before the look at
-the file until it listens itself: without the lock one program could judge a file dead, another take it over,
-and the first remove the file of the second. The lock is needed for a fresh path, too, as a file looks dead
-between ``bind`` and ``listen``. The file of the lock exists for these microseconds only.
+``bind`` makes the file and fails if there is one, so two programs cannot both make it. The file of a program
+that died stays behind, and another program may take it over. To do so it holds the lock ``PATH.lock``, from
+before it looks at the file until it listens. Without the lock, one program could find a file dead, a second
+one take it over, and the first one remove the file of the second. A fresh path needs the lock, too, since a
+file looks dead between ``bind`` and ``listen``. The lock's own file exists for these microseconds only.
 
-A file is dead if it is a socket and a connection to it is refused. Programs that know nothing of the lock are
+A file is dead if it is a socket and a connection to it is refused. A program that does not know the lock is
 safe but for an instant: the file is removed only if it is still the one that was found dead.
 
 Nothing here waits: connecting to a Unix socket succeeds or fails at once.
@@ -71,7 +71,7 @@ def make_private(path: str, options: SocketOptions) -> None:
 
 
 def file_identity(path: str) -> FileIdentity | None:
-    """What tells this file from another of the same name; None if there is none."""
+    """The identity of the file that has this name now; None if there is none."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -114,7 +114,7 @@ def _bind(sock: socket.socket, path: str) -> None:
 
 
 def is_dead(path: str) -> bool:
-    """Whether nobody listens at this file any more. Raises `AddressError` for a file that is no socket."""
+    """True if no program listens at this file. Raises `AddressError` for a file that is no socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -133,7 +133,7 @@ def is_dead(path: str) -> bool:
 
 @contextmanager
 def locked(path: str) -> Iterator[None]:
-    """Hold the lock of a path. Raises `AddressInUse` if somebody else does, who is about to listen."""
+    """Hold the lock of a path. Raises `AddressInUse` if another program holds it and is about to listen."""
     lock = f"{path}.lock"
     descriptor = _lock(lock, path)
     try:
@@ -162,7 +162,7 @@ def _lock(lock: str, path: str) -> int:
 
 
 def _is_named(descriptor: int, path: str) -> bool:
-    """Whether the open file is the one that has this name now."""
+    """True if the open file is the one that has this name now."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except FileNotFoundError:
