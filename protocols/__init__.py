@@ -43,13 +43,14 @@ from protocols.errors import (
     RemoteProtocolError,
     SPError,
     StateError,
+    SurveyOver,
     Timeout,
     WouldBlock,
 )
 from protocols.events import PipeEvent, PipeEvents
 from protocols.identity import PeerIdentity
 from protocols.message import Message
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, SocketOptions
 from protocols.patterns.relay import FlowStatistics
 from protocols.patterns.reqrep import RequestLost
 from protocols.patterns.survey import Answer, SurveyResult
@@ -80,6 +81,7 @@ from protocols.transports.registry import (
 from protocols.wire.handshake import ProtocolNumber
 
 __all__ = [
+    "DEFAULT",
     "AddressError",
     "AddressInUse",
     "Answer",
@@ -130,6 +132,7 @@ __all__ = [
     "Sub0",
     "SubContext",
     "SurveyContext",
+    "SurveyOver",
     "SurveyResult",
     "Surveyor0",
     "Timeout",

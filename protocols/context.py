@@ -4,8 +4,7 @@ A `Channel` is one lane with its waiters: a socket is one, and so is each of its
 to a waiter: it is woken, asks its lane again and takes what is there in that same loop turn. So a cancelled
 ``recv`` has taken nothing, and a wake-up that a cancelled waiter did not use goes to the next.
 
-``timeout`` is in seconds wherever it appears; None means the socket's default (`SocketOptions`), which is
-None for "for ever" unless it was set.
+A ``timeout`` is in seconds; `DEFAULT` is the socket's own (`SocketOptions`), None is no limit.
 """
 
 from __future__ import annotations
@@ -14,10 +13,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import ClassVar, Final, Self, TypeVar
+from typing import ClassVar, Final, NoReturn, Self, TypeVar
 
-from protocols.errors import Closed, NoPeers, NotSupported, SPError, StateError, Timeout, WouldBlock
-from protocols.options import SocketOptions
+from protocols.errors import (
+    Closed,
+    NoPeers,
+    NotSupported,
+    SPError,
+    StateError,
+    SurveyOver,
+    Timeout,
+    WouldBlock,
+)
+from protocols.options import DEFAULT, Default, SocketOptions, TimeLimit, seconds, survey_seconds
 from protocols.patterns.base import Lane, QueueLane, StateLane
 from protocols.patterns.pubsub import Subscriptions
 from protocols.patterns.survey import SurveyLane, SurveyResult
@@ -105,27 +113,28 @@ class Waiters:
             wakeup.resume_soon()
 
 
-class ClosedLane(QueueLane, StateLane):
-    """What every lane becomes when its socket or context is closed."""
+class RefusingLane(QueueLane, StateLane):
+    """What stands for the lane of a socket or context that is closed, or was not entered yet."""
 
-    def __init__(self, sentence: str) -> None:
+    def __init__(self, kind: type[SPError], sentence: str) -> None:
         super().__init__()
+        self._kind = kind
         self._sentence = sentence
 
-    def take(self) -> bytes | None:
-        raise Closed(self._sentence)
+    def take(self) -> NoReturn:
+        raise self._kind(self._sentence)
 
-    def put(self, body: bytes) -> bool:
-        raise Closed(self._sentence)
+    def put(self, body: bytes) -> NoReturn:
+        self.take()
 
-    def put_many(self, bodies: Sequence[bytes]) -> int:
-        raise Closed(self._sentence)
+    def put_many(self, bodies: Sequence[bytes]) -> NoReturn:
+        self.take()
 
-    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
-        raise Closed(self._sentence)
+    def send(self, body: bytes, now: float, epoch: int | None = None) -> NoReturn:
+        self.take()
 
-    def recv(self, now: float, waited: bool) -> bytes | None:
-        raise Closed(self._sentence)
+    def recv(self, now: float, waited: bool) -> NoReturn:
+        self.take()
 
 
 class PartlySent(Timeout):
@@ -147,6 +156,7 @@ class Channel:
     """
 
     _iteration_ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
+    _closed = False
 
     def _open(self, lane: Lane, options: SocketOptions, *, senders: Waiters, receivers: Waiters) -> None:
         self._options = options
@@ -162,15 +172,16 @@ class Channel:
     def _shut(self, sentence: str) -> None:
         """Every call raises `Closed` from now on, those that wait included."""
         self._any_lane.close()
-        self._use(ClosedLane(sentence))
+        self._closed = True
+        self._use(RefusingLane(Closed, sentence))
         self._senders.wake_all()
         self._receivers.wake_all()
 
     @property
     def closed(self) -> bool:
-        return isinstance(self._any_lane, ClosedLane)
+        return self._closed
 
-    async def send(self, body: Body, timeout: float | None = None) -> None:
+    async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         """Hand one message to the pattern; where that may wait, and for what, is the pattern's choice.
 
         Cancelled or late, the message was not taken.
@@ -182,7 +193,7 @@ class Channel:
         """
         raise NotImplementedError
 
-    async def recv(self, timeout: float | None = None) -> bytes:
+    async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
         """The next message. Cancelled or late, none was taken.
 
         Raises:
@@ -200,14 +211,14 @@ class Channel:
         """As `recv`, but raises `WouldBlock` instead of waiting."""
         raise NotImplementedError
 
-    async def send_many(self, bodies: Sequence[Body], timeout: float | None = None) -> None:
+    async def send_many(self, bodies: Sequence[Body], timeout: TimeLimit = DEFAULT) -> None:
         """Send in order, waiting for room as often as needed.
 
         Late, some leading messages have been sent: the `PartlySent` (a `Timeout`) says how many, as do
         `Closed` and `NoPeers`, in ``sent``.
         """
         ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
-        limit_s = self._options.send_timeout_s if timeout is None else timeout
+        limit_s = seconds(timeout, self._options.send_timeout_s)
         deadline = deadline_of(limit_s)
         sent = 0
         while sent < len(ready):
@@ -218,12 +229,14 @@ class Channel:
             if taken < len(piece) and not await self._senders.wait(deadline):
                 raise PartlySent(sent, len(ready))
 
-    async def recv_many(self, timeout: float | None = None) -> list[bytes]:
+    async def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         """All messages that are there, at least one (raw sockets: see `Socket.recv_run`)."""
         bodies = [await self._taken(lambda: self._queue().take(), timeout)]
         inbox = self._queue().inbox
-        bodies += inbox
-        inbox.clear()
+        if inbox:
+            bodies += inbox
+            inbox.clear()
+            self._queue().emptied()
         return bodies
 
     def __aiter__(self) -> Self:
@@ -248,18 +261,18 @@ class Channel:
             return self._any_lane
         raise NotSupported("this pattern speaks in turns: send and recv take one message at a time")
 
-    async def _taken(self, take: Callable[[], T | None], timeout: float | None) -> T:
+    async def _taken(self, take: Callable[[], T | None], timeout: TimeLimit) -> T:
         """What ``take`` gives, as soon as it gives something."""
-        limit_s = self._options.recv_timeout_s if timeout is None else timeout
+        limit_s = seconds(timeout, self._options.recv_timeout_s)
         deadline = deadline_of(limit_s)
         while (taken := take()) is None:
             if not await self._receivers.wait(deadline):
                 raise Timeout(f"nothing received within {limit_s:g} s")
         return taken
 
-    async def _room(self, send: Callable[[], bool], timeout: float | None) -> None:
+    async def _room(self, send: Callable[[], bool], timeout: TimeLimit) -> None:
         """Call ``send`` each time there may be room, until it succeeds."""
-        limit_s = self._options.send_timeout_s if timeout is None else timeout
+        limit_s = seconds(timeout, self._options.send_timeout_s)
         deadline = deadline_of(limit_s)
         while True:
             if not await self._senders.wait(deadline):
@@ -278,22 +291,30 @@ class QueueChannel(Channel):
         self._put = lane.put
         self._inbox = lane.inbox
 
-    async def send(self, body: Body, timeout: float | None = None) -> None:
+    async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         if type(body) is not bytes:
             body = as_bytes(body)
         if not self._put(body):
             await self._room(lambda: self._put(body), timeout)
 
-    async def recv(self, timeout: float | None = None) -> bytes:
+    async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
         inbox = self._inbox
         if inbox:
-            return inbox.popleft()
+            if timeout is not DEFAULT:
+                seconds(timeout, None)  # a wrong one is told also where there is nothing to wait for
+            body = inbox.popleft()
+            if not inbox:
+                self._lane.emptied()
+            return body
         return await self._taken(lambda: self._lane.take(), timeout)
 
     async def __anext__(self) -> bytes:
         inbox = self._inbox
         if inbox:
-            return inbox.popleft()
+            body = inbox.popleft()
+            if not inbox:
+                self._lane.emptied()
+            return body
         return await super().__anext__()
 
     def send_nowait(self, body: Body) -> None:
@@ -316,7 +337,7 @@ class BroadcastChannel(QueueChannel):
 
     _since_turn = 0
 
-    async def send(self, body: Body, timeout: float | None = None) -> None:
+    async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         if type(body) is not bytes:
             body = as_bytes(body)
         if self._since_turn >= self._options.send_queue // 2:
@@ -324,7 +345,7 @@ class BroadcastChannel(QueueChannel):
         self._since_turn += 1
         self._put(body)
 
-    async def send_many(self, bodies: Sequence[Body], timeout: float | None = None) -> None:
+    async def send_many(self, bodies: Sequence[Body], timeout: TimeLimit = DEFAULT) -> None:
         ready = [body if type(body) is bytes else as_bytes(body) for body in bodies]
         share = max(self._options.send_queue // 2, 1)
         for start in range(0, len(ready), share):
@@ -353,18 +374,18 @@ class StateChannel(Channel):
         super()._use(lane)
         self._lane = lane
 
-    async def send(self, body: Body, timeout: float | None = None) -> None:
+    async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         body = body if type(body) is bytes else as_bytes(body)
         if not self._say(body):
             epoch = self._lane.epoch
             await self._room(lambda: self._say(body, epoch), timeout)
 
-    async def recv(self, timeout: float | None = None) -> bytes:
+    async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
         body = self._hear()
         if body is not None:
             return body
         epoch = self._lane.epoch
-        limit_s = self._options.recv_timeout_s if timeout is None else timeout
+        limit_s = seconds(timeout, self._options.recv_timeout_s)
         receivers = self._receivers
         loop = receivers.loop
         assert loop is not None  # `_hear` has settled that
@@ -417,9 +438,18 @@ class StateChannel(Channel):
 class SurveyChannel(StateChannel):
     """Runs one survey at a time; iterating yields its answers and ends when it is over."""
 
-    _iteration_ends = (Closed, Timeout, StateError)
+    _iteration_ends = (Closed, SurveyOver)
 
-    async def survey(self, body: Body, *, survey_s: float | None = None, early: bool = True) -> SurveyResult:
+    async def __anext__(self) -> bytes:
+        """The next answer. The survey's end bounds the wait, so ``recv_timeout_s`` does not."""
+        try:
+            return await self.recv(None)
+        except self._iteration_ends:
+            raise StopAsyncIteration from None
+
+    async def survey(
+        self, body: Body, *, survey_s: float | Default = DEFAULT, early: bool = True
+    ) -> SurveyResult:
         """Ask everybody; returns the answers and names who did not give one.
 
         It ends after ``survey_s`` seconds (by default the socket's or context's), or ``early`` once everybody
@@ -436,7 +466,7 @@ class SurveyChannel(StateChannel):
         if type(body) is not bytes:
             body = as_bytes(body)
         lane = self._survey_lane()
-        tally = lane.collect(body, asyncio.get_running_loop().time(), survey_s, early=early)
+        tally = lane.collect(body, asyncio.get_running_loop().time(), survey_seconds(survey_s), early=early)
         self._receivers.wake_all()  # they wait for what has just been replaced
         self._arm()
         try:
@@ -453,8 +483,8 @@ class SurveyChannel(StateChannel):
 
     def _survey_lane(self) -> SurveyLane:
         lane = self._any_lane
-        if isinstance(lane, ClosedLane):
-            lane.take()  # raises `Closed`
+        if isinstance(lane, RefusingLane):
+            lane.take()
         if not isinstance(lane, SurveyLane):
             raise NotSupported("a raw surveyor0 keeps no surveys: send, and match the ids of what comes back")
         return lane
@@ -507,10 +537,11 @@ class Context(StateChannel, ContextLife):
 class SurveyContext(SurveyChannel, Context):
     """A survey of its own on a shared socket."""
 
-    def set_time(self, survey_s: float) -> None:
+    def set_time(self, survey_s: float | Default) -> None:
         """Let surveys sent from now on be open for ``survey_s`` seconds."""
-        if isinstance(self._any_lane, SurveyLane):
-            self._any_lane.survey_s = survey_s
+        open_s = survey_seconds(survey_s)
+        if open_s is not None and isinstance(self._any_lane, SurveyLane):
+            self._any_lane.survey_s = open_s
 
 
 class SubContext(QueueChannel, ContextLife):

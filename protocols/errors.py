@@ -8,6 +8,7 @@ SPError
   WouldBlock              a *_nowait call found nothing to do
   NoPeers                 there is nobody to send to, and the caller asked not to wait
   StateError              the pattern forbids this now (recv before send on Req, recv without a survey)
+    SurveyOver            the survey has ended; iterating over its answers ends so
   NotSupported            the pattern never allows this (send on Sub, recv on Pub)
   AddressError            a URL that cannot be understood or reached (also a ValueError)
     AddressInUse          somebody else listens there (also an OSError)
@@ -48,6 +49,10 @@ class WouldBlock(SPError):
 
 class StateError(SPError):
     """The pattern's state forbids this operation now."""
+
+
+class SurveyOver(StateError):
+    """The survey has ended: its deadline passed, or everybody has answered. No further answer comes."""
 
 
 class NoPeers(SPError):

@@ -7,9 +7,44 @@ a connection that behaves oddly. ``docs/reference/options.md`` has them beside t
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Final
 
 from protocols.tls import TlsConfig
+
+
+class Default(Enum):
+    """The type of `DEFAULT`."""
+
+    DEFAULT = "the socket's own"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+DEFAULT: Final = Default.DEFAULT
+"""As a ``timeout``: what the socket's options say. None is no limit, wherever a timeout is given."""
+
+TimeLimit = float | None | Default
+"""Seconds from 0, None for no limit, or `DEFAULT`."""
+
+
+def seconds(timeout: TimeLimit, default_s: float | None) -> float | None:
+    """What a ``timeout`` argument stands for. Raises `ValueError` for less than 0."""
+    if timeout is DEFAULT:
+        return default_s
+    if timeout is None or timeout >= 0:  # written so that it is false for nan
+        return timeout
+    raise ValueError(f"timeout is {timeout:g}; it is seconds from 0, or None to wait for ever")
+
+
+def survey_seconds(survey_s: float | Default) -> float | None:
+    """How long a survey is open; None: as long as its socket or context says. Raises `ValueError`."""
+    limit_s = seconds(survey_s, -1.0)
+    if limit_s is None:
+        raise ValueError("survey_s is None; a survey has an end")
+    return None if limit_s < 0 else limit_s
+
 
 TTL_MAX: Final = 255
 TIME_MAX_S: Final = 1e9

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import warnings
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, overload
@@ -18,14 +19,15 @@ from protocols.context import (
     Channel,
     Context,
     ContextLife,
+    RefusingLane,
     Waiters,
     deadline_of,
 )
 from protocols.endpoint import Acceptor, Dialer, Listener, SharedListener, dial_once
-from protocols.errors import Closed, NotSupported, PipeRefused, Timeout
+from protocols.errors import Closed, NotSupported, PipeRefused, StateError, Timeout
 from protocols.events import EVENTS_MAX, PipeEvents, PipeNews
 from protocols.message import Message
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
 from protocols.patterns.base import OutputPipe, Pattern, WeighedPipe
 from protocols.patterns.raw import Raw
 from protocols.pipe import Connection, Pipe
@@ -125,6 +127,9 @@ class Socket(Channel):
         self._attached = 0
         self._departed = Departures()
         self._open(self._pattern.lane, self.options, senders=Waiters(), receivers=Waiters())
+        if self._to_dial or self._to_listen:
+            sentence = f"the URLs of this {type(self).__name__} are not open yet; enter it: async with socket"
+            self._use(RefusingLane(StateError, sentence))
 
     def _make_pattern(self) -> Pattern:
         if not self.raw:
@@ -150,12 +155,19 @@ class Socket(Channel):
         """The number of the protocol that we talk to."""
         return int(self._pattern.peer)
 
+    def __del__(self) -> None:
+        if getattr(self, "_loop", None) is not None and self._closing is None:
+            sentence = f"unclosed {self!r}; use async with, or await aclose()"
+            warnings.warn(sentence, ResourceWarning, stacklevel=2, source=self)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{' raw' if self.raw else ''} with {len(self._pipes)} peers>"
 
     # --- life
 
     async def __aenter__(self) -> Self:
+        if not self.closed:
+            self._use(self._pattern.lane)
         try:
             for url in self._to_listen:
                 await self.listen(url)
@@ -247,9 +259,11 @@ class Socket(Channel):
         return Started(dialer)
 
     async def dial_once(
-        self, url: str, timeout: float | None = None, *, options: SocketOptions | None = None
+        self, url: str, timeout: TimeLimit = DEFAULT, *, options: SocketOptions | None = None
     ) -> Pipe:
         """One attempt, handshake included, and no second one when the peer goes.
+
+        ``timeout`` is ``handshake_timeout_s`` by default, which bounds the handshake in any case.
 
         Raises:
             ConnectionRefused, AddressError, HandshakeError, Timeout: no connection; see each.
@@ -257,7 +271,8 @@ class Socket(Channel):
         """
         self._check_open()
         self._enter_loop()
-        return await dial_once(self, url, timeout, options)
+        limit_s = seconds(timeout, (options or self.options).handshake_timeout_s)
+        return await dial_once(self, url, limit_s, options)
 
     @overload
     def listen(self, where: SharedListener) -> Started[SharedListener]: ...
@@ -301,8 +316,9 @@ class Socket(Channel):
 
     async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
         """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+        self._check_entered()
         self._enter_loop()
-        deadline = deadline_of(timeout)
+        deadline = deadline_of(seconds(timeout, None))
         while len(self._pipes) < count:
             self._check_open()
             if not await self._peer_waiters.wait(deadline):
@@ -319,6 +335,10 @@ class Socket(Channel):
     def _check_open(self) -> None:
         if self.closed:
             raise Closed(CLOSED)
+
+    def _check_entered(self) -> None:
+        if isinstance(self._any_lane, RefusingLane):
+            self._any_lane.take()
 
     def _enter_loop(self) -> asyncio.AbstractEventLoop:
         """The running loop, which must be the one that this socket has been used in before, if any."""
@@ -367,17 +387,17 @@ class Socket(Channel):
         assert isinstance(pipe, OutputPipe)
         return pipe.send_all(frames)
 
-    async def recv_many(self, timeout: float | None = None) -> list[bytes]:
+    async def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         if self.raw:
             raise NotSupported("a raw socket tells pipes apart: use recv_run()")
         return await super().recv_many(timeout)
 
-    async def recv_run(self, timeout: float | None = None) -> tuple[Pipe, list[bytes]]:
+    async def recv_run(self, timeout: TimeLimit = DEFAULT) -> tuple[Pipe, list[bytes]]:
         """Raw, without a receiver: everything that waits from one peer, peers in turn."""
         pattern = self._raw_pattern()
         return await self._taken(lambda: self._still_open(pattern.take_run()), timeout)
 
-    async def recv_message(self, timeout: float | None = None) -> Message:
+    async def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message:
         """Raw, without a receiver: one frame, its header apart and its peer named."""
         pattern = self._raw_pattern()
         pipe, frame = await self._taken(lambda: self._still_open(pattern.take_frame()), timeout)

@@ -22,7 +22,7 @@ from protocols.context import (
     as_topic,
 )
 from protocols.errors import NotSupported
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, Default, SocketOptions
 from protocols.patterns.base import StateLane
 from protocols.patterns.bus import Bus
 from protocols.patterns.pair import Pair, PairWithHops
@@ -124,7 +124,7 @@ class Sub0(QueueChannel, Socket):
 
     def new_context(self) -> SubContext:
         """A reader with topics of its own, none at first."""
-        self._check_open()
+        self._check_entered()
         if not isinstance(self._pattern, Subscriber):
             raise NotSupported("raw sockets have no contexts")
         context = SubContext(
@@ -160,7 +160,7 @@ class ConversationSocket(StateChannel, Socket):
         return self._add_context(Context)
 
     def _add_context(self, kind: type[C]) -> C:
-        self._check_open()
+        self._check_entered()
         lane = self._pattern.open_lane()
         assert isinstance(lane, StateLane)
         context = kind(
@@ -192,11 +192,10 @@ class Surveyor0(SurveyChannel, ConversationSocket):
 
     _pattern_type = Surveyor
 
-    def new_context(self, *, survey_s: float | None = None) -> SurveyContext:
+    def new_context(self, *, survey_s: float | Default = DEFAULT) -> SurveyContext:
         """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
         context = self._add_context(SurveyContext)
-        if survey_s is not None:
-            context.set_time(survey_s)
+        context.set_time(survey_s)
         return context
 
 

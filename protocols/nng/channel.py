@@ -16,7 +16,7 @@ from protocols.context import Body, PartlySent, as_bytes, deadline_of
 from protocols.errors import Closed, NoPeers, NotSupported, SPError, StateError, Timeout, WouldBlock
 from protocols.nng.binding import pynng
 from protocols.nng.errors import REPLACED, translated
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
 
 BEST_EFFORT_S: Final = 0.05
 """What NNG gets to take a message where it cannot be asked without waiting; its threads need a moment."""
@@ -64,13 +64,13 @@ class Channel:
 
     # --- sending
 
-    async def send(self, body: Body, timeout: float | None = None) -> None:
+    async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         """As `protocols.Socket.send`; cancelled, it was not taken unless NNG took it in that moment."""
         frame = self._ready(body)
         if self._answers:
             await self._end_given_up()
         if not self._put(frame):
-            limit_s = self.options.send_timeout_s if timeout is None else timeout
+            limit_s = seconds(timeout, self.options.send_timeout_s)
             drops = self.options.best_effort and self._waits_for_room
             if drops:
                 limit_s = 0.0 if self._may_try else BEST_EFFORT_S
@@ -92,12 +92,12 @@ class Channel:
             raise WouldBlock("no peer has room for the message")
         self._count_out(frame)
 
-    async def send_many(self, bodies: Sequence[Body], timeout: float | None = None) -> None:
+    async def send_many(self, bodies: Sequence[Body], timeout: TimeLimit = DEFAULT) -> None:
         """Send in order; late, the `PartlySent` says how many were."""
         if self._turns:
             raise NotSupported("this pattern speaks in turns: send and recv take one message at a time")
         frames = [as_bytes(body) for body in bodies]
-        deadline = deadline_of(self.options.send_timeout_s if timeout is None else timeout)
+        deadline = deadline_of(seconds(timeout, self.options.send_timeout_s))
         for sent, frame in enumerate(frames):
             left = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0)
             try:
@@ -155,12 +155,12 @@ class Channel:
 
     # --- receiving
 
-    async def recv(self, timeout: float | None = None) -> bytes:
+    async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes:
         """As `protocols.Socket.recv`; cancelled or late, the next call gets what NNG hands over meanwhile."""
         self._check_open()
         if self._exclusive and self._readers:
             raise StateError("another recv waits here already; concurrent calls take a context each")
-        limit_s = self.options.recv_timeout_s if timeout is None else timeout
+        limit_s = seconds(timeout, self.options.recv_timeout_s)
         deadline = deadline_of(limit_s)
         epoch = self._epoch
         self._readers += 1
@@ -189,7 +189,7 @@ class Channel:
         self._counters.bytes_in += len(body)
         return body
 
-    async def recv_many(self, timeout: float | None = None) -> list[bytes]:
+    async def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         """All messages that are there, at least one, at most ``recv_queue``."""
         if self._turns:
             raise NotSupported("this pattern speaks in turns: send and recv take one message at a time")

@@ -12,7 +12,7 @@ from protocols.errors import (
     NotSupported,
     SPError,
     StateError,
-    Timeout,
+    SurveyOver,
     WouldBlock,
 )
 from protocols.nng.binding import pynng
@@ -21,7 +21,7 @@ from protocols.patterns.reqrep import RequestLost
 REPLACED: Final = "replaced by a newer request or survey"
 
 _ERRORS: Final[tuple[tuple[type[Exception], type[SPError], str], ...]] = (
-    (pynng.Timeout, Timeout, "NNG gave up waiting: the survey is over"),
+    (pynng.Timeout, SurveyOver, "the survey is over; NNG has dropped its answers"),
     (pynng.Closed, Closed, "the socket is closed"),
     (pynng.BadState, StateError, "it is not this socket's turn"),
     (pynng.TryAgain, WouldBlock, "it would have to wait"),

@@ -16,7 +16,7 @@ from protocols.nng.channel import Channel, Counters
 from protocols.nng.endpoints import NngDialer, NngListener, NngPipe
 from protocols.nng.errors import translated_address
 from protocols.nng.settings import TLS_SCHEMES, check_options, configure, spare_files, tls_config
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
 from protocols.socket import Addresses, Started
 from protocols.tls import TlsConfig
 from protocols.transports.base import check_string, url_list
@@ -200,7 +200,7 @@ class Socket(Channel):
 
     async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
         """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
-        deadline = deadline_of(timeout)
+        deadline = deadline_of(seconds(timeout, None))
         while len(self._pipes) < count:
             self._check_open()
             if not await self.peer_waiters.wait(deadline):
@@ -275,7 +275,7 @@ class Socket(Channel):
     # --- what pynng has no public call for
 
     async def dial_once(
-        self, url: str, timeout: float | None = None, *, options: SocketOptions | None = None
+        self, url: str, timeout: TimeLimit = DEFAULT, *, options: SocketOptions | None = None
     ) -> NoReturn:
         raise NotSupported("NNG dials for ever; use dial() and wait_for_peers()")
 
@@ -285,10 +285,10 @@ class Socket(Channel):
     def send_message(self, message: object) -> NoReturn:
         raise NotSupported("pynng cannot send to a single peer")
 
-    async def recv_run(self, timeout: float | None = None) -> NoReturn:
+    async def recv_run(self, timeout: TimeLimit = DEFAULT) -> NoReturn:
         raise NotSupported("pynng opens no raw sockets, which alone tell pipes apart")
 
-    async def recv_message(self, timeout: float | None = None) -> NoReturn:
+    async def recv_message(self, timeout: TimeLimit = DEFAULT) -> NoReturn:
         raise NotSupported("pynng opens no raw sockets, which alone tell pipes apart")
 
     def events(self, *, limit: int = 0) -> NoReturn:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from protocols.context import Body, as_topic
-from protocols.errors import Closed, NotSupported, StateError, Timeout
+from protocols.errors import Closed, NotSupported, StateError, SurveyOver
 from protocols.nng.binding import pynng
 from protocols.nng.settings import milliseconds
 from protocols.nng.socket import Context, Socket
+from protocols.options import DEFAULT, Default, survey_seconds
 
 
 class Pair0(Socket):
@@ -116,13 +117,14 @@ class Surveyor0(Socket):
     _asks = True
     _may_peek = False  # NNG takes a recv that does not wait for one that gave up, and ends the survey
     _waits_for_room = False
-    _iteration_ends = (Closed, Timeout, StateError)
+    _iteration_ends = (Closed, SurveyOver)
 
-    def new_context(self, *, survey_s: float | None = None) -> Context:
+    def new_context(self, *, survey_s: float | Default = DEFAULT) -> Context:
         """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
         context = super().new_context()
-        if survey_s is not None:
-            pynng.nng.MsOption("surveyor:survey-time").__set__(context._nng, milliseconds(survey_s))
+        open_s = survey_seconds(survey_s)
+        if open_s is not None:
+            pynng.nng.MsOption("surveyor:survey-time").__set__(context._nng, milliseconds(open_s))
         return context
 
     async def survey(self, body: Body, **others: Any) -> NoReturn:

@@ -183,11 +183,15 @@ class QueueLane(Lane):
     def __init__(self) -> None:
         super().__init__()
         self.inbox: deque[bytes] = deque()
-        """What may be taken. The shell pops it directly; on finding it empty it calls `take`."""
+        """What may be taken. The shell pops it directly and calls `emptied` when it took the last; on finding
+        it empty it calls `take`."""
 
     def take(self) -> bytes | None:
         """The next body, or None: wait. Raises `NotSupported`."""
         return self.inbox.popleft() if self.inbox else None
+
+    def emptied(self) -> None:
+        """The shell took the last of the inbox: peers that filled it may go on."""
 
     def put(self, body: bytes) -> bool:
         """Send one body; False: wait until ``writable``. Raises `NotSupported`."""

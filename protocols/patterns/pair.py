@@ -59,6 +59,9 @@ class Pair(Pattern, QueueLane):
     def take(self) -> bytes | None:
         return self._intake.take()
 
+    def emptied(self) -> None:
+        self._intake.resume()
+
     def put(self, body: bytes) -> bool:
         partner = self._partner
         return (partner is not None and partner.send(body)) or self._unsent(1) == 1

@@ -88,3 +88,6 @@ class Puller(Pattern, QueueLane):
 
     def take(self) -> bytes | None:
         return self._intake.take()
+
+    def emptied(self) -> None:
+        self._intake.resume()

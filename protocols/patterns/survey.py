@@ -4,8 +4,8 @@ Each lane of a surveyor runs one survey at most:
 
 ```
 IDLE --send--> OPEN --deadline--> OVER      recv: IDLE raises StateError
-                |                           OPEN gives an answer or waits, at most to the deadline (Timeout)
-                +-- send: the former        OVER gives the answers that came in time, then StateError
+                |                           OPEN gives an answer or waits, at most to the deadline
+                +-- send: the former        OVER gives the answers that came in time, then SurveyOver
                     survey is given up,
                     its answers forgotten
 ```
@@ -26,7 +26,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from protocols.errors import StateError, Timeout
+from protocols.errors import StateError, SurveyOver
 from protocols.options import SocketOptions
 from protocols.patterns.base import HEAVY_BYTES_MAX, LossyInbox, OutputPipe, Pattern, StateLane
 from protocols.patterns.replier import Replier
@@ -65,8 +65,8 @@ class SurveyResult:
 
     @property
     def complete(self) -> bool:
-        """Whether everybody answered."""
-        return not (self.missing or self.lost or self.not_asked)
+        """Whether everybody answered, and there was somebody."""
+        return bool(self.answers) and not (self.missing or self.lost or self.not_asked)
 
 
 class Tally:
@@ -150,8 +150,8 @@ class SurveyLane(StateLane):
             return None
         if self.id:
             self.finish()
-        if waited:
-            raise Timeout(f"the survey is over after {self.survey_s:g} s")
+        if waited or self.epoch:
+            raise SurveyOver("the survey is over; its answers have been read")
         raise StateError("no survey is open: surveyor0 sends first, then receives until the deadline")
 
     def answered(self, pipe: OutputPipe, answer: bytes) -> None:

@@ -88,7 +88,7 @@ SECTIONS: Final[dict[str, dict[int, str]]] = {
         67: "recv without survey -> state error",
         68: "survey reaches all n; all n replies collected, repeated 300 rounds x 100 respondents",
         69: "send with no peers succeeds",
-        70: "deadline ends blocked recv (Timeout)",
+        70: "deadline ends blocked recv (SurveyOver)",
         71: "after deadline -> state error; new survey works",
         72: "stale reply of survey 1 never appears in survey 2",
         73: "second survey cancels pending recv -> Cancelled",

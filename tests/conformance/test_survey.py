@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from protocols import Closed, ProtocolNumber, StateError, Timeout
+from protocols import Closed, ProtocolNumber, StateError, SurveyOver, Timeout
 from tests.support.waiting import until
 
 from .declaring import EACH, OURS_OURS, PAIRS, STREAMS, TRANSPORTS, item
@@ -70,7 +70,7 @@ async def test_the_deadline_ends_a_waiting_recv(link: Link) -> None:
     async with link:
         surveyor = link.first("Surveyor0", survey_s=SURVEY_S)
         await surveyor.send(b"nobody")
-        with pytest.raises(Timeout):
+        with pytest.raises(SurveyOver):
             await surveyor.recv()
 
 
@@ -78,7 +78,7 @@ async def test_the_deadline_ends_a_waiting_recv(link: Link) -> None:
 async def test_after_the_deadline_there_is_no_survey_until_a_new_one(link: Link) -> None:
     async with link.pair("Surveyor0", "Respondent0", a={"survey_s": SURVEY_S}) as (surveyor, respondent):
         await surveyor.send(b"1")
-        with pytest.raises(Timeout):
+        with pytest.raises(SurveyOver):
             await surveyor.recv()
         with pytest.raises(StateError):
             await surveyor.recv()
@@ -190,7 +190,7 @@ async def test_each_context_has_its_own_survey_time(link: Link) -> None:
         await short.send(b"short")
         await long.send(b"long")
         waiting = await soon(long.recv())
-        with pytest.raises(Timeout):
+        with pytest.raises(SurveyOver):
             await short.recv()
         assert not waiting.done()
         await long.aclose()

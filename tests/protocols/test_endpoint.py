@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols import Pull0, Push0
 from protocols.endpoint import Dialer, Listener, SharedListener, backoff_s, dial_once
 from protocols.errors import (
     AddressError,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from protocols.errors import StateError, Timeout
+from protocols.errors import StateError, SurveyOver
 from protocols.patterns.replier import Replier, ReplierLane
 from protocols.patterns.reqrep import Requester, RequesterLane
 from protocols.patterns.survey import Respondent, SurveyLane, Surveyor, Tally
@@ -398,7 +398,7 @@ class SurveyMachine(AskingMachine):
         place = which % 2
         deadline = self.current[place][1]
         if self.tallies[place] is None and not self.unread[place] and self.clock.now >= deadline:
-            with pytest.raises(Timeout):
+            with pytest.raises(SurveyOver if self.current[place][2] else StateError):
                 self.lanes[place].recv(self.clock.now, True)
 
     def take_tally(self, place: int) -> None:

@@ -25,6 +25,7 @@ from protocols import (
     SharedListener,
     SocketOptions,
     StateError,
+    SurveyOver,
     Timeout,
     WouldBlock,
 )
@@ -161,7 +162,7 @@ async def test_a_context_of_a_surveyor_has_its_own_time() -> None:
     async with joined((nng, nng), "Surveyor0", "Respondent0") as (surveyor, respondent):
         async with surveyor.new_context(survey_s=0.1) as context:
             await context.send(b"who")
-            with pytest.raises(Timeout):
+            with pytest.raises(SurveyOver):
                 await context.recv()
         assert await respondent.recv() == b"who"
 
@@ -579,7 +580,7 @@ async def test_what_is_not_to_be_had_is_a_sentence() -> None:
 
 async def test_every_call_of_our_sockets_is_there() -> None:
     """A call that the native sockets get is given to these, too, or refused in words."""
-    of_endpoints = {"attach", "pipe_closed", "pipe_received", "pipe_writable"}
+    of_endpoints = {"attach", "pipe_closed", "pipe_gone", "pipe_received", "pipe_writable"}
     for name in ("Pair0", "Pub0", "Sub0", "Req0", "Surveyor0"):
         async with getattr(nng, name)() as theirs:
             calls = {call for call in dir(getattr(protocols, name)) if not call.startswith("_")}

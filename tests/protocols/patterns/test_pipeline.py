@@ -183,3 +183,21 @@ async def test_batches_come_out_as_lists() -> None:
         assert await pull.recv_many() == [b""]
         with pytest.raises(Timeout):
             await pull.recv_many(timeout=0.01)
+
+
+@pytest.mark.parametrize("take", ["recv", "recv_nowait", "recv_many", "anext"])
+async def test_who_takes_the_last_message_lets_peers_go_on_at_once(take: str) -> None:
+    """They stayed paused until the next call found the inbox empty."""
+    async with Pull0(options=SocketOptions(recv_queue=2)) as pull:
+        peer = Peer(pull)
+        peer.say(b"1", b"2")
+        assert peer.connection.paused
+        if take == "recv_many":
+            assert await pull.recv_many() == [b"1", b"2"]
+        else:
+            for _ in range(2):
+                assert peer.connection.paused
+                await {"recv": pull.recv, "anext": pull.__anext__}[take]() if take != "recv_nowait" else (
+                    pull.recv_nowait()
+                )
+        assert not peer.connection.paused

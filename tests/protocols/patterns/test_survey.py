@@ -7,7 +7,16 @@ import random
 
 import pytest
 
-from protocols import Closed, Respondent0, SocketOptions, StateError, Surveyor0, Timeout, WouldBlock
+from protocols import (
+    Closed,
+    Respondent0,
+    SocketOptions,
+    StateError,
+    Surveyor0,
+    SurveyOver,
+    Timeout,
+    WouldBlock,
+)
 from protocols.patterns.survey import Surveyor
 from protocols.wire.backtrace import END_BIT, encode_word
 from tests.support.link import Link, Peer, Plug
@@ -60,12 +69,12 @@ async def test_the_deadline_ends_a_blocked_recv_and_the_survey() -> None:
     async with Surveyor0(options=SHORT) as surveyor:
         Peer(surveyor)
         await surveyor.send(b"q")
-        with pytest.raises(Timeout, match="the survey is over after 0.02 s"):
+        with pytest.raises(SurveyOver, match="the survey is over"):
             await surveyor.recv()
         with pytest.raises(StateError):
             await surveyor.recv()
         await surveyor.send(b"again")
-        with pytest.raises(Timeout):
+        with pytest.raises(SurveyOver):
             await surveyor.recv()
 
 
@@ -167,7 +176,7 @@ async def test_contexts_run_surveys_side_by_side_each_with_its_own_time() -> Non
         peer.say(*(answer(frame, b"re " + frame[4:]) for frame in reversed(peer.heard[:30])))
         for number, context in enumerate(contexts):
             assert await context.recv() == b"re %d" % number
-        with pytest.raises(Timeout):
+        with pytest.raises(SurveyOver):
             await hasty.recv()
         with pytest.raises(WouldBlock):
             contexts[0].recv_nowait()
@@ -177,7 +186,7 @@ async def test_several_readers_of_one_survey_all_hear_of_its_end() -> None:
     async with Surveyor0(options=SHORT) as surveyor:
         await surveyor.send(b"q")
         ends = await asyncio.gather(*(surveyor.recv() for _ in range(3)), return_exceptions=True)
-        assert [type(end) for end in ends] == [Timeout] * 3
+        assert [type(end) for end in ends] == [SurveyOver] * 3
 
 
 async def test_iterating_yields_the_answers_and_ends_with_the_survey() -> None:
@@ -187,6 +196,36 @@ async def test_iterating_yields_the_answers_and_ends_with_the_survey() -> None:
         await until(lambda: peer.heard)
         peer.say(answer(peer.heard[0], b"1"), answer(peer.heard[0], b"2"))
         assert [body async for body in surveyor] == [b"1", b"2"]
+
+
+async def test_iterating_goes_on_past_the_receive_timeout_until_the_survey_ends() -> None:
+    """The survey's end was a `Timeout` like the reader's own, so the first of the two ended the loop."""
+    options = SocketOptions(survey_s=20.0, recv_timeout_s=0.001)
+    async with Surveyor0(options=options) as surveyor:
+        peer = Peer(surveyor)
+        await surveyor.send(b"q")
+        with pytest.raises(Timeout):
+            await surveyor.recv()
+        reading = asyncio.create_task(anext(surveyor))
+        await until(lambda: peer.heard)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(reading), 0.01)
+        peer.say(answer(peer.heard[0], b"in time"))
+        assert await reading == b"in time"
+
+
+async def test_iterating_without_a_survey_is_a_state_error() -> None:
+    async with Surveyor0() as surveyor:
+        with pytest.raises(StateError, match="no survey is open"):
+            await anext(surveyor)
+
+
+async def test_the_time_of_a_survey_is_0_or_more() -> None:
+    async with Surveyor0() as surveyor:
+        with pytest.raises(ValueError, match="-1"):
+            surveyor.new_context(survey_s=-1)
+        with pytest.raises(ValueError, match="-1"):
+            await surveyor.survey(b"q", survey_s=-1)
 
 
 async def test_closing_ends_a_blocked_recv() -> None:
@@ -208,7 +247,7 @@ def test_an_answer_that_comes_before_the_timer_but_after_the_deadline_is_late() 
     plug.say(answer(survey, b"in time"), now=10.9)
     plug.say(answer(survey, b"late"), now=11.0)
     assert pattern.lane.recv(11.5, False) == b"in time"
-    with pytest.raises(Timeout):
+    with pytest.raises(SurveyOver):
         pattern.lane.recv(11.5, True)
     assert pattern.next_deadline() is None
     assert pattern.drops == {"late": 1}

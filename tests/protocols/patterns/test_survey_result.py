@@ -85,10 +85,11 @@ async def test_when_the_last_silent_peer_leaves_there_is_nobody_to_wait_for() ->
         assert (result.answers, result.lost) == ((), (peer.pipe,))
 
 
-async def test_without_peers_it_is_over_at_once_and_complete() -> None:
+async def test_without_peers_it_is_over_at_once_and_not_complete() -> None:
+    """Nobody answered: that is not everybody."""
     async with Surveyor0(options=LONG) as surveyor:
         result = await asyncio.wait_for(surveyor.survey(b"q"), 5.0)
-        assert result.complete and result.answers == ()
+        assert not result.complete and result.answers == ()
 
 
 async def test_it_may_wait_for_all_the_answers_of_peers_that_stand_for_several() -> None:
@@ -182,7 +183,7 @@ async def test_recv_beside_it_is_a_state_error() -> None:
             await surveyor.recv()
         peer.say(answer(peer.heard[1], b"a"))
         assert (await running).complete
-        with pytest.raises(StateError, match="no survey is open"):
+        with pytest.raises(StateError, match="the survey is over"):
             await surveyor.recv()
 
 
@@ -305,5 +306,5 @@ def test_whatever_happens_each_peer_that_was_there_is_in_exactly_one_place(
         {pipe.id for pipe in result.not_asked},
     ]
     assert sorted(id for place in places for id in place) == sorted(plug.pipe.id for plug in there)
-    assert result.complete == (not any(places[1:]))
+    assert result.complete == (bool(places[0]) and not any(places[1:]))
     assert len(pattern._open) <= 1

@@ -1,0 +1,83 @@
+"""What a program forgot is told: to close a socket, to enter one that has URLs to open."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import warnings
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from protocols import Pub0, Rep0, Socket, StateError, Sub0, Surveyor0
+from tests.support.waiting import until
+
+
+def warnings_of(program: Callable[[], Awaitable[object]]) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        asyncio.run(program())  # type: ignore[arg-type]
+        gc.collect()
+    return [str(each.message) for each in caught if each.category is ResourceWarning]
+
+
+def test_a_socket_that_is_dropped_while_open_gives_a_resource_warning() -> None:
+    async def forgets() -> None:
+        socket = Pub0()
+        await socket.listen("tcp://127.0.0.1:0")
+
+    assert any("unclosed <Pub0 with 0 peers>" in each for each in warnings_of(forgets))
+
+
+def test_a_socket_that_was_closed_or_never_used_gives_none() -> None:
+    async def closes() -> None:
+        Pub0(dial="tcp://127.0.0.1:9")
+        async with Pub0(listen="inproc://closed"):
+            pass
+
+    assert warnings_of(closes) == []
+
+
+URL = "inproc://never-opened"
+USES: list[Callable[[], Awaitable[object]]] = [
+    lambda: Sub0(dial=URL, topics=[""]).recv(),
+    lambda: anext(Sub0(dial=URL, topics=[""])),
+    lambda: Sub0(dial=URL).recv_many(),
+    lambda: Pub0(listen=URL).send(b"x"),
+    lambda: Pub0(listen=URL).send_many([b"x"]),
+    lambda: Pub0(listen=URL).wait_for_peers(),
+    lambda: Rep0(listen=URL).recv(),
+    lambda: Surveyor0(listen=URL).send(b"x"),
+    lambda: Surveyor0(listen=URL).survey(b"x"),
+    lambda: Rep0(listen=URL).new_context().recv(),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_a_socket_with_urls_says_that_it_is_to_be_entered(use: Callable[[], Awaitable[object]]) -> None:
+    """It had opened none of them, and waited for ever."""
+    with pytest.raises(StateError, match="async with"):
+        await use()
+
+
+@pytest.mark.parametrize("kind", [Sub0, Rep0])
+async def test_calls_that_do_not_wait_say_it_too(kind: type[Socket]) -> None:
+    socket = kind(dial=URL)
+    with pytest.raises(StateError, match="async with"):
+        socket.recv_nowait()
+
+
+async def test_a_socket_with_urls_can_be_entered_after_it_was_refused() -> None:
+    pub = Pub0(listen=URL)
+    with pytest.raises(StateError):
+        pub.send_nowait(b"lost")
+    async with pub, Sub0(dial=URL, topics=["a"]) as sub:
+        await pub.wait_for_peers()
+        await pub.send(b"a message")
+        assert await sub.recv() == b"a message"
+
+
+async def test_a_socket_that_was_not_entered_can_be_closed() -> None:
+    socket = Sub0(dial=URL)
+    await socket.aclose()
+    await until(lambda: socket.closed)
