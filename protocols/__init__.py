@@ -20,13 +20,16 @@ socket          talks to         a message goes
 `Star0`         `Star0`          to every peer, direct or not: each node passes it on
 ==============  ===============  ==================================================================
 
-`device` joins two raw sockets into a stop on the way. What each pattern does when a queue is full, a peer
-leaves or a call comes out of turn: ``docs/reference/patterns/``.
+A `RawSocket` has no pattern state, and a `Device` joins two of them into a stop on the way. What each
+pattern does when a queue is full, a peer leaves or a call comes out of turn:
+``docs/reference/patterns/``.
 """
 
 import protocols.system  # noqa: F401  # first: it may refuse the system
-from protocols.context import Channel, Context, PartlySent, SubContext, SurveyContext
-from protocols.device import Device, DeviceStatistics, device
+from protocols.channel import Channel, Conversation
+from protocols.context import Context, SubContext, SurveyContext
+from protocols.core import Receiver
+from protocols.device import Device, DeviceStatistics
 from protocols.endpoint import Dialer, Listener, SharedListener
 from protocols.errors import (
     AddressError,
@@ -38,13 +41,16 @@ from protocols.errors import (
     MessageTooLarge,
     NoPeers,
     NotSupported,
+    PartlySent,
     PipeRefused,
     ProtocolError,
     RemoteProtocolError,
+    RequestLost,
     SPError,
     StateError,
     SurveyOver,
     Timeout,
+    TlsConfigError,
     WouldBlock,
 )
 from protocols.events import PipeEvent, PipeEvents
@@ -52,10 +58,11 @@ from protocols.identity import PeerIdentity
 from protocols.message import Message
 from protocols.options import DEFAULT, SocketOptions
 from protocols.patterns.relay import FlowStatistics
-from protocols.patterns.reqrep import RequestLost
 from protocols.patterns.survey import Answer, SurveyResult
 from protocols.pipe import Pipe, PipeStatistics
-from protocols.socket import Receiver, Socket
+from protocols.pipe_view import PipeView
+from protocols.raw_socket import RawSocket
+from protocols.socket import Socket
 from protocols.sockets import (
     Bus0,
     Pair0,
@@ -71,7 +78,7 @@ from protocols.sockets import (
     Surveyor0,
 )
 from protocols.statistics import ClosedPipe, SocketStatistics
-from protocols.tls import TlsConfig, TlsConfigError
+from protocols.tls import TlsConfig
 from protocols.transports.registry import (
     check_dialable,
     check_url,
@@ -91,6 +98,7 @@ __all__ = [
     "ClosedPipe",
     "ConnectionRefused",
     "Context",
+    "Conversation",
     "Device",
     "DeviceStatistics",
     "Dialer",
@@ -111,11 +119,13 @@ __all__ = [
     "PipeEvents",
     "PipeRefused",
     "PipeStatistics",
+    "PipeView",
     "ProtocolError",
     "ProtocolNumber",
     "Pub0",
     "Pull0",
     "Push0",
+    "RawSocket",
     "Receiver",
     "RemoteProtocolError",
     "Rep0",
@@ -141,7 +151,6 @@ __all__ = [
     "WouldBlock",
     "check_dialable",
     "check_url",
-    "device",
     "is_wildcard",
     "register_transport",
 ]

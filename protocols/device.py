@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import dataclass
 
 from protocols.errors import Closed, NotSupported, StateError
-from protocols.patterns.raw import Raw
 from protocols.patterns.relay import FlowStatistics, Relay
+from protocols.raw_socket import as_raw
 from protocols.socket import Socket
 from protocols.wire.handshake import protocol_name
 
@@ -52,8 +52,7 @@ class Device:
         if first.protocol != second.peer:
             raise NotSupported(mismatch(first, second))
         for socket in (first, second):
-            if not isinstance(socket._pattern, Raw):
-                raise NotSupported(f"a device joins raw sockets; pass raw=True to {type(socket).__name__}")
+            as_raw(socket)
         self._front = first
         self._back = second
         self._relay: Relay | None = None
@@ -75,7 +74,7 @@ class Device:
             if socket.closed:
                 raise Closed(f"the {protocol_name(socket.protocol)} socket of the device is closed")
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._relay = Relay(self._raw(self._front), self._raw(self._back), lambda: finish(ended))
+        self._relay = Relay(as_raw(self._front), as_raw(self._back), lambda: finish(ended))
         try:
             await ended
             self._ended = f"the {self._closed_socket()} socket was closed"
@@ -90,17 +89,8 @@ class Device:
         forward, backward = (flow.statistics() if flow is not None else NOTHING for flow in flows)
         return DeviceStatistics(forward, backward, self._ended)
 
-    def _raw(self, socket: Socket) -> Raw:
-        assert isinstance(socket._pattern, Raw)
-        return socket._pattern
-
     def _closed_socket(self) -> str:
         return protocol_name((self._front if self._front.closed else self._back).protocol)
-
-
-async def device(front: Socket | None, back: Socket | None = None) -> DeviceStatistics:
-    """Join two raw sockets, or reflect one, until one of them closes. See `Device`."""
-    return await Device(front, back).run()
 
 
 def finish(future: asyncio.Future[None]) -> None:

@@ -36,7 +36,8 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from protocols.errors import (
     AddressError,
@@ -48,11 +49,12 @@ from protocols.errors import (
     SPError,
     StateError,
     Timeout,
+    TlsConfigError,
 )
 from protocols.options import SocketOptions
 from protocols.peer_warnings import PeerWarnings, log, name_of
 from protocols.pipe import CLOSED_BY_PEER, Connection, Pipe
-from protocols.tls import TlsConfigError
+from protocols.pipe_view import PipeView, view_of
 from protocols.transports.base import Binding
 from protocols.transports.descriptors import descriptor_limit
 from protocols.transports.loops import loop_state
@@ -247,8 +249,7 @@ class Dialer:
 
     def __init__(self, owner: EndpointOwner, url: str, options: SocketOptions | None = None) -> None:
         self.url = check_dialable(url)
-        self.pipe: Pipe | None = None
-        """The pipe that it keeps now; a dialer that is closed keeps none."""
+        self._pipe: Pipe | None = None
         self.last_error = ""
         """Why there is no pipe, as a sentence: the last attempt failed, or the last pipe ended. Empty while
         connected."""
@@ -268,19 +269,26 @@ class Dialer:
         self.forget: Callable[[Dialer], None] | None = None
         """Called once it is closed, by whoever keeps a list of dialers."""
 
+    @property
+    def pipe(self) -> PipeView | None:
+        """The peer, while there is one. A dialer that is closed shows none."""
+        pipe = self._pipe
+        return None if pipe is None or pipe.closed else view_of(pipe)
+
     def start(self) -> None:
         """Begin to dial, in a task that `aclose` ends."""
         assert self._task is None, "a dialer is started once"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dial {self.url}")
         self._task.add_done_callback(self._stopped)
 
-    async def wait_connected(self) -> Pipe:
-        """Return the pipe, once there is one. Raises `Closed` when nothing dials, or no longer does."""
-        while self.pipe is None:
+    async def wait_connected(self) -> PipeView:
+        """Return the peer, once there is one. Raises `Closed` when nothing dials, or no longer does."""
+        while (pipe := self.pipe) is None:
             if self._task is None or self._task.done():
                 raise Closed(f"nothing dials {self.url}{f': {self.last_error}' if self.last_error else ''}")
+            self._up.clear()  # it may be set for a pipe that has ended since
             await self._up.wait()
-        return self.pipe
+        return pipe
 
     def statistics(self) -> DialerStatistics:
         return DialerStatistics(
@@ -293,7 +301,7 @@ class Dialer:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-        self.pipe = None
+        self._pipe = None
         self._up.set()
         if self.forget is not None:
             self.forget(self)
@@ -334,7 +342,7 @@ class Dialer:
         self._attempts += 1
         try:
             connection = await attempt.connect(self._owner, None, self._options)
-            self.pipe = await attach_dialled(self._owner, connection, self.url)
+            self._pipe = await attach_dialled(self._owner, connection, self.url)
         except (AddressError, HandshakeError, Timeout, PipeRefused) as error:
             reason = "timeout" if isinstance(error, Timeout) else error.reason
             self._failed[reason] = self._failed.get(reason, 0) + 1
@@ -348,7 +356,7 @@ class Dialer:
         return None
 
     def _count_end(self, error: RemoteProtocolError | None) -> None:
-        pipe, self.pipe = self.pipe, None
+        pipe, self._pipe = self._pipe, None
         self._up.clear()
         if error is not None:
             self._bad_frames += 1
@@ -642,7 +650,7 @@ class SharedListener(Acceptor):
 
     ``options`` are those of the connections (limits, deadlines, read budget), whichever socket gets them.
     ``on_refused(remote_address, sentence)`` is told of every connection that became no pipe, instead of the
-    log.
+    log. It listens from `start`, or inside ``async with``, which also closes it.
     """
 
     def __init__(
@@ -660,6 +668,15 @@ class SharedListener(Acceptor):
             headerless_max=headerless_max,
             on_refused=on_refused,
         )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
     def serve(self, owner: EndpointOwner) -> None:
         """Give ``owner`` the peers it talks to, from now on. Raises `StateError` if they have a socket."""

@@ -4,7 +4,7 @@
 SPError
   Closed                  this object was closed by its owner
   Timeout                 a deadline passed (also a builtin TimeoutError)
-    PartlySent            send_many ran out of time half-way (in `protocols.context`)
+    PartlySent            send_many ran out of time half-way
   WouldBlock              a *_nowait call found nothing to do
   NoPeers                 there is nobody to send to, and the caller asked not to wait
   StateError              the pattern forbids this now (recv before send on Req, recv without a survey)
@@ -13,9 +13,9 @@ SPError
   AddressError            a URL that cannot be understood or reached (also a ValueError)
     AddressInUse          somebody else listens there (also an OSError)
     ConnectionRefused     nobody listens there (also an OSError)
-    TlsConfigError        certificates or keys that cannot be used (in `protocols.tls`)
+    TlsConfigError        certificates or keys that cannot be used
   RequestLost             the peer that had the request is gone, and resending is off (also a builtin
-                          ConnectionError; in `protocols.patterns.reqrep`)
+                          ConnectionError)
   PipeRefused             a pattern or a hook does not want this peer (Pair0's second one)
   ProtocolError
     LocalProtocolError    the caller broke a rule of the wire; raised to the caller
@@ -41,6 +41,14 @@ class Closed(SPError):
 
 class Timeout(SPError, TimeoutError):
     """A deadline passed before the operation could finish."""
+
+
+class PartlySent(Timeout):
+    """``send_many`` ran out of time; ``sent`` leading messages are on their way, the rest is not."""
+
+    def __init__(self, sent: int, count: int) -> None:
+        super().__init__(f"only {sent} of {count} messages found room in time")
+        self.sent = sent
 
 
 class WouldBlock(SPError):
@@ -82,6 +90,19 @@ class ConnectionRefused(AddressError, OSError):
     """Nobody listens at the address."""
 
     reason = "refused"
+
+
+class TlsConfigError(AddressError):
+    """Certificates or keys that cannot be used; the sentence says which and why.
+
+    An `AddressError`, because it is the endpoint that cannot be opened with them.
+    """
+
+    reason = "tls: configuration"
+
+
+class RequestLost(SPError, ConnectionError):
+    """The peer that had the request is gone, and ``resend_s`` forbids to ask another."""
 
 
 class PipeRefused(SPError):

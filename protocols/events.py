@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self
 from weakref import ref
 
-from protocols.context import Waiters
 from protocols.pipe import Pipe
+from protocols.pipe_view import PipeView, view_of
+from protocols.waiting import Waiters
 
 EVENTS_MAX: Final = 1024
 
@@ -31,7 +32,7 @@ class PipeEvent:
     """``reason`` says, of a pipe that is detached, why; the word to count by is ``pipe.close_cause``."""
 
     kind: EventKind
-    pipe: Pipe
+    pipe: PipeView
     reason: str = ""
 
 
@@ -87,7 +88,7 @@ class PipeNews:
     def tell(self, kind: EventKind, pipe: Pipe, reason: str = "") -> None:
         if not self._streams:
             return
-        event = PipeEvent(kind, pipe, reason)
+        event = PipeEvent(kind, view_of(pipe), reason)
         for known in self._streams:
             stream = known()
             if stream is not None:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from protocols.pipe import Pipe
+from protocols.pipe_view import PipeView
+
+P = TypeVar("P", Pipe, PipeView)
 
 
 @dataclass(slots=True)
-class Message:
-    """What raw sockets exchange one at a time.
+class Message(Generic[P]):
+    """What ``recv_message`` gives, and what raw sockets send.
 
-    ``pipe`` is the peer it came from or goes to; ``header`` the backtrace as on the wire, empty for patterns
-    without one.
+    ``pipe`` is the peer it came from or goes to: a `Pipe` of a raw socket, a `PipeView` of any other.
+    ``header`` is the backtrace or hop count as on the wire; empty for patterns without one, and for all but
+    raw sockets.
     """
 
-    pipe: Pipe
+    pipe: P
     header: bytes
     body: bytes
 

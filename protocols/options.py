@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Final
+from typing import Final, TypedDict
 
 from protocols.tls import TlsConfig
 
@@ -155,6 +155,38 @@ class SocketOptions:
                 _check_integer(name, value, 1 if name == "keepalive_s" else 0, high)
 
 
+class OptionKeywords(TypedDict, total=False):
+    """The options of `SocketOptions` as keyword arguments, for constructors."""
+
+    send_queue: int
+    recv_queue: int
+    send_timeout_s: float | None
+    recv_timeout_s: float | None
+    peers_max: int
+    linger_s: float | None
+    ttl: int
+    resend_s: float | None
+    survey_s: float
+    prefer_new: bool
+    best_effort: bool
+    fail_without_peers: bool
+    recv_size_max: int
+    reconnect_min_s: float
+    reconnect_max_s: float
+    handshake_timeout_s: float
+    happy_eyeballs_delay_s: float | None
+    read_budget: int
+    nodelay: bool
+    keepalive: bool
+    keepalive_s: int | None
+    ipc_permissions: int
+    ipc_owner: int | None
+    ipc_group: int | None
+    ws_origins: tuple[str, ...]
+    ws_hosts: tuple[str, ...]
+    tls: TlsConfig | None
+
+
 _ANY: Final = (1 << 63) - 1
 _INTEGERS: Final = (
     ("send_queue", 1, _ANY),
@@ -213,3 +245,6 @@ assert {field.name for field in fields(SocketOptions)} == {
     *_NAMES,
     "tls",
 }, "an option without a check"
+assert {field.name for field in fields(SocketOptions)} == set(OptionKeywords.__annotations__), (
+    "an option that constructors do not take"
+)

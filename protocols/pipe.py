@@ -9,12 +9,17 @@ A pipe joins three parties and knows none of them by class:
 * whoever holds the pipe may ``send`` to it: a full queue refuses, it never grows.
 
 A frame is a whole SP payload, header words and body, without the transport's length prefix. The queue
-holds ``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data.
+holds ``send_queue`` frames (newest refused, counted in ``refused``); control frames go ahead of data. A
+weighed pipe is also full once it holds `HEAVY_BYTES_MAX` of frames above `LIGHT_MAX`: a queue of 1024 bodies
+of a megabyte is full long before there are 1024.
+
+Reading from a peer stops while there is any reason to pause it (`INBOX_FULL` and the like), and goes on when
+the last one has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
@@ -32,6 +37,21 @@ the reason of its error: ``bad frame``, ``too large`` and those of TLS and WebSo
 
 CONTROL_MAX: Final = 4096
 """Control frames queued at most; a peer that lets more pile up does not read and loses its pipe."""
+
+LIGHT_MAX: Final = 4096
+"""Frames up to this size are bounded by their number alone (4 MiB in the default queue of 1024)."""
+HEAVY_BYTES_MAX: Final = 16 << 20
+"""Bytes of larger frames that one pipe holds; one frame is always taken, however large."""
+
+INBOX_FULL: Final = 1
+HELD: Final = 2
+PARKED: Final = 4
+"""Reasons to pause reading: nobody takes what the peer sent; a device holds a run of the peer's; a device
+parks answers that the peer does not take. Each is one bit of a set."""
+
+
+def heavy_bytes(frames: Iterable[bytes]) -> int:
+    return sum(size for size in map(len, frames) if size > LIGHT_MAX)
 
 
 class Connection(Protocol):
@@ -59,14 +79,15 @@ class Connection(Protocol):
         """Deliver from now on to ``pipe`` (frames that arrived early first)."""
 
     def flush_soon(self) -> None:
-        """Call ``pipe.take_output()`` once, at the end of this loop turn (later if the kernel is full)."""
+        """Take the pipe's output once, at the end of this loop turn (later if the kernel is full): write what
+        ``pipe.take_output()`` gives, then call ``pipe.output_written()``."""
 
     def write_now(self, frame: bytes) -> bool:
         """Write one frame past the pipe's queue, which is empty; False, and nothing written, where that
-        would have to wait or to call back into the owner."""
+        would have to wait."""
 
     def flush_now(self) -> None:
-        """Do what `flush_soon` promised already, if it can be done without calling back into the owner."""
+        """Do what `flush_soon` promised already, if the kernel has room; the owner is told of room later."""
 
     def pause_reading(self) -> None: ...
 
@@ -125,11 +146,14 @@ class Pipe:
         "_control",
         "_frames_in",
         "_frames_out",
+        "_heavy_bytes",
         "_limit",
         "_output",
+        "_pauses",
         "_scheduled",
         "_starved",
         "_told",
+        "_weighed",
         "bytes_in",
         "bytes_out",
         "close_cause",
@@ -143,10 +167,19 @@ class Pipe:
         "owner",
         "refused",
         "url",
+        "view",
     )
 
     def __init__(
-        self, id: int, connection: Connection, owner: PipeOwner, *, url: str, dialed: bool, limit: int
+        self,
+        id: int,
+        connection: Connection,
+        owner: PipeOwner,
+        *,
+        url: str,
+        dialed: bool,
+        limit: int,
+        weighed: bool = True,
     ) -> None:
         self.id = id
         self.connection = connection
@@ -161,12 +194,16 @@ class Pipe:
         self.linger_s: float | None = 1.0
         """How long closing with ``flush`` waits; None: for ever."""
         self.context: object = None  # the owner's own record for this peer, so that no dict look-up is needed
+        self.view: object = None  # what its users see of it, made when they ask (`protocols.pipe_view`)
         self.refused = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self._frames_in = 0
         self._frames_out = 0
         self._limit = limit
+        self._weighed = weighed
+        self._heavy_bytes = 0
+        self._pauses = 0
         self._output: list[bytes] = []
         self._control: list[bytes] = []
         self._scheduled = False
@@ -215,6 +252,8 @@ class Pipe:
 
     def send(self, frame: bytes) -> bool:
         """Queue one frame; False (and counted) when the queue is full or the pipe closed."""
+        if self._weighed and len(frame) > LIGHT_MAX and not self._weigh(len(frame)):
+            return False
         output = self._output
         if len(output) >= self._limit or self.closed:
             self._refuse(1)
@@ -237,16 +276,54 @@ class Pipe:
 
     def send_many(self, frames: Sequence[bytes]) -> int:
         """Queue as many leading frames as there is room for; returns how many."""
+        if self._weighed and frames and max(map(len, frames)) > LIGHT_MAX:
+            return self._send_one_by_one(frames)
         room = 0 if self.closed else self._limit - len(self._output)
         taken = min(room, len(frames))
         if taken > 0:
             self._output += frames if taken == len(frames) else islice(frames, taken)
-            if not self._scheduled:
-                self._scheduled = True
-                self.connection.flush_soon()
+            self._flush_soon()
         if taken < len(frames):
             self._refuse(len(frames) - max(taken, 0))
         return max(taken, 0)
+
+    def send_all(self, frames: Sequence[bytes]) -> bool:
+        """Queue all frames or none; False (and counted) if there is not room for all."""
+        heavy = heavy_bytes(frames) if self._weighed else 0
+        too_heavy = heavy and self._heavy_bytes and self._heavy_bytes + heavy > HEAVY_BYTES_MAX
+        if too_heavy or self.closed or len(frames) > self._limit - len(self._output):
+            self._refuse(len(frames))
+            return False
+        if frames:
+            self._output += frames
+            self._heavy_bytes += heavy
+            self._flush_soon()
+        return True
+
+    def displace(self, frames: Sequence[bytes]) -> int:
+        """Queue these frames at the cost of the oldest; returns how many were dropped."""
+        if self.closed:
+            return len(frames)
+        output = self._output
+        output += frames
+        oldest = max(len(output) - self._limit, 0)
+        if self._weighed:
+            heavy = self._heavy_bytes + heavy_bytes(frames) - heavy_bytes(output[:oldest])
+            while heavy > HEAVY_BYTES_MAX and oldest < len(output) - 1:
+                heavy -= heavy_bytes(output[oldest : oldest + 1])
+                oldest += 1
+            self._heavy_bytes = heavy
+        del output[:oldest]
+        self._flush_soon()
+        return oldest
+
+    def make_room(self, count: int) -> None:
+        """Write what is queued now if ``count`` frames would not fit beside it.
+
+        For who passes on what peers send: several may be read in one loop turn, each a queue full.
+        """
+        if self._output and len(self._output) + count > self._limit:
+            self.flush()
 
     def send_control(self, frame: bytes) -> None:
         """Queue a frame ahead of all data. A peer that lets `CONTROL_MAX` of them pile up loses its pipe.
@@ -262,9 +339,7 @@ class Pipe:
             self.connection.abort_soon()
             return
         self._control.append(frame)
-        if not self._scheduled:
-            self._scheduled = True
-            self.connection.flush_soon()
+        self._flush_soon()
 
     def flush(self) -> None:
         """Write what is queued now, not at the end of the loop turn: for one message that is waited for."""
@@ -277,13 +352,18 @@ class Pipe:
         if self._output:
             self._starved = True
 
-    def pause_reading(self) -> None:
-        """Stop reading from this peer; TCP then slows it down."""
-        if not self.closed:
+    def pause(self, reason: int) -> None:
+        """Stop reading from this peer, as long as this reason lasts; TCP then slows it down."""
+        if not self._pauses and not self.closed:
             self.connection.pause_reading()
+        self._pauses |= reason
 
-    def resume_reading(self) -> None:
-        if not self.closed:
+    def resume(self, reason: int) -> None:
+        """The reason has ended; with the last one, reading goes on."""
+        if not self._pauses:
+            return
+        self._pauses &= ~reason
+        if not self._pauses and not self.closed:
             self.connection.resume_reading()
 
     def close(self, reason: str, *, flush: bool = False, cause: str = CLOSED_HERE) -> None:
@@ -304,19 +384,23 @@ class Pipe:
     # --- what the connection calls
 
     def take_output(self) -> list[bytes]:
-        """Everything queued, control first; the queue is empty afterwards and has room again."""
+        """Everything queued, control first; the queue is empty afterwards. `output_written` follows."""
         self._scheduled = False
+        self._heavy_bytes = 0
         output = self._output
         self._output = []
         if self._control:
             output = self._control + output
             self._control = []
         self._frames_out += len(output)
+        return output
+
+    def output_written(self) -> None:
+        """What was taken is on its way: an owner that was refused is told of the room."""
         if self._starved:
             self._starved = False
             if not self.closed:
                 self.owner.pipe_writable(self)
-        return output
 
     def deliver(self, frames: list[bytes]) -> None:
         """A run of frames arrived."""
@@ -343,6 +427,27 @@ class Pipe:
         self.owner.pipe_gone(self)
 
     # ---
+
+    def _flush_soon(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.connection.flush_soon()
+
+    def _weigh(self, size: int) -> bool:
+        """Whether a large frame may be queued: its weight then counts."""
+        too_heavy = self._heavy_bytes and self._heavy_bytes + size > HEAVY_BYTES_MAX
+        if too_heavy or self.full:
+            self._refuse(1)
+            return False
+        self._heavy_bytes += size
+        return True
+
+    def _send_one_by_one(self, frames: Sequence[bytes]) -> int:
+        for sent, frame in enumerate(frames):
+            if not self.send(frame):
+                self.refused += len(frames) - sent - 1
+                return sent
+        return len(frames)
 
     def _refuse(self, count: int) -> None:
         self.refused += count

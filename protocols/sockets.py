@@ -1,4 +1,4 @@
-"""The sockets by name: no more than which pattern and which kind of channel each of them is.
+"""The sockets by name: which pattern and which kind of channel each of them is, and the calls it has alone.
 
 What they have in common is `protocols.socket`; what each pattern does is in ``protocols/patterns``.
 """
@@ -7,79 +7,65 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar, Unpack
 
-from protocols.context import (
-    Body,
-    BroadcastChannel,
-    Context,
-    QueueChannel,
-    StateChannel,
-    SubContext,
-    SurveyChannel,
-    SurveyContext,
-    Waiters,
-    as_topic,
+from protocols.channel import Body, Broadcast, Channel, Conversation, as_topic
+from protocols.context import Context, SubContext, SurveyContext, Surveying
+from protocols.core import Admit, Core
+from protocols.options import (
+    DEFAULT,
+    Default,
+    OptionKeywords,
+    SocketOptions,
+    TimeLimit,
+    survey_seconds,
 )
-from protocols.errors import NotSupported
-from protocols.options import DEFAULT, Default, SocketOptions
-from protocols.patterns.base import StateLane
 from protocols.patterns.bus import Bus
 from protocols.patterns.pair import Pair, PairWithHops
 from protocols.patterns.pipeline import Puller, Pusher
 from protocols.patterns.pubsub import Publisher, Subscriber
-from protocols.patterns.raw import Raw
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Requester
 from protocols.patterns.star import Star
 from protocols.patterns.survey import Respondent, Surveyor
-from protocols.pipe import Pipe
-from protocols.socket import Addresses, Admit, Receiver, Socket
+from protocols.serving import Handler, request, serve
+from protocols.socket import Addresses, Socket
+from protocols.waiting import Waiters
 
-C = TypeVar("C", bound=Context)
+C = TypeVar("C", bound=Context | SurveyContext)
 
 
-class Pair0(QueueChannel, Socket):
+class Pair0(Channel, Socket):
     """One peer, both ways."""
 
     _pattern_type = Pair
 
 
-class Pair1(QueueChannel, Socket):
+class Pair1(Channel, Socket):
     """One peer, both ways, with a hop count in front, so that chains and loops of devices end."""
 
     _pattern_type = PairWithHops
 
 
-class Star0(BroadcastChannel, Socket):
+class Star0(Broadcast, Socket):
     """What one says all hear, passed on by every node; best effort."""
 
     _pattern_type = Star
 
 
-class Bus0(BroadcastChannel, Socket):
+class Bus0(Broadcast, Socket):
     """Everybody to everybody directly connected, best effort."""
 
     _pattern_type = Bus
 
-    def send_past(self, pipe: Pipe, bodies: Sequence[bytes]) -> None:
-        """Raw: queue messages for every peer but ``pipe``, as who passes on what came from there.
 
-        A peer whose queue is full misses them, counted as ``peer slow``.
-        """
-        self._check_open()
-        if not isinstance(self._pattern, Raw):
-            raise NotSupported("send_past is for raw sockets; pass raw=True")
-        self._pattern.offer(bodies, past=pipe)
-
-
-class Pub0(BroadcastChannel, Socket):
+class Pub0(Broadcast, Socket):
     """Everything to every subscriber; never waits."""
 
     _pattern_type = Publisher
 
 
-class Sub0(QueueChannel, Socket):
+class Sub0(Channel, Socket):
     """What begins with one of the ``topics``; without topics, nothing."""
 
     _pattern_type = Subscriber
@@ -90,116 +76,132 @@ class Sub0(QueueChannel, Socket):
         topics: Sequence[str | Body] = (),
         dial: Addresses = (),
         listen: Addresses = (),
-        raw: bool = False,
-        receiver: Receiver | None = None,
         admit: Admit | None = None,
         options: SocketOptions | None = None,
         rng: random.Random | None = None,
+        **keywords: Unpack[OptionKeywords],
     ) -> None:
-        super().__init__(
-            dial=dial, listen=listen, raw=raw, receiver=receiver, admit=admit, options=options, rng=rng
-        )
+        super().__init__(dial=dial, listen=listen, admit=admit, options=options, rng=rng, **keywords)
         if isinstance(topics, (str, bytes)):
             raise TypeError(f"topics is a list of prefixes, as in topics=[{topics!r}]")
         for topic in topics:
             self.subscribe(topic)
 
     def subscribe(self, topic: str | Body) -> None:
-        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything.
-
-        A raw socket receives everything anyway; asked for less it raises `NotSupported`.
-        """
-        self._check_open()
-        if isinstance(self._pattern, Subscriber):
-            self._pattern.lane.subscribe(as_topic(topic))
-        elif as_topic(topic):
-            raise NotSupported("a raw sub0 does not filter")
+        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        self._core.check_open()
+        self._subscriber().lane.subscribe(as_topic(topic))
 
     def unsubscribe(self, topic: str | Body) -> None:
         """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
-        self._check_open()
-        if not isinstance(self._pattern, Subscriber):
-            raise NotSupported("a raw sub0 does not filter")
-        self._pattern.lane.unsubscribe(as_topic(topic))
+        self._core.check_open()
+        self._subscriber().lane.unsubscribe(as_topic(topic))
 
     def new_context(self) -> SubContext:
         """A reader with topics of its own, none at first."""
         self._check_entered()
-        if not isinstance(self._pattern, Subscriber):
-            raise NotSupported("raw sockets have no contexts")
+        core = self._core
         context = SubContext(
-            self._pattern.open_lane(),
-            self.options,
-            senders=self._senders,
-            receivers=Waiters(),
-            forget=self._forget_context,
+            self._subscriber().open_lane(), core.options, core.senders, Waiters(), core.forget_channel
         )
-        self._contexts.append(context)
+        core.channels.append(context)
         return context
 
+    def _subscriber(self) -> Subscriber:
+        assert isinstance(self._core.pattern, Subscriber)
+        return self._core.pattern
 
-class Push0(QueueChannel, Socket):
+
+class Push0(Channel, Socket):
     """Each message to one puller, in turn; waits while none has room."""
 
     _pattern_type = Pusher
 
 
-class Pull0(QueueChannel, Socket):
+class Pull0(Channel, Socket):
     """Receives what pushers deal out."""
 
     _pattern_type = Puller
 
 
-class ConversationSocket(StateChannel, Socket):
-    """A socket of a pattern that speaks in turns, and has contexts for several conversations at once."""
-
-    _arm = Socket._arm
-
-    def new_context(self) -> Context:
-        """A conversation of its own on this socket."""
-        return self._add_context(Context)
-
-    def _add_context(self, kind: type[C]) -> C:
-        self._check_entered()
-        lane = self._pattern.open_lane()
-        assert isinstance(lane, StateLane)
-        context = kind(
-            lane,
-            self.options,
-            senders=self._senders,
-            receivers=self._receivers if self._pattern.shared_inbox else Waiters(),
-            arm=self._arm,
-            forget=self._forget_context,
-        )
-        self._contexts.append(context)
-        return context
+def open_context(core: Core, kind: type[C]) -> C:
+    """A conversation of its own on a socket, which closes it with itself."""
+    lane: Any = core.pattern.open_lane()
+    receivers = core.receivers if core.pattern.shared_inbox else Waiters()
+    context = kind(lane, core.options, core.senders, receivers, core.arm, core.forget_channel)
+    core.channels.append(context)
+    return context
 
 
-class Req0(ConversationSocket):
+class Req0(Conversation, Socket):
     """A question to one of the peers, and its answer."""
 
     _pattern_type = Requester
 
+    async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
+        """Ask, and return the answer. Any number of tasks may ask at once.
 
-class Rep0(ConversationSocket):
+        ``timeout`` is for both, the wait for room and for the answer; by default each has the socket's own.
+
+        Raises:
+            Timeout, Closed: as they say.
+            NoPeers, RequestLost: as the options ``fail_without_peers`` and ``resend_s`` have it.
+        """
+        return await request(self.new_context, body, timeout)
+
+    def new_context(self) -> Context:
+        """A conversation of its own on this socket."""
+        self._check_entered()
+        return open_context(self._core, Context)
+
+
+class Rep0(Conversation, Socket):
     """Takes a question, gives an answer."""
 
     _pattern_type = Replier
 
+    def new_context(self) -> Context:
+        """A conversation of its own on this socket."""
+        self._check_entered()
+        return open_context(self._core, Context)
 
-class Surveyor0(SurveyChannel, ConversationSocket):
+    async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Answer each question with what ``handler(question)`` returns or awaits, until the socket closes.
+
+        ``concurrency`` questions are handled at a time. A handler that raises is reported to the loop's
+        exception handler, and its question stays without an answer. Cancelled, it gives up what it handles.
+
+        Raises:
+            ValueError: ``concurrency`` is below 1.
+        """
+        await serve(self.new_context, handler, concurrency)
+
+
+class Surveyor0(Surveying, Socket):
     """A question to everybody; iterating yields the answers and ends when the survey is over."""
 
     _pattern_type = Surveyor
 
     def new_context(self, *, survey_s: float | Default = DEFAULT) -> SurveyContext:
         """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
-        context = self._add_context(SurveyContext)
-        context.set_time(survey_s)
+        self._check_entered()
+        open_s = survey_seconds(survey_s)
+        context = open_context(self._core, SurveyContext)
+        if open_s is not None:
+            context._survey_lane().survey_s = open_s
         return context
 
 
-class Respondent0(ConversationSocket):
+class Respondent0(Conversation, Socket):
     """Takes a survey, gives an answer."""
 
     _pattern_type = Respondent
+
+    def new_context(self) -> Context:
+        """A conversation of its own on this socket."""
+        self._check_entered()
+        return open_context(self._core, Context)
+
+    async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """As `Rep0.serve`, for surveys."""
+        await serve(self.new_context, handler, concurrency)

@@ -8,21 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from protocols.errors import AddressError
+from protocols.errors import TlsConfigError
 
 Verify = Literal["required", "optional", "none"]
 Version = Literal["1.2", "1.3"]
 
 _FILE_OR_TEXT: Final = (("cert_file", "cert"), ("key_file", "key"), ("ca_file", "ca"))
-
-
-class TlsConfigError(AddressError):
-    """Certificates or keys that cannot be used; the sentence says which and why.
-
-    An `AddressError`, because it is the endpoint that cannot be opened with them.
-    """
-
-    reason = "tls: configuration"
 
 
 @dataclass(frozen=True, slots=True)

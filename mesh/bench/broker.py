@@ -345,7 +345,7 @@ def flood_pushers(url: str, report: Report, gate: Any) -> None:
     async def main() -> None:
         sockets = [Push0() for _ in range(FLOODERS // 2)]
         for push in sockets:
-            await push.dial(url)
+            push.dial(url)
             await push.wait_for_peers(1)
         tasks = [asyncio.create_task(flood(push)) for push in sockets]
         report("flooding")

@@ -22,6 +22,7 @@ from mesh.listen import DialerRole, Listen, is_secure
 from protocols import (
     Pipe,
     PipeRefused,
+    PipeView,
     Req0,
     SharedListener,
     Socket,
@@ -90,7 +91,7 @@ class Listeners:
             if beyond_loopback(url) and role not in self._listeners[url].certificates
         ]
 
-    def admit(self, role: DialerRole, pipe: Pipe) -> None:
+    def admit(self, role: DialerRole, pipe: Pipe | PipeView) -> None:
         """Raises `PipeRefused` for a dialer at the wrong address, or without a certificate that it needs."""
         if pipe.dialed:
             return
@@ -115,7 +116,7 @@ class Listeners:
             options = replace(self._options, tls=_verifying(tls, certificates, listen.serves))
             listener = SharedListener(url, options=options)
             for socket in sockets:
-                socket.listen(listener)
+                await socket.listen(listener)
             try:
                 await listener.start()
             except AddressInUse as error:

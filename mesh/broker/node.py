@@ -43,7 +43,7 @@ from mesh.errors import MeshError, PeerError
 from mesh.listen import Listen
 from mesh.logs import log
 from mesh.wire.capabilities import RECEIVED, Agreed
-from protocols import Pipe, Pub0, Pull0, Rep0, SocketOptions, Sub0
+from protocols import Pipe, Pub0, Pull0, RawSocket, Rep0, SocketOptions, Sub0
 
 CLIENT_QUEUE: Final = 65_536
 """Frames queued on a client's pipe: credit is the bound there, the pipe must not refuse before it."""
@@ -122,10 +122,10 @@ class Node:
         clients = ClientFrames(self.exchange, requests, self.listeners, clock)
         admit = partial(self.listeners.admit, "clients")
         self._sockets = [
-            Rep0(raw=True, receiver=clients, options=client_options, rng=rng),
-            Pub0(raw=True, receiver=subscribers, admit=admit, options=tap_options, rng=rng),
-            Pull0(raw=True, receiver=publishers, admit=admit, rng=rng),
-            Sub0(raw=True, receiver=publishers, admit=admit, rng=rng),
+            RawSocket(Rep0, receiver=clients, options=client_options, rng=rng),
+            RawSocket(Pub0, receiver=subscribers, admit=admit, options=tap_options, rng=rng),
+            RawSocket(Pull0, receiver=publishers, admit=admit, rng=rng),
+            RawSocket(Sub0, receiver=publishers, admit=admit, rng=rng),
         ]
         self.inspection = Inspection(
             name=self.name,

@@ -93,7 +93,7 @@ class Cat:
             if job.engine != "nng":
                 listener.on_refused = lambda address, why: self._say(f"refused {address or 'a peer'}: {why}")
             self._say(f"listening at {listener.url}")
-        dialers = [await socket.dial(url) for url in job.dial]
+        dialers = [socket.dial(url) for url in job.dial]
         if not job.background:
             for dialer in dialers:
                 await connected(dialer)

@@ -20,7 +20,7 @@ from mesh.cli.signals import leave_on_signal
 from protocols.device import Device, DeviceStatistics
 from protocols.options import TTL_MAX, SocketOptions
 from protocols.patterns.relay import FlowStatistics
-from protocols.socket import Socket
+from protocols.raw_socket import RawSocket
 
 Protocol = Literal["req", "survey", "push", "pub", "pair", "pair1", "bus", "star"]
 
@@ -95,10 +95,10 @@ async def forward(
     stop = asyncio.Event()
     leave_on_signal(stop)
     async with AsyncExitStack() as stack:
-        sockets: list[Socket] = []
+        sockets: list[RawSocket] = []
         where: list[str] = []
         for kind, listens, dials in sides:
-            socket = getattr(protocols, kind)(raw=True, options=options)
+            socket = RawSocket(getattr(protocols, kind), options=options)
             sockets.append(await stack.enter_async_context(socket))
             where.append(" ".join([*[(await socket.listen(url)).url for url in listens], *dials]))
             for url in dials:
@@ -118,7 +118,7 @@ async def forward(
         return report_of(joined.statistics(), sockets)
 
 
-def report_of(statistics: DeviceStatistics, sockets: list[Socket]) -> dict[str, Any]:
+def report_of(statistics: DeviceStatistics, sockets: list[RawSocket]) -> dict[str, Any]:
     """What passed each way, and what was dropped by the device or by its sockets (over ``ttl``, ...)."""
     drops: dict[str, int] = {}
     for counted in (

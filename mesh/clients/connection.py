@@ -21,7 +21,7 @@ from mesh.clients.finding import why_no_session
 from mesh.clients.publishing import Waitable
 from mesh.clients.writer import Writer
 from mesh.errors import Disconnected, PeerError
-from protocols import Pipe, Req0, SocketOptions, SPError, TlsConfig
+from protocols import Pipe, RawSocket, Req0, SocketOptions, SPError, TlsConfig
 from protocols.endpoint import backoff_s
 
 OPTIONS: Final = SocketOptions(
@@ -54,7 +54,7 @@ class ClientConnection:
             rng, token, name=name, keepalive_s=keepalive_s, now=self.loop.time()
         )
         self.writer = Writer(self.conversation, self.loop)
-        self._socket = Req0(raw=True, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
+        self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
         self._lost = asyncio.Event()
         self._connector: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -47,7 +47,7 @@ from mesh.wire.link_frames import (
     decode,
     encode,
 )
-from protocols import Bus0, Pipe, PipeRefused, Respondent0, Socket, SocketOptions, Surveyor0, TlsConfig
+from protocols import Bus0, Pipe, PipeRefused, RawSocket, Respondent0, SocketOptions, Surveyor0, TlsConfig
 from protocols.wire.backtrace import WORD_SIZE
 from protocols.wire.handshake import ProtocolNumber
 
@@ -296,12 +296,12 @@ class Linking:
             send_queue=BUS_QUEUE, handshake_timeout_s=self._dial_s, linger_s=LINGER_S, tls=tls
         )
         asking, answering = _Heartbeat("surveyor", self, answers), _Heartbeat("respondent", self, surveys)
-        self.bus = Bus0(raw=True, receiver=_Bus(self), options=options, rng=_child(rng))
-        self.surveyor = Surveyor0(raw=True, receiver=asking, options=options, rng=_child(rng))
-        self.respondent = Respondent0(raw=True, receiver=answering, options=options, rng=_child(rng))
+        self.bus = RawSocket(Bus0, receiver=_Bus(self), options=options, rng=_child(rng))
+        self.surveyor = RawSocket(Surveyor0, receiver=asking, options=options, rng=_child(rng))
+        self.respondent = RawSocket(Respondent0, receiver=answering, options=options, rng=_child(rng))
 
     @property
-    def sockets(self) -> list[Socket]:
+    def sockets(self) -> list[RawSocket]:
         """Those that the broker's listeners serve: Bus, Surveyor, Respondent."""
         return [self.bus, self.surveyor, self.respondent]
 

@@ -55,7 +55,7 @@ from mesh.errors import LinkError
 from mesh.wire.capabilities import Agreed
 from mesh.wire.link_frames import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, decode
 from mesh.wire.session_frames import Kind, encode
-from protocols import Pipe, Socket, TlsConfig
+from protocols import Pipe, RawSocket, TlsConfig
 
 FAULT_PAUSE_S: Final = 0.1
 """After a timer that raised, how long until the next."""
@@ -289,7 +289,7 @@ class Peering:
     # --- what the broker reads
 
     @property
-    def sockets(self) -> list[Socket]:
+    def sockets(self) -> list[RawSocket]:
         """Those that the broker's listeners serve."""
         return self.linking.sockets
 

@@ -12,11 +12,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Self
 
-from protocols.context import Body, PartlySent, as_bytes, deadline_of
-from protocols.errors import Closed, NoPeers, NotSupported, SPError, StateError, Timeout, WouldBlock
+from protocols.channel import Body, as_bytes
+from protocols.errors import (
+    Closed,
+    NoPeers,
+    NotSupported,
+    PartlySent,
+    SPError,
+    StateError,
+    Timeout,
+    WouldBlock,
+)
 from protocols.nng.binding import pynng
 from protocols.nng.errors import REPLACED, translated
 from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
+from protocols.waiting import deadline_of
 
 BEST_EFFORT_S: Final = 0.05
 """What NNG gets to take a message where it cannot be asked without waiting; its threads need a moment."""

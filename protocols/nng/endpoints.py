@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from protocols.context import Waiters
 from protocols.errors import Closed
 from protocols.nng.binding import pynng
+from protocols.waiting import Waiters
 
 PORT_0: Final = re.compile(r"^([\w+.-]+://[^/]*):0(?=/|$)")
 

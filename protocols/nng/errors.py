@@ -10,13 +10,13 @@ from protocols.errors import (
     Closed,
     ConnectionRefused,
     NotSupported,
+    RequestLost,
     SPError,
     StateError,
     SurveyOver,
     WouldBlock,
 )
 from protocols.nng.binding import pynng
-from protocols.patterns.reqrep import RequestLost
 
 REPLACED: Final = "replaced by a newer request or survey"
 

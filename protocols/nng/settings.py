@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from protocols.errors import AddressInUse, NotSupported
+from protocols.errors import AddressInUse, NotSupported, TlsConfigError
 from protocols.nng.binding import pynng
 from protocols.options import SocketOptions
-from protocols.tls import TlsConfig, TlsConfigError
+from protocols.tls import TlsConfig
 
 QUEUE_MAX: Final = 8192
 TTL_MAX: Final = 15

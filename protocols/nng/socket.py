@@ -7,19 +7,19 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, Unpack
 
-from protocols.context import Waiters, deadline_of
 from protocols.errors import NotSupported, Timeout
 from protocols.nng.binding import pynng
 from protocols.nng.channel import Channel, Counters
 from protocols.nng.endpoints import NngDialer, NngListener, NngPipe
 from protocols.nng.errors import translated_address
 from protocols.nng.settings import TLS_SCHEMES, check_options, configure, spare_files, tls_config
-from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
-from protocols.socket import Addresses, Started
+from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit, seconds
+from protocols.socket import Addresses, options_of
 from protocols.tls import TlsConfig
 from protocols.transports.base import check_string, url_list
+from protocols.waiting import Waiters, deadline_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +83,22 @@ class Socket(Channel):
     """
 
     _kind: ClassVar[str]
-    raw: ClassVar[bool] = False
 
     def __init__(
         self,
         *,
         dial: Addresses = (),
         listen: Addresses = (),
-        raw: bool = False,
-        receiver: object = None,
         options: SocketOptions | None = None,
         rng: random.Random | None = None,
         admit: object = None,
+        **keywords: Unpack[OptionKeywords],
     ) -> None:
-        if raw or receiver is not None:
-            raise NotSupported("pynng opens no raw sockets; use protocols.Socket for those")
         if rng is not None:
             raise NotSupported("NNG draws its ids itself; leave rng out")
         if admit is not None:
             raise NotSupported("pynng asks its hooks in threads of NNG's; leave admit out")
-        options = options or SocketOptions()
+        options = options_of(options, keywords)
         self.dialers: list[NngDialer] = []
         self.listeners: list[NngListener] = []
         self._contexts: list[Context] = []
@@ -155,7 +151,7 @@ class Socket(Channel):
 
     # --- endpoints
 
-    def dial(self, url: str, *, options: SocketOptions | None = None) -> Started[NngDialer]:
+    def dial(self, url: str, *, options: SocketOptions | None = None) -> NngDialer:
         """Keep a connection to ``url``, for ever, without waiting for it. Raises `AddressError`."""
         self._check_endpoint(options)
         check_string(url)
@@ -165,10 +161,10 @@ class Socket(Channel):
         except pynng.NNGException as error:
             raise translated_address(error, url) from error
         self.dialers.append(NngDialer(self, dialer, url))
-        return Started(self.dialers[-1])
+        return self.dialers[-1]
 
-    def listen(self, where: str, *, options: SocketOptions | None = None) -> Started[NngListener]:
-        """Accept peers at a URL; ``.url`` of what awaiting gives has port 0 resolved.
+    async def listen(self, where: str, *, options: SocketOptions | None = None) -> NngListener:
+        """Accept peers at a URL; the listener's ``.url`` has port 0 resolved.
 
         Raises:
             AddressInUse, AddressError: cannot listen there.
@@ -185,7 +181,7 @@ class Socket(Channel):
         except pynng.NNGException as error:
             raise translated_address(error, where) from error
         self.listeners.append(NngListener(self, listener, where))
-        return Started(self.listeners[-1])
+        return self.listeners[-1]
 
     def _check_endpoint(self, options: SocketOptions | None) -> None:
         self._check_open()
@@ -279,17 +275,8 @@ class Socket(Channel):
     ) -> NoReturn:
         raise NotSupported("NNG dials for ever; use dial() and wait_for_peers()")
 
-    def send_to(self, pipe: object, frames: object, *, control: bool = False) -> NoReturn:
-        raise NotSupported("pynng cannot send to a single peer")
-
-    def send_message(self, message: object) -> NoReturn:
-        raise NotSupported("pynng cannot send to a single peer")
-
-    async def recv_run(self, timeout: TimeLimit = DEFAULT) -> NoReturn:
-        raise NotSupported("pynng opens no raw sockets, which alone tell pipes apart")
-
     async def recv_message(self, timeout: TimeLimit = DEFAULT) -> NoReturn:
-        raise NotSupported("pynng opens no raw sockets, which alone tell pipes apart")
+        raise NotSupported("pynng's coroutines do not tell which peer a message came from")
 
     def events(self, *, limit: int = 0) -> NoReturn:
         raise NotSupported("pynng tells of pipes in threads of NNG's; use wait_for_peers() and pipes")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from protocols.context import Body, as_topic
+from protocols.channel import Body, as_topic
 from protocols.errors import Closed, NotSupported, StateError, SurveyOver
 from protocols.nng.binding import pynng
 from protocols.nng.settings import milliseconds
 from protocols.nng.socket import Context, Socket
-from protocols.options import DEFAULT, Default, survey_seconds
+from protocols.options import DEFAULT, Default, TimeLimit, survey_seconds
+from protocols.serving import Handler, request, serve
 
 
 class Pair0(Socket):
@@ -98,6 +99,10 @@ class Req0(Socket):
     _asks = True
     _needs_peer = True
 
+    async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
+        """Ask, and return the answer, as `protocols.Req0.request`."""
+        return await request(self.new_context, body, timeout)
+
 
 class Rep0(Socket):
     """Takes a question, gives an answer."""
@@ -107,6 +112,10 @@ class Rep0(Socket):
     _exclusive = True
     _answers = True
     _may_try = False  # NNG forgets the question when it refuses the answer for want of room
+
+    async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Answer each question with what ``handler`` returns, as `protocols.Rep0.serve`."""
+        await serve(self.new_context, handler, concurrency)
 
 
 class Surveyor0(Socket):
@@ -139,6 +148,10 @@ class Respondent0(Socket):
     _exclusive = True
     _answers = True
     _may_try = False  # NNG forgets the question when it refuses the answer for want of room
+
+    async def serve(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Answer each question with what ``handler`` returns, as `protocols.Rep0.serve`."""
+        await serve(self.new_context, handler, concurrency)
 
 
 class Star0(Socket):

@@ -19,141 +19,16 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from protocols.errors import NotSupported, PipeRefused, StateError
 from protocols.options import SocketOptions
-from protocols.pipe import Connection, Pipe, PipeOwner
+from protocols.pipe import HEAVY_BYTES_MAX, INBOX_FULL, LIGHT_MAX, Pipe, heavy_bytes
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, protocol_name
 
 T = TypeVar("T")
-
-
-class OutputPipe(Pipe):
-    """A pipe with the two ways of queueing that patterns need beside "newest refused"."""
-
-    __slots__ = ()
-
-    def make_room(self, count: int) -> None:
-        """Write what is queued now if ``count`` frames would not fit beside it.
-
-        For who passes on what peers send: several may be read in one loop turn, each a queue full.
-        """
-        if self._output and len(self._output) + count > self._limit:
-            self.flush()
-
-    def send_all(self, frames: Sequence[bytes]) -> bool:
-        """Queue all frames or none; False (and counted) if there is not room for all."""
-        if self.closed or len(frames) > self._limit - len(self._output):
-            self._refuse(len(frames))
-            return False
-        self.send_many(frames)
-        return True
-
-    def displace(self, frames: Sequence[bytes]) -> int:
-        """Queue these frames at the cost of the oldest; returns how many were dropped."""
-        if self.closed:
-            return len(frames)
-        self._output += frames
-        excess = len(self._output) - self._limit
-        if excess > 0:
-            del self._output[:excess]
-        if not self._scheduled:
-            self._scheduled = True
-            self.connection.flush_soon()
-        return max(excess, 0)
-
-
-LIGHT_MAX: Final = 4096
-"""Frames up to this size are bounded by their number alone (4 MiB in the default queue of 1024)."""
-HEAVY_BYTES_MAX: Final = 16 << 20
-"""Bytes of larger frames that one pipe holds; one frame is always taken, however large."""
-
-
-def heavy_bytes(frames: Iterable[bytes]) -> int:
-    return sum(size for size in map(len, frames) if size > LIGHT_MAX)
-
-
-class WeighedPipe(OutputPipe):
-    """What cooked sockets use: a queue of 1024 bodies of a megabyte is full long before there are 1024.
-
-    Asking every frame for its size costs 30 ns of the 330 that a pushed message takes.
-    """
-
-    __slots__ = ("_heavy_bytes",)
-
-    def __init__(
-        self, id: int, connection: Connection, owner: PipeOwner, *, url: str, dialed: bool, limit: int
-    ) -> None:
-        super().__init__(id, connection, owner, url=url, dialed=dialed, limit=limit)
-        self._heavy_bytes = 0
-
-    def send(self, frame: bytes) -> bool:
-        if len(frame) > LIGHT_MAX:
-            return self._send_heavy(frame)
-        output = self._output  # as in `Pipe.send`: calling it would double the price
-        if len(output) >= self._limit or self.closed:
-            self._refuse(1)
-            return False
-        output.append(frame)
-        if not self._scheduled:
-            self._scheduled = True
-            self.connection.flush_soon()
-        return True
-
-    def _send_heavy(self, frame: bytes) -> bool:
-        size = len(frame)
-        if self._heavy_bytes and self._heavy_bytes + size > HEAVY_BYTES_MAX:
-            self._refuse(1)
-            return False
-        if not super().send(frame):
-            return False
-        self._heavy_bytes += size
-        return True
-
-    def send_many(self, frames: Sequence[bytes]) -> int:
-        if not frames or max(map(len, frames)) <= LIGHT_MAX:
-            return super().send_many(frames)
-        for sent, frame in enumerate(frames):
-            if not self.send(frame):
-                self.refused += len(frames) - sent - 1
-                return sent
-        return len(frames)
-
-    def send_all(self, frames: Sequence[bytes]) -> bool:
-        heavy = heavy_bytes(frames)
-        if heavy and self._heavy_bytes and self._heavy_bytes + heavy > HEAVY_BYTES_MAX:
-            self._refuse(len(frames))
-            return False
-        if self.closed or len(frames) > self._limit - len(self._output):
-            self._refuse(len(frames))
-            return False
-        super().send_many(frames)
-        self._heavy_bytes += heavy
-        return True
-
-    def displace(self, frames: Sequence[bytes]) -> int:
-        if self.closed:
-            return len(frames)
-        output = self._output
-        output += frames
-        oldest = max(len(output) - self._limit, 0)
-        heavy = self._heavy_bytes + heavy_bytes(frames) - heavy_bytes(output[:oldest])
-        while heavy > HEAVY_BYTES_MAX and oldest < len(output) - 1:
-            heavy -= heavy_bytes(output[oldest : oldest + 1])
-            oldest += 1
-        del output[:oldest]
-        self._heavy_bytes = heavy
-        if not self._scheduled:
-            self._scheduled = True
-            self.connection.flush_soon()
-        return oldest
-
-    def take_output(self) -> list[bytes]:
-        self._heavy_bytes = 0
-        return super().take_output()
 
 
 def nobody_reads(count: int) -> None:
@@ -190,6 +65,10 @@ class QueueLane(Lane):
         """The next body, or None: wait. Raises `NotSupported`."""
         return self.inbox.popleft() if self.inbox else None
 
+    def origin(self) -> Pipe:
+        """The peer that sent the body taken last; to be asked at once. Raises `NotSupported`."""
+        raise NotSupported("this pattern only sends")
+
     def emptied(self) -> None:
         """The shell took the last of the inbox: peers that filled it may go on."""
 
@@ -222,6 +101,10 @@ class StateLane(Lane, ABC):
         The call after a wait names the ``epoch`` in which it began to wait, so that it finishes what it began
         or nothing. Raises `StateError`, also when that epoch is over.
         """
+
+    def origin(self) -> Pipe:
+        """The peer that sent what `recv` gave last; to be asked at once."""
+        raise AssertionError("a lane that gives bodies knows where they came from")
 
     def check_epoch(self, epoch: int | None) -> None:
         """Raises `StateError` for a sender that waited in an earlier epoch than this."""
@@ -272,19 +155,19 @@ class Pattern(ABC):
         raise NotSupported(f"{self.name} sockets have no contexts")
 
     @abstractmethod
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         """A peer is there and may be sent to at once. Raises `PipeRefused`: then it never was attached."""
 
     @abstractmethod
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         """The peer is gone; called once for each that was attached."""
 
     @abstractmethod
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         """A run of frames arrived, at least one."""
 
     @abstractmethod
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         """A pipe that refused a frame has room again."""
 
     def next_deadline(self) -> float | None:
@@ -352,7 +235,7 @@ class Intake(Generic[T]):
             self._heavy_bytes += first_size
         if len(self.inbox) >= self._limit or self._heavy_bytes >= HEAVY_BYTES_MAX:
             self._paused[pipe.id] = pipe
-            pipe.pause_reading()
+            pipe.pause(INBOX_FULL)
         elif self._paused or self._orphans:
             self._read_on()
 
@@ -375,7 +258,62 @@ class Intake(Generic[T]):
         self._orphans = 0
         paused, self._paused = self._paused, {}
         for pipe in paused.values():
-            pipe.resume_reading()
+            pipe.resume(INBOX_FULL)
+
+
+class Origins:
+    """Which peer sent which body of an inbox, told once a run, so that bodies alone are queued.
+
+    Positions count all bodies that were ever added; those that are gone are the first.
+    """
+
+    __slots__ = ("_added", "_inbox", "_runs")
+
+    def __init__(self, inbox: deque[bytes]) -> None:
+        self._inbox = inbox
+        self._added = 0
+        self._runs: deque[list[Any]] = deque()  # the position behind the run, and its peer
+
+    def add(self, pipe: Pipe, count: int) -> None:
+        """``count`` bodies of this peer were put at the inbox's end, as its last."""
+        self._added += count
+        runs = self._runs
+        if runs and runs[-1][1] is pipe:
+            runs[-1][0] = self._added
+        else:
+            gone = self._added - count - len(self._inbox)
+            while len(runs) > 1 and runs[0][0] <= gone:
+                runs.popleft()
+            runs.append([self._added, pipe])
+
+    def last(self) -> Pipe:
+        """Who sent the body that was taken last."""
+        position = self._added - len(self._inbox) - 1
+        runs = self._runs
+        while runs[0][0] <= position:
+            runs.popleft()
+        pipe: Pipe = runs[0][1]
+        return pipe
+
+    def keep(self, wanted: Callable[[bytes], bool]) -> int:
+        """Keep of the inbox what is wanted; returns how many bodies went."""
+        before = list(self._inbox)
+        pipes = self._pipes(len(before))
+        self._inbox.clear()
+        self._runs.clear()
+        for body, pipe in zip(before, pipes, strict=True):
+            if wanted(body):
+                self._inbox.append(body)
+                self.add(pipe, 1)
+        return len(before) - len(self._inbox)
+
+    def _pipes(self, count: int) -> list[Pipe]:
+        pipes: list[Pipe] = []
+        position = self._added - count
+        for end, pipe in self._runs:
+            pipes += [pipe] * max(end - position, 0)
+            position = max(end, position)
+        return pipes
 
 
 class LossyInbox:
@@ -387,22 +325,27 @@ class LossyInbox:
 
     def __init__(self, limit: int, *, prefer_new: bool) -> None:
         self.inbox: deque[bytes] = deque()
+        self.origins = Origins(self.inbox)
         self._limit = limit
         self._prefer_new = prefer_new
         self._heavy_bytes = 0  # at least what is there
 
-    def add(self, bodies: list[bytes]) -> int:
-        """Take a run, at least one; returns how many of all were dropped."""
+    def add(self, pipe: Pipe, bodies: list[bytes]) -> int:
+        """Take a run of a peer, at least one; returns how many of all were dropped."""
         inbox = self.inbox
         if len(bodies[0]) > LIGHT_MAX and self._too_heavy(len(bodies[0])):
-            return self._drop_old(bodies) if self._prefer_new else len(bodies)
+            return self._drop_old(pipe, bodies) if self._prefer_new else len(bodies)
         excess = len(inbox) + len(bodies) - self._limit
         if excess <= 0:
             inbox += bodies
+            self.origins.add(pipe, len(bodies))
             return 0
         if self._prefer_new:
-            return self._drop_old(bodies)
-        inbox += islice(bodies, max(self._limit - len(inbox), 0))
+            return self._drop_old(pipe, bodies)
+        kept = max(self._limit - len(inbox), 0)
+        if kept:
+            inbox += islice(bodies, kept)
+            self.origins.add(pipe, kept)
         return excess
 
     def _too_heavy(self, size: int) -> bool:
@@ -414,9 +357,10 @@ class LossyInbox:
         self._heavy_bytes = present if too_heavy and not self._prefer_new else present + size
         return too_heavy
 
-    def _drop_old(self, bodies: list[bytes]) -> int:
+    def _drop_old(self, pipe: Pipe, bodies: list[bytes]) -> int:
         inbox = self.inbox
         inbox += bodies
+        self.origins.add(pipe, len(bodies))
         dropped = 0
         while len(inbox) > self._limit or (self._heavy_bytes > HEAVY_BYTES_MAX and len(inbox) > 1):
             size = len(inbox.popleft())
@@ -429,19 +373,19 @@ class Rotation:
     """Pipes that have room, in turn: each frame goes to the one that waited longest."""
 
     def __init__(self) -> None:
-        self._pipes: dict[int, OutputPipe] = {}
-        self._ready: deque[OutputPipe] = deque()
-        self.only: OutputPipe | None = None
+        self._pipes: dict[int, Pipe] = {}
+        self._ready: deque[Pipe] = deque()
+        self.only: Pipe | None = None
         """The one pipe, full or not, where there is just one: the fast path of `send`."""
 
-    def add(self, pipe: OutputPipe) -> None:
+    def add(self, pipe: Pipe) -> None:
         """The pipe is new or has room again."""
         self._pipes[pipe.id] = pipe
         if pipe not in self._ready:
             self._ready.append(pipe)
         self._find_only()
 
-    def discard(self, pipe: OutputPipe) -> None:
+    def discard(self, pipe: Pipe) -> None:
         self._pipes.pop(pipe.id, None)
         if pipe in self._ready:
             self._ready.remove(pipe)
@@ -455,8 +399,8 @@ class Rotation:
     def _find_only(self) -> None:
         self.only = next(iter(self._pipes.values())) if len(self._pipes) == 1 else None
 
-    def send_alone(self, frame: bytes) -> OutputPipe | None:
-        """As `send`, for a frame that nothing will join (`OutputPipe.send_now`)."""
+    def send_alone(self, frame: bytes) -> Pipe | None:
+        """As `send`, for a frame that nothing will join (`Pipe.send_now`)."""
         only = self.only
         if only is not None:
             return only if only.send_now(frame) else None
@@ -465,7 +409,7 @@ class Rotation:
             pipe.flush()
         return pipe
 
-    def send(self, frame: bytes) -> OutputPipe | None:
+    def send(self, frame: bytes) -> Pipe | None:
         """Queue a frame on the next pipe with room; None if there is none."""
         only = self.only
         if only is not None:

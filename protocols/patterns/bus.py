@@ -10,7 +10,8 @@ import random
 from collections.abc import Sequence
 
 from protocols.options import SocketOptions
-from protocols.patterns.base import LossyInbox, OutputPipe, Pattern, QueueLane
+from protocols.patterns.base import LossyInbox, Pattern, QueueLane
+from protocols.pipe import Pipe
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -21,22 +22,25 @@ class Bus(Pattern, QueueLane):
         Pattern.__init__(self, options, rng)
         QueueLane.__init__(self)
         self.lane = self
-        self._pipes: dict[int, OutputPipe] = {}
+        self._pipes: dict[int, Pipe] = {}
         self._intake = LossyInbox(options.recv_queue, prefer_new=False)
         self.inbox = self._intake.inbox
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._pipes[pipe.id] = pipe
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         del self._pipes[pipe.id]
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
-        self.count_drop("inbox full", self._intake.add(frames))
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
+        self.count_drop("inbox full", self._intake.add(pipe, frames))
         self.readable(len(frames))
+
+    def origin(self) -> Pipe:
+        return self._intake.origins.last()
 
     def put(self, body: bytes) -> bool:
         for pipe in self._pipes.values():

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from protocols.errors import NoPeers, PipeRefused
 from protocols.options import SocketOptions
-from protocols.patterns.base import Intake, OutputPipe, Pattern, QueueLane
-from protocols.pipe import BAD_MESSAGE
+from protocols.patterns.base import Intake, Origins, Pattern, QueueLane
+from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOP_WORDS, WORD_SIZE, sift
 
@@ -34,30 +34,35 @@ class Pair(Pattern, QueueLane):
         self.lane = self
         self._intake: Intake[bytes] = Intake(options.recv_queue)
         self.inbox = self._intake.inbox
-        self._partner: OutputPipe | None = None
+        self._origins = Origins(self.inbox)
+        self._partner: Pipe | None = None
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         if self._partner is not None:
             raise PipeRefused(f"{self.name} is already paired with {self._partner.remote_address}")
         self._intake.admit()
         self._partner = pipe
         self.writable()
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self._partner = None
         self._intake.discard(pipe)
         if self.options.fail_without_peers:
             self.writable()  # whoever waits for room there waits in vain
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self.writable()
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         self._intake.add(pipe, frames, len(frames[0]))
+        self._origins.add(pipe, len(frames))
         self.readable(len(frames))
 
     def take(self) -> bytes | None:
         return self._intake.take()
+
+    def origin(self) -> Pipe:
+        return self._origins.last()
 
     def emptied(self) -> None:
         self._intake.resume()
@@ -83,7 +88,7 @@ class PairWithHops(Pair):
 
     protocol = ProtocolNumber.PAIR1
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         malformed = False
         if not all(frame.startswith(FIRST_HOP) for frame in frames):
             frames, over_ttl, malformed = self._sifted(frames)

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from protocols.errors import NoPeers, NotSupported
 from protocols.options import SocketOptions
-from protocols.patterns.base import Intake, OutputPipe, Pattern, QueueLane, Rotation
+from protocols.patterns.base import Intake, Origins, Pattern, QueueLane, Rotation
+from protocols.pipe import Pipe
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -27,20 +28,20 @@ class Pusher(Pattern, QueueLane):
         self.lane = self
         self._rotation = Rotation()
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._rotation.add(pipe)
         self.writable()
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self._rotation.discard(pipe)
         if self.options.fail_without_peers:
             self.writable()  # whoever waits for the last one waits in vain
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self._rotation.add(pipe)
         self.writable()
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         self.count_drop("unsolicited", len(frames))
 
     def take(self) -> bytes | None:
@@ -72,22 +73,27 @@ class Puller(Pattern, QueueLane):
         self.lane = self
         self._intake: Intake[bytes] = Intake(options.recv_queue)
         self.inbox = self._intake.inbox
+        self._origins = Origins(self.inbox)
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._intake.admit()
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self._intake.discard(pipe)
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         self._intake.add(pipe, frames, len(frames[0]))
+        self._origins.add(pipe, len(frames))
         self.readable(len(frames))
 
     def take(self) -> bytes | None:
         return self._intake.take()
+
+    def origin(self) -> Pipe:
+        return self._origins.last()
 
     def emptied(self) -> None:
         self._intake.resume()

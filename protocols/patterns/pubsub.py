@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 from protocols.errors import NotSupported, StateError
 from protocols.options import SocketOptions
-from protocols.patterns.base import LossyInbox, OutputPipe, Pattern, QueueLane
-from protocols.pipe import BAD_MESSAGE
+from protocols.patterns.base import LossyInbox, Pattern, QueueLane
+from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -28,18 +28,18 @@ class Publisher(Pattern, QueueLane):
         Pattern.__init__(self, options, rng)
         QueueLane.__init__(self)
         self.lane = self
-        self._pipes: dict[int, OutputPipe] = {}
+        self._pipes: dict[int, Pipe] = {}
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._pipes[pipe.id] = pipe
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         del self._pipes[pipe.id]
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         self.count_drop("unsolicited", len(frames))
         pipe.close("a subscriber may not send", cause=BAD_MESSAGE)
 
@@ -86,20 +86,21 @@ class Subscriptions(QueueLane):
         if prefix not in self._prefixes:
             raise StateError(f"{prefix!r} is not subscribed; there are {list(self._prefixes)}")
         self._prefixes = tuple(known for known in self._prefixes if known != prefix)
-        wanted = [body for body in self.inbox if body.startswith(self._prefixes)]
-        self._pattern.count_drop("unsubscribed", len(self.inbox) - len(wanted))
-        self.inbox.clear()
-        self.inbox += wanted
+        unwanted = self._intake.origins.keep(lambda body: body.startswith(self._prefixes))
+        self._pattern.count_drop("unsubscribed", unwanted)
 
-    def offer(self, frames: list[bytes]) -> None:
+    def offer(self, pipe: Pipe, frames: list[bytes]) -> None:
         """Keep what is wanted."""
         if b"" not in self._prefixes:
             prefixes = self._prefixes
             frames = [frame for frame in frames if frame.startswith(prefixes)]
         if not frames:
             return
-        self._pattern.count_drop("inbox full", self._intake.add(frames))
+        self._pattern.count_drop("inbox full", self._intake.add(pipe, frames))
         self.readable(len(frames))
+
+    def origin(self) -> Pipe:
+        return self._intake.origins.last()
 
     def close(self) -> None:
         self._pattern.forget(self)
@@ -122,15 +123,15 @@ class Subscriber(Pattern):
     def forget(self, lane: Subscriptions) -> None:
         self._lanes.remove(lane)
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         for lane in self._lanes:
-            lane.offer(frames)
+            lane.offer(pipe, frames)

@@ -32,22 +32,18 @@ from typing import Final, Protocol
 from protocols.errors import LocalProtocolError, NoPeers, NotSupported, PipeRefused, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import (
-    HEAVY_BYTES_MAX,
-    LIGHT_MAX,
     ORPHANS_MAX,
-    OutputPipe,
     Pattern,
     QueueLane,
     Rotation,
-    StateLane,
 )
 from protocols.patterns.star import pass_on
-from protocols.pipe import BAD_MESSAGE, Pipe
+from protocols.pipe import BAD_MESSAGE, HEAVY_BYTES_MAX, INBOX_FULL, LIGHT_MAX, Pipe
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOPS_MAX, MALFORMED, WORD_SIZE, read_hops, sift, step
 
-Run = tuple[OutputPipe, list[bytes]]
+Run = tuple[Pipe, list[bytes]]
 
 PAIRS: Final = (ProtocolNumber.PAIR0, ProtocolNumber.PAIR1)
 TO_ONE: Final = (*PAIRS, ProtocolNumber.REQ0, ProtocolNumber.PUSH0)
@@ -70,41 +66,43 @@ ONLY_SENDS: Final = (ProtocolNumber.PUB0, ProtocolNumber.PUSH0)
 class Diversion(Protocol):
     """Who gets a raw socket's frames instead of its inboxes. None of these may wait or raise."""
 
-    def frames_received(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         """A run of frames arrived."""
 
-    def room(self, pipe: OutputPipe) -> None:
+    def room(self, pipe: Pipe) -> None:
         """The pipe is new, or refused a frame and has room again."""
 
-    def detached(self, pipe: OutputPipe) -> None:
+    def detached(self, pipe: Pipe) -> None:
         """The pipe is gone."""
 
     def closed(self) -> None:
         """The socket is."""
 
 
-class RawLane(QueueLane, StateLane):
-    """Spreads frames and takes one at a time (`Raw` takes runs). Of both kinds, for sockets of both."""
+class RawLane(QueueLane):
+    """Spreads frames and takes one at a time (`Raw` takes runs)."""
 
     def __init__(self, pattern: Raw) -> None:
         super().__init__()
         self._pattern = pattern
+        self._origin: Pipe | None = None
 
     def take(self) -> bytes | None:
         taken = self._pattern.take_frame()
-        return None if taken is None else taken[1]
+        if taken is None:
+            return None
+        self._origin, frame = taken
+        return frame
+
+    def origin(self) -> Pipe:
+        assert self._origin is not None, "nothing was taken"
+        return self._origin
 
     def put(self, body: bytes) -> bool:
         return self._pattern.spread((body,)) == 1
 
     def put_many(self, bodies: Sequence[bytes]) -> int:
         return self._pattern.spread(bodies)
-
-    def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
-        return self.put(body)
-
-    def recv(self, now: float, waited: bool) -> bytes | None:
-        return self.take()
 
     def close(self) -> None:
         self._pattern.closed()
@@ -118,22 +116,22 @@ class Raw(Pattern):
         protocol: ProtocolNumber,
         options: SocketOptions,
         rng: random.Random,
-        receiver: Callable[[OutputPipe, list[bytes]], None] | None,
+        receiver: Callable[[Pipe, list[bytes]], None] | None,
     ) -> None:
         super().__init__(options, rng)
         self.protocol = protocol
         self.lane = RawLane(self)
-        self.pipes: dict[int, OutputPipe] = {}
+        self.pipes: dict[int, Pipe] = {}
         """Those attached, by id."""
         self._receiver = receiver
         self._diversion: Diversion | None = None
         self._rotation = Rotation()
         self._inboxes: dict[int, deque[bytes]] = {}
-        self._turns: deque[OutputPipe] = deque()  # pipes whose inbox is not empty
+        self._turns: deque[Pipe] = deque()  # pipes whose inbox is not empty
         self._heavy_bytes: dict[int, int] = {}  # by pipe, of large frames since its inbox was last empty
         self._check = self._checks()
 
-    def _checks(self) -> Callable[[OutputPipe, list[bytes]], tuple[list[bytes], bool]] | None:
+    def _checks(self) -> Callable[[Pipe, list[bytes]], tuple[list[bytes], bool]] | None:
         if self.protocol in WITH_BACKTRACE:
             return self._check_backtraces
         if self.protocol is ProtocolNumber.PAIR1:
@@ -186,7 +184,7 @@ class Raw(Pattern):
                 self.count_drop("peer slow", self._queue(pipe, frames))
         return len(frames)
 
-    def _queue(self, pipe: OutputPipe, frames: Sequence[bytes]) -> int:
+    def _queue(self, pipe: Pipe, frames: Sequence[bytes]) -> int:
         """Queue frames for one of many; returns how many had to go, of Pub0 the oldest, else the newest."""
         if self.protocol is not ProtocolNumber.PUB0:
             return len(frames) - pipe.send_many(frames)
@@ -215,11 +213,13 @@ class Raw(Pattern):
         pipe = self._turns.popleft()
         frames = self._inboxes.pop(pipe.id)
         self._heavy_bytes.pop(pipe.id, None)
-        pipe.resume_reading()
+        pipe.resume(INBOX_FULL)
         return pipe, list(frames)
 
-    def take_frame(self) -> tuple[OutputPipe, bytes] | None:
-        """One frame of the pipe whose turn it is."""
+    def take_frame(self) -> tuple[Pipe, bytes] | None:
+        """One frame of the pipe whose turn it is. Raises `NotSupported` if frames go to a receiver."""
+        if self._receiver is not None:
+            raise NotSupported("this socket's frames go to its receiver")
         if not self._turns:
             return None
         pipe = self._turns[0]
@@ -231,7 +231,7 @@ class Raw(Pattern):
         else:
             del self._inboxes[pipe.id]
             self._heavy_bytes.pop(pipe.id, None)
-            pipe.resume_reading()
+            pipe.resume(INBOX_FULL)
         return pipe, frame
 
     def check_divertible(self) -> None:
@@ -259,7 +259,7 @@ class Raw(Pattern):
 
     # --- pipes
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         if self.protocol in PAIRS and self.pipes:
             raise PipeRefused(f"{self.name} is already paired")
         if len(self._inboxes) >= ORPHANS_MAX:
@@ -273,7 +273,7 @@ class Raw(Pattern):
         if orphans >= ORPHANS_MAX:
             raise PipeRefused(f"{orphans} peers left frames and went; nobody has read them since")
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         del self.pipes[pipe.id]
         self._rotation.discard(pipe)
         if self.options.fail_without_peers:
@@ -281,16 +281,16 @@ class Raw(Pattern):
         if self._diversion is not None:
             self._diversion.detached(pipe)
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self._rotation.add(pipe)
         self._tell_of_room(pipe)
 
-    def _tell_of_room(self, pipe: OutputPipe) -> None:
+    def _tell_of_room(self, pipe: Pipe) -> None:
         self.lane.writable()
         if self._diversion is not None:
             self._diversion.room(pipe)
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         malformed = False
         check, receiver = self._check, self._receiver  # attributes are read faster than called
         if check is not None:
@@ -307,7 +307,7 @@ class Raw(Pattern):
             self.count_drop("malformed")
             pipe.close("a frame ended inside its header", cause=BAD_MESSAGE)
 
-    def _hand_over(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def _hand_over(self, pipe: Pipe, frames: list[bytes]) -> None:
         """To whom there is without a receiver."""
         if self._diversion is not None:
             self._diversion.frames_received(pipe, frames)
@@ -317,7 +317,7 @@ class Raw(Pattern):
             if frames:
                 self._keep(pipe, frames)
 
-    def _keep(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def _keep(self, pipe: Pipe, frames: list[bytes]) -> None:
         inbox = self._inboxes.get(pipe.id)
         if inbox is None:
             self._inboxes[pipe.id] = inbox = deque(frames)
@@ -327,14 +327,14 @@ class Raw(Pattern):
         if len(frames[0]) > LIGHT_MAX:  # only the first of a run can be larger than a read
             self._heavy_bytes[pipe.id] = self._heavy_bytes.get(pipe.id, 0) + len(frames[0])
         if self.protocol is not ProtocolNumber.STAR0 and self._full(pipe):
-            pipe.pause_reading()
+            pipe.pause(INBOX_FULL)
         self.lane.readable(len(frames))
 
-    def _full(self, pipe: OutputPipe) -> bool:
+    def _full(self, pipe: Pipe) -> bool:
         inbox = self._inboxes.get(pipe.id, ())
         return len(inbox) >= self.options.recv_queue or self._heavy_bytes.get(pipe.id, 0) >= HEAVY_BYTES_MAX
 
-    def _what_fits(self, pipe: OutputPipe, frames: list[bytes]) -> list[bytes]:
+    def _what_fits(self, pipe: Pipe, frames: list[bytes]) -> list[bytes]:
         """Of a star: an application that does not read may not keep it from forwarding."""
         room = 0 if self._full(pipe) else self.options.recv_queue - len(self._inboxes.get(pipe.id, ()))
         self.count_drop("inbox full", max(len(frames) - room, 0))
@@ -342,7 +342,7 @@ class Raw(Pattern):
 
     # --- headers: what may pass, and whether a malformed frame came behind it
 
-    def _check_backtraces(self, pipe: OutputPipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
+    def _check_backtraces(self, pipe: Pipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
         for frame in frames:
             if len(frame) < WORD_SIZE or not frame[0] & 0x80:
                 break
@@ -360,16 +360,16 @@ class Raw(Pattern):
                 return good, True
         return good, False
 
-    def _check_hops(self, pipe: OutputPipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
+    def _check_hops(self, pipe: Pipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
         hops_max = min(self.options.ttl, HOPS_MAX - 1)  # or it could not be sent on
         good, over_ttl, malformed = sift(frames, hops_max, stop=True)
         self.count_drop("over ttl", over_ttl)
         return good, malformed > 0
 
-    def _pass_on(self, pipe: OutputPipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
+    def _pass_on(self, pipe: Pipe, frames: list[bytes]) -> tuple[list[bytes], bool]:
         return pass_on(self, self.pipes.values(), pipe, frames), False
 
-    def _refuse(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def _refuse(self, pipe: Pipe, frames: list[bytes]) -> None:
         self.count_drop("unsolicited", len(frames))
         if self.protocol is ProtocolNumber.PUB0:
             pipe.close("a subscriber may not send", cause=BAD_MESSAGE)

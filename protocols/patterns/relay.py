@@ -24,8 +24,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from protocols.patterns.base import HEAVY_BYTES_MAX, ORPHANS_MAX, OutputPipe
+from protocols.patterns.base import ORPHANS_MAX
 from protocols.patterns.raw import ONLY_SENDS, TO_ONE, Raw
+from protocols.pipe import HEAVY_BYTES_MAX, HELD, PARKED, Pipe
 from protocols.wire.backtrace import encode_word, pop
 from protocols.wire.handshake import ProtocolNumber
 
@@ -45,39 +46,11 @@ class FlowStatistics:
     drops: dict[str, int]
 
 
-class Brakes:
-    """Pipes that are not read, each for one reason or several."""
-
-    def __init__(self) -> None:
-        self._reasons: dict[OutputPipe, int] = {}
-
-    def apply(self, pipe: OutputPipe) -> None:
-        self._reasons[pipe] = self._reasons.get(pipe, 0) + 1
-        pipe.pause_reading()
-
-    def release(self, pipe: OutputPipe) -> None:
-        reasons = self._reasons.get(pipe, 0) - 1
-        if reasons > 0:
-            self._reasons[pipe] = reasons
-        elif reasons == 0:
-            del self._reasons[pipe]
-            pipe.resume_reading()
-
-    def forget(self, pipe: OutputPipe) -> None:
-        self._reasons.pop(pipe, None)
-
-    def release_all(self) -> None:
-        for pipe in self._reasons:
-            pipe.resume_reading()
-        self._reasons.clear()
-
-
 class Flow(ABC):
     """One direction. By itself it keeps nothing waiting."""
 
-    def __init__(self, target: Raw, brakes: Brakes) -> None:
+    def __init__(self, target: Raw) -> None:
         self._target = target
-        self._brakes = brakes
         self._frames = 0
         self._bytes = 0
         self._drops: dict[str, int] = {}
@@ -87,16 +60,16 @@ class Flow(ABC):
         return 0
 
     @abstractmethod
-    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
         """A run came by ``pipe`` of the source."""
 
-    def room(self, pipe: OutputPipe) -> None:  # noqa: B027
+    def room(self, pipe: Pipe) -> None:  # noqa: B027
         """``pipe`` of the target has room."""
 
-    def source_left(self, pipe: OutputPipe) -> None:  # noqa: B027
+    def source_left(self, pipe: Pipe) -> None:  # noqa: B027
         """``pipe`` of the source is gone."""
 
-    def target_left(self, pipe: OutputPipe) -> None:  # noqa: B027
+    def target_left(self, pipe: Pipe) -> None:  # noqa: B027
         """``pipe`` of the target is gone."""
 
     def end(self) -> None:  # noqa: B027
@@ -117,17 +90,17 @@ class Flow(ABC):
 class ToOne(Flow):
     """Each frame to one peer; what finds no room is held."""
 
-    def __init__(self, target: Raw, brakes: Brakes) -> None:
-        super().__init__(target, brakes)
+    def __init__(self, target: Raw) -> None:
+        super().__init__(target)
         self._pushes = target.protocol in ASKING
-        self._held: dict[OutputPipe, list[bytes]] = {}
-        self._orphans: dict[OutputPipe, None] = {}
+        self._held: dict[Pipe, list[bytes]] = {}
+        self._orphans: dict[Pipe, None] = {}
 
     @property
     def waiting(self) -> int:
         return sum(map(len, self._held.values()))
 
-    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
         if self._pushes:
             word = encode_word(pipe.id)
             frames = [word + frame for frame in frames]
@@ -145,24 +118,23 @@ class ToOne(Flow):
         taken += self._target.give_up(len(frames) - taken, "peer slow")
         return frames[taken:]
 
-    def _hold(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def _hold(self, pipe: Pipe, frames: list[bytes]) -> None:
         self._held[pipe] = frames
         if pipe.closed:  # its last words
             self.source_left(pipe)
         else:
-            self._brakes.apply(pipe)
+            pipe.pause(HELD)
 
-    def room(self, pipe: OutputPipe) -> None:
+    def room(self, pipe: Pipe) -> None:
         for source in list(self._held):
             rest = self._sent(self._held.pop(source))
             if rest:
                 self._held[source] = rest  # behind all others that wait
                 return
             self._orphans.pop(source, None)
-            self._brakes.release(source)
+            source.resume(HELD)
 
-    def source_left(self, pipe: OutputPipe) -> None:
-        self._brakes.forget(pipe)
+    def source_left(self, pipe: Pipe) -> None:
         if pipe not in self._held:
             return
         self._orphans[pipe] = None
@@ -173,6 +145,8 @@ class ToOne(Flow):
 
     def end(self) -> None:
         self._drop("device ended", self.waiting)
+        for pipe in self._held:
+            pipe.resume(HELD)
         self._held.clear()
         self._orphans.clear()
 
@@ -180,12 +154,12 @@ class ToOne(Flow):
 class ToAll(Flow):
     """Each frame to all peers that have room."""
 
-    def __init__(self, target: Raw, brakes: Brakes, *, reflects: bool) -> None:
-        super().__init__(target, brakes)
+    def __init__(self, target: Raw, *, reflects: bool) -> None:
+        super().__init__(target)
         self._pushes = target.protocol in ASKING
         self._reflects = reflects
 
-    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
         if self._pushes:
             word = encode_word(pipe.id)
             frames = [word + frame for frame in frames]
@@ -196,11 +170,11 @@ class ToAll(Flow):
 class Drained(Flow):
     """A star with itself: it has forwarded already what is told here."""
 
-    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
         self._count(frames)
 
 
-class Parked:
+class Backlog:
     """Answers that wait for one peer."""
 
     def __init__(self) -> None:
@@ -222,18 +196,18 @@ class Parked:
         del self.frames[:count]
 
 
-class Home(Flow):
+class Return(Flow):
     """Each frame to the peer whose id is its first word; what finds no room is parked."""
 
-    def __init__(self, target: Raw, brakes: Brakes) -> None:
-        super().__init__(target, brakes)
-        self._parked: dict[OutputPipe, Parked] = {}
+    def __init__(self, target: Raw) -> None:
+        super().__init__(target)
+        self._parked: dict[Pipe, Backlog] = {}
 
     @property
     def waiting(self) -> int:
         return sum(len(parked.frames) for parked in self._parked.values())
 
-    def forward(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def forward(self, pipe: Pipe, frames: list[bytes]) -> None:
         by_id: dict[int, list[bytes]] = {}
         for frame in frames:
             id, rest = pop(frame)
@@ -246,7 +220,7 @@ class Home(Flow):
                 self._count(answers)
                 self._answer(asker, answers)
 
-    def _answer(self, asker: OutputPipe, answers: list[bytes]) -> None:
+    def _answer(self, asker: Pipe, answers: list[bytes]) -> None:
         parked = self._parked.get(asker)
         if parked is None:
             taken = asker.send_many(answers)
@@ -256,27 +230,28 @@ class Home(Flow):
             answers = answers[self._target.give_up(len(answers), "peer slow") :]
             if not answers:
                 return
-            parked = self._parked[asker] = Parked()
-            self._brakes.apply(asker)
+            parked = self._parked[asker] = Backlog()
+            asker.pause(PARKED)
         self._drop("peer slow", parked.add(answers))
 
-    def room(self, pipe: OutputPipe) -> None:
+    def room(self, pipe: Pipe) -> None:
         parked = self._parked.get(pipe)
         if parked is None:
             return
         parked.sent(pipe.send_many(parked.frames))
         if not parked.frames:
             del self._parked[pipe]
-            self._brakes.release(pipe)
+            pipe.resume(PARKED)
 
-    def target_left(self, pipe: OutputPipe) -> None:
-        self._brakes.forget(pipe)
+    def target_left(self, pipe: Pipe) -> None:
         parked = self._parked.pop(pipe, None)
         if parked is not None:
             self._drop("peer lost", len(parked.frames))
 
     def end(self) -> None:
         self._drop("device ended", self.waiting)
+        for pipe in self._parked:
+            pipe.resume(PARKED)
         self._parked.clear()
 
 
@@ -288,15 +263,15 @@ class Side:
         self._outward = outward
         self._inward = inward
 
-    def frames_received(self, pipe: OutputPipe, frames: list[bytes]) -> None:
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if self._outward is not None:
             self._outward.forward(pipe, frames)
 
-    def room(self, pipe: OutputPipe) -> None:
+    def room(self, pipe: Pipe) -> None:
         if self._inward is not None:
             self._inward.room(pipe)
 
-    def detached(self, pipe: OutputPipe) -> None:
+    def detached(self, pipe: Pipe) -> None:
         if self._outward is not None:
             self._outward.source_left(pipe)
         if self._inward is not None:
@@ -319,7 +294,6 @@ class Relay:
         self._sockets = [front] if front is back else [front, back]
         for socket in self._sockets:
             socket.check_divertible()
-        self._brakes = Brakes()
         self.forward = self._flow(front, back)
         self.backward = None if front is back else self._flow(back, front)
         front.divert(Side(self, self.forward, self.forward if front is back else self.backward))
@@ -331,12 +305,12 @@ class Relay:
         if source.protocol in ONLY_SENDS:
             return None
         if target.protocol in TO_ONE:
-            return ToOne(target, self._brakes)
+            return ToOne(target)
         if target.protocol in ANSWERING:
-            return Home(target, self._brakes)
+            return Return(target)
         if reflects and target.protocol is ProtocolNumber.STAR0:
-            return Drained(target, self._brakes)
-        return ToAll(target, self._brakes, reflects=reflects)
+            return Drained(target)
+        return ToAll(target, reflects=reflects)
 
     def end(self) -> None:
         """Stop; sockets that are still open go on as raw sockets. A second time does nothing."""
@@ -348,5 +322,4 @@ class Relay:
         for flow in (self.forward, self.backward):
             if flow is not None:
                 flow.end()
-        self._brakes.release_all()
         self._tell_ended()

@@ -22,12 +22,12 @@ import random
 
 from protocols.errors import StateError
 from protocols.options import SocketOptions
-from protocols.patterns.base import Intake, OutputPipe, Pattern, StateLane
-from protocols.pipe import BAD_MESSAGE
+from protocols.patterns.base import Intake, Pattern, StateLane
+from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 
-Question = tuple[OutputPipe, bytes, int]
+Question = tuple[Pipe, bytes, int]
 """Who asks, the frame, and where its body begins."""
 
 
@@ -38,8 +38,9 @@ class ReplierLane(StateLane):
     def __init__(self, pattern: Replier) -> None:
         super().__init__()
         self._pattern = pattern
-        self._pipe: OutputPipe | None = None
+        self._pipe: Pipe | None = None
         self._backtrace = b""
+        self._origin: Pipe | None = None
         self._refused = False  # the answer found no room
 
     def recv(self, now: float, waited: bool) -> bytes | None:
@@ -53,6 +54,7 @@ class ReplierLane(StateLane):
         self.epoch += 1
         self._refused = False
         self._pipe, frame, offset = question
+        self._origin = self._pipe
         self._backtrace = frame[:offset]
         return frame[offset:]
 
@@ -71,6 +73,10 @@ class ReplierLane(StateLane):
         self._pipe = None
         self._pattern.owed -= 1
         return True
+
+    def origin(self) -> Pipe:
+        assert self._origin is not None, "nothing was taken"
+        return self._origin
 
     def close(self) -> None:
         if self._pipe is not None:
@@ -99,22 +105,22 @@ class Replier(Pattern):
     def open_lane(self) -> ReplierLane:
         return ReplierLane(self)
 
-    def answer(self, pipe: OutputPipe, frame: bytes) -> bool:
+    def answer(self, pipe: Pipe, frame: bytes) -> bool:
         if self.owed == 1 and not self.intake.inbox:
             return pipe.send_now(frame)  # no other answer is under way that could share the write
         return pipe.send(frame)
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self.intake.admit()
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self.intake.discard(pipe)
         self.lane.writable()  # whoever waits for room there need not any more
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self.lane.writable()
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         ttl = self.options.ttl
         questions = []
         malformed = False

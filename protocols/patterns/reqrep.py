@@ -21,18 +21,14 @@ from __future__ import annotations
 
 import random
 
-from protocols.errors import NoPeers, SPError, StateError
+from protocols.errors import NoPeers, RequestLost, SPError, StateError
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe, Pattern, Rotation, StateLane
+from protocols.patterns.base import Pattern, Rotation, StateLane
 from protocols.pipe import BAD_MESSAGE, Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, peek
 from protocols.wire.handshake import ProtocolNumber
 
 NOBODY = "req0 has no peer, and fail_without_peers forbids to wait for one"
-
-
-class RequestLost(SPError, ConnectionError):
-    """The peer that had the request is gone, and ``resend_s`` forbids to ask another."""
 
 
 class Ids:
@@ -51,7 +47,7 @@ class Request:
 
     __slots__ = ("due", "frame", "id", "lane", "pipe")
 
-    def __init__(self, id: int, frame: bytes, lane: RequesterLane, pipe: OutputPipe | None) -> None:
+    def __init__(self, id: int, frame: bytes, lane: RequesterLane, pipe: Pipe | None) -> None:
         self.id = id
         self.frame = frame
         self.lane = lane
@@ -69,6 +65,7 @@ class RequesterLane(StateLane):
         self._reply: bytes | None = None
         self._failure: SPError | None = None
         self._refused = False  # the last request found no room
+        self._origin: Pipe | None = None
 
     def send(self, body: bytes, now: float, epoch: int | None = None) -> bool:
         if epoch is None:
@@ -94,8 +91,13 @@ class RequesterLane(StateLane):
             raise StateError("no request is under way: req0 sends first, then receives once")
         return None
 
-    def answered(self, reply: bytes) -> None:
+    def origin(self) -> Pipe:
+        assert self._origin is not None, "nothing was received"
+        return self._origin
+
+    def answered(self, pipe: Pipe, reply: bytes) -> None:
         self._request = None
+        self._origin = pipe
         self._reply = reply
         self.readable(1)
 
@@ -164,15 +166,15 @@ class Requester(Pattern):
 
     # --- pipes
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._rotation.add(pipe)
         self._house(now)
         self.lane.writable()
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         self.pipe_attached(pipe, now)
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         self._rotation.discard(pipe)
         if self.options.fail_without_peers and self._rotation.deserted:
             self._fail_all()
@@ -195,7 +197,7 @@ class Requester(Pattern):
             request.lane.failed(NoPeers(NOBODY))
         self.lane.writable()  # whoever waits for room waits in vain
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         for frame in frames:
             if len(frame) < WORD_SIZE:
                 self.count_drop("malformed")
@@ -206,7 +208,7 @@ class Requester(Pattern):
                 self.count_drop("stale")
                 continue
             self.forget(request)
-            request.lane.answered(frame[WORD_SIZE:])
+            request.lane.answered(pipe, frame[WORD_SIZE:])
 
     def count_lost(self, pipe: Pipe) -> None:
         pass  # requests are sent again, or fail and are counted then

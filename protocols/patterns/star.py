@@ -17,16 +17,15 @@ import random
 from collections.abc import Iterable, Sequence
 
 from protocols.options import SocketOptions
-from protocols.patterns.base import LossyInbox, OutputPipe, Pattern, QueueLane
+from protocols.patterns.base import LossyInbox, Pattern, QueueLane
+from protocols.pipe import Pipe
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOP_WORDS, WORD_SIZE, sift, step
 
 NO_HOP = HOP_WORDS[0]
 
 
-def pass_on(
-    pattern: Pattern, pipes: Iterable[OutputPipe], origin: OutputPipe, frames: list[bytes]
-) -> list[bytes]:
+def pass_on(pattern: Pattern, pipes: Iterable[Pipe], origin: Pipe, frames: list[bytes]) -> list[bytes]:
     """Give what may pass to all pipes but its origin; returns it, a hop further than it came."""
     good, over_ttl, malformed = sift(frames, pattern.options.ttl - 1, stop=False)
     pattern.count_drop("over ttl", over_ttl)
@@ -48,25 +47,28 @@ class Star(Pattern, QueueLane):
         Pattern.__init__(self, options, rng)
         QueueLane.__init__(self)
         self.lane = self
-        self._pipes: dict[int, OutputPipe] = {}
+        self._pipes: dict[int, Pipe] = {}
         self._intake = LossyInbox(options.recv_queue, prefer_new=False)
         self.inbox = self._intake.inbox
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._pipes[pipe.id] = pipe
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         del self._pipes[pipe.id]
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         passed = pass_on(self, self._pipes.values(), pipe, frames)
         if passed:
             bodies = [frame[WORD_SIZE:] for frame in passed]
-            self.count_drop("inbox full", self._intake.add(bodies))
+            self.count_drop("inbox full", self._intake.add(pipe, bodies))
             self.readable(len(bodies))
+
+    def origin(self) -> Pipe:
+        return self._intake.origins.last()
 
     def put(self, body: bytes) -> bool:
         frame = NO_HOP + body

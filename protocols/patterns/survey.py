@@ -28,10 +28,11 @@ from dataclasses import dataclass
 
 from protocols.errors import StateError, SurveyOver
 from protocols.options import SocketOptions
-from protocols.patterns.base import HEAVY_BYTES_MAX, LossyInbox, OutputPipe, Pattern, StateLane
+from protocols.patterns.base import LossyInbox, Pattern, StateLane
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Ids
-from protocols.pipe import BAD_MESSAGE, Pipe
+from protocols.pipe import BAD_MESSAGE, HEAVY_BYTES_MAX, Pipe
+from protocols.pipe_view import PipeView, view_of
 from protocols.wire.backtrace import WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
 
@@ -44,7 +45,7 @@ class Answer:
     """What one peer said to a survey."""
 
     body: bytes
-    pipe: Pipe
+    pipe: PipeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,11 @@ class SurveyResult:
 
     answers: tuple[Answer, ...]
     """In the order in which they came."""
-    missing: tuple[Pipe, ...]
+    missing: tuple[PipeView, ...]
     """Asked, still there, and silent until the end."""
-    lost: tuple[Pipe, ...]
+    lost: tuple[PipeView, ...]
     """Asked, and gone before they answered."""
-    not_asked: tuple[Pipe, ...]
+    not_asked: tuple[PipeView, ...]
     """Their queues were full."""
 
     @property
@@ -72,11 +73,11 @@ class SurveyResult:
 class Tally:
     """Who was asked by one survey, and what became of them."""
 
-    def __init__(self, asked: list[OutputPipe], not_asked: list[OutputPipe], *, early: bool) -> None:
-        self.answers: list[Answer] = []
+    def __init__(self, asked: list[Pipe], not_asked: list[Pipe], *, early: bool) -> None:
+        self.answers: list[tuple[Pipe, bytes]] = []
         self.over = False
         self._waiting = {pipe.id: pipe for pipe in asked}
-        self._lost: list[OutputPipe] = []
+        self._lost: list[Pipe] = []
         self._not_asked = not_asked
         self._early = early
         self._spare = 0  # answers of peers that had answered before
@@ -87,26 +88,26 @@ class Tally:
         """Whether there is nobody left to wait for."""
         return self._early and not self._waiting
 
-    def add(self, pipe: OutputPipe, body: bytes, spare_max: int) -> bool:
+    def add(self, pipe: Pipe, body: bytes, spare_max: int) -> bool:
         """Keep an answer; False if it is one too many."""
         if self._waiting.pop(pipe.id, None) is None:
             if self._spare >= spare_max or self._spare_bytes + len(body) > HEAVY_BYTES_MAX:
                 return False
             self._spare += 1
             self._spare_bytes += len(body)
-        self.answers.append(Answer(body, pipe))
+        self.answers.append((pipe, body))
         return True
 
-    def pipe_lost(self, pipe: OutputPipe) -> None:
+    def pipe_lost(self, pipe: Pipe) -> None:
         if self._waiting.pop(pipe.id, None) is not None:
             self._lost.append(pipe)
 
     def result(self) -> SurveyResult:
         return SurveyResult(
-            tuple(self.answers),
-            tuple(self._waiting.values()),
-            tuple(self._lost),
-            tuple(self._not_asked),
+            tuple(Answer(body, view_of(pipe)) for pipe, body in self.answers),
+            tuple(map(view_of, self._waiting.values())),
+            tuple(map(view_of, self._lost)),
+            tuple(map(view_of, self._not_asked)),
         )
 
 
@@ -135,7 +136,7 @@ class SurveyLane(StateLane):
             self.finish()
         return tally
 
-    def _begin(self, body: bytes, now: float, survey_s: float) -> tuple[list[OutputPipe], list[OutputPipe]]:
+    def _begin(self, body: bytes, now: float, survey_s: float) -> tuple[list[Pipe], list[Pipe]]:
         self.close()
         self.epoch += 1
         self.deadline = now + survey_s
@@ -154,20 +155,23 @@ class SurveyLane(StateLane):
             raise SurveyOver("the survey is over; its answers have been read")
         raise StateError("no survey is open: surveyor0 sends first, then receives until the deadline")
 
-    def answered(self, pipe: OutputPipe, answer: bytes) -> None:
+    def answered(self, pipe: Pipe, answer: bytes) -> None:
         if self._tally is None:
-            self._pattern.count_drop("inbox full", self._intake.add([answer]))
+            self._pattern.count_drop("inbox full", self._intake.add(pipe, [answer]))
             self.readable(1)
         elif not self._tally.add(pipe, answer, self._pattern.options.recv_queue):
             self._pattern.count_drop("inbox full")
         elif self._tally.finished:
             self.finish()
 
-    def pipe_lost(self, pipe: OutputPipe) -> None:
+    def pipe_lost(self, pipe: Pipe) -> None:
         if self._tally is not None:
             self._tally.pipe_lost(pipe)
             if self._tally.finished:
                 self.finish()
+
+    def origin(self) -> Pipe:
+        return self._intake.origins.last()
 
     def finish(self) -> None:
         """The open survey is over: what comes now is late."""
@@ -187,7 +191,9 @@ class SurveyLane(StateLane):
         """Nobody waits for the tally any more: its answers can be read one by one."""
         if self._tally is tally:
             self._tally = None
-            self._answers += [answer.body for answer in tally.answers]
+            for pipe, body in tally.answers:
+                self._answers.append(body)
+                self._intake.origins.add(pipe, 1)
 
     def close(self) -> None:
         if self.id:
@@ -207,7 +213,7 @@ class Surveyor(Pattern):
         super().__init__(options, rng)
         self.lane = SurveyLane(self, options.survey_s)
         self._ids = Ids(rng)
-        self._pipes: dict[int, OutputPipe] = {}
+        self._pipes: dict[int, Pipe] = {}
         self._open: dict[int, SurveyLane] = {}
 
     def open_lane(self) -> SurveyLane:
@@ -215,13 +221,13 @@ class Surveyor(Pattern):
 
     # --- for lanes
 
-    def ask(self, lane: SurveyLane, body: bytes) -> tuple[list[OutputPipe], list[OutputPipe]]:
+    def ask(self, lane: SurveyLane, body: bytes) -> tuple[list[Pipe], list[Pipe]]:
         """Broadcast the lane's new survey; returns who was asked, and who could not be."""
         lane.id = self._ids.draw()
         self._open[lane.id] = lane
         frame = encode_word(lane.id) + body
-        asked: list[OutputPipe] = []
-        not_asked: list[OutputPipe] = []
+        asked: list[Pipe] = []
+        not_asked: list[Pipe] = []
         for pipe in self._pipes.values():
             pipe.make_room(1)  # contexts may begin more surveys in one loop turn than a queue holds
             (asked if pipe.send_now(frame) else not_asked).append(pipe)
@@ -235,18 +241,18 @@ class Surveyor(Pattern):
 
     # --- pipes
 
-    def pipe_attached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._pipes[pipe.id] = pipe
 
-    def pipe_detached(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_detached(self, pipe: Pipe, now: float) -> None:
         del self._pipes[pipe.id]
         for lane in list(self._open.values()):
             lane.pipe_lost(pipe)
 
-    def pipe_writable(self, pipe: OutputPipe, now: float) -> None:
+    def pipe_writable(self, pipe: Pipe, now: float) -> None:
         pass
 
-    def received(self, pipe: OutputPipe, frames: list[bytes], now: float) -> None:
+    def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         for frame in frames:
             if len(frame) < WORD_SIZE:
                 self.count_drop("malformed")

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from protocols.tls import TlsConfig, TlsConfigError, Verify
+from protocols.errors import TlsConfigError
+from protocols.tls import TlsConfig, Verify
 
 log = logging.getLogger("protocols")
 

@@ -203,6 +203,7 @@ class InprocConnection:
             pipe.bytes_out += size
             other._pipe.bytes_in += size
             other._pipe.deliver(frames)
+        pipe.output_written()
         if self._draining and not pipe.queued:
             self.abort()
 

@@ -53,6 +53,11 @@ class State(Enum):
 
 _NO_BUFFER: Final = memoryview(b"")
 _NO_FRAMES: Final[list[bytes]] = []  # never added to; most connections have no early frames
+OWNER: Final = 1
+HELD: Final = 2
+UNHEARD: Final = 4
+"""Reasons to pause reading, each one bit of a set: the owner wants no more; nobody wants the connection yet,
+and frames have come; the peer does not read what our codec answers."""
 _RUNNING: Final = State.RUNNING  # a global is found faster than an attribute, and this is asked on every read
 
 
@@ -94,14 +99,12 @@ class StreamConnection(asyncio.BufferedProtocol):
         "_loop",
         "_options",
         "_outgoing",
+        "_pauses",
         "_pipe",
         "_read_budget",
-        "_reading_paused",
         "_reads",
         "_reason",
-        "_taking",
         "_transport",
-        "_unheard",
         "_wakes",
         "_watcher",
         "_writing_paused",
@@ -144,9 +147,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._flush_scheduled = False
         self._delivering = False
-        self._taking = False
-        self._reading_paused = False
-        self._unheard = False
+        self._pauses = 0
         self._gone = False
         self._closed: asyncio.Future[None] | None = None  # made by who waits for it
 
@@ -176,8 +177,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe.bytes_out += self._early_bytes_out
         if self._early:
             self._loop.call_soon(self._deliver_early)
-        elif not self._reading_paused and not self._unheard:
-            self._resume_transport()
+        else:
+            self._resume(HELD)
 
     def adopt(self, options: SocketOptions) -> None:
         """Go on with the options of another endpoint, which the handshake showed to be ours."""
@@ -197,7 +198,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe, transport = self._pipe, self._transport
         if self.state is not _RUNNING or self._writing_paused or pipe is None or transport is None:
             return False
-        if transport.is_closing() or self._taking:
+        if transport.is_closing():
             return False
         if len(frame) < SMALL:
             data = self._codec.encode_small(frame)
@@ -208,18 +209,15 @@ class StreamConnection(asyncio.BufferedProtocol):
         return True
 
     def flush_now(self) -> None:
-        if self.state is _RUNNING and not self._writing_paused and not self._taking:
-            self._flush()  # the one that was scheduled finds nothing left
+        pipe, transport = self._pipe, self._transport
+        if self.state is _RUNNING and not self._writing_paused and pipe is not None and transport is not None:
+            self._write_queued(pipe, transport)  # the flush that was scheduled finds nothing left
 
     def pause_reading(self) -> None:
-        self._reading_paused = True
-        if self._transport is not None and self.state is State.RUNNING:
-            self._transport.pause_reading()
+        self._pause(OWNER)
 
     def resume_reading(self) -> None:
-        self._reading_paused = False
-        if self.state is State.RUNNING and not self._early and not self._unheard:
-            self._resume_transport()
+        self._resume(OWNER)
 
     def close(self) -> None:
         """Write what is queued, then end; `abort` follows by itself after ``linger_s``."""
@@ -231,8 +229,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         linger_s = self._pipe.linger_s if self._pipe is not None else self._options.linger_s
         if linger_s is not None:
             self._deadline = self._loop.call_later(linger_s, self.abort)
-        self._resume_transport()  # to see the peer's EOF, whatever lies before it
-        if not self._writing_paused and not self._taking:
+        self._read_to_the_end()
+        if not self._writing_paused:
             self._flush()
 
     def abort(self) -> None:
@@ -334,12 +332,7 @@ class StreamConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         pipe, transport = self._pipe, self._transport
-        if self._unheard:
-            self._unheard = False
-            held = self.state is State.HELD  # `start` will resume it
-            wanted = self.state is not _RUNNING or not (self._reading_paused or self._early)
-            if wanted and not held:
-                self._resume_transport()
+        self._resume(UNHEARD)
         if pipe is None:
             return
         if self._outgoing is not None and transport is not None:
@@ -387,9 +380,8 @@ class StreamConnection(asyncio.BufferedProtocol):
         """
         reply, self._codec.reply = self._codec.reply, b""
         self._write(reply)
-        if reply and self._writing_paused and self._transport is not None:
-            self._unheard = True
-            self._transport.pause_reading()
+        if reply and self._writing_paused:
+            self._pause(UNHEARD)
 
     def _write(self, data: bytes) -> None:
         transport = self._transport
@@ -414,8 +406,8 @@ class StreamConnection(asyncio.BufferedProtocol):
                 self._deliver(self._pipe, frames)
         elif self.state is State.HELD:
             self._early = self._early + frames
-            if (frames or self._codec.inside_frame) and self._transport is not None:
-                self._transport.pause_reading()
+            if frames or self._codec.inside_frame:
+                self._pause(HELD)
 
     def _deliver(self, pipe: Pipe, frames: list[bytes]) -> None:
         """Hand over a run and let the tasks run that wait for it. What they and the owner answer is written
@@ -440,8 +432,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if pipe is None or not frames:
             return
         pipe.deliver(frames)
-        if self.state is State.RUNNING and not self._reading_paused and not self._unheard:
-            self._resume_transport()
+        self._resume(HELD)
 
     def _flush(self) -> None:
         """Write everything the pipe holds, in one go."""
@@ -449,16 +440,17 @@ class StreamConnection(asyncio.BufferedProtocol):
         pipe, transport = self._pipe, self._transport
         if pipe is None or transport is None or self.state is State.CLOSED or self._writing_paused:
             return
-        self._taking = True  # the owner is told of the room, and may not write past what is being taken
-        try:
-            frames = pipe.take_output()
-        finally:
-            self._taking = False
-        if frames and not transport.is_closing():  # the owner may have aborted when told of the room
+        self._write_queued(pipe, transport)
+        if self.state is State.DRAINING and not pipe.queued and self._outgoing is None:
+            if not transport.is_closing():
+                self._close_own_direction(transport)
+        else:
+            pipe.output_written()
+
+    def _write_queued(self, pipe: Pipe, transport: asyncio.Transport) -> None:
+        frames = pipe.take_output()
+        if frames and not transport.is_closing():
             self._write_out(self._codec.encode(frames), pipe, transport)
-        drained = not pipe.queued and self._outgoing is None
-        if self.state is State.DRAINING and drained and not transport.is_closing():
-            self._close_own_direction(transport)
 
     def _write_out(self, encoded: Iterable[bytes], pipe: Pipe, transport: asyncio.Transport) -> None:
         """Write what the codec made, as far as the kernel has room."""
@@ -516,7 +508,7 @@ class StreamConnection(asyncio.BufferedProtocol):
             return
         # As in DRAINING: closing with unread input would reset the stream and destroy what we just said.
         self._abort_later()
-        self._resume_transport()
+        self._read_to_the_end()
         self._half_close(transport)
 
     def _abort_later(self) -> None:
@@ -578,6 +570,21 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _resume_transport(self) -> None:
-        if self._transport is not None:
+    def _pause(self, reason: int) -> None:
+        """Read no further while this reason lasts."""
+        if not self._pauses and self._transport is not None and self.state is not State.DRAINING:
+            self._transport.pause_reading()
+        self._pauses |= reason
+
+    def _resume(self, reason: int) -> None:
+        """The reason has ended; with the last one, reading goes on."""
+        if self._pauses & reason:
+            self._pauses &= ~reason
+            if not self._pauses and self._transport is not None:
+                self._transport.resume_reading()
+
+    def _read_to_the_end(self) -> None:
+        """Read what the peer still sends, and throw it away: its EOF lies behind it."""
+        if self._pauses and self._transport is not None:
             self._transport.resume_reading()
+        self._pauses = 0

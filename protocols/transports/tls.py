@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from protocols.errors import AddressError
+from protocols.errors import AddressError, TlsConfigError
 from protocols.options import SocketOptions
-from protocols.tls import TlsConfig, TlsConfigError
+from protocols.tls import TlsConfig
 from protocols.transports.base import Binding, Watcher
 from protocols.transports.certificates import Certificates
 from protocols.transports.loops import loop_state

@@ -649,6 +649,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         self._not_simulated("close: a simulated process ends when its main coroutine returns")
 
+    def is_closed(self) -> bool:
+        """True also once the process is dead: nobody can close anything here any more."""
+        return self.dead or super().is_closed()
+
     def stop(self) -> None:
         self._not_simulated("stop: a simulated process ends when its main coroutine returns")
 

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -101,7 +102,10 @@ class Link:
 
     def _make(self, engine: str, kind: str, options: dict[str, Any]) -> End:
         rest = {name: options.pop(name) for name in ("raw", "topics", "receiver", "admit") if name in options}
-        end: End = getattr(engine_of(engine), kind)(options=replace(self.options, **options), **rest)
+        raw = rest.pop("raw", False)
+        made = getattr(protocols if raw else engine_of(engine), kind)
+        make: Any = partial(protocols.RawSocket, made) if raw else made
+        end: End = make(options=replace(self.options, **options), **rest)
         self._stack.push_async_callback(end.aclose)
         return end
 

@@ -154,7 +154,7 @@ async def test_a_device_of_each_other_pattern(front: str, back: str, link: Link)
 @pytest.mark.parametrize("which", [0, 1])
 @item(140)
 async def test_closing_either_socket_ends_the_device(which: int, link: Link) -> None:
-    async with protocols.Rep0(raw=True) as front, protocols.Req0(raw=True) as back:
+    async with protocols.RawSocket(protocols.Rep0) as front, protocols.RawSocket(protocols.Req0) as back:
         running = asyncio.create_task(Device(front, back).run())
         await asyncio.sleep(0)
         await (front, back)[which].aclose()

@@ -136,7 +136,7 @@ async def test_pauses_grow_while_the_pattern_refuses_us(link: Link) -> None:
     async with link.pair("Pair0", "Pair0") as (pair, _):
         third = link.ours("Pair0", reconnect_min_s=0.005, reconnect_max_s=100.0)
         begun = asyncio.get_running_loop().time()
-        dialer = third.dial(link.url).value
+        dialer = third.dial(link.url)
         await until(lambda: dialer.statistics().attempts >= 7)
         waited_s = asyncio.get_running_loop().time() - begun
         assert waited_s >= sum(0.005 * 2**attempt / 2 for attempt in range(6))
@@ -266,13 +266,13 @@ async def test_pipe_ids_wrap_and_are_not_used_twice(link: Link) -> None:
     async with link:
         link.transport = "inproc"
         pull = link.ours("Pull0")
-        pull._last_pipe_id = 0x7FFFFFFD
+        pull._core.last_pipe_id = 0x7FFFFFFD
         pushes = [link.ours("Push0") for _ in range(4)]
         await link.meet(pull, *pushes)
         assert [pipe.id for pipe in pull.pipes] == [0x7FFFFFFE, 0x7FFFFFFF, 1, 2]
         await pushes[2].aclose()
         await until(lambda: len(pull.pipes) == 3)
-        pull._last_pipe_id = 0x7FFFFFFD  # the count has come round
+        pull._core.last_pipe_id = 0x7FFFFFFD  # the count has come round
         await link.join(pull, link.ours("Push0"))
         assert [pipe.id for pipe in pull.pipes] == [0x7FFFFFFE, 0x7FFFFFFF, 2, 1]
 

@@ -13,6 +13,7 @@ from protocols import (
     Closed,
     NotSupported,
     ProtocolNumber,
+    RawSocket,
     Socket,
     SocketOptions,
     Timeout,
@@ -71,7 +72,9 @@ BOTH = pytest.mark.parametrize("raw", [False, True], ids=["cooked", "raw"])
 
 
 def make(kind: str, raw: bool = False, **options: Any) -> Socket:
-    socket: Socket = getattr(protocols, kind)(raw=raw, options=SocketOptions(**options))
+    made: type[Socket] = getattr(protocols, kind)
+    chosen = SocketOptions(**options)
+    socket = RawSocket(made, options=chosen) if raw else made(options=chosen)
     return socket
 
 
@@ -98,11 +101,13 @@ async def test_the_number_is_on_the_wire_before_we_say_anything(kind: str, link:
 @KINDS
 @BOTH
 @item(2)
-async def test_whether_it_is_raw_can_be_read_and_not_set(kind: str, raw: bool) -> None:
+async def test_raw_sockets_are_a_class_of_their_own(kind: str, raw: bool) -> None:
     async with make(kind, raw) as socket:
-        assert socket.raw is raw
-        with pytest.raises(AttributeError):
-            socket.raw = not raw  # type: ignore[misc]
+        assert isinstance(socket, RawSocket) is raw
+        for call in ("attach", "send_to", "send_message", "recv_run"):
+            assert hasattr(socket, call) is raw
+        for call in ("pipe_received", "pipe_writable", "pipe_closed"):
+            assert not hasattr(socket, call)
 
 
 @KINDS

@@ -89,7 +89,7 @@ class Peer:
         )
         self.listener = SharedListener(listen)
         for socket in self.peering.sockets:
-            socket.listen(self.listener)
+            await socket.listen(self.listener)
         await self.listener.start()
         await self.peering.start([self.listener.url], [self.listener.url])
 

@@ -8,7 +8,18 @@ from dataclasses import replace
 import pytest
 
 from mesh import Broker, Client, ConfigError, Listen, MeshError
-from protocols import Bus0, Pub0, Req0, Respondent0, SocketOptions, SPError, Sub0, Surveyor0, TlsConfig
+from protocols import (
+    Bus0,
+    Pub0,
+    RawSocket,
+    Req0,
+    Respondent0,
+    SocketOptions,
+    SPError,
+    Sub0,
+    Surveyor0,
+    TlsConfig,
+)
 from tests.mesh.loopback import LOCAL, Cluster, eventually, whole
 from tests.support import certificates
 
@@ -89,7 +100,7 @@ async def test_a_broker_at_the_clients_address_is_told_so(caplog: pytest.LogCapt
 
 
 async def test_heartbeat_connections_are_for_the_peers_address_too() -> None:
-    async with Cluster() as cluster, Surveyor0(raw=True) as asks, Respondent0(raw=True) as answers:
+    async with Cluster() as cluster, RawSocket(Surveyor0) as asks, RawSocket(Respondent0) as answers:
         host = await cluster.broker("host", listen=[Listen(LOCAL, ("peers",)), Listen(LOCAL, ("clients",))])
         clients_url = host.statistics()["client_url"]
         for count, socket in enumerate((asks, answers), 1):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocols import Pair0, Pipe, PipeRefused, Pull0, Push0
+from protocols import Pair0, Pipe, PipeRefused, Pull0, Push0, RawSocket
 from tests.support.link import FakeConnection, Peer
 from tests.support.waiting import until
 
@@ -45,7 +45,7 @@ class Reported:
 async def test_a_receiver_that_raises_leaves_no_pipe_behind() -> None:
     reported = Reported()
     receiver = Careless()
-    async with Pair0(raw=True, receiver=receiver) as socket:
+    async with RawSocket(Pair0, receiver=receiver) as socket:
         for _ in range(2):  # the slot of a Pair0 is free again
             with pytest.raises(PipeRefused, match="a bug in the receiver"):
                 Peer(socket)
@@ -64,7 +64,7 @@ async def test_a_connection_that_cannot_start_leaves_no_pipe_behind() -> None:
 
     async with Pair0() as socket:
         with pytest.raises(RuntimeError, match="transport"):
-            socket.attach(Broken(socket.peer), url="fake://", dialed=True)
+            socket._core.attach(Broken(socket.peer), url="fake://", dialed=True)
         assert socket.pipes == []
         Peer(socket)
         assert len(socket.pipes) == 1
@@ -74,8 +74,8 @@ async def test_a_dialer_goes_on_although_the_receiver_raises() -> None:
     """Its task died, a pipe without life kept its slot, and `wait_connected` and `aclose` failed."""
     reported = Reported()
     receiver = Careless()
-    async with Pull0(listen="tcp://127.0.0.1:0") as pull, Push0(raw=True, receiver=receiver) as push:
-        dialer = await push.dial(pull.listeners[0].url)
+    async with Pull0(listen="tcp://127.0.0.1:0") as pull, RawSocket(Push0, receiver=receiver) as push:
+        dialer = push.dial(pull.listeners[0].url)
         await until(lambda: reported.errors)
         assert "a bug in the receiver" in dialer.last_error
         receiver.broken = False

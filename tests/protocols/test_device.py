@@ -21,6 +21,7 @@ from protocols import (
     Pub0,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
     Respondent0,
@@ -31,7 +32,6 @@ from protocols import (
     Sub0,
     Surveyor0,
     Timeout,
-    device,
 )
 from protocols.wire.backtrace import END_BIT, encode_word
 from protocols.wire.hops import HOP_WORDS
@@ -72,14 +72,14 @@ Stops = list[tuple[Socket, Socket]]
 async def chain(front: type[Socket], back: type[Socket], length: int, ttl: int = 8) -> Stops:
     """Devices in a row, each one's back linked to the next one's front."""
     options = SocketOptions(ttl=ttl)
-    stops = [(front(raw=True, options=options), back(raw=True, options=options)) for _ in range(length)]
+    stops = [(RawSocket(front, options=options), RawSocket(back, options=options)) for _ in range(length)]
     for (_, this), (that, _) in pairwise(stops):
         Link(this, that)
     return stops
 
 
 async def run(stops: Stops) -> list[asyncio.Task[DeviceStatistics]]:
-    running = [asyncio.create_task(device(front, back)) for front, back in stops]
+    running = [asyncio.create_task(Device(front, back).run()) for front, back in stops]
     await turns(2)
     return running
 
@@ -100,24 +100,24 @@ async def test_complementary_raw_sockets_can_be_joined_either_way_round(
 ) -> None:
     first, second = kinds
     for one, two in ((first, second), (second, first)):
-        async with joined(one(raw=True), two(raw=True)) as middle:
+        async with joined(RawSocket(one), RawSocket(two)) as middle:
             assert middle.statistics().ended == ""
 
 
 async def test_what_cannot_be_joined_is_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match="at least one socket"):
         Device(None, None)
-    with pytest.raises(NotSupported, match="raw=True to Rep0"):
-        Device(Rep0(), Req0(raw=True))
-    with pytest.raises(NotSupported, match="raw=True to Req0"):
-        Device(Rep0(raw=True), Req0())
+    with pytest.raises(NotSupported, match=r"RawSocket\(Rep0\)"):
+        Device(Rep0(), RawSocket(Req0))
+    with pytest.raises(NotSupported, match=r"RawSocket\(Req0\)"):
+        Device(RawSocket(Rep0), Req0())
     with pytest.raises(NotSupported, match="cannot join rep0 and rep0; rep0 goes with req0"):
-        Device(Rep0(raw=True), Rep0(raw=True))
+        Device(RawSocket(Rep0), RawSocket(Rep0))
     with pytest.raises(NotSupported, match="cannot join sub0 and push0"):
-        Device(Sub0(raw=True), Push0(raw=True))
+        Device(RawSocket(Sub0), RawSocket(Push0))
     for kind in (Req0, Rep0, Pub0, Sub0, Push0, Pull0, Surveyor0, Respondent0):
         with pytest.raises(NotSupported, match="reflects pair, bus or star"):
-            Device(kind(raw=True))
+            Device(RawSocket(kind))
 
 
 async def test_a_socket_that_is_closed_busy_or_has_a_receiver_is_refused() -> None:
@@ -127,24 +127,24 @@ async def test_a_socket_that_is_closed_busy_or_has_a_receiver_is_refused() -> No
         def frames_received(self, pipe: object, frames: list[bytes]) -> None: ...
         def pipe_writable(self, pipe: object) -> None: ...
 
-    bus = Bus0(raw=True)
+    bus = RawSocket(Bus0)
     async with joined(bus):
         with pytest.raises(StateError, match="in a device already"):
-            await device(bus)
-        other = Bus0(raw=True)
+            await Device(bus).run()
+        other = RawSocket(Bus0)
         with pytest.raises(StateError, match="in a device already"):
-            await device(other, bus)
+            await Device(other, bus).run()
         await device_ends_with(other)
     with pytest.raises(Closed, match="the bus0 socket of the device is closed"):
-        await device(bus)
-    async with Bus0(raw=True, receiver=Nobody()) as handed:
+        await Device(bus).run()
+    async with RawSocket(Bus0, receiver=Nobody()) as handed:
         with pytest.raises(NotSupported, match="receiver"):
-            await device(handed)
+            await Device(handed).run()
 
 
 async def device_ends_with(socket: Socket) -> None:
     """The socket is free for another device, and that one ends when it closes."""
-    running = asyncio.create_task(device(socket))
+    running = asyncio.create_task(Device(socket).run())
     await turns(2)
     await socket.aclose()
     assert (await running).ended == "the bus0 socket was closed"
@@ -253,7 +253,7 @@ async def test_a_message_crosses_as_many_links_as_ttl_and_no_more(
 
 async def test_a_loop_of_devices_is_ended_by_ttl() -> None:
     """Requests that find a way back to their device go round until their backtrace is ttl words long."""
-    front, back = Rep0(raw=True), Req0(raw=True)
+    front, back = RawSocket(Rep0), RawSocket(Req0)
     async with joined(front, back) as middle:
         peer = Peer(front)
         Link(back, front)
@@ -266,7 +266,7 @@ async def test_a_loop_of_devices_is_ended_by_ttl() -> None:
 
 
 async def test_a_reflecting_bus_sends_to_all_but_the_origin() -> None:
-    async with Bus0(raw=True) as bus, joined(bus) as middle:
+    async with RawSocket(Bus0) as bus, joined(bus) as middle:
         peers = [Peer(bus, name=str(number)) for number in range(3)]
         peers[0].say(b"hello", b"again")
         await until(lambda: peers[1].heard == peers[2].heard == [b"hello", b"again"])
@@ -278,14 +278,14 @@ async def test_a_reflecting_bus_sends_to_all_but_the_origin() -> None:
     ("kind", "said", "heard"), [(Pair0, b"x", b"x"), (Pair1, HOP_WORDS[1], HOP_WORDS[2])]
 )
 async def test_a_reflecting_pair_is_an_echo(kind: type[Socket], said: bytes, heard: bytes) -> None:
-    async with kind(raw=True) as pair, joined(pair, pair):
+    async with RawSocket(kind) as pair, joined(pair, pair):
         peer = Peer(pair)
         peer.say(said)
         await until(lambda: peer.heard == [heard])
 
 
 async def test_a_reflecting_star_sends_nothing_twice() -> None:
-    async with Star0(raw=True) as star, joined(star, star) as middle:
+    async with RawSocket(Star0) as star, joined(star, star) as middle:
         one, two = Peer(star), Peer(star, name="two")
         one.say(HOP_WORDS[0] + b"x")
         await turns(10)
@@ -298,7 +298,7 @@ async def test_a_reflecting_star_sends_nothing_twice() -> None:
 
 async def test_a_full_destination_stops_the_source_and_nothing_is_lost() -> None:
     options = SocketOptions(send_queue=4)
-    pull, push = Pull0(raw=True, options=options), Push0(raw=True, options=options)
+    pull, push = RawSocket(Pull0, options=options), RawSocket(Push0, options=options)
     async with joined(pull, push) as middle:
         one, two = Peer(pull, name="one"), Peer(pull, name="two")
         one.say(b"1", b"2")  # nobody is there yet
@@ -319,7 +319,7 @@ async def test_a_full_destination_stops_the_source_and_nothing_is_lost() -> None
 
 async def test_a_puller_that_stops_reading_makes_the_pusher_wait_across_the_device() -> None:
     options = SocketOptions(send_queue=8, recv_queue=8)
-    front, back = Pull0(raw=True, options=options), Push0(raw=True, options=options)
+    front, back = RawSocket(Pull0, options=options), RawSocket(Push0, options=options)
     async with joined(front, back), Push0(options=options) as push, Pull0(options=options) as pull:
         Link(push, front)
         Link(back, pull)
@@ -331,8 +331,8 @@ async def test_a_puller_that_stops_reading_makes_the_pusher_wait_across_the_devi
 
 
 async def test_who_does_not_read_answers_is_not_read_and_holds_up_nobody() -> None:
-    front = Rep0(raw=True, options=SocketOptions(send_queue=4))
-    back = Req0(raw=True)
+    front = RawSocket(Rep0, options=SocketOptions(send_queue=4))
+    back = RawSocket(Req0)
     async with joined(front, back) as middle:
         stubborn, honest = Peer(front, reads=False, name="stubborn"), Peer(front, name="honest")
         replier = Peer(back)
@@ -350,8 +350,8 @@ async def test_who_does_not_read_answers_is_not_read_and_holds_up_nobody() -> No
 
 
 async def test_answers_for_peers_that_left_are_dropped_and_counted() -> None:
-    front = Rep0(raw=True, options=SocketOptions(send_queue=1))
-    async with joined(front, Req0(raw=True)) as middle:
+    front = RawSocket(Rep0, options=SocketOptions(send_queue=1))
+    async with joined(front, RawSocket(Req0)) as middle:
         asker = Peer(front, reads=False)
         replier = Peer(middle._back)
         asker.say(ID + b"1", ID + b"2", ID + b"3")
@@ -363,7 +363,7 @@ async def test_answers_for_peers_that_left_are_dropped_and_counted() -> None:
 
 
 async def test_best_effort_drops_where_a_device_would_hold() -> None:
-    pull, push = Pull0(raw=True), Push0(raw=True, options=SocketOptions(best_effort=True))
+    pull, push = RawSocket(Pull0), RawSocket(Push0, options=SocketOptions(best_effort=True))
     async with joined(pull, push):
         peer = Peer(pull)
         peer.say(b"1", b"2")
@@ -376,8 +376,8 @@ async def test_best_effort_drops_where_a_device_would_hold() -> None:
 
 @pytest.mark.parametrize("which", [0, 1])
 async def test_closing_either_socket_ends_the_device_and_says_which(which: int) -> None:
-    sockets = (Rep0(raw=True), Req0(raw=True))
-    running = asyncio.create_task(device(*sockets))
+    sockets = (RawSocket(Rep0), RawSocket(Req0))
+    running = asyncio.create_task(Device(*sockets).run())
     await turns(2)
     asker = Peer(sockets[0])
     asker.say(ID + b"held: nobody answers")
@@ -392,7 +392,7 @@ async def test_closing_either_socket_ends_the_device_and_says_which(which: int) 
 
 
 async def test_a_cancelled_device_leaves_raw_sockets_as_they_were() -> None:
-    async with Pull0(raw=True) as pull, Push0(raw=True) as push:
+    async with RawSocket(Pull0) as pull, RawSocket(Push0) as push:
         early = Peer(pull)
         early.say(b"before")
         middle = Device(pull, push)
@@ -408,7 +408,7 @@ async def test_a_cancelled_device_leaves_raw_sockets_as_they_were() -> None:
         assert await pull.recv() == b"after"
         with pytest.raises(StateError, match="runs once"):
             await middle.run()
-        again = asyncio.create_task(device(pull, push))
+        again = asyncio.create_task(Device(pull, push).run())
         await turns(2)
         early.say(b"again")
         await until(lambda: taker.heard == [b"before", b"again"])
@@ -423,7 +423,7 @@ async def test_a_chain_of_devices_over_real_transports(scheme: str, tmp_path: Pa
             return "tcp://127.0.0.1:0"
         return f"{scheme}://{tmp_path}/{number}"
 
-    stops: Stops = [(Rep0(raw=True), Req0(raw=True)) for _ in range(3)]
+    stops: Stops = [(RawSocket(Rep0), RawSocket(Req0)) for _ in range(3)]
     urls = [(await front.listen(url(number))).url for number, (front, _) in enumerate(stops)]
     rep = Rep0()
     urls.append((await rep.listen(url(9))).url)
@@ -441,7 +441,7 @@ async def test_a_chain_of_devices_over_real_transports(scheme: str, tmp_path: Pa
 
 
 async def test_a_reader_of_a_diverted_socket_hears_nothing_until_its_own_timeout() -> None:
-    async with Bus0(raw=True) as bus, joined(bus):
+    async with RawSocket(Bus0) as bus, joined(bus):
         Peer(bus).say(b"x")
         with pytest.raises(Timeout):
             await bus.recv(timeout=0.01)

@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols import Pull0, Push0
 from protocols.endpoint import Dialer, Listener, SharedListener, backoff_s, dial_once
 from protocols.errors import (
     AddressError,
@@ -79,7 +78,7 @@ async def test_a_dialer_may_come_first_and_comes_back_when_the_listener_does(
     for round_number in range(1, 4):
         listener = Listener(peer, url)
         await listener.start()
-        pipe = await dialer.wait_connected()
+        pipe = (await dialer.wait_connected())._pipe
         assert dialer.last_error == ""
         pipe.send(b"round %d" % round_number)
         await until(lambda: len(peer.received) == round_number)  # noqa: B023
@@ -157,7 +156,7 @@ async def test_closing_a_dialer_leaves_its_pipe_and_dials_no_more(scheme: str, t
     await listener.start()
     dialer = Dialer(owner, listener.url)
     dialer.start()
-    pipe = await dialer.wait_connected()
+    pipe = (await dialer.wait_connected())._pipe
     await dialer.aclose()
     assert not pipe.closed
     pipe.send(b"still here")

@@ -19,6 +19,7 @@ from protocols import (
     Pub0,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
     Socket,
@@ -101,7 +102,7 @@ async def test_the_hook_refuses_a_peer_that_then_has_no_other_event(scheme: str,
     async with Rep0(admit=admit, options=QUICK) as rep, Req0(options=QUICK) as req:
         heard = Heard(rep)
         listener = await rep.listen(listen_url(scheme, tmp_path))
-        await req.dial(listener.url)
+        req.dial(listener.url)
         await req.send(b"question")
         assert await rep.recv() == b"question"
         assert heard.kinds == ["attaching"] * 3 + ["attached"]
@@ -119,7 +120,7 @@ async def test_a_dialling_socket_may_refuse_too_and_says_why(scheme: str, tmp_pa
 
     async with Rep0() as rep, Req0(admit=admit, options=QUICK) as req:
         listener = await rep.listen(listen_url(scheme, tmp_path))
-        dialer = await req.dial(listener.url)
+        dialer = req.dial(listener.url)
         await until(lambda: dialer.statistics().failed.get("not wanted", 0) >= 2)
         assert dialer.last_error == f"{listener.url} is not for us"
         with pytest.raises(PipeRefused, match="not for us"):
@@ -131,7 +132,7 @@ async def test_closing_the_pipe_in_the_hook_refuses_it(scheme: str, tmp_path: Pa
     async with Pair0(admit=lambda pipe: pipe.close("go away")) as pair, Pair0(options=QUICK) as other:
         heard = Heard(pair)
         listener = await pair.listen(listen_url(scheme, tmp_path))
-        await other.dial(listener.url)
+        other.dial(listener.url)
         await until(lambda: listener.statistics().refused.get("not wanted", 0) >= 2)
         assert set(heard.kinds) == {"attaching"}
         assert heard.events[0].pipe.close_reason == "go away"
@@ -179,7 +180,7 @@ async def test_a_hook_that_fails_admits_nobody_and_is_reported() -> None:
 
     async with Pull0(admit=admit) as pull, Push0(options=QUICK) as push:
         listener = await pull.listen("tcp://127.0.0.1:0")
-        await push.dial(listener.url)
+        push.dial(listener.url)
         await until(lambda: listener.statistics().refused.get("hook failed", 0) >= 2)
         assert "the admit hook of" in told[0]["message"]
         assert isinstance(told[0]["exception"], KeyError)
@@ -247,7 +248,7 @@ def refuse(pipe: Pipe) -> None:
 
 @pytest.mark.parametrize("how", [refuse, lambda pipe: pipe.close("no")])
 async def test_a_pipe_that_the_receiver_turns_away_was_never_attached(how: Callable[[Pipe], None]) -> None:
-    socket = Pub0(raw=True, receiver=Refusing(how))
+    socket = RawSocket(Pub0, receiver=Refusing(how))
     stream = socket.events()
     try:
         Peer(socket)
@@ -307,7 +308,7 @@ async def test_each_way_to_end_has_its_word(tmp_path: Path) -> None:
 async def test_a_dialer_says_why_its_pipe_ended(scheme: str, tmp_path: Path) -> None:
     async with Pull0() as pull, Push0(options=replace(QUICK, reconnect_min_s=5.0)) as push:
         listener = await pull.listen(listen_url(scheme, tmp_path))
-        dialer = await push.dial(listener.url)
+        dialer = push.dial(listener.url)
         pipe = await dialer.wait_connected()
         assert dialer.last_error == ""
         pipe.close("the operator said so")
@@ -338,12 +339,12 @@ async def test_an_endpoint_has_the_options_of_its_socket_or_its_own(tmp_path: Pa
 async def test_a_dialer_may_have_options_of_its_own(tmp_path: Path) -> None:
     mine = SocketOptions(recv_size_max=10, reconnect_min_s=0.01)
     async with Sub0(topics=[""], options=mine) as sub, Pub0(listen=f"ipc://{tmp_path}/x") as pub:
-        dialer = await sub.dial(f"ipc://{tmp_path}/x")
+        dialer = sub.dial(f"ipc://{tmp_path}/x")
         await pub.wait_for_peers()
         await pub.send(b"x" * 11)
         await until(lambda: dialer.statistics().ended == {"too large": 1})
         await dialer.aclose()
-        await sub.dial(f"ipc://{tmp_path}/x", options=replace(mine, recv_size_max=11))
+        sub.dial(f"ipc://{tmp_path}/x", options=replace(mine, recv_size_max=11))
         await until(lambda: len(pub.pipes) == 1 and len(sub.pipes) == 1)
         await pub.send(b"x" * 11)
         assert await sub.recv() == b"x" * 11
@@ -358,4 +359,4 @@ async def test_a_shared_listener_has_options_of_its_own(tmp_path: Path) -> None:
 
     async with Pull0() as pull:
         with pytest.raises(TypeError, match="has options of its own"):
-            pull.listen(SharedListener(f"ipc://{tmp_path}/x"), options=SocketOptions())  # type: ignore[call-overload]
+            await pull.listen(SharedListener(f"ipc://{tmp_path}/x"), options=SocketOptions())  # type: ignore[call-overload]

@@ -287,7 +287,7 @@ async def test_a_listener_that_tells_its_refusals_to_a_callback_does_not_log_the
     told: list[str] = []
     shared = SharedListener("tcp://127.0.0.1:0", on_refused=lambda address, sentence: told.append(sentence))
     async with Rep0() as rep:
-        rep.listen(shared)
+        await rep.listen(shared)
         await shared.start()
         async with raw_peer(shared.url) as peer:
             peer.writer.write(encode_header(ProtocolNumber.SUB0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.pipe import CONTROL_MAX, Pipe
+from protocols.pipe import CONTROL_MAX, HELD, INBOX_FULL, PARKED, Pipe
 
 
 class FakeConnection:
@@ -102,8 +102,9 @@ def test_a_full_queue_refuses_counts_and_says_when_there_is_room(pipe: Pipe, own
     assert pipe.send_many([b"7"]) == 0
     assert pipe.statistics().refused == 4
     pipe.take_output()
-    assert owner.writable == 1
-    pipe.take_output()
+    assert owner.writable == 0, "the owner is not called while its output is taken"
+    pipe.output_written()
+    pipe.output_written()
     assert owner.writable == 1, "room is told once, and only to those who were refused"
 
 
@@ -111,12 +112,14 @@ def test_who_asks_is_told_once_when_the_data_that_waited_was_taken(pipe: Pipe, o
     pipe.send_control(b"c")
     pipe.notify_writable()
     pipe.take_output()
+    pipe.output_written()
     assert owner.writable == 0, "no data waited"
     pipe.send(b"a")
     assert (pipe.unsent, pipe.queued) == (1, 1)
     pipe.notify_writable()
     pipe.take_output()
-    pipe.take_output()
+    pipe.output_written()
+    pipe.output_written()
     assert owner.writable == 1 and pipe.unsent == 0
 
 
@@ -180,11 +183,18 @@ def test_close_drains_only_when_asked(pipe: Pipe, connection: FakeConnection) ->
     assert connection.calls == ["abort"]
 
 
-def test_reading_is_paused_and_resumed_at_the_connection(pipe: Pipe, connection: FakeConnection) -> None:
-    pipe.pause_reading()
-    pipe.resume_reading()
+def test_reading_goes_on_when_the_last_reason_to_pause_has_ended(
+    pipe: Pipe, connection: FakeConnection
+) -> None:
+    pipe.pause(INBOX_FULL)
+    pipe.pause(HELD)
+    pipe.resume(INBOX_FULL)
+    assert connection.calls == ["pause"]
+    pipe.resume(PARKED)
+    pipe.resume(HELD)
+    pipe.resume(HELD)
     pipe.close("over")
-    pipe.pause_reading()
+    pipe.pause(HELD)
     assert connection.calls == ["pause", "resume", "abort"]
 
 

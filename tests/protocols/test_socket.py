@@ -25,6 +25,7 @@ from protocols import (
     Pub0,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
     Respondent0,
@@ -37,7 +38,7 @@ from protocols import (
     Timeout,
     WouldBlock,
 )
-from protocols.context import Waiters
+from protocols.waiting import Waiters
 from tests.support.link import Link, Peer
 from tests.support.waiting import turns, until
 
@@ -65,10 +66,9 @@ def listening(scheme: str, folder: Path) -> str:
 @pytest.mark.parametrize(("kind", "number"), list(zip(ALL, NUMBERS, strict=True)))
 @pytest.mark.parametrize("raw", [False, True])
 def test_each_socket_has_its_number_and_its_peers(kind: type[Socket], number: int, raw: bool) -> None:
-    socket = kind(raw=raw)
+    socket = RawSocket(kind) if raw else kind()
     assert socket.protocol == number
     assert socket.peer == (number if kind in (Pair0, Bus0) else number ^ 1)
-    assert socket.raw is raw
 
 
 def test_sockets_can_be_made_without_a_loop_and_cost_nothing() -> None:
@@ -191,7 +191,7 @@ async def test_a_cancelled_send_was_not_taken() -> None:
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize("raw", [False, True])
 async def test_after_closing_every_call_raises_closed(kind: type[Socket], raw: bool) -> None:
-    socket = kind(raw=raw)
+    socket = RawSocket(kind) if raw else kind()
     assert not socket.closed
     await socket.aclose()
     await socket.aclose()
@@ -263,7 +263,7 @@ async def test_closing_drains_what_is_queued(scheme: str, tmp_path: Path) -> Non
     async with Pull0() as pull:
         listener = await pull.listen(listening(scheme, tmp_path))
         async with Push0() as push:
-            await push.dial(listener.url)
+            push.dial(listener.url)
             await push.wait_for_peers()
             await push.send_many(bodies)
         got = [await pull.recv(timeout=5.0) for _ in bodies]
@@ -361,7 +361,7 @@ async def test_dial_and_listen_may_be_given_when_made_and_be_many(tmp_path: Path
 
 async def test_dialling_before_listening_connects_later() -> None:
     async with Push0(options=QUICK) as push:
-        dialer = await push.dial("inproc://later")
+        dialer = push.dial("inproc://later")
         await until(lambda: dialer.statistics().attempts > 1)
         async with Pull0(listen="inproc://later") as pull:
             await push.wait_for_peers(1, timeout=5.0)
@@ -372,13 +372,13 @@ async def test_dialling_before_listening_connects_later() -> None:
 async def test_endpoints_that_are_closed_by_hand_are_forgotten() -> None:
     async with Push0() as push:
         for _ in range(3):
-            dialer = await push.dial("inproc://nobody")
+            dialer = push.dial("inproc://nobody")
             listener = await push.listen("inproc://here")
             assert (push.dialers, push.listeners) == ([dialer], [listener])
             await dialer.aclose()
             await listener.aclose()
             assert (push.dialers, push.listeners) == ([], [])
-        dialer = await push.dial("inproc://nobody")
+        dialer = push.dial("inproc://nobody")
     assert push.dialers == [dialer]
 
 
@@ -413,7 +413,7 @@ async def test_several_sockets_share_one_address(tmp_path: Path) -> None:
     local = SharedListener(f"ipc://{tmp_path}/shared.sock")
     async with Rep0() as rep, Sub0(topics=[""]) as sub, Pull0() as pull:
         for socket in (rep, sub, pull):
-            socket.listen(shared)
+            await socket.listen(shared)
             assert await socket.listen(local) is local
         await shared.start()
         await local.start()
@@ -433,7 +433,7 @@ async def test_several_sockets_share_one_address(tmp_path: Path) -> None:
                 await surveyor.dial_once(shared.url)
         async with Rep0() as second:
             with pytest.raises(StateError, match="already has a socket"):
-                second.listen(shared)
+                await second.listen(shared)
         await rep.aclose()
         async with Req0() as req:
             with pytest.raises(HandshakeError):
@@ -478,15 +478,16 @@ async def test_statistics_are_a_snapshot_that_outlives_peers() -> None:
 
 
 async def test_pipe_ids_are_counted_from_a_start_that_the_generator_gives() -> None:
-    def ids(seed: int) -> list[int]:
-        bus = Bus0(rng=random.Random(seed))
-        return [Peer(bus, name=str(number)).pipe.id for number in range(3)]
+    async def ids(seed: int) -> list[int]:
+        async with Bus0(rng=random.Random(seed)) as bus:
+            return [Peer(bus, name=str(number)).pipe.id for number in range(3)]
 
-    assert ids(1) == ids(1) != ids(2)
-    assert ids(1)[2] - ids(1)[0] == 2
-    bus = Bus0()
-    bus._last_pipe_id = 0x7FFFFFFE
-    assert [Peer(bus, name=str(number)).pipe.id for number in range(3)] == [0x7FFFFFFF, 1, 2]
+    first = await ids(1)
+    assert first == await ids(1) != await ids(2)
+    assert first[2] - first[0] == 2
+    async with Bus0() as bus:
+        bus._core.last_pipe_id = 0x7FFFFFFE
+        assert [Peer(bus, name=str(number)).pipe.id for number in range(3)] == [0x7FFFFFFF, 1, 2]
 
 
 async def test_unsupported_contexts_are_said_to_be() -> None:

@@ -8,9 +8,9 @@ import contextvars
 import pytest
 
 from protocols import Pair0, Rep0, Req0
-from protocols.context import Waiters
 from protocols.transports.loops import loop_state
 from protocols.transports.stream import StreamConnection
+from protocols.waiting import Waiters
 from protocols.waking import Wakes, Wakeup
 
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from protocols import Socket
-from protocols.patterns.base import OutputPipe, Pattern
+from protocols import RawSocket, Socket
+from protocols.patterns.base import Pattern
 from protocols.pipe import Pipe
+
+
+def made(kind: type[Socket], raw: bool, **arguments: Any) -> Any:
+    """A socket of this kind, raw or not."""
+    return RawSocket(kind, **arguments) if raw else kind(**arguments)
 
 
 class FakeConnection:
@@ -82,6 +88,7 @@ class FakeConnection:
         if self.pipe is None or not self._takes():
             return
         self._take(self.pipe.take_output())
+        self.pipe.output_written()
         if self.closing and not self.pipe.queued:
             self.abort()
 
@@ -108,7 +115,7 @@ class Peer:
     def __init__(self, socket: Socket, *, reads: bool = True, name: str = "peer") -> None:
         self.connection = FakeConnection(socket.peer, name)
         self.connection.held = not reads
-        self.pipe = socket.attach(self.connection, url=f"fake://{name}", dialed=False)
+        self.pipe = socket._core.attach(self.connection, url=f"fake://{name}", dialed=False)
 
     @property
     def heard(self) -> list[bytes]:
@@ -134,8 +141,8 @@ class Link:
         self.b = FakeConnection(second.peer, "b")
         self._join(self.a, self.b)
         self._join(self.b, self.a)
-        self.first = first.attach(self.a, url="fake://a", dialed=True)
-        self.second = second.attach(self.b, url="fake://b", dialed=False)
+        self.first = first._core.attach(self.a, url="fake://a", dialed=True)
+        self.second = second._core.attach(self.b, url="fake://b", dialed=False)
 
     def cut(self, reason: str = "the link was cut") -> None:
         for connection, pipe in ((self.a, self.first), (self.b, self.second)):
@@ -181,12 +188,14 @@ class Plug:
         *,
         limit: int = 4,
         now: float = 0.0,
-        kind: type[OutputPipe] = OutputPipe,
+        weighed: bool = False,
     ) -> None:
         self.pattern = pattern
         self.now = now
         self.connection = SilentConnection(int(pattern.peer))
-        self.pipe = kind(id, self.connection, self, url="fake://plug", dialed=True, limit=limit)
+        self.pipe = Pipe(
+            id, self.connection, self, url="fake://plug", dialed=True, limit=limit, weighed=weighed
+        )
         self.reasons: list[str] = []
         pattern.pipe_attached(self.pipe, now)
 

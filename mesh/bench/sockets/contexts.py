@@ -64,7 +64,7 @@ def ours_rep(report: Report, gate: Any) -> None:
 def ours_req(url: str, each: int, report: Report, gate: Any) -> None:
     async def main() -> None:
         async with Req0() as req:
-            await req.dial(url)
+            req.dial(url)
             await req.wait_for_peers(1)
             contexts = [req.new_context() for _ in range(CONTEXTS)]
 

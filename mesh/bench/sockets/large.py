@@ -67,7 +67,7 @@ def ours_receiver(count: int, report: Report, gate: Any) -> None:
 def ours_sender(url: str, count: int, report: Report, gate: Any) -> None:
     async def main() -> None:
         async with Pair0() as pair:
-            await pair.dial(url)
+            pair.dial(url)
             await pair.wait_for_peers(1)
             meter = Meter("sender")
             for _ in range(count):

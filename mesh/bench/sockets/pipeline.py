@@ -68,7 +68,7 @@ def ours_pull(count: int, report: Report, gate: Any) -> None:
 def ours_push(url: str, body: bytes, count: int, report: Report, gate: Any) -> None:
     async def main() -> None:
         async with Push0() as push:
-            await push.dial(url)
+            push.dial(url)
             await push.wait_for_peers(1)
             send = push.send
             for _ in range(count + stamped(count)):
@@ -114,7 +114,7 @@ def ours_pull_batches(count: int, report: Report, gate: Any) -> None:
 def ours_push_batches(url: str, body: bytes, count: int, report: Report, gate: Any) -> None:
     async def main() -> None:
         async with Push0() as push:
-            await push.dial(url)
+            push.dial(url)
             await push.wait_for_peers(1)
             bodies = [body] * BATCH
             unsent = count + stamped(count)  # not one more, or the puller takes the rest for its burst

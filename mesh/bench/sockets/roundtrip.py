@@ -60,7 +60,7 @@ def ours_rep(uvloop: bool, report: Report, gate: Any) -> None:
 def ours_req(uvloop: bool, url: str, count: int, report: Report, gate: Any) -> None:
     async def main() -> None:
         async with Req0() as req:
-            await req.dial(url)
+            req.dial(url)
             await req.wait_for_peers(1)
             samples = []
             for number in range(count + WARM_UP):

@@ -105,7 +105,7 @@ class Load:
         number = 0
         options = SocketOptions(recv_timeout_s=8.0, reconnect_min_s=0.01, reconnect_max_s=0.1)
         async with Req0(options=options, rng=process.stream("stock")) as req:
-            await req.dial(url_of(process.address))
+            req.dial(url_of(process.address))
             while not process.stopping.is_set():
                 number += 1
                 body, sent_s = f"stock {at} {number}".encode(), self.now_s

@@ -105,7 +105,7 @@ def test_a_stopped_stock_subscriber_costs_a_bounded_number_of_bytes_and_nobody_a
     async def stopped(process: Process) -> None:
         async with Sub0(rng=process.stream("stock")) as sub:
             sub.subscribe(b"")
-            await sub.dial(url_of(process.address))
+            sub.dial(url_of(process.address))
             await process.stopping.wait()
 
     got: list[bytes] = []
@@ -136,7 +136,7 @@ def test_a_stock_request_to_a_broker_that_leaves_is_not_told_that_it_was_accepte
 
     async def asks(process: Process) -> None:
         async with Req0(rng=process.stream("stock")) as req:
-            await req.dial(url_of(process.address))
+            req.dial(url_of(process.address))
             while True:
                 await req.send(b"news.uk hello")
                 replies.append((await req.recv()).decode())
@@ -167,7 +167,7 @@ def test_a_stock_socket_that_speaks_as_brokers_do_is_hung_up_on_with_a_warning(
 ) -> None:
     async def comes(process: Process) -> None:
         async with socket(rng=process.stream("stock")) as stranger:
-            await stranger.dial(url_of(process.address))
+            stranger.dial(url_of(process.address))
             await process.stopping.wait()
 
     with World(6) as world:
@@ -182,7 +182,7 @@ def test_a_stock_socket_that_speaks_as_brokers_do_is_hung_up_on_with_a_warning(
 def test_a_stock_publisher_of_bad_topics_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def comes(process: Process) -> None:
         async with Push0(rng=process.stream("stock")) as push:
-            await push.dial(url_of(process.address))
+            push.dial(url_of(process.address))
             await push.send(b"bad..topic hello")
             await process.stopping.wait()
 

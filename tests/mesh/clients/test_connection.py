@@ -18,7 +18,7 @@ from mesh.errors import (
     NotAccepted,
 )
 from mesh.wire.session_frames import Kind, encode
-from protocols import Rep0, SharedListener
+from protocols import RawSocket, Rep0, SharedListener
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
@@ -99,7 +99,7 @@ async def test_a_broker_that_ends_every_session_at_once_is_not_dialled_without_p
 
     hostile = Hostile()
     listener = SharedListener(LOOPBACK)
-    async with Rep0(raw=True, receiver=hostile) as rep:  # type: ignore[arg-type]
+    async with RawSocket(Rep0, receiver=hostile) as rep:  # type: ignore[arg-type]
         await rep.listen(listener)
         await listener.start()
         async with Client(listener.url) as mesh:
@@ -134,7 +134,7 @@ async def test_a_listener_that_is_no_broker_is_told_apart() -> None:
 
     for receiver, word in ((Silent(), "no answer"), (Rude(), "no session .* kind 16 is not msgpack")):
         listener = SharedListener(LOOPBACK)
-        async with Rep0(raw=True, receiver=receiver) as rep:  # type: ignore[arg-type]
+        async with RawSocket(Rep0, receiver=receiver) as rep:  # type: ignore[arg-type]
             await rep.listen(listener)
             await listener.start()
             with pytest.raises(Disconnected, match=word):
@@ -187,7 +187,7 @@ async def test_a_client_closed_while_it_opens_is_closed() -> None:
 
     silent = Silent()
     listener = SharedListener(LOOPBACK)
-    async with Rep0(raw=True, receiver=silent) as rep:  # type: ignore[arg-type]
+    async with RawSocket(Rep0, receiver=silent) as rep:  # type: ignore[arg-type]
         await rep.listen(listener)
         await listener.start()
         mesh = Client(listener.url)

@@ -14,8 +14,8 @@ from mesh.cluster.overlay import Dial
 from mesh.wire.capabilities import FIRST, Offer
 from mesh.wire.link_frames import CHALLENGE_SIZE, Hello, LinkKind, decode, encode
 from mesh.wire.session_frames import Kind
-from protocols import Bus0, Respondent0, SocketOptions, Surveyor0
-from protocols.pipe import CONTROL_MAX
+from protocols import Bus0, RawSocket, Respondent0, SocketOptions, Surveyor0
+from protocols.pipe import CONTROL_MAX, INBOX_FULL
 from protocols.wire.backtrace import END_BIT, encode_word
 from tests.mesh.peers import Known, Peer, Peers, Who, is_whole, until, whole
 
@@ -307,7 +307,7 @@ async def test_tokens_are_good_for_one_admission_and_kept_no_longer() -> None:
         await stranger.aclose()
         await until(lambda: not a.peering.linking._tokens, "the token went with its connection")
         before = a.peering.statistics().refused.get("token", 0)
-        async with Respondent0(raw=True) as late:
+        async with RawSocket(Respondent0) as late:
             pipe = await late.dial_once(a.url)
             pipe.send(encode_word(END_BIT) + encode(LinkKind.BIND, token))
             await until(lambda: a.peering.statistics().refused.get("token", 0) > before, "it is refused")
@@ -319,7 +319,7 @@ async def test_a_stranger_cannot_choose_how_much_is_logged(
 ) -> None:
     """What is said has the stranger's mesh in it, which may be another each time."""
     monkeypatch.setattr(links, "SAID_MAX", 5)
-    async with Peers() as peers, Bus0() as stranger:
+    async with Peers() as peers, RawSocket(Bus0) as stranger:
         a = await peers.peer("a")
         for number in range(12):
             pipe = await stranger.dial_once(a.url)
@@ -367,7 +367,7 @@ async def test_a_peer_may_give_up_a_link_that_is_up_here_already() -> None:
 async def test_a_link_whose_bus_is_dead_is_made_again_though_its_heartbeats_pass() -> None:
     async with Peers() as peers:
         a, b = await peers.mesh("a", "b")
-        b.ups[-1][1].pause_reading()
+        b.ups[-1][1].pause(INBOX_FULL)
         a.set_interest([("news.*", 0)])
         await until(lambda: b.interests.get(a.who.id) == [("news.*", 0)], "it went by another link")
         await whole([a, b])
@@ -439,7 +439,7 @@ async def test_a_connection_that_says_nothing_is_closed_at_the_deadline() -> Non
 
 
 async def test_a_heartbeat_connection_with_a_wrong_token_is_closed() -> None:
-    async with Peers() as peers, Surveyor0(raw=True) as stranger:
+    async with Peers() as peers, RawSocket(Surveyor0) as stranger:
         a, b = await peers.mesh("a", "b")
         pipe = await stranger.dial_once(a.url)
         stranger.send_to(pipe, [encode_word(END_BIT) + encode(LinkKind.BIND, bytes(16))])

@@ -84,7 +84,7 @@ def reset(peer: RawPeer) -> None:
 async def serves_on(kind: type[Socket], talker: Socket, url: str) -> None:
     """An honest partner is attached."""
     async with PARTNER[kind](options=QUICK) as partner:
-        await partner.dial(url)
+        partner.dial(url)
         await partner.wait_for_peers(1, 20)
         await talker.wait_for_peers(1, 20)
 
@@ -120,7 +120,7 @@ async def test_a_peer_of_another_protocol_is_refused_at_both_ends(
             if other is PARTNER[kind]:
                 continue
             async with other(options=QUICK) as stranger:
-                dialer = await stranger.dial(listener.url)
+                dialer = stranger.dial(listener.url)
                 await until(lambda: dialer.statistics().failed)  # noqa: B023
                 await dialer.aclose()
                 assert set(dialer.statistics().failed) <= {"wrong protocol", "closed"}
@@ -137,7 +137,7 @@ async def test_a_server_with_a_broken_header_is_dialled_again_later(header: byte
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         async with Req0(options=QUICK) as req:
-            dialer = await req.dial(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+            dialer = req.dial(f"tcp://127.0.0.1:{server.getsockname()[1]}")
             for number in range(1, 4):
                 accepted, _ = await loop.sock_accept(server)
                 with accepted:
@@ -267,7 +267,7 @@ async def test_an_end_in_any_state_is_only_an_end(state: str, how: str, scheme: 
         else:
             assert closed is not None and closed.reason
         async with Pair0(options=QUICK) as partner:
-            await partner.dial(listener.url)
+            partner.dial(listener.url)
             await partner.send(b"honest", timeout=20)
             assert await pair.recv(timeout=20) == b"honest"
 
@@ -282,7 +282,7 @@ async def test_a_peer_that_vanishes_while_it_is_dialled_is_an_address_error(
         url = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
     listener.listen()
     async with Push0(options=QUICK) as push:
-        dialer = await push.dial(url)
+        dialer = push.dial(url)
         listener.setblocking(False)
         for _ in range(5):
             accepted, _ = await asyncio.get_running_loop().sock_accept(listener)

@@ -12,11 +12,13 @@ import pytest
 
 from protocols import (
     Bus0,
+    Device,
     Pair0,
     Pair1,
     Pub0,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
     Respondent0,
@@ -24,7 +26,6 @@ from protocols import (
     SocketOptions,
     Sub0,
     Surveyor0,
-    device,
 )
 from tests.support.waiting import until
 
@@ -45,7 +46,7 @@ class Ends(NamedTuple):
 @asynccontextmanager
 async def chain(front: type[Socket], back: type[Socket], length: int, folder: Path) -> AsyncIterator[Ends]:
     """Devices in a row over tcp and ipc in turn; both ends listen."""
-    stops = [(front(raw=True, options=OPTIONS), back(raw=True, options=OPTIONS)) for _ in range(length)]
+    stops = [(RawSocket(front, options=OPTIONS), RawSocket(back, options=OPTIONS)) for _ in range(length)]
     first, last = stops[0][0], stops[-1][1]
     urls = [(await end.listen("tcp://127.0.0.1:0")).url for end in (first, last)]
     for number in range(length - 1):
@@ -53,7 +54,7 @@ async def chain(front: type[Socket], back: type[Socket], length: int, folder: Pa
         url = "tcp://127.0.0.1:0" if number % 2 else f"ipc://{folder / str(number)}"
         here.dial((await there.listen(url)).url)
         await here.wait_for_peers(1, timeout=10.0)
-    running = [asyncio.create_task(device(*stop)) for stop in stops]
+    running = [asyncio.create_task(Device(*stop).run()) for stop in stops]
     try:
         yield Ends(urls, first, last)
     finally:
@@ -140,9 +141,9 @@ async def test_nng_surveys_nng_across_our_devices(tmp_path: Path) -> None:
 
 
 async def test_our_bus_reflects_between_peers_of_nng() -> None:
-    async with Bus0(raw=True, options=OPTIONS) as bus:
+    async with RawSocket(Bus0, options=OPTIONS) as bus:
         url = (await bus.listen("tcp://127.0.0.1:0")).url
-        running = asyncio.create_task(device(bus))
+        running = asyncio.create_task(Device(bus).run())
         with Nng("Bus0") as one, Nng("Bus0") as two, Nng("Bus0") as three:
             for peer in (one, two, three):
                 peer.socket.dial(url, block=False)
@@ -178,8 +179,8 @@ async def test_pair1_with_nng(scheme: str, we_listen: bool, tmp_path: Path) -> N
 async def test_nng_drops_what_our_devices_carried_too_far(tmp_path: Path) -> None:
     """Nine devices are ten links; ours allow them, NNG's replier at the end counts its own eight."""
     far = SocketOptions(ttl=15, reconnect_min_s=0.02, reconnect_max_s=0.1)
-    stops = [(Rep0(raw=True, options=far), Req0(raw=True, options=far)) for _ in range(9)]
-    running = [asyncio.create_task(device(*stop)) for stop in stops]
+    stops = [(RawSocket(Rep0, options=far), RawSocket(Req0, options=far)) for _ in range(9)]
+    running = [asyncio.create_task(Device(*stop).run()) for stop in stops]
     urls = [
         (await front.listen(f"inproc://{tmp_path}/{number}")).url for number, (front, _) in enumerate(stops)
     ]

@@ -123,8 +123,8 @@ async def test_nng_refuses_another_pattern_and_we_say_so() -> None:
 async def test_one_path_serves_several_patterns_of_nng() -> None:
     async with Rep0(options=OPTIONS) as rep, Pull0(options=OPTIONS) as pull:
         shared = SharedListener("ws://127.0.0.1:0/all", options=OPTIONS)
-        shared.serve(rep)
-        shared.serve(pull)
+        await rep.listen(shared)
+        await pull.listen(shared)
         await shared.start()
         try:
             with dialling("Push0", shared.url) as push, dialling("Req0", shared.url) as req:

@@ -154,9 +154,7 @@ class ForwardingMachine(RuleBasedStateMachine):
 class AskingThroughDeviceMachine(ReqRepMachine):
     """As without a device: the same steps, with one on the way."""
 
-    an_answer_waits_for_room = (
-        None  # its repliers' pipes end at the device, which always takes what they send
-    )
+    an_answer_waits_for_room = None  # its repliers answer a device, whose own queues are what is tried here
 
     def join(self, which: int) -> None:
         if not hasattr(self, "front"):

@@ -53,7 +53,7 @@ def one_too_many(self: Any, limit: int, *, prefer_new: bool, make: Any = base.Lo
     make(self, limit + 1, prefer_new=prefer_new)
 
 
-def newest_first(self: Any, *, take_output: Any = base.WeighedPipe.take_output) -> list[bytes]:
+def newest_first(self: Any, *, take_output: Any = Pipe.take_output) -> list[bytes]:
     return list(reversed(take_output(self)))
 
 
@@ -86,9 +86,11 @@ def tells_always(self: Any, reason: str, cause: str = "") -> None:
     self.owner.pipe_closed(self, reason)
 
 
+DISPLACE = Pipe.displace
+
 FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
     "a full inbox is never read on": (PipelineMachine, base.Intake, "resume", nothing),
-    "a full inbox reads on": (PairMachine, Pipe, "pause_reading", nothing),
+    "a full inbox reads on": (PairMachine, Pipe, "pause", nothing),
     "room is not told to writers": (
         PipelineMachine,
         pipeline.Pusher,
@@ -107,12 +109,12 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
         "pipe_writable",
         lambda self, pipe, now: self.writable(),
     ),
-    "a refusal does not ask for room": (PipelineMachine, base.WeighedPipe, "send_many", refuses_silently),
+    "a refusal does not ask for room": (PipelineMachine, Pipe, "send_many", refuses_silently),
     "of a run only one reader hears": (PairMachine, pair.Pair, "received", wakes_one_reader),
     "a batch loses its last": (PipelineMachine, base.Rotation, "deal", deals_all_but_one),
     "a turn's frames leave in another order": (
         PipelineMachine,
-        base.WeighedPipe,
+        Pipe,
         "take_output",
         newest_first,
     ),
@@ -126,9 +128,9 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
     ),
     "displaced messages are not counted": (
         PubSubMachine,
-        base.WeighedPipe,
+        Pipe,
         "displace",
-        lambda self, frames: base.OutputPipe.displace(self, frames) * 0,
+        lambda self, frames: DISPLACE(self, frames) * 0,
     ),
     "a request on a lost pipe stays there": (
         ReqRepMachine,
@@ -168,8 +170,8 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
     "TLS keeps what it decrypted": (TlsMachine, tls.TlsCodec, "_decrypt", decrypts_once),
     "the end is told twice": (StreamMachine, Pipe, "connection_lost", tells_always),
     "a device forgets what finds no room": (ForwardingMachine, relay.ToOne, "_hold", nothing),
-    "a device does not read on": (ForwardingMachine, relay.Brakes, "release", nothing),
-    "a device drops answers that wait": (AskingThroughDeviceMachine, relay.Home, "room", nothing),
+    "a device does not read on": (ForwardingMachine, Pipe, "resume", nothing),
+    "a device drops answers that wait": (AskingThroughDeviceMachine, relay.Return, "room", nothing),
     "a star sends no batches": (StarMachine, star.Star, "put_many", lambda self, bodies: len(bodies)),
 }
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from protocols import pipe as pipe_module
-from protocols.patterns.base import OutputPipe, WeighedPipe
 from protocols.pipe import Pipe
 
 from .world import MACHINE, Cable
@@ -46,13 +45,15 @@ class Owner:
 
 
 class PipeMachine(RuleBasedStateMachine):
-    kind: type[OutputPipe] = OutputPipe
+    weighed = False
 
     @initialize()
     def begin(self) -> None:
         self.owner = Owner()
         self.cable = Cable(1, "cable")
-        self.pipe = self.kind(1, self.cable, self.owner, url="fake://", dialed=True, limit=LIMIT)
+        self.pipe = Pipe(
+            1, self.cable, self.owner, url="fake://", dialed=True, limit=LIMIT, weighed=self.weighed
+        )
         self.cable.start(self.pipe)
         self.queued: list[bytes] = []
         self.controls: list[bytes] = []
@@ -206,7 +207,7 @@ class PipeMachine(RuleBasedStateMachine):
 class WeighedPipeMachine(PipeMachine):
     """Of light frames it holds as many as any."""
 
-    kind = WeighedPipe
+    weighed = True
 
 
 @pytest.mark.parametrize("machine", [PipeMachine, WeighedPipeMachine])

@@ -19,8 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.options import SocketOptions
-from protocols.patterns.base import OutputPipe
-from protocols.pipe import Pipe
+from protocols.pipe import INBOX_FULL, Pipe
 from protocols.transports import outgoing, stream
 from protocols.transports.certificates import client_context, server_context
 from protocols.transports.stream import State, StreamConnection, StreamKind
@@ -287,7 +286,7 @@ class StreamMachine(RuleBasedStateMachine):
             return
 
         def deed() -> None:
-            side.pipe = OutputPipe(
+            side.pipe = Pipe(
                 1, self.connections[end], side, url="fake://", dialed=bool(end), limit=OPTIONS.send_queue
             )
             self.connections[end].start(side.pipe)
@@ -297,12 +296,12 @@ class StreamMachine(RuleBasedStateMachine):
     def pause(self, end: int) -> None:
         if (pipe := self.ends[end].pipe) is not None:
             self.pausing[end] = True
-            self.run(pipe.pause_reading)
+            self.run(lambda: pipe.pause(INBOX_FULL))
 
     def resume(self, end: int) -> None:
         if (pipe := self.ends[end].pipe) is not None:
             self.pausing[end] = False
-            self.run(pipe.resume_reading)
+            self.run(lambda: pipe.resume(INBOX_FULL))
 
     def end(self, end: int, how: str) -> None:
         pipe = self.ends[end].pipe

@@ -19,7 +19,7 @@ from hypothesis import Phase, settings
 
 from protocols.errors import PipeRefused
 from protocols.options import SocketOptions
-from protocols.patterns.base import ORPHANS_MAX, OutputPipe, Pattern, QueueLane, WeighedPipe
+from protocols.patterns.base import ORPHANS_MAX, Pattern, QueueLane
 from protocols.pipe import Pipe
 
 QUEUE = 2
@@ -84,6 +84,7 @@ class Cable:
         frames = self.pipe.take_output()
         self.frames_out += len(frames)
         self.sent += frames
+        self.pipe.output_written()
 
     def pause_reading(self) -> None:
         self.paused = True
@@ -134,8 +135,8 @@ class Node:
         self.pattern = pattern
         self.clock = clock
         self.limit = limit
-        self.kind = WeighedPipe if weighed else OutputPipe
-        self.pipes: dict[int, OutputPipe] = {}
+        self.weighed = weighed
+        self.pipes: dict[int, Pipe] = {}
         self.attached = 0
         self.offered = 0
         self.arrived = 0
@@ -144,9 +145,17 @@ class Node:
 
     # --- what a socket does
 
-    def attach(self, cable: Cable) -> OutputPipe:
+    def attach(self, cable: Cable) -> Pipe:
         self.attached += 1
-        pipe = self.kind(self.attached, cable, self, url="fake://", dialed=True, limit=self.limit)
+        pipe = Pipe(
+            self.attached,
+            cable,
+            self,
+            url="fake://",
+            dialed=True,
+            limit=self.limit,
+            weighed=self.weighed,
+        )
         self.pattern.pipe_attached(pipe, self.clock.now)
         self.pipes[pipe.id] = pipe
         cable.start(pipe)

@@ -17,7 +17,6 @@ from protocols.patterns.base import (
     Intake,
     LossyInbox,
     Rotation,
-    WeighedPipe,
 )
 from protocols.patterns.pipeline import Puller, Pusher
 from tests.support.link import Plug
@@ -58,7 +57,7 @@ def test_a_lossy_inbox_is_bounded_and_counts_what_it_drops(
     dropped = 0
     kept: list[bytes] = []
     for run in runs:
-        dropped += lossy.add(list(run))
+        dropped += lossy.add(ANYBODY, list(run))
         kept = (kept + run)[-limit:] if prefer_new else (kept + run)[:limit]
     assert list(lossy.inbox) == kept
     assert dropped + len(kept) == sum(map(len, runs))
@@ -68,16 +67,16 @@ def test_a_lossy_inbox_is_bounded_and_counts_what_it_drops(
 def test_large_bodies_fill_a_lossy_inbox_by_their_bytes(prefer_new: bool) -> None:
     lossy = LossyInbox(1024, prefer_new=prefer_new)
     bodies = [bytes([number]) * (1 << 20) for number in range(40)]
-    dropped = [lossy.add([body]) for body in bodies[:20]]
+    dropped = [lossy.add(ANYBODY, [body]) for body in bodies[:20]]
     assert dropped == [0] * 16 + [1] * 4
     assert list(lossy.inbox) == (bodies[4:20] if prefer_new else bodies[:16])
-    assert lossy.add([b"light"]) == 0
+    assert lossy.add(ANYBODY, [b"light"]) == 0
     for _ in range(10):
         lossy.inbox.popleft()  # a reader, who tells nobody
-    assert [lossy.add([body]) for body in bodies[20:32]] == [0] * 10 + [1] * 2
+    assert [lossy.add(ANYBODY, [body]) for body in bodies[20:32]] == [0] * 10 + [1] * 2
     lossy.inbox.clear()
-    assert lossy.add([bytes(HEAVY_BYTES_MAX + 1)]) == 0
-    assert lossy.add([bytes(HEAVY_BYTES_MAX + 1)]) == 1
+    assert lossy.add(ANYBODY, [bytes(HEAVY_BYTES_MAX + 1)]) == 0
+    assert lossy.add(ANYBODY, [bytes(HEAVY_BYTES_MAX + 1)]) == 1
     assert len(lossy.inbox) == 1
 
 
@@ -204,13 +203,14 @@ def test_a_pattern_without_contexts_says_so() -> None:
 
 
 MEGABYTE = bytes(1 << 20)
+ANYBODY = Plug(Puller(SocketOptions(), random.Random(1))).pipe
 
 
 BLANKS = {size: bytes(size) for size in (1, LIGHT_MAX, 3 << 20, 9 << 20)}
 
 
 def weighed(limit: int = 1024) -> Plug:
-    return Plug(Puller(SocketOptions(), random.Random(1)), limit=limit, kind=WeighedPipe)
+    return Plug(Puller(SocketOptions(), random.Random(1)), limit=limit, weighed=True)
 
 
 def test_large_frames_fill_a_queue_by_their_bytes() -> None:
@@ -269,7 +269,6 @@ def test_displacing_keeps_the_newest_within_the_bytes() -> None:
 def test_whatever_is_queued_how_the_weight_is_right_and_bounded(steps: list[tuple[str, list[int]]]) -> None:
     plug = weighed(limit=6)
     pipe = plug.pipe
-    assert isinstance(pipe, WeighedPipe)
     one_batch = False  # all or none: a batch is taken whole where no other large frame is
     for what, sizes in steps:
         frames = [BLANKS[size] for size in sizes]

@@ -14,6 +14,7 @@ from protocols import (
     PipeRefused,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
     Respondent0,
@@ -23,7 +24,7 @@ from protocols import (
 )
 from protocols.patterns.base import ORPHANS_MAX
 from protocols.wire.backtrace import END_BIT, encode_word
-from tests.support.link import Link, Peer
+from tests.support.link import Link, Peer, made
 from tests.support.waiting import turns, until
 
 ID = encode_word(END_BIT | 7)
@@ -36,7 +37,7 @@ SENDERS: list[type[Socket]] = [Push0, Pair0, Pair1]
 @pytest.mark.parametrize("kind", SENDERS)
 async def test_best_effort_drops_and_counts_instead_of_waiting(kind: type[Socket], raw: bool) -> None:
     body = bytes(4)  # with a hop count in front where raw pair1 wants one
-    async with kind(raw=raw, options=BEST_EFFORT) as socket:
+    async with made(kind, raw, options=BEST_EFFORT) as socket:
         await socket.send(body, timeout=1.0)
         socket.send_nowait(body)
         await socket.send_many([body] * 5, timeout=1.0)
@@ -103,7 +104,7 @@ async def test_without_peers_send_fails_at_once_before_and_after_there_was_one(
     kind: type[Socket], raw: bool
 ) -> None:
     body = bytes(4)
-    async with kind(raw=raw, options=FAIL) as socket:
+    async with made(kind, raw, options=FAIL) as socket:
         for _ in range(2):
             with pytest.raises(NoPeers, match=f"{kind.__name__.lower()} has no peer"):
                 await socket.send(body)
@@ -191,7 +192,7 @@ async def test_peers_that_fill_an_inbox_and_leave_cannot_fill_memory(kind: type[
 
 
 async def test_a_raw_inbox_keeps_what_a_bounded_number_of_peers_left() -> None:
-    async with Pull0(raw=True) as pull:
+    async with RawSocket(Pull0) as pull:
         stays = Peer(pull, name="stays")
         stays.say(b"x")
         with pytest.raises(PipeRefused, match=f"{ORPHANS_MAX} peers left frames and went"):

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from protocols import LocalProtocolError, Pair1, PipeRefused, SocketOptions, Timeout
+from protocols import LocalProtocolError, Pair1, PipeRefused, RawSocket, SocketOptions, Timeout
 from protocols.wire.hops import HOP_WORDS
-from tests.support.link import Link, Peer
+from tests.support.link import Link, Peer, made
 from tests.support.waiting import turns, until
 
 ONE = HOP_WORDS[1]
@@ -52,7 +52,7 @@ async def test_more_hops_than_ttl_cost_the_message_and_not_the_pipe() -> None:
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\1\0body", b"\1\0\0\1body"])
 @pytest.mark.parametrize("raw", [False, True])
 async def test_a_message_without_the_word_costs_the_pipe(frame: bytes, raw: bool) -> None:
-    async with Pair1(raw=raw) as pair:
+    async with made(Pair1, raw) as pair:
         peer = Peer(pair)
         peer.say(ONE + b"before", frame, ONE + b"after")
         assert peer.pipe.closed
@@ -85,7 +85,7 @@ async def test_send_waits_when_the_peer_does_not_read() -> None:
 
 
 async def test_raw_receives_the_word_and_adds_a_hop_by_sending() -> None:
-    async with Pair1(raw=True, options=SocketOptions(ttl=4)) as pair:
+    async with RawSocket(Pair1, options=SocketOptions(ttl=4)) as pair:
         peer = Peer(pair)
         peer.say(HOP_WORDS[3] + b"x")
         message = await pair.recv_message()
@@ -100,7 +100,7 @@ async def test_raw_receives_the_word_and_adds_a_hop_by_sending() -> None:
 
 @pytest.mark.parametrize("frame", [b"", b"abc", b"\0\0\1\0x", HOP_WORDS[255] + b"x"])
 async def test_raw_does_not_send_what_has_no_word_or_is_at_its_end(frame: bytes) -> None:
-    async with Pair1(raw=True) as pair:
+    async with RawSocket(Pair1) as pair:
         peer = Peer(pair)
         with pytest.raises(LocalProtocolError, match="hop count"):
             await pair.send(frame)

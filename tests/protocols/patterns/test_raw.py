@@ -17,6 +17,7 @@ from protocols import (
     Pub0,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
     Respondent0,
@@ -61,7 +62,7 @@ class Recorder:
 @pytest.mark.parametrize("kind", ALL)
 async def test_a_receiver_hears_of_everything_in_the_turn_it_happens(kind: type[Socket]) -> None:
     recorder = Recorder()
-    async with kind(raw=True, receiver=recorder, options=SocketOptions(send_queue=2)) as socket:
+    async with RawSocket(kind, receiver=recorder, options=SocketOptions(send_queue=2)) as socket:
         peer = Peer(socket, reads=False)
         pipe = peer.pipe
         pipe.context = "mine"
@@ -87,7 +88,7 @@ async def test_a_receiver_hears_of_everything_in_the_turn_it_happens(kind: type[
 
 async def test_a_receiver_may_refuse_a_peer() -> None:
     recorder = Recorder()
-    async with Pair0(raw=True, receiver=recorder) as socket:
+    async with RawSocket(Pair0, receiver=recorder) as socket:
         recorder.refusing = True
         with pytest.raises(PipeRefused, match="not you"):
             Peer(socket)
@@ -103,7 +104,7 @@ async def test_a_receiver_may_close_a_pipe_while_it_is_attached() -> None:
             pipe.close("not now")
 
     recorder = Hostile()
-    async with Bus0(raw=True, receiver=recorder) as socket:
+    async with RawSocket(Bus0, receiver=recorder) as socket:
         peer = Peer(socket)
         assert peer.pipe.closed
         assert [event[0] for event in recorder.events] == ["attached", "detached"]
@@ -112,7 +113,7 @@ async def test_a_receiver_may_close_a_pipe_while_it_is_attached() -> None:
 
 
 async def test_nothing_is_broadcast_unless_asked_to() -> None:
-    async with Surveyor0(raw=True) as socket:
+    async with RawSocket(Surveyor0) as socket:
         one, two = Peer(socket, name="one"), Peer(socket, name="two")
         assert socket.send_to(one.pipe, [ID + b"only one"])
         await until(lambda: one.heard == [ID + b"only one"])
@@ -120,7 +121,7 @@ async def test_nothing_is_broadcast_unless_asked_to() -> None:
 
 
 async def test_send_to_takes_all_or_nothing() -> None:
-    async with Bus0(raw=True, options=SocketOptions(send_queue=3)) as socket:
+    async with RawSocket(Bus0, options=SocketOptions(send_queue=3)) as socket:
         peer = Peer(socket, reads=False)
         assert socket.send_to(peer.pipe, [b"1", b"2"])
         assert not socket.send_to(peer.pipe, [b"3", b"4"])
@@ -134,7 +135,7 @@ async def test_send_to_takes_all_or_nothing() -> None:
 
 @pytest.mark.parametrize("kind", WITH_BACKTRACE)
 async def test_backtraces_are_checked_and_left_in_front(kind: type[Socket]) -> None:
-    async with kind(raw=True, options=SocketOptions(ttl=3)) as socket:
+    async with RawSocket(kind, options=SocketOptions(ttl=3)) as socket:
         peer = Peer(socket)
         hop = encode_word(1)
         peer.say(ID + b"near", hop + ID + b"far", hop * 3 + ID + b"too far", hop * 2 + ID)
@@ -148,24 +149,21 @@ async def test_backtraces_are_checked_and_left_in_front(kind: type[Socket]) -> N
 
 @pytest.mark.parametrize("kind", [Pair0, Bus0, Sub0, Pull0])
 async def test_patterns_without_backtrace_pass_every_frame(kind: type[Socket]) -> None:
-    async with kind(raw=True) as socket:
+    async with RawSocket(kind) as socket:
         peer = Peer(socket)
         peer.say(b"", b"x", b"\x00\x00\x00\x01")
         assert await socket.recv_run() == (peer.pipe, [b"", b"x", b"\x00\x00\x00\x01"])
 
 
-async def test_a_raw_subscriber_hears_everything_and_cannot_subscribe() -> None:
-    async with Sub0(raw=True, topics=[b""]) as sub:
+async def test_a_raw_subscriber_hears_everything() -> None:
+    async with RawSocket(Sub0) as sub:
         Peer(sub).say(b"anything")
         assert await sub.recv() == b"anything"
-        with pytest.raises(NotSupported, match="does not filter"):
-            sub.subscribe("a")
-        with pytest.raises(NotSupported):
-            sub.unsubscribe("")
+        assert not hasattr(sub, "subscribe")
 
 
 async def test_pipes_take_turns_and_a_full_inbox_stops_reading_that_pipe_only() -> None:
-    async with Bus0(raw=True, options=SocketOptions(recv_queue=3)) as socket:
+    async with RawSocket(Bus0, options=SocketOptions(recv_queue=3)) as socket:
         flood, quiet = Peer(socket, name="flood"), Peer(socket, name="quiet")
         flood.say(*[b"flood"] * 3)
         quiet.say(b"quiet")
@@ -179,7 +177,7 @@ async def test_pipes_take_turns_and_a_full_inbox_stops_reading_that_pipe_only() 
 
 
 async def test_large_frames_fill_a_raw_inbox_by_their_bytes() -> None:
-    async with Bus0(raw=True) as socket:
+    async with RawSocket(Bus0) as socket:
         peer = Peer(socket)
         megabyte = bytes(1 << 20)
         for _ in range(16):
@@ -191,7 +189,7 @@ async def test_large_frames_fill_a_raw_inbox_by_their_bytes() -> None:
 
 
 async def test_one_frame_at_a_time_also_takes_turns() -> None:
-    async with Rep0(raw=True, options=SocketOptions(recv_queue=2)) as socket:
+    async with RawSocket(Rep0, options=SocketOptions(recv_queue=2)) as socket:
         one, two = Peer(socket, name="one"), Peer(socket, name="two")
         hop = encode_word(1)
         one.say(ID + b"1a", hop + ID + b"1b")
@@ -208,7 +206,7 @@ async def test_one_frame_at_a_time_also_takes_turns() -> None:
 
 
 async def test_what_a_peer_sent_before_it_left_can_still_be_read() -> None:
-    async with Pull0(raw=True) as socket:
+    async with RawSocket(Pull0) as socket:
         peer = Peer(socket)
         peer.say(b"1")
         peer.hang_up()
@@ -217,7 +215,7 @@ async def test_what_a_peer_sent_before_it_left_can_still_be_read() -> None:
 
 @pytest.mark.parametrize("kind", [Bus0, Surveyor0, Pub0])
 async def test_send_spreads_to_all(kind: type[Socket]) -> None:
-    async with kind(raw=True, options=SocketOptions(send_queue=3)) as socket:
+    async with RawSocket(kind, options=SocketOptions(send_queue=3)) as socket:
         peers = [Peer(socket, name=str(number)) for number in range(3)]
         await socket.send(ID + b"1")
         await socket.send_many([ID + b"2", ID + b"3"])
@@ -232,7 +230,7 @@ async def test_send_spreads_to_all(kind: type[Socket]) -> None:
 
 @pytest.mark.parametrize("kind", [Req0, Push0])
 async def test_send_gives_each_frame_to_one_and_waits(kind: type[Socket]) -> None:
-    async with kind(raw=True, options=SocketOptions(send_queue=1)) as socket:
+    async with RawSocket(kind, options=SocketOptions(send_queue=1)) as socket:
         peers = [Peer(socket, reads=False, name=str(number)) for number in range(2)]
         await socket.send(ID + b"1")
         await socket.send(ID + b"2")
@@ -247,7 +245,7 @@ async def test_send_gives_each_frame_to_one_and_waits(kind: type[Socket]) -> Non
 
 @pytest.mark.parametrize("kind", [Rep0, Respondent0])
 async def test_answers_go_to_a_pipe_and_not_anywhere(kind: type[Socket]) -> None:
-    async with kind(raw=True) as socket:
+    async with RawSocket(kind) as socket:
         Peer(socket)
         with pytest.raises(NotSupported, match="send_to"):
             await socket.send(ID)
@@ -255,7 +253,7 @@ async def test_answers_go_to_a_pipe_and_not_anywhere(kind: type[Socket]) -> None
 
 @pytest.mark.parametrize("kind", [Req0, Rep0, Surveyor0, Respondent0, Sub0])
 async def test_raw_sockets_have_no_contexts(kind: type[Socket]) -> None:
-    async with kind(raw=True) as socket:
+    async with RawSocket(kind) as socket:
         with pytest.raises(NotSupported, match="raw sockets have no contexts"):
             socket.new_context()
 
@@ -263,7 +261,7 @@ async def test_raw_sockets_have_no_contexts(kind: type[Socket]) -> None:
 @pytest.mark.parametrize("kind", [Pub0, Push0])
 async def test_what_only_sends_hears_nothing(kind: type[Socket]) -> None:
     recorder = Recorder()
-    async with kind(raw=True, receiver=recorder) as socket:
+    async with RawSocket(kind, receiver=recorder) as socket:
         peer = Peer(socket)
         peer.say(b"hello?")
         assert not any(event[0] == "frames" for event in recorder.events)
@@ -272,25 +270,22 @@ async def test_what_only_sends_hears_nothing(kind: type[Socket]) -> None:
 
 
 async def test_calls_that_do_not_fit_say_so() -> None:
-    with pytest.raises(NotSupported, match="raw=True"):
-        Rep0(receiver=Recorder())
-    async with Rep0() as cooked, Rep0(raw=True, receiver=Recorder()) as handed:
-        peer = Peer(cooked)
-        with pytest.raises(NotSupported, match="raw=True"):
-            cooked.send_to(peer.pipe, [b"x"])
-        with pytest.raises(NotSupported, match="raw=True"):
-            await cooked.recv_run()
+    with pytest.raises(ValueError, match="7"):
+        RawSocket(7)
+    async with RawSocket(Rep0, receiver=Recorder()) as handed:
+        with pytest.raises(NotSupported, match="receiver"):
+            await handed.recv()
         with pytest.raises(NotSupported, match="receiver"):
             await handed.recv_run()
         with pytest.raises(NotSupported, match="receiver"):
             await handed.recv_message()
-    async with Bus0(raw=True) as bus:
+    async with RawSocket(Bus0) as bus:
         with pytest.raises(NotSupported, match="recv_run"):
             await bus.recv_many()
 
 
 async def test_a_raw_publisher_drops_the_oldest_as_the_cooked_one_does() -> None:
-    async with Pub0(raw=True, options=SocketOptions(send_queue=3)) as pub:
+    async with RawSocket(Pub0, options=SocketOptions(send_queue=3)) as pub:
         peer = Peer(pub, reads=False)
         await pub.send_many([b"1", b"2"])
         await pub.send_many([b"3", b"4"])
@@ -301,7 +296,7 @@ async def test_a_raw_publisher_drops_the_oldest_as_the_cooked_one_does() -> None
 
 
 async def test_a_raw_bus_sends_past_the_peer_it_heard_from() -> None:
-    async with Bus0(raw=True, options=SocketOptions(send_queue=2)) as bus, Bus0() as cooked:
+    async with RawSocket(Bus0, options=SocketOptions(send_queue=2)) as bus:
         origin, *others = [Peer(bus, name=str(number)) for number in range(3)]
         origin.say(b"1", b"2")
         bus.send_past(*await bus.recv_run())
@@ -311,12 +306,10 @@ async def test_a_raw_bus_sends_past_the_peer_it_heard_from() -> None:
         bus.send_past(origin.pipe, [b"x"] * 3)
         assert bus.statistics().drops == {"peer slow": 2}
         others[0].connection.release()
-        with pytest.raises(NotSupported, match="raw=True"):
-            cooked.send_past(origin.pipe, [b"x"])
 
 
 async def test_closing_ends_a_waiting_recv_run() -> None:
-    socket = Bus0(raw=True)
+    socket = RawSocket(Bus0)
     waiting = [asyncio.create_task(socket.recv_run()), asyncio.create_task(socket.recv_message())]
     await turns()
     await socket.aclose()
@@ -326,7 +319,7 @@ async def test_closing_ends_a_waiting_recv_run() -> None:
 
 async def test_two_raw_sockets_make_a_relay() -> None:
     """Requests cross one hop there and back; nobody at the ends can tell."""
-    async with Req0() as req, Rep0() as rep, Rep0(raw=True) as front, Req0(raw=True) as back:
+    async with Req0() as req, Rep0() as rep, RawSocket(Rep0) as front, RawSocket(Req0) as back:
         Link(req, front)
         Link(back, rep)
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from protocols.options import SocketOptions
 from protocols.patterns import relay as relay_module
-from protocols.patterns.base import HEAVY_BYTES_MAX, ORPHANS_MAX
+from protocols.patterns.base import ORPHANS_MAX
 from protocols.patterns.raw import Raw
-from protocols.patterns.relay import PARKED_MAX, Parked, Relay
+from protocols.patterns.relay import PARKED_MAX, Backlog, Relay
+from protocols.pipe import HEAVY_BYTES_MAX
 from protocols.wire.backtrace import END_BIT, encode_word, pop
 from protocols.wire.handshake import ProtocolNumber
 from tests.support.link import Plug
@@ -76,7 +77,7 @@ def test_answers_parked_for_one_peer_are_bounded_in_number() -> None:
 
 
 def test_parked_answers_are_bounded_in_bytes_but_one_is_always_taken() -> None:
-    parked = Parked()
+    parked = Backlog()
     assert parked.add([bytes(HEAVY_BYTES_MAX + 1), b"x"]) == 1
     parked.sent(1)
     megabyte = bytes(1 << 20)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from protocols import LocalProtocolError, SocketOptions, Star0, Timeout
+from protocols import LocalProtocolError, RawSocket, SocketOptions, Star0, Timeout
 from protocols.wire.hops import HOP_WORDS
-from tests.support.link import Link, Peer
+from tests.support.link import Link, Peer, made
 from tests.support.waiting import turns, until
 
 
 @pytest.mark.parametrize("raw", [False, True])
 async def test_what_comes_goes_to_all_but_its_origin_a_hop_further(raw: bool) -> None:
-    async with Star0(raw=raw) as star:
+    async with made(Star0, raw) as star:
         origin, *others = [Peer(star, name=str(number)) for number in range(4)]
         origin.say(HOP_WORDS[0] + b"hello", HOP_WORDS[3] + b"far")
         await until(
@@ -50,7 +50,7 @@ async def test_the_first_sender_writes_no_hop() -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 async def test_malformed_frames_are_dropped_and_the_pipe_stays(raw: bool) -> None:
-    async with Star0(raw=raw) as star:
+    async with made(Star0, raw) as star:
         peer, other = Peer(star), Peer(star, name="other")
         peer.say(b"", b"\0\0\0", b"\1\0\0\0x", b"\0\1\0\0x", b"\0\0\1\0x", b"\0\0\0\1good")
         assert await star.recv() == (HOP_WORDS[2] + b"good" if raw else b"good")
@@ -61,7 +61,7 @@ async def test_malformed_frames_are_dropped_and_the_pipe_stays(raw: bool) -> Non
 
 @pytest.mark.parametrize("raw", [False, True])
 async def test_what_has_made_ttl_hops_goes_no_further(raw: bool) -> None:
-    async with Star0(raw=raw, options=SocketOptions(ttl=3)) as star:
+    async with made(Star0, raw, options=SocketOptions(ttl=3)) as star:
         peer, other = Peer(star), Peer(star, name="other")
         peer.say(HOP_WORDS[3] + b"too far", HOP_WORDS[2] + b"last", HOP_WORDS[255] + b"too far")
         await until(lambda: other.heard == [HOP_WORDS[3] + b"last"])
@@ -89,7 +89,7 @@ async def test_a_message_in_a_cycle_ends_when_its_hops_do(ttl: int) -> None:
 
 @pytest.mark.parametrize("raw", [False, True])
 async def test_an_application_that_does_not_read_still_forwards(raw: bool) -> None:
-    async with Star0(raw=raw, options=SocketOptions(recv_queue=4)) as star:
+    async with made(Star0, raw, options=SocketOptions(recv_queue=4)) as star:
         peer, other = Peer(star), Peer(star, name="other")
         for number in range(100):
             peer.say(HOP_WORDS[0] + b"%d" % number, HOP_WORDS[0] + b"and")
@@ -117,7 +117,7 @@ async def test_a_slow_peer_misses_what_the_others_get() -> None:
 @pytest.mark.parametrize("raw", [False, True])
 async def test_peers_that_keep_up_hear_all_that_came_in_one_turn(raw: bool) -> None:
     """Ten runs are read in one turn, each as long as a queue: what waits is written before the next."""
-    async with Star0(raw=raw, options=SocketOptions(send_queue=100)) as star:
+    async with made(Star0, raw, options=SocketOptions(send_queue=100)) as star:
         peers = [Peer(star, name=str(number)) for number in range(10)]
         for number, peer in enumerate(peers):
             peer.say(*[HOP_WORDS[0] + b"%d" % number] * 100)
@@ -136,7 +136,7 @@ async def test_a_send_never_waits() -> None:
 
 
 async def test_raw_sends_what_has_a_word_as_it_is() -> None:
-    async with Star0(raw=True) as star:
+    async with RawSocket(Star0) as star:
         peer = Peer(star)
         await star.send(HOP_WORDS[4] + b"x")
         await until(lambda: peer.heard == [HOP_WORDS[4] + b"x"])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from protocols import (
     Answer,
     Closed,
-    NotSupported,
     Respondent0,
     SocketOptions,
     StateError,
@@ -216,10 +215,7 @@ async def test_closing_ends_it() -> None:
         await surveyor.survey(b"q")
 
 
-async def test_a_raw_surveyor_has_none() -> None:
-    async with Surveyor0(raw=True) as surveyor:
-        with pytest.raises(NotSupported, match="keeps no surveys"):
-            await surveyor.survey(b"q")
+async def test_a_question_is_bytes() -> None:
     async with Surveyor0() as cooked:
         with pytest.raises(TypeError, match="a body is bytes"):
             await cooked.survey("text")  # type: ignore[arg-type]

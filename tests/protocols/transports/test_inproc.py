@@ -12,6 +12,7 @@ import pytest
 from protocols.endpoint import Listener, SharedListener, dial_once
 from protocols.errors import ConnectionRefused
 from protocols.options import SocketOptions
+from protocols.pipe import INBOX_FULL
 from protocols.transports.loops import loop_state
 from protocols.wire.handshake import ProtocolNumber
 
@@ -49,13 +50,13 @@ async def test_what_one_turn_sends_arrives_as_one_run() -> None:
 
 async def test_a_side_that_does_not_read_makes_the_other_refuse() -> None:
     async with joined() as (dialer, owner):
-        owner.pipes[0].pause_reading()
+        owner.pipes[0].pause(INBOX_FULL)
         pipe = dialer.pipes[0]
         assert pipe.send_many([b"%d" % i for i in range(6)]) == 4
         await turns()
         assert pipe.full
         assert owner.received == []
-        owner.pipes[0].resume_reading()
+        owner.pipes[0].resume(INBOX_FULL)
         await until(lambda: len(owner.received) == 4)
         assert dialer.writable == 1
 
@@ -72,7 +73,7 @@ async def test_close_drains_and_the_other_side_hears_of_it_after_the_last_frame(
 
 async def test_a_drain_towards_a_side_that_never_reads_ends_after_the_linger_time() -> None:
     async with joined(replace(OPTIONS, linger_s=0.02)) as (dialer, owner):
-        owner.pipes[0].pause_reading()
+        owner.pipes[0].pause(INBOX_FULL)
         pipe = dialer.pipes[0]
         pipe.send(b"never read")
         pipe.close("done", flush=True)
@@ -83,7 +84,7 @@ async def test_a_drain_towards_a_side_that_never_reads_ends_after_the_linger_tim
 
 async def test_both_sides_may_close_at_once() -> None:
     async with joined() as (dialer, owner):
-        owner.pipes[0].pause_reading()
+        owner.pipes[0].pause(INBOX_FULL)
         dialer.pipes[0].send(b"x")
         owner.pipes[0].send(b"y")
         dialer.pipes[0].close("here", flush=True)

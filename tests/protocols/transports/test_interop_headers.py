@@ -11,6 +11,7 @@ import pytest
 from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
 from protocols.errors import HandshakeError
 from protocols.options import SocketOptions
+from protocols.pipe import INBOX_FULL
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames
 from protocols.wire.handshake import PEER_OF, ProtocolNumber, encode_header
 from tests.protocols.wire.test_handshake import BROKEN
@@ -115,11 +116,11 @@ async def test_a_frame_that_nng_cuts_off_by_closing_is_lost_alone() -> None:
     with pynng.Push0(send_buffer_size=100) as nng:
         nng.dial(listener.url, block=False)
         await until(lambda: owner.pipes)
-        owner.pipes[0].pause_reading()
+        owner.pipes[0].pause(INBOX_FULL)
         with pytest.raises(pynng.TryAgain):
             while True:
                 nng.send(b"z" * 200_000, block=False)
-    owner.pipes[0].resume_reading()
+    owner.pipes[0].resume(INBOX_FULL)
     await until(lambda: owner.lost)
     assert all(frame == b"z" * 200_000 for frame in owner.received)
     assert not listener.statistics().broken
@@ -134,7 +135,7 @@ async def test_we_come_back_to_an_nng_listener_that_restarts(scheme: str, tmp_pa
     dialer.start()
     for count in (1, 2):
         with pynng.Pair0(listen=url, recv_timeout=5000) as nng:
-            pipe = await dialer.wait_connected()
+            pipe = (await dialer.wait_connected())._pipe
             pipe.send(b"hello again")
             assert await nng.arecv() == b"hello again"
         await until(lambda: len(owner.lost) == count)  # noqa: B023

@@ -73,7 +73,7 @@ async def test_a_transport_is_never_given_a_large_message_whole() -> None:
                 await pair.send(body)
                 await pair.send(b"behind it")
                 await asyncio.sleep(0)
-                connection = pair.pipes[0].connection
+                connection = pair.pipes[0]._pipe.connection
                 assert isinstance(connection, StreamConnection)
                 transport = connection._transport
                 assert transport is not None

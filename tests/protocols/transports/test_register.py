@@ -126,7 +126,7 @@ async def test_every_pattern_crosses_it(first: type[Socket], second: type[Socket
     async with a, b:
         listening, dialling = (b, a) if swap else (a, b)
         await listening.listen("mem://here")
-        await dialling.dial("mem://here")
+        dialling.dial("mem://here")
         await a.wait_for_peers()
         await b.wait_for_peers()
         await a.send(b"there")

@@ -14,7 +14,7 @@ import pytest
 
 from protocols.endpoint import Listener, SharedListener, dial_once
 from protocols.options import SocketOptions
-from protocols.pipe import Pipe
+from protocols.pipe import INBOX_FULL, Pipe
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.wire.test_handshake import BROKEN
@@ -261,7 +261,7 @@ async def test_a_peer_that_does_not_read_fills_the_queue_and_loses_nothing(
     scheme: str, tmp_path: Path
 ) -> None:
     async with joined(scheme, tmp_path, replace(OPTIONS, send_queue=16)) as (dialer, owner):
-        owner.pipes[0].pause_reading()
+        owner.pipes[0].pause(INBOX_FULL)
         pipe = dialer.pipes[0]
         sent = 0
         async with asyncio.timeout(20):
@@ -274,7 +274,7 @@ async def test_a_peer_that_does_not_read_fills_the_queue_and_loses_nothing(
         assert pipe.full
         assert pipe.statistics().refused > 0
         assert dialer.writable > 0 or pipe.full
-        owner.pipes[0].resume_reading()
+        owner.pipes[0].resume(INBOX_FULL)
         await until(lambda: len(owner.received) == sent)
         assert [int.from_bytes(frame[:4], "big") for frame in owner.received] == list(range(sent))
         assert dialer.writable > 0, "whoever was refused is told that there is room"
@@ -299,7 +299,7 @@ async def test_close_drains_towards_a_peer_that_is_sending_itself(scheme: str, t
             chatter.send_many([b"x" * 20_000] * 10)
             await asyncio.sleep(0)
         leaver = owner.pipes[0]
-        leaver.pause_reading()
+        leaver.pause(INBOX_FULL)
         chatter.send_many([b"x" * 20_000] * 200)
         await asyncio.sleep(0)
         leaver.send_many([b"%4d" % i * 2000 for i in range(100)])
@@ -363,13 +363,13 @@ async def test_the_owner_may_close_the_pipe_while_it_is_told_of_frames_or_room(
 
 async def test_pause_holds_frames_back_and_resume_lets_them_come(scheme: str, tmp_path: Path) -> None:
     async with joined(scheme, tmp_path) as (dialer, owner):
-        owner.pipes[0].pause_reading()
+        owner.pipes[0].pause(INBOX_FULL)
         dialer.pipes[0].send(b"later")
         await until(lambda: not dialer.pipes[0].queued)
         for _ in range(20):
             await asyncio.sleep(0)
         assert owner.received == []
-        owner.pipes[0].resume_reading()
+        owner.pipes[0].resume(INBOX_FULL)
         await until(lambda: owner.received == [b"later"])
 
 

@@ -29,7 +29,7 @@ from protocols import (
     is_wildcard,
 )
 from protocols.endpoint import Listener, dial_once
-from protocols.pipe import Pipe
+from protocols.pipe import INBOX_FULL, Pipe
 from protocols.transports.loops import loop_state
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.websocket import parse_websocket_address
@@ -320,8 +320,8 @@ async def test_one_path_serves_several_patterns(scheme: str) -> None:
         rep = await stack.enter_async_context(Rep0(options=SECURE))
         pull = await stack.enter_async_context(Pull0(options=SECURE))
         shared = SharedListener(f"{scheme}://127.0.0.1:0/all", options=SECURE)
-        shared.serve(rep)
-        shared.serve(pull)
+        await rep.listen(shared)
+        await pull.listen(shared)
         await shared.start()
         stack.push_async_callback(shared.aclose)
         req = await stack.enter_async_context(Req0(dial=shared.url, options=TRUSTING))
@@ -566,8 +566,8 @@ async def test_a_peer_that_pings_and_never_reads_is_read_no_further_until_it_doe
         pings += 1
         assert pings < 1000
     assert len(transport.written) == 127 * pings < 65536 + 128
-    owner.pipes[0].pause_reading()
-    owner.pipes[0].resume_reading()  # the application reads, which is no reason to hear more pings
+    owner.pipes[0].pause(INBOX_FULL)
+    owner.pipes[0].resume(INBOX_FULL)  # the application reads, which is no reason to hear more pings
     assert not transport.reading
     assert transport.drain() == frame(PONG, bytes(125), masked=False) * pings
     assert transport.reading

@@ -48,7 +48,7 @@ def test_requests_are_answered_over_tls_however_the_network_cuts_it(chunked: boo
         world.add_node("client", requester(config(), answers)).start()
         world.run_until(lambda: len(answers) == 3, timeout_s=60, what="three answers")
         assert answers == [b"eno", (bytes(range(256)) * 1000)[::-1], b"eerht"]
-        identity = next(iter(world.node("client").exposed._pipes.values())).identity
+        identity = world.node("client").exposed.pipes[0].identity
         assert identity.names == ("server",)
         assert not world.failures
 

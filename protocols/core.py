@@ -1,0 +1,381 @@
+"""What a socket is made of behind its calls: a pattern's machine, its pipes, its endpoints and one timer.
+
+A `Core` makes pipes of connections, hands runs of frames to the pattern, keeps the pattern's deadline and
+closes all it opened. It is the owner that endpoints and pipes know (`EndpointOwner`, `PipeOwner`), so none
+of that is among a socket's calls. It belongs to the event loop that first uses it, and starts no tasks but
+those of its dialers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from protocols.context import Closable
+from protocols.endpoint import Acceptor, Dialer, Listener, SharedListener
+from protocols.errors import Closed, PipeRefused, Timeout
+from protocols.events import PipeNews
+from protocols.options import SocketOptions
+from protocols.patterns.base import Pattern
+from protocols.pipe import Connection, Pipe
+from protocols.pipe_view import PipeView, view_of
+from protocols.statistics import Departures, SocketStatistics, sum_of
+from protocols.waiting import Waiters, deadline_of
+
+CLOSED: Final = "the socket is closed"
+PIPE_ID_MAX: Final = 0x7FFFFFFF
+
+Admit = Callable[[PipeView], object]
+"""Asked of each peer before it is attached. Raises `PipeRefused`, or closes the pipe, to turn it away."""
+
+
+class Receiver(Protocol):
+    """Who gets a raw socket's frames, in the loop turn that read them. None of these may wait.
+
+    One that raises is reported to the loop's exception handler.
+    """
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        """A peer is there. May raise `PipeRefused`: the connection is closed and nothing follows."""
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None:
+        """It is gone; called once for each that was attached."""
+
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        """A run of whole frames, header words in front; the list is the receiver's to keep."""
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        """A pipe that refused a frame has room again."""
+
+
+class Core:
+    """See the module. ``name`` is the socket's, for sentences about it."""
+
+    def __init__(
+        self,
+        name: str,
+        pattern: Pattern,
+        rng: random.Random,
+        *,
+        admit: Admit | None = None,
+        receiver: Receiver | None = None,
+    ) -> None:
+        self.name = name
+        self.pattern = pattern
+        self.options = pattern.options
+        self.rng = rng
+        self.protocol = int(pattern.protocol)
+        self.peer = int(pattern.peer)
+        self.closed = False
+        self.closing: asyncio.Event | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.dialers: list[Dialer] = []
+        self.listeners: list[Listener] = []
+        self.news = PipeNews()
+        self.senders = Waiters()
+        self.receivers = Waiters()
+        """Those of the socket itself; its contexts share the senders."""
+        self.channels: list[Closable] = []
+        """The socket's contexts."""
+        self.pipes: dict[int, Pipe] = {}
+        """Those attached, oldest first."""
+        self.last_pipe_id = rng.getrandbits(31)
+        self._connected: dict[Pipe, None] = {}  # those attached, and those that drain after their close
+        self._shared: list[SharedListener] = []
+        self._admit = admit
+        self._receiver = receiver
+        self._hears_time = pattern.hears_time  # of a class, so slower to read for each run of frames
+        self._attaching: Pipe | None = None
+        self._peer_waiters = Waiters()
+        self._timer: asyncio.TimerHandle | None = None
+        self._attached = 0
+        self._departed = Departures()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} with {len(self.pipes)} peers>"
+
+    # --- life
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether somebody should have closed it, and still could."""
+        return self.loop is not None and self.closing is None and not self.loop.is_closed()
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Closed(CLOSED)
+
+    def enter_loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop, which must be the one that this socket has been used in before, if any."""
+        loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            self.senders.settle(loop)
+            self.receivers.settle(loop)
+            self.loop = loop
+        return loop
+
+    async def close(self) -> None:
+        """Close all, after giving the peers up to ``linger_s`` to read what is queued for them.
+
+        A peer has read it all when it closes its side, as every implementation does when it has read to our
+        end. Cancelled, everything is closed all the same, but without waiting for what is queued. A second
+        call waits for the first.
+        """
+        if self.closing is not None:
+            await self.closing.wait()
+            return
+        self.enter_loop()
+        self.closing = asyncio.Event()
+        try:
+            await self._close()
+        finally:
+            self.news.close()
+            self.closing.set()
+
+    async def _close(self) -> None:
+        self.closed = True
+        for channel in self.channels:
+            channel._shut(CLOSED)
+        self.channels.clear()
+        self._peer_waiters.wake_all()
+        if self._timer is not None:
+            self._timer.cancel()
+        for shared in self._shared:
+            shared.stop_serving(self)
+        pipes = list(self._connected)
+        cancelled = None
+        # One after the other whatever happens: a cancellation ends the waiting, not the closing.
+        endpoints: list[Listener | Dialer] = [*self.listeners, *self.dialers]
+        for endpoint in endpoints:
+            try:
+                await endpoint.aclose()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        try:
+            if cancelled is None:
+                await self._drained(pipes)
+        finally:
+            for pipe in pipes:
+                pipe.close(CLOSED)
+                pipe.connection.abort()
+        if cancelled is not None:
+            raise cancelled
+        for pipe in pipes:
+            await pipe.connection.wait_closed()
+
+    async def _drained(self, pipes: list[Pipe]) -> None:
+        for pipe in pipes:
+            pipe.close(CLOSED, flush=True)
+        try:
+            async with asyncio.timeout(self.options.linger_s):
+                for pipe in pipes:
+                    await pipe.connection.wait_closed()
+        except TimeoutError:
+            pass
+
+    def forget_channel(self, channel: Closable) -> None:
+        self.channels.remove(channel)
+
+    # --- endpoints
+
+    def dial(self, url: str, options: SocketOptions | None) -> Dialer:
+        self.check_open()
+        self.enter_loop()
+        dialer = Dialer(self, url, options)
+        dialer.forget = self._forget_endpoint
+        dialer.start()
+        self.dialers.append(dialer)
+        return dialer
+
+    async def listen(self, url: str, options: SocketOptions | None) -> Listener:
+        self.check_open()
+        self.enter_loop()
+        listener = Listener(self, url, options)
+        await listener.start()
+        if self.closed:
+            await listener.aclose()
+            raise Closed(CLOSED)
+        listener.forget = self._forget_endpoint
+        self.listeners.append(listener)
+        return listener
+
+    def listen_through(self, shared: SharedListener) -> None:
+        self.check_open()
+        shared.serve(self)
+        self._shared.append(shared)
+
+    def _forget_endpoint(self, endpoint: Dialer | Acceptor) -> None:
+        """Closed by hand; those that close with the socket can still be asked for their statistics."""
+        if self.closing is None:
+            if isinstance(endpoint, Dialer):
+                self.dialers = [each for each in self.dialers if each is not endpoint]
+            else:
+                self.listeners = [each for each in self.listeners if each is not endpoint]
+
+    # --- peers
+
+    async def wait_for_peers(self, count: int, limit_s: float | None) -> None:
+        self.enter_loop()
+        deadline = deadline_of(limit_s)
+        while len(self.pipes) < count:
+            self.check_open()
+            if not await self._peer_waiters.wait(deadline):
+                raise Timeout(f"{len(self.pipes)} of {count} peers within {limit_s:g} s")
+
+    def statistics(self) -> SocketStatistics:
+        present = [pipe.statistics() for pipe in self.pipes.values()]
+        total = sum_of(self._departed.counters, *present)
+        return SocketStatistics(
+            protocol=self.pattern.name,
+            peers=len(present),
+            attached=self._attached,
+            detached=self._attached - len(present),
+            frames_in=total.frames_in,
+            bytes_in=total.bytes_in,
+            frames_out=total.frames_out,
+            bytes_out=total.bytes_out,
+            refused=total.refused,
+            queued=sum(pipe.queued for pipe in present),
+            drops=dict(self.pattern.drops),
+            closed=dict(self._departed.by_cause),
+            recently_closed=tuple(self._departed.recent),
+        )
+
+    # --- EndpointOwner
+
+    def attach(self, connection: Connection, *, url: str, dialed: bool) -> Pipe:
+        """Make a pipe of a connection: wholly, or not at all. Raises `PipeRefused`."""
+        if self.closed:
+            raise PipeRefused(CLOSED)
+        if len(self.pipes) >= self.options.peers_max:
+            sentence = f"{len(self.pipes)} peers are all there may be; the option peers_max raises that"
+            raise PipeRefused(sentence, reason="too many peers")
+        now = self.enter_loop().time()
+        pipe = Pipe(
+            self._new_pipe_id(),
+            connection,
+            self,
+            url=url,
+            dialed=dialed,
+            limit=self.options.send_queue,
+            weighed=self._receiver is None,
+        )
+        pipe.linger_s = self.options.linger_s
+        self.news.tell("attaching", pipe)
+        self._ask_for_admission(pipe)
+        self.pattern.pipe_attached(pipe, now)
+        self.pipes[pipe.id] = pipe
+        self._attached += 1
+        if self._receiver is not None:
+            self._hand_to_receiver(pipe, self._receiver)
+        if not pipe.closed:
+            self.news.tell("attached", pipe)
+        self._connected[pipe] = None
+        try:
+            connection.start(pipe)
+        except BaseException as error:
+            pipe.close(f"the connection could not start: {error!r}")
+            raise
+        self.arm()  # requests may have found a peer
+        self._peer_waiters.wake_all()
+        return pipe
+
+    def _ask_for_admission(self, pipe: Pipe) -> None:
+        if self._admit is None:
+            return
+        try:
+            self._admit(view_of(pipe))
+        except PipeRefused:
+            raise
+        except Exception as error:  # a peer that nobody has admitted is refused
+            raise self._hook_failed("the admit hook", error) from error
+        if pipe.closed:
+            raise PipeRefused(pipe.close_reason)
+
+    def _hand_to_receiver(self, pipe: Pipe, receiver: Receiver) -> None:
+        """The receiver may refuse the pipe, or close it, which then was never told to be attached."""
+        before, self._attaching = self._attaching, pipe
+        try:
+            receiver.pipe_attached(pipe)
+        except PipeRefused:
+            self._undo_attach(pipe)
+            raise
+        except Exception as error:
+            self._undo_attach(pipe)
+            raise self._hook_failed("pipe_attached of the receiver", error) from error
+        finally:
+            self._attaching = before
+
+    def _undo_attach(self, pipe: Pipe) -> None:
+        if self.pipes.pop(pipe.id, None) is not None:
+            self._attached -= 1
+            self.pattern.pipe_detached(pipe, self._now())
+
+    def _hook_failed(self, which: str, error: Exception) -> PipeRefused:
+        """A user's function raised: the loop's exception handler is told, and the peer is refused."""
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{which} of {self!r} failed", "exception": error}
+        )
+        return PipeRefused(f"{which} failed: {error!r}", reason="hook failed")
+
+    def _new_pipe_id(self) -> int:
+        """Counted from a random start, so that ids of two runs differ; unique among this socket's pipes."""
+        while True:
+            self.last_pipe_id = self.last_pipe_id % PIPE_ID_MAX + 1
+            if self.last_pipe_id not in self.pipes:
+                return self.last_pipe_id
+
+    # --- PipeOwner
+
+    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        self.pattern.received(pipe, frames, self._now() if self._hears_time else 0.0)
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self.pattern.pipe_writable(pipe, self._now())
+        if self._receiver is not None:
+            self._receiver.pipe_writable(pipe)
+        self.arm()  # a request may have found room
+
+    def pipe_closed(self, pipe: Pipe, reason: str) -> None:
+        if self.pipes.pop(pipe.id, None) is None:
+            return  # the admit hook closed it
+        self._departed.add(pipe)
+        if not self.closed:
+            self.pattern.count_lost(pipe)
+        self.pattern.pipe_detached(pipe, self._now())
+        if self._receiver is not None:
+            self._receiver.pipe_detached(pipe, reason)
+        if not self.closed:
+            self.arm()  # a request may have gone to another peer
+        if self._attaching is not pipe:
+            self.news.tell("detached", pipe, reason)
+
+    def pipe_gone(self, pipe: Pipe) -> None:
+        self._connected.pop(pipe, None)
+
+    # --- time
+
+    def _now(self) -> float:
+        loop = self.loop
+        if loop is None:
+            loop = self.enter_loop()
+        return loop.time()
+
+    def arm(self) -> None:
+        """Set the timer to the pattern's next deadline."""
+        timer = self._timer
+        if timer is not None and self.pattern.deadlines_ascend:
+            return
+        deadline = self.pattern.next_deadline()
+        if deadline is None or (timer is not None and timer.when() <= deadline):
+            return  # a timer that fires early finds nothing due and is set again
+        if timer is not None:
+            timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._deadline_reached)
+
+    def _deadline_reached(self) -> None:
+        self._timer = None
+        self.pattern.deadline_reached(self._now())
+        self.arm()

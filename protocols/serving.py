@@ -1,0 +1,79 @@
+"""Asking in one call, and answering with a function: over contexts of one socket, of either engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from protocols.channel import Body, as_bytes
+from protocols.errors import Closed, Timeout
+from protocols.options import DEFAULT, TimeLimit, seconds
+from protocols.waiting import deadline_of
+
+Handler = Callable[[bytes], Body | Awaitable[Body]]
+"""Takes a question, returns or awaits its answer."""
+
+
+class Conversing(Protocol):
+    """A context, as it is used here."""
+
+    async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None: ...
+
+    async def recv(self, timeout: TimeLimit = DEFAULT) -> bytes: ...
+
+    async def aclose(self) -> None: ...
+
+
+async def request(new_context: Callable[[], Conversing], body: Body, timeout: TimeLimit) -> bytes:
+    """Ask in a context of its own, and return the answer. Raises what `send` and `recv` raise."""
+    context = new_context()
+    try:
+        if timeout is DEFAULT:
+            await context.send(body)
+            return await context.recv()
+        limit_s = seconds(timeout, None)
+        deadline = deadline_of(limit_s)
+        await context.send(body, limit_s)
+        left_s = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0)
+        return await context.recv(left_s)
+    except Timeout as error:
+        raise Timeout(f"no answer in time: {error}") from error
+    finally:
+        await context.aclose()
+
+
+async def serve(new_context: Callable[[], Conversing], handler: Handler, concurrency: int) -> None:
+    """Answer questions, ``concurrency`` at a time, until the socket closes. Raises `ValueError`."""
+    if concurrency < 1:
+        raise ValueError(f"concurrency is {concurrency}; at least 1 question is handled at a time")
+    contexts = [new_context() for _ in range(concurrency)]
+    async with asyncio.TaskGroup() as group:
+        for number, context in enumerate(contexts):
+            group.create_task(answer_each(context, handler), name=f"serve {number}")
+
+
+async def answer_each(context: Conversing, handler: Handler) -> None:
+    try:
+        while True:
+            answer = await answer_of(handler, await context.recv(None))
+            if answer is not None:
+                with contextlib.suppress(Timeout):  # the peer reads no answers: take the next question
+                    await context.send(answer)
+    except Closed:
+        return
+    finally:
+        await context.aclose()
+
+
+async def answer_of(handler: Handler, question: bytes) -> bytes | None:
+    """None if the handler failed, which the loop's exception handler is told."""
+    try:
+        answer = handler(question)
+        return as_bytes(await answer if inspect.isawaitable(answer) else answer)
+    except Exception as error:  # a stranger's code; the next question deserves an answer all the same
+        report = {"message": f"the handler {handler!r} failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(report)
+        return None

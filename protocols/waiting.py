@@ -1,0 +1,113 @@
+"""Tasks that wait for a lane, and until when.
+
+Nothing is handed to a waiter: it is woken, asks its lane again and takes what is there in that same loop
+turn. So a cancelled ``recv`` has taken nothing, and a wake-up that a cancelled waiter did not use goes to the
+next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from protocols.errors import StateError, Timeout
+from protocols.options import TimeLimit, seconds
+from protocols.transports.loops import loop_state
+from protocols.waking import Wakes, Wakeup
+
+T = TypeVar("T")
+
+OTHER_LOOP: Final = (
+    "this socket belongs to another event loop; each loop, and each process after a fork, makes its own"
+)
+
+
+class Waiters:
+    """Tasks that wait for a lane, first come, first woken; all of one event loop."""
+
+    __slots__ = ("_wakes", "_wakeups", "loop")
+
+    def __init__(self) -> None:
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._wakes: Wakes | None = None
+        self._wakeups: deque[Wakeup] = deque()
+
+    def settle(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Belong to this loop. Raises `StateError` if it has been another."""
+        if self.loop is not None and self.loop is not loop:
+            raise StateError(OTHER_LOOP)
+        self.loop = loop
+        self._wakes = loop_state().wakes
+
+    def __len__(self) -> int:
+        return len(self._wakeups)
+
+    def wake(self, count: int) -> None:
+        wakeups, wakes = self._wakeups, self._wakes
+        while wakeups and count > 0:
+            wakeup = wakeups.popleft()
+            if not wakeup.done():
+                assert wakes is not None
+                wakes.wake(wakeup)
+                count -= 1
+
+    def wake_all(self) -> None:
+        if self._wakeups:
+            self.wake(len(self._wakeups))
+
+    async def wait(self, deadline: float | None) -> bool:
+        """Wait to be woken; False when the loop's time has reached ``deadline`` before."""
+        loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            self.settle(loop)
+        return await self.wait_on(loop, deadline)
+
+    async def wait_on(self, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
+        """As `wait`, in the running loop, which these have been settled on."""
+        wakeup = Wakeup(loop=loop)
+        self._wakeups.append(wakeup)
+        timer = loop.call_at(deadline, self._expire, wakeup) if deadline is not None else None
+        try:
+            return await wakeup
+        except asyncio.CancelledError:
+            if wakeup.cancelled():
+                if wakeup in self._wakeups:
+                    self._wakeups.remove(wakeup)
+            else:
+                self.wake(1)  # we were woken and will not look
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def taken(self, take: Callable[[], T | None], timeout: TimeLimit, default_s: float | None) -> T:
+        """What ``take`` gives, as soon as it gives something. Raises `Timeout`."""
+        limit_s = seconds(timeout, default_s)
+        deadline = deadline_of(limit_s)
+        while (taken := take()) is None:
+            if not await self.wait(deadline):
+                raise Timeout(f"nothing received within {limit_s:g} s")
+        return taken
+
+    async def room(self, send: Callable[[], bool], timeout: TimeLimit, default_s: float | None) -> None:
+        """Call ``send`` each time there may be room, until it succeeds. Raises `Timeout`."""
+        limit_s = seconds(timeout, default_s)
+        deadline = deadline_of(limit_s)
+        while True:
+            if not await self.wait(deadline):
+                raise Timeout(f"no peer took the message within {limit_s:g} s")
+            if send():
+                return
+
+    def _expire(self, wakeup: Wakeup) -> None:
+        if not wakeup.done():
+            self._wakeups.remove(wakeup)
+            wakeup.set_result(False)
+            wakeup.resume_soon()
+
+
+def deadline_of(limit_s: float | None) -> float | None:
+    """In the loop's time; None is never."""
+    return None if limit_s is None else asyncio.get_running_loop().time() + limit_s
