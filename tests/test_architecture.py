@@ -147,6 +147,12 @@ LAYERS = (
         ),
         ("rich", "cyclopts", "pyspark", "pandas", "networkx", "zmq"),
     ),
+    # Blocking sockets share with the others what is pure, addresses and certificates.
+    Layer(
+        ("protocols.blocking",),
+        ("protocols",),
+        ("asyncio", *HEAVY),
+    ),
     Layer(("protocols",), ("protocols",)),
     Layer(("mesh.errors", "mesh.spelling", "mesh.printable"), (), pure=True),
     Layer(("mesh.logs",), ("mesh.printable",)),
@@ -401,6 +407,10 @@ WORLDLY = (
     "mesh.clients.blocking_client",
     "mesh.clients.blocking_session",
     "mesh.clients.blocking_subscription",
+    "protocols.blocking.endpoints",
+    "protocols.blocking.io_thread",
+    "protocols.blocking.socket",
+    "protocols.blocking.sockets",
 )
 WORLD_CALLS = re.compile(
     r"^(time\.(time|time_ns|monotonic|monotonic_ns|perf_counter|perf_counter_ns|sleep)"

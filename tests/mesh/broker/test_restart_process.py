@@ -42,7 +42,7 @@ class Promises:
     async def stock(self, url: str) -> None:
         options = SocketOptions(recv_timeout_s=10, reconnect_min_s=0.01, reconnect_max_s=0.05)
         async with Req0(options=options) as req:
-            await req.dial(url)
+            req.dial(url)
             for number in range(1_000_000):
                 body = b"stock %d" % number
                 with contextlib.suppress(SPError):

@@ -1,0 +1,47 @@
+"""The Scalability Protocols for programs without an event loop: the same sockets, whose calls block.
+
+    from protocols import blocking
+
+    with blocking.Rep0(listen="tcp://127.0.0.1:7000") as rep:
+        rep.serve(bytes.upper)
+
+Every call may be made by any thread. A socket has a thread for its connections, and one for each URL it
+dials. Transports are ``tcp://``, ``ipc://``, ``tls+tcp://``, ``ws://`` and ``wss://``; inproc is within one
+event loop. Constructors open their URLs at once; ``with`` closes the socket.
+"""
+
+from protocols.blocking.endpoints import Dialer, Listener
+from protocols.blocking.socket import Context, Socket
+from protocols.blocking.sockets import (
+    Bus0,
+    Pair0,
+    Pair1,
+    Pub0,
+    Pull0,
+    Push0,
+    Rep0,
+    Req0,
+    Respondent0,
+    Star0,
+    Sub0,
+    Surveyor0,
+)
+
+__all__ = [
+    "Bus0",
+    "Context",
+    "Dialer",
+    "Listener",
+    "Pair0",
+    "Pair1",
+    "Pub0",
+    "Pull0",
+    "Push0",
+    "Rep0",
+    "Req0",
+    "Respondent0",
+    "Socket",
+    "Star0",
+    "Sub0",
+    "Surveyor0",
+]

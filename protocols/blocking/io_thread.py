@@ -1,0 +1,131 @@
+"""The thread that reads, writes and keeps time for one blocking socket.
+
+It works with the socket's lock held, but for waiting: so patterns and pipes are touched by one thread at a
+time. A caller's thread holds the same lock during its call, and writes what that call queued at its end
+(`settle`); what the kernel does not take then, this thread writes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from protocols.blocking.stream import Stream
+
+
+class Watched(Protocol):
+    """What has news from the kernel."""
+
+    def happened(self, events: int) -> None: ...
+
+
+class IoThread:
+    """See the module; ``lock`` is the socket's, ``failed`` is told of a defect, which ends the thread."""
+
+    def __init__(self, name: str, lock: threading.Condition, failed: Callable[[BaseException], None]) -> None:
+        self.pid = os.getpid()
+        self._lock = lock
+        self._failed = failed
+        self._selector = selectors.DefaultSelector()
+        self._waker, self._woken = os.pipe()[::-1]
+        os.set_blocking(self._waker, False)
+        os.set_blocking(self._woken, False)
+        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_count = 0
+        self._sleeps_until: float | None = None
+        self._to_flush: dict[Stream, None] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    # --- with the lock
+
+    def watch(self, stream: Stream, events: int) -> None:
+        self.watch_file(stream.sock, stream, events)
+
+    def watch_file(self, file: Any, watched: Watched, events: int) -> None:
+        """Tell ``watched`` when the file is readable or writable; 0: no more."""
+        if not events:
+            self._selector.unregister(file)
+        elif file in self._selector.get_map():
+            self._selector.modify(file, events, watched)
+        else:
+            self._selector.register(file, events, watched)
+
+    def call_at(self, deadline: float, callback: Callable[[], None]) -> None:
+        """Call it once ``time()`` has reached ``deadline``, with the lock."""
+        self._timer_count += 1
+        heapq.heappush(self._timers, (deadline, self._timer_count, callback))
+        if self._sleeps_until is None or deadline < self._sleeps_until:
+            self._wake()
+
+    def flush_at_the_end(self, stream: Stream) -> None:
+        self._to_flush[stream] = None
+
+    def settle(self) -> None:
+        """Write what was queued. What that brings (room, an end) may queue more."""
+        while self._to_flush:
+            streams, self._to_flush = self._to_flush, {}
+            for stream in streams:
+                stream.flush()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wake()
+
+    # --- without the lock
+
+    def join(self) -> None:
+        """Wait until the thread has ended, unless this is the thread."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # ---
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._waker, b"x")
+        except BlockingIOError:
+            pass  # it is awake already
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:  # a defect of ours: whoever waits must not wait for ever
+            with self._lock:
+                self._failed(error)
+            raise
+        finally:
+            self._selector.close()
+            os.close(self._waker)
+            os.close(self._woken)
+
+    def _turn(self) -> bool:
+        with self._lock:
+            if self._stopping:
+                return False
+            self._sleeps_until = self._timers[0][0] if self._timers else None
+            timeout = None if self._sleeps_until is None else max(self._sleeps_until - self.time(), 0.0)
+        happened = self._selector.select(timeout)
+        with self._lock:
+            for key, events in happened:
+                if key.data is None:
+                    os.read(self._woken, 4096)
+                elif self._selector.get_map().get(key.fd) == key:  # it may have been closed meanwhile
+                    key.data.happened(events)
+            now = self.time()
+            while self._timers and self._timers[0][0] <= now:
+                heapq.heappop(self._timers)[2]()
+            self.settle()
+            self._lock.notify_all()
+        return True

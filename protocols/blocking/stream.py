@@ -1,0 +1,283 @@
+"""A connection over a stream, moved by the I/O thread of a blocking socket.
+
+As `protocols.transports.stream`, without an event loop. Everything here is called with the socket's lock:
+by its I/O thread when the kernel has news, and by a caller's thread at the end of a call, which writes what
+that call queued.
+
+```
+OPENING -good handshake-> RUNNING --close()--> DRAINING
+   |                         |                    |
+   +---- bad handshake, deadline, EOF, abort, broken frame, lost link ----> CLOSED
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from enum import Enum
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Final, Protocol
+
+from protocols.errors import RemoteProtocolError
+from protocols.identity import PeerIdentity
+from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INSIDE_FRAME, Pipe
+from protocols.wire.codec import Codec
+
+READ_SIZE: Final = 65536
+REPLIES_MAX: Final = 1 << 20
+"""Bytes that a codec may owe to a peer that does not read them."""
+
+
+class State(Enum):
+    OPENING = "opening"
+    RUNNING = "running"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class Mover(Protocol):
+    """The I/O thread, as its streams see it."""
+
+    def watch(self, stream: Stream, events: int) -> None:
+        """Tell the stream when it is readable or writable; 0: no more."""
+
+    def flush_at_the_end(self, stream: Stream) -> None:
+        """Call ``stream.flush()`` once this call or this round of events is over."""
+
+    def call_at(self, deadline: float, callback: Callable[[], None]) -> None: ...
+
+    def time(self) -> float: ...
+
+
+class Stream:
+    """See the module. ``opened`` is called when the handshake of an accepted stream is done."""
+
+    def __init__(
+        self,
+        mover: Mover,
+        sock: socket.socket,
+        codec: Codec,
+        *,
+        local_address: str,
+        remote_address: str,
+        identity: PeerIdentity | None,
+        opened: Callable[[Stream], None] | None = None,
+    ) -> None:
+        self.sock = sock
+        self.local_address = local_address
+        self.remote_address = remote_address
+        self.state = State.RUNNING if opened is None else State.OPENING
+        self.on_end: Callable[[Stream], None] | None = None
+        self.failure: RemoteProtocolError | None = None
+        """The rule that the peer broke."""
+        self._mover = mover
+        self._codec = codec
+        self._identity = identity
+        self._opened = opened
+        self._pipe: Pipe | None = None
+        self._unsent = bytearray()
+        self._paused = False
+        self._finished = False  # our direction is closed
+        self._watched = 0
+        if opened is not None:
+            self._unsent += codec.begin()
+            if codec.failure is not None:
+                self._fail(codec.failure)
+                return
+            self._write()
+        self._watch()
+
+    # --- Connection: what pipes call
+
+    @property
+    def peer(self) -> int:
+        return self._codec.peer
+
+    @property
+    def identity(self) -> PeerIdentity | None:
+        return self._identity or self._codec.identity
+
+    @property
+    def descriptor(self) -> int:
+        return self.sock.fileno()
+
+    def start(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+
+    def flush_soon(self) -> None:
+        self._mover.flush_at_the_end(self)
+
+    def write_now(self, frame: bytes) -> bool:
+        """Never: the end of the call writes it."""
+        return False
+
+    def flush_now(self) -> None:
+        if self.state is State.RUNNING and not self._unsent:
+            self._write_queued()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._watch()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._watch()
+
+    def close(self) -> None:
+        if self.state is not State.RUNNING or self._pipe is None:
+            self.abort()
+            return
+        self.state = State.DRAINING
+        if self._pipe.linger_s is not None:
+            self._mover.call_at(self._mover.time() + self._pipe.linger_s, self.abort)
+        self.flush()
+
+    def abort(self) -> None:
+        self._end("closed by this end", CLOSED_HERE)
+
+    def abort_soon(self) -> None:
+        self._mover.call_at(self._mover.time(), self.abort)
+
+    async def wait_closed(self) -> None:
+        raise AssertionError("nobody awaits here")
+
+    # --- what the I/O thread calls
+
+    def flush(self) -> None:
+        """Write what waits, as far as the kernel takes it; then the owner is told of the room."""
+        if self.state is State.CLOSED or not self._write() or self._pipe is None:
+            return
+        self._write_queued()
+        if self.state is State.RUNNING:
+            self._pipe.output_written()
+        elif self.state is State.DRAINING and not self._unsent and not self._pipe.queued:
+            self._finish()
+
+    def happened(self, events: int) -> None:
+        """The kernel has news."""
+        if events & EVENT_READ:
+            self._read()
+        if events & EVENT_WRITE:
+            self.flush()
+
+    def early(self, frames: list[bytes]) -> None:
+        """Frames that came with the handshake."""
+        if frames and self._pipe is not None:
+            self._pipe.deliver(frames)
+
+    # ---
+
+    def _read(self) -> None:
+        if self.state is State.CLOSED:
+            return
+        try:
+            data = self.sock.recv(READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._end(f"connection lost: {error.strerror or error}", CONNECTION_LOST)
+            return
+        if not data:
+            inside = self._codec.inside_frame
+            self._end(
+                "closed by the peer inside a frame" if inside else CLOSED_BY_PEER,
+                CUT_INSIDE_FRAME if inside else CLOSED_BY_PEER,
+            )
+            return
+        if self.state is State.DRAINING:
+            return  # thrown away: nobody reads any more
+        frames = self._codec.receive(data)
+        if self.state is State.OPENING and self._codec.peer:
+            self.state = State.RUNNING
+            assert self._opened is not None
+            self._answer()
+            self._opened(self)
+        if self._pipe is not None:
+            self._pipe.bytes_in += len(data)
+            if frames:
+                self._pipe.deliver(frames)
+        if self.state is State.CLOSED or self.state is State.DRAINING:
+            return  # whoever got them closed
+        self._answer()
+        if self._codec.failure is not None:
+            self._fail(self._codec.failure)
+        elif self._codec.ended:
+            self._end(CLOSED_BY_PEER, CLOSED_BY_PEER)
+
+    def _answer(self) -> None:
+        """Write what the codec owes. A peer that reads none of it is read no further."""
+        reply, self._codec.reply = self._codec.reply, b""
+        self._unsent += reply
+        self._write()
+
+    def _write_queued(self) -> None:
+        pipe = self._pipe
+        if pipe is None:
+            return
+        frames = pipe.take_output()
+        if frames:
+            before = len(self._unsent)
+            for part in self._codec.encode(frames):
+                self._unsent += part
+            pipe.bytes_out += len(self._unsent) - before
+            self._write()
+
+    def _write(self) -> bool:
+        """Give the kernel what it takes; False while something is left."""
+        try:
+            while self._unsent:
+                taken = self.sock.send(self._unsent)
+                del self._unsent[:taken]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._end(f"connection lost: {error.strerror or error}", CONNECTION_LOST)
+            return False
+        self._watch()
+        return not self._unsent
+
+    def _finish(self) -> None:
+        """All is written: close our direction, and wait for the peer to close its own."""
+        if self._finished:
+            return
+        self._finished = True
+        with contextlib.suppress(OSError):
+            last = self._codec.end()
+            if last:
+                self.sock.send(last)
+            self.sock.shutdown(socket.SHUT_WR)
+        self._watch()
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        """The peer broke a rule; its last words are written if the kernel takes them."""
+        self._unsent += self._codec.reply
+        with contextlib.suppress(OSError):
+            if self._unsent:
+                self.sock.send(self._unsent)
+        self.failure = error
+        self._end(str(error), error.reason)
+
+    def _watch(self) -> None:
+        if self.state is State.CLOSED:
+            wanted = 0
+        else:
+            held = self._paused and self.state is State.RUNNING
+            unheard = len(self._unsent) > REPLIES_MAX and not self._codec.peer
+            wanted = (0 if held or unheard else EVENT_READ) | (EVENT_WRITE if self._unsent else 0)
+        if wanted != self._watched:
+            self._watched = wanted
+            self._mover.watch(self, wanted)
+
+    def _end(self, reason: str, cause: str) -> None:
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self._watch()
+        self.sock.close()
+        if self._pipe is not None:
+            self._pipe.connection_lost(reason, cause)
+            self._pipe.connection_gone()
+        if self.on_end is not None:
+            self.on_end(self)
