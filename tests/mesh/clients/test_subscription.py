@@ -178,6 +178,8 @@ def test_a_retry_comes_back_to_nobody_after_the_close(closes: str) -> None:
         else:
             await subscription.aclose()
         delivery.retry(0.0)
+        if closes == "subscription":
+            assert subscription._again.due_at is None, "nothing is kept for nobody"
         await asyncio.sleep(5.0)
         taken.append(await first(1, subscription))
 
