@@ -1,14 +1,15 @@
-"""Whether the Bus of a link still carries anything. Heartbeats have connections of their own, and pass.
+"""Whether the Bus of a link still carries anything. Heartbeats have connections of their own.
 
 One connection between two hosts can die without a word while others live: a firewall forgot it, or a packet
-that is too large for some line on the way stands before all others. TCP waits a quarter of an hour for it.
+that is too large for some line on the way blocks all those behind it. TCP gives up after a quarter of an
+hour.
 
-So whoever has said something on a Bus since it last heard something there says PING behind it, once a
-round, and the other side answers PONG. A Bus on which nothing at all has come, not a byte, for
-`SILENT_ROUNDS_MAX` rounds after a PING is dead, and its link with it. If one direction alone is dead, the
-side whose words have no echo finds it. What is said while something is heard is an answer and needs no echo,
-or two brokers would ask each other for ever. A Bus at rest is asked nothing and costs nothing: if it is
-dead, the next word finds out.
+So a side that has said something on a Bus since it last heard something says PING once a round, and the other
+side answers PONG. If not a byte comes on the Bus for `SILENT_ROUNDS_MAX` rounds after a PING, it is dead, and
+its link with it. If only one direction is dead, the side that gets no answer finds it.
+
+What is said while something is heard counts as an answer and needs none, or two brokers would ask each other
+for ever. A Bus at rest is not probed and costs nothing: if it is dead, the next frame finds out.
 
 Pure: fed with the counters of the pipe.
 """
@@ -20,8 +21,8 @@ from typing import Final
 SILENT_ROUNDS_MAX: Final = 3
 
 
-class Keepalive:
-    """Of one Bus; see the module. ``said`` is how many frames this side has said so far."""
+class BusProbe:
+    """Probes one Bus; see the module. ``said`` is how many frames this side has said so far."""
 
     __slots__ = ("_asked", "_bytes_in", "_said", "_silent", "dead")
 

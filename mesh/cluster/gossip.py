@@ -40,7 +40,7 @@ RECEIVED_MAX: Final = 32 << 20
 """Bytes of such frames that one link may have waiting."""
 
 
-class NewsHooks(Protocol):
+class GossipHooks(Protocol):
     """What the broker hears of the others' interest."""
 
     def interest_changed(self, member: int, change: Change) -> None:
@@ -96,7 +96,7 @@ class _Backlog:
         self.size = 0
 
 
-class News:
+class Gossip:
     """See the module.
 
     Args:
@@ -114,7 +114,7 @@ class News:
         *,
         act: Callable[[list[Instruction]], None],
         fail: Callable[[Link, LinkError], None],
-        hooks: NewsHooks,
+        hooks: GossipHooks,
     ) -> None:
         self._membership = membership
         self._interest = interest

@@ -18,9 +18,8 @@ brokers are one too many: the better rank stays (`mesh.cluster.admission.superse
 the other side, and counted.
 
 Nothing is ever broadcast: each pipe is addressed by itself, so what is not admitted gets nothing. The
-dialler's steps are in `mesh.cluster.dialling`; what comes over a link that is up is the owner's. Everything
-here
-happens in callbacks of the event loop.
+dialler's steps are in `mesh.cluster.link_dialer`. What comes over a link that is up is the owner's business.
+Everything here happens in callbacks of the event loop.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 from mesh.cluster.admission import Admission, Refused, Stage, supersedes
-from mesh.cluster.bus_probe import Keepalive
+from mesh.cluster.bus_probe import BusProbe
 from mesh.cluster.membership import MemberRecord, Membership, NodeState
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.environment import Environment
@@ -71,13 +70,14 @@ class Link:
     """A link in the making, or up.
 
     ``news`` and ``goodbye`` are kept by `mesh.cluster.gossip`, ``compared`` by `mesh.cluster.heartbeat`,
-    ``keepalive`` by `mesh.cluster.peering`. ``rtt_s`` is the admission's until it is measured.
+    ``bus_probe`` by `mesh.cluster.peering`. ``rtt_s`` is the admission's until it is measured.
     """
 
     __slots__ = (
         "admission",
         "began_at",
         "bus",
+        "bus_probe",
         "changed",
         "compared",
         "deadline",
@@ -85,7 +85,6 @@ class Link:
         "end_reason",
         "ended",
         "goodbye",
-        "keepalive",
         "member",
         "news",
         "refusal",
@@ -111,7 +110,7 @@ class Link:
         self.end_reason = ""
         self.refusal = ""
         self.goodbye = False
-        self.keepalive = Keepalive()
+        self.bus_probe = BusProbe()
         self.rtt_s = 0.0
         self.spoke_at = now
         self.began_at = now
@@ -544,7 +543,7 @@ class Linking:
         )
 
     def _refuse(self, link: Link, refusal: Refused) -> None:
-        """Say why and hang up. Who came is counted here, whom we dialled by `mesh.cluster.dialling`."""
+        """Say why and hang up. Who came is counted here, whom we dialled by `mesh.cluster.link_dialer`."""
         sentence = str(refusal)
         link.refusal = refusal.reason
         if link.dial is None:

@@ -4,7 +4,7 @@ What comes in goes to a machine, and what the machine wants is executed in `Peer
 told to the broker (`PeeringHooks`). The work at links is done by
 
 * `mesh.cluster.links`: which connections make a link, who is let in, when it is over;
-* `mesh.cluster.dialling`: attempts at links to where the overlay points;
+* `mesh.cluster.link_dialer`: attempts at links to where the overlay points;
 * `mesh.cluster.heartbeat`: surveys and their answers;
 * `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
 * `mesh.cluster.joining`: when a broker that starts knows enough to route what is published;
@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
-from mesh.cluster.dialling import Dialling
-from mesh.cluster.gossip import News, NewsHooks
+from mesh.cluster.gossip import Gossip, GossipHooks
 from mesh.cluster.heartbeat import RoundHooks, Rounds
 from mesh.cluster.joining import Joining
+from mesh.cluster.link_dialer import LinkDialer
 from mesh.cluster.links import Link, Linking
 from mesh.cluster.membership import (
     DropLink,
@@ -89,8 +89,8 @@ class IdentityLike(Protocol):
     def peers(self) -> Sequence[KnownPeerLike]: ...
 
 
-class PeeringHooks(NewsHooks, RoundHooks, Protocol):
-    """What the broker hears, with what it hears of interest (`NewsHooks`) and of rounds (`RoundHooks`). All
+class PeeringHooks(GossipHooks, RoundHooks, Protocol):
+    """What the broker hears, with what it hears of interest (`GossipHooks`) and of rounds (`RoundHooks`). All
     synchronous; none may raise."""
 
     def member_changed(self, record: MemberRecord, from_state: State, reason: str, via: int) -> None:
@@ -266,9 +266,9 @@ class Peering:
             surveys=self.rounds.surveys_received,
             answers=self.rounds.answers_received,
         )
-        self.dialling = Dialling(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
+        self.dialer = LinkDialer(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
         self._links = self.linking.links
-        self.news = News(
+        self.gossip = Gossip(
             self.membership,
             self.interest,
             self.joining,
@@ -338,7 +338,7 @@ class Peering:
             refused_records=counted.refused_records,
             syncs=counted.syncs,
             refused=dict(self.linking.refused),
-            dial_failures=dict(self.dialling.failures),
+            dial_failures=dict(self.dialer.failures),
             members=counted.members,
             links=len(self._links),
             strangers=self.linking.strangers,
@@ -396,7 +396,7 @@ class Peering:
         self.membership.begin(peer_url, client_url, self._clock())
         self._started = True
         self.joining.begin(self._clock())
-        self.news.check_absent()
+        self.gossip.check_absent()
         self.linking.open()
         self._pump()
 
@@ -406,7 +406,7 @@ class Peering:
         Returns the version that holds it. `PeeringHooks.barrier_reached` follows in a later loop turn, also
         where nothing changed.
         """
-        version = self.news.change_interest(added, removed)
+        version = self.gossip.change_interest(added, removed)
         self._arm()
         return version
 
@@ -421,11 +421,11 @@ class Peering:
         """
         if self.membership.node_state is NodeState.LEAVING:
             return
-        self.news.stop()
+        self.gossip.stop()
         self._act(self.membership.leave())
         try:
-            await self.news.wait_heard(LEAVE_S)
-            await self.dialling.stop()
+            await self.gossip.wait_heard(LEAVE_S)
+            await self.dialer.stop()
         finally:
             self.linking.hang_up("left", flush=True)
 
@@ -434,9 +434,9 @@ class Peering:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self.news.stop()
+        self.gossip.stop()
         self.linking.shut()
-        await self.dialling.stop()
+        await self.dialer.stop()
         await self.linking.aclose()
 
     # --- the machines' wishes
@@ -455,9 +455,9 @@ class Peering:
                     self.rounds.ask(round, links)
                     self._keep_alive(links)
                 case Tell(records, except_member):
-                    self.news.tell(records, except_member)
+                    self.gossip.tell(records, except_member)
                 case TellAll(member, reply):
-                    self.news.tell_all(member, reply)
+                    self.gossip.tell_all(member, reply)
                 case MemberChanged(record, from_state, reason, via):
                     self.overlay.member_changed(record, now)
                     self._hooks.member_changed(record, from_state, reason, via)
@@ -467,7 +467,7 @@ class Peering:
                 case MemberForgotten(record):
                     self.overlay.forget(record.id)
                     self.linking.forget(record.id)
-                    self.dialling.forget(record.peer_url)
+                    self.dialer.forget(record.peer_url)
                 case SelfChanged(record):
                     self._hooks.self_changed(record)
                 case DropLink(member, reason):
@@ -478,15 +478,15 @@ class Peering:
                     self.overlay.redial(now)
                 case NodeChanged(_, state):
                     self._hooks.state_changed(state)
-                    self.news.check_absent()
+                    self.gossip.check_absent()
                     self._release()
 
     def _keep_alive(self, links: list[Link]) -> None:
         """Ask for a sign on each Bus that has none; a session answers PING."""
         for link in links:
-            if link.keepalive.round(link.bus.taken, link.bus.bytes_in):
+            if link.bus_probe.round(link.bus.taken, link.bus.bytes_in):
                 link.say([encode(Kind.PING, 0)])
-            elif link.keepalive.dead:
+            elif link.bus_probe.dead:
                 reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
                 self.linking.end(link, reason)
 
@@ -503,16 +503,16 @@ class Peering:
 
     def _live_changed(self) -> None:
         live = self.live()
-        self.news.reached(self.interest.members(dict(live)))
+        self.gossip.reached(self.interest.members(dict(live)))
         self._hooks.live_changed(live)
-        self.news.check_absent()
+        self.gossip.check_absent()
 
     def _pump(self) -> None:
         """Dial what is due and set the one timer."""
         if self._closed or not self._started or self.membership.node_state is NodeState.LEAVING:
             return
         for dial in self.overlay.tick(self._clock()):
-            self.dialling.begin(dial)
+            self.dialer.begin(dial)
         self._arm()
 
     def _arm(self) -> None:
@@ -555,10 +555,10 @@ class Peering:
 
     def _do_due(self, now: float) -> None:
         self._execute(self.membership.tick(now))
-        self.news.reached(self.interest.tick(now))
+        self.gossip.reached(self.interest.tick(now))
         if self.joining.tick(now):
             self._execute(self.membership.joined())
-            self.news.check_absent()
+            self.gossip.check_absent()
         if not self.joining.holds:
             self._release()
 
@@ -575,12 +575,12 @@ class Peering:
     def link_up(self, link: Link) -> None:
         hello, now = link.peer, self._clock()
         self.joining.linked(hello.id, now)
-        self.news.link_up(link)
+        self.gossip.link_up(link)
         self._act(self.membership.link_up(hello.record, now))
         if link.ended:
             return
         self._hooks.link_up(hello.id, hello.name, link.bus, link.rtt_s, link.agreed)
-        self.news.check_absent()
+        self.gossip.check_absent()
         self._pump()
 
     def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
@@ -588,10 +588,10 @@ class Peering:
         self._hooks.link_down(member, reason, link.bus.dialed)
         if replaced:
             return
-        self.news.link_down(link)
+        self.gossip.link_down(link)
         self._act(self.membership.link_down(member, self._clock()))
-        self.news.check_absent()
-        self.news.check_heard()
+        self.gossip.check_absent()
+        self.gossip.check_heard()
         self._pump()
 
     def link_frames(self, link: Link, frames: list[bytes]) -> None:
@@ -609,10 +609,10 @@ class Peering:
                 _, reason, sentence = decode(frame)
                 self.linking.end(link, reason if reason == "duplicate" else sentence)
             elif not link.ended:
-                self.news.received(link, frame)
+                self.gossip.received(link, frame)
         if session and not link.ended:
             self._hooks.link_frames(link.member, session)
-        link.keepalive.heard(link.bus.taken)
+        link.bus_probe.heard(link.bus.taken)
 
     def link_writable(self, bus: Pipe) -> None:
         self._hooks.link_writable(bus)

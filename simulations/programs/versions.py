@@ -28,7 +28,7 @@ COPIED: Final = (
     "mesh.cluster.remote_interest",
     "mesh.cluster.gossip",
     "mesh.cluster.heartbeat",
-    "mesh.cluster.dialling",
+    "mesh.cluster.link_dialer",
     "mesh.cluster.peering",
     "mesh.broker.inspection",
     "mesh.broker.report",

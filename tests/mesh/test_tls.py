@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh import Client, Disconnected
-from mesh.cluster.dialling import dial_options
+from mesh.cluster.link_dialer import dial_options
 from mesh.errors import ConfigError
 from mesh.tls import tls_config
 from protocols import SocketOptions, TlsConfig

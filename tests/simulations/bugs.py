@@ -18,7 +18,7 @@ import pytest
 from mesh.broker.event_log import EventLog
 from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
-from mesh.cluster.dialling import Dialling
+from mesh.cluster.link_dialer import LinkDialer
 from mesh.cluster.links import Link, Linking
 from mesh.cluster.membership import (
     Instruction,
@@ -264,15 +264,15 @@ def never_isolated(patch: pytest.MonkeyPatch) -> None:
 
 def dial_for_a_while(patch: pytest.MonkeyPatch) -> None:
     """And nobody is missed afterwards."""
-    begin = Dialling.begin
-    began: dict[Dialling, float] = {}
+    begin = LinkDialer.begin
+    began: dict[LinkDialer, float] = {}
 
-    def broken(self: Dialling, dial: Dial) -> None:
+    def broken(self: LinkDialer, dial: Dial) -> None:
         now = asyncio.get_running_loop().time()
         if now - began.setdefault(self, now) < 3:
             begin(self, dial)
 
-    patch.setattr(Dialling, "begin", broken)
+    patch.setattr(LinkDialer, "begin", broken)
     blind(patch)
 
 

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX, Keepalive
+from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX, BusProbe
 
 
 def test_a_bus_at_rest_is_asked_nothing() -> None:
-    keepalive = Keepalive()
-    keepalive.heard(4)
-    assert not any(keepalive.round(4, 100) for _ in range(50)) and not keepalive.dead
+    bus_probe = BusProbe()
+    bus_probe.heard(4)
+    assert not any(bus_probe.round(4, 100) for _ in range(50)) and not bus_probe.dead
 
 
 def test_what_has_no_echo_is_asked_for_one_and_silence_is_death() -> None:
-    keepalive = Keepalive()
-    keepalive.heard(4)
+    bus_probe = BusProbe()
+    bus_probe.heard(4)
     for said in range(5, 5 + SILENT_ROUNDS_MAX):
-        assert keepalive.round(said, 100) and not keepalive.dead
-    assert not keepalive.round(5 + SILENT_ROUNDS_MAX, 100) and keepalive.dead
+        assert bus_probe.round(said, 100) and not bus_probe.dead
+    assert not bus_probe.round(5 + SILENT_ROUNDS_MAX, 100) and bus_probe.dead
 
 
 def test_an_echo_ends_the_asking() -> None:
-    keepalive = Keepalive()
-    assert keepalive.round(1, 0)
-    keepalive.heard(2)
-    assert not keepalive.round(2, 10)
-    assert keepalive.round(3, 10), "another word, another PING"
-    assert not keepalive.dead
+    bus_probe = BusProbe()
+    assert bus_probe.round(1, 0)
+    bus_probe.heard(2)
+    assert not bus_probe.round(2, 10)
+    assert bus_probe.round(3, 10), "another word, another PING"
+    assert not bus_probe.dead
 
 
 def test_a_frame_that_takes_long_is_life_while_its_bytes_come() -> None:
-    keepalive = Keepalive()
-    assert all(keepalive.round(9, number) for number in range(50)) and not keepalive.dead
+    bus_probe = BusProbe()
+    assert all(bus_probe.round(9, number) for number in range(50)) and not bus_probe.dead
 
 
 def test_two_that_answer_each_other_come_to_rest() -> None:
     """Each counts its PONG as an answer, not as a word that needs an echo."""
-    one, other = Keepalive(), Keepalive()
+    one, other = BusProbe(), BusProbe()
     assert one.round(1, 0), "it said something, and then PING"
     other.heard(1)  # and has said PONG
     one.heard(2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.broker.listeners import beyond_loopback
-from mesh.cluster.dialling import same_address
+from mesh.cluster.link_dialer import same_address
 from mesh.cluster.own_address import OwnAddress, host_of, with_host
 from protocols import check_dialable
 

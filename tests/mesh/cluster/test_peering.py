@@ -78,7 +78,7 @@ async def test_a_second_address_of_a_linked_broker_does_not_disturb_the_link() -
         c = await peers.peer("c", a, f"tcp://localhost:{port}")
         await whole([a, b, c])
         links = [(peer, len(peer.ups), len(peer.downs)) for peer in (a, b, c)]
-        c.peering.dialling.begin(Dial(f"tcp://localhost:{port}", 0))
+        c.peering.dialer.begin(Dial(f"tcp://localhost:{port}", 0))
         await until(lambda: c.peering.statistics().dial_failures.get("duplicate"), "given up as a duplicate")
         rounds = c.peering.membership.round
         await until(lambda: c.peering.membership.round > rounds + 2, "two rounds")
@@ -401,7 +401,7 @@ async def test_a_peer_that_reads_nothing_loses_its_link_in_the_middle_of_news_fo
             deaf.bus.send_control(encode(LinkKind.MEMBERS, 0, []))
         for link in a.peering.linking.links.values():
             link.news[a.who.id] = a.peering.membership.me
-        a.peering.news._send_records()
+        a.peering.gossip._send_records()
         await until(lambda: a.downs, "the link is given up")
         assert a.downs[0] == (b.who.id, f"{CONTROL_MAX} control frames unread")
         await whole([a, b, c])
@@ -413,11 +413,11 @@ async def test_what_the_table_forgets_is_forgotten_by_all() -> None:
         a, b = await peers.mesh("a", "b")
         await b.crash()
         await until(lambda: a.states()["b"] == "dead", "b is dead for a")
-        await until(lambda: a.peering.dialling.failures.get("unreachable"), "b was dialled in vain")
+        await until(lambda: a.peering.dialer.failures.get("unreachable"), "b was dialled in vain")
         (gone,) = [view.record for view in a.peering.members() if view.record.name == "b"]
-        assert a.peering.linking._epochs and a.peering.overlay._records and a.peering.dialling._complained
+        assert a.peering.linking._epochs and a.peering.overlay._records and a.peering.dialer._complained
         a.peering._act([MemberForgotten(gone)])
-        kept = a.peering.linking._epochs, a.peering.overlay._records, a.peering.dialling._complained
+        kept = a.peering.linking._epochs, a.peering.overlay._records, a.peering.dialer._complained
         assert kept == ({}, {}, {})
 
 

@@ -30,7 +30,7 @@ ABSENT: Final = ("unreachable", "closed", "timeout")
 """Why an attempt failed where nobody may be there: a broker that starts, leaves or is down."""
 
 
-class Dialling:
+class LinkDialer:
     """See the module. ``failed`` is called after each attempt that brought no link: others may be due."""
 
     def __init__(
