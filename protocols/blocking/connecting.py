@@ -31,6 +31,7 @@ from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
 
 READ_SIZE: Final = 65536
+SCHEMES: Final = ("tcp", "ipc", "unix", "abstract", "tls+tcp", "ws", "wss")
 NEXT_ADDRESS_S: Final = 0.25
 """How long one address of a name may take before the next is tried beside it."""
 
@@ -48,12 +49,19 @@ class Opened:
 
 
 class Connecting:
-    """What it takes to connect to one URL, time and again. ``clock`` gives seconds and never goes back."""
+    """What it takes to connect to one URL, time and again. ``clock`` gives seconds and never goes back.
+
+    Raises `AddressError` for a URL that can never work.
+    """
 
     def __init__(
         self, url: str, greeting: Greeting, options: SocketOptions, clock: Callable[[], float]
     ) -> None:
         self.url = check_dialable(url)
+        self._scheme, self._address = split_url(self.url)
+        self._plain = self._scheme.rstrip("46")
+        if self._plain not in SCHEMES:
+            raise AddressError(f"{url}: without an event loop there are tcp, ipc, tls+tcp, ws and wss")
         self._greeting = greeting
         self._size_max = options.recv_size_max
         self._nodelay = options.nodelay
@@ -91,16 +99,11 @@ class Connecting:
     def _target_and_codec(self) -> tuple[Target, Codec]:
         """Where to, and what is spoken there. Raises `AddressError`, `TlsConfigError`."""
         greeting = self._greeting
-        scheme, address = split_url(self.url)
-        plain = scheme.removesuffix("4").removesuffix("6")
+        scheme, address, plain = self._scheme, self._address, self._plain
         if plain in ("ipc", "unix", "abstract"):
             return parse_path(address, scheme), SpCodec(greeting, self._size_max, IPC_LEAD)
         if plain in ("ws", "wss"):
             return self._websocket(scheme, plain, address, greeting)
-        if plain not in ("tcp", "tls+tcp"):
-            raise AddressError(
-                f"{self.url}: without an event loop there are tcp, ipc, tls+tcp, ws and wss, not {plain}"
-            )
         to = parse_address(scheme, address)
         codec: Codec = SpCodec(greeting, self._size_max, TCP_LEAD)
         if plain == "tls+tcp":
