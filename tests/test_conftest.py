@@ -22,7 +22,7 @@ def test_who_is_interrupted_ends():
     child = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1)
     child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    assert child.wait(10) != 0
+    assert child.wait(120) != 0
     child.communicate()
 """
 SUITE = """

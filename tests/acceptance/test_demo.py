@@ -16,7 +16,7 @@ import pytest
 def test_the_demonstration_ends_by_itself_with_the_verdict_that_all_was_found(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "mesh", "demo", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=220)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the analysis found exactly what was done, and no partition" in done.stdout
     assert (out / "report" / "report.html").is_file()
@@ -29,7 +29,7 @@ def test_the_demonstration_ends_by_itself_with_the_verdict_that_all_was_found(tm
 def test_a_folder_that_holds_something_else_is_never_emptied(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     command = [sys.executable, "-m", "mesh", "demo", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 1
     assert "holds something else than a demonstration" in done.stderr
     assert (tmp_path / "thesis.txt").read_text() == "years of work"

@@ -34,8 +34,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?P<before>[^\n]*)\n+```(?P<language>\w+)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
-COMMAND_TIMEOUT_S = 40.0
-PAGE_TIMEOUT_S = 300.0
+COMMAND_TIMEOUT_S = 120.0
+PAGE_TIMEOUT_S = 600.0
 """A page has many commands, each of which has a limit of its own."""
 
 
@@ -93,12 +93,12 @@ class Background:
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
         try:
-            self.process.wait(10)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         for reader in self.readers:
-            reader.join(10)
+            reader.join(120)
 
 
 class Shell:

@@ -223,7 +223,7 @@ async def test_closing_finishes_what_was_asked_for_refuses_more_and_ends_the_thr
         await storage.read(path)
     for thread in threading.enumerate():
         if thread.name == "mesh-storage":
-            thread.join(5)
+            thread.join(120)
             assert not thread.is_alive()
 
 
@@ -354,7 +354,7 @@ asyncio.run(main())
             with pytest.raises(Locked):
                 asyncio.run(take(str(tmp_path / "lock")))  # the fork did not let it go either
             parent.stdin.close()
-            parent.wait(30)
+            parent.wait(120)
             asyncio.run(take(str(tmp_path / "lock")))
         finally:
             os.kill(child, 9)

@@ -245,7 +245,7 @@ async def test_commands_talk_to_a_broker_over_tls(tmp_path: Path) -> None:
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=240,
             )
 
         trusted = ("--tls-ca", ca, "--tls-cert", cert, "--tls-key", key)

@@ -95,7 +95,7 @@ def test_the_shim_drops_one_argument_and_passes_the_rest_on(tmp_path: Path) -> N
         "-XshowSettings:properties",
         "-version",
     ]
-    ran = subprocess.run([shim, *arguments], capture_output=True, text=True, timeout=30)
+    ran = subprocess.run([shim, *arguments], capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr
     assert "said = two words" in ran.stderr
     before = shim.stat().st_ino
@@ -146,7 +146,7 @@ def test_the_whole_analysis_runs_where_no_java_is_installed(tmp_path: Path) -> N
         str(tmp_path / "out"),
         "--json",
     ]
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=170)
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr
     counts = json.loads(ran.stdout)["counts"]
     assert {"failures": 2, "rejoins": 2, "leaves": 5, "partitions": 0}.items() <= counts.items()

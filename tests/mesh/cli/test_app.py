@@ -204,7 +204,7 @@ def test_the_reference_page_has_every_exit_code_and_command() -> None:
 
 def test_python_m_mesh_is_mesh() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "mesh", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=30
+        [sys.executable, "-m", "mesh", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=240
     )
     assert ran.returncode == 0
     assert ran.stdout.strip()
@@ -238,7 +238,7 @@ def test_an_interrupt_while_the_program_is_loading_is_130_and_silent() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=30,
+        timeout=240,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
 
@@ -252,7 +252,7 @@ def shell(command: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=30,
+        timeout=240,
     )
 
 
@@ -296,7 +296,7 @@ def test_a_reader_that_goes_away_is_no_fault() -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=30,
+        timeout=240,
     )
     assert ran.stderr == ""
     assert ran.returncode in (0, ExitCode.BROKEN_PIPE), "0 if all of it fitted into the pipe"

@@ -19,7 +19,7 @@ from tests.support.ports import free_port
 pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).resolve().parents[3]
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 
 
 class Sandbox:
@@ -83,7 +83,7 @@ class Sandbox:
                 process.terminate()
         for process in self.running:
             try:
-                process.communicate(timeout=10)
+                process.communicate(timeout=120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()

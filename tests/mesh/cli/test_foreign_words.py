@@ -68,7 +68,7 @@ def test_a_name_that_the_output_cannot_show_is_no_error(tmp_path: Path) -> None:
         [sys.executable, "-m", "mesh", "config", "show", "--config", str(file)],
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
-        timeout=60,
+        timeout=240,
     )
     assert ran.returncode == 0, ran.stderr
     assert rb'state_dir = "/gr\xf6\xdfe"' in ran.stdout

@@ -153,7 +153,7 @@ def test_a_listener_that_dribbles_is_given_up_at_the_deadline() -> None:
                     if done.wait(0.2):
                         return
                     peer.sendall(bytes([byte]))
-                done.wait(10)
+                done.wait(120)
 
         thread = threading.Thread(target=dribble)
         thread.start()

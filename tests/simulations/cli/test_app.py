@@ -234,9 +234,9 @@ def test_a_swarm_that_is_ended_takes_its_processes_with_it(number: signal.Signal
         time.sleep(0.02)
         others = psutil.Process(swarm.pid).children()
     swarm.send_signal(number)
-    shown, _ = swarm.communicate(timeout=20)
+    shown, _ = swarm.communicate(timeout=120)
     assert swarm.returncode == code
-    assert psutil.wait_procs(others, timeout=20)[1] == []
+    assert psutil.wait_procs(others, timeout=120)[1] == []
     assert ("of 9999 seeds" in shown) is (number is signal.SIGTERM)
 
 
