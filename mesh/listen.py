@@ -1,7 +1,7 @@
-"""Where a broker listens, whom an address serves, and of whom it wants a certificate.
+"""The addresses of a broker: the roles that each one serves, and those that must show it a certificate.
 
-Two roles dial a broker: ``peers``, the other brokers, and ``clients``, ours and stock sockets alike. One
-address serves both unless it is told otherwise; a firewall between the two wants an address for each.
+Two roles dial a broker: ``peers``, the other brokers, and ``clients``, which are ours or stock sockets. An
+address serves both by default; where a firewall separates them, each role has an address of its own.
 """
 
 from __future__ import annotations
@@ -19,25 +19,22 @@ SECURE_SCHEMES: Final = ("tls+tcp", "tls+tcp4", "tls+tcp6", "wss", "wss4", "wss6
 
 
 def is_secure(url: str) -> bool:
-    """True if what is said at this URL is said inside TLS."""
+    """True for a URL whose connections are encrypted by TLS."""
     return url.partition("://")[0] in SECURE_SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """One address of a broker.
-
-    Raises `ConfigError` for what cannot be.
-    """
+    """One address of a broker. Raises `ConfigError` for values that contradict each other."""
 
     url: str
     serves: tuple[DialerRole, ...] = ROLES
-    """Whom; a dialer of the other role is refused with a reason."""
+    """Roles that it serves; a dialer of the other role is refused with a reason."""
     tls: TlsConfig | None = None
     """For a TLS address: its certificate and authorities, where they are not the broker's."""
     require_certificate: tuple[DialerRole, ...] | None = None
-    """Who must show a certificate that an authority of ``tls`` has signed. Default: peers, where ``tls``
-    names authorities; nobody where it does not."""
+    """Roles that must show a certificate signed by an authority of ``tls``. Default: peers if ``tls`` names
+    authorities, otherwise none."""
 
     def __post_init__(self) -> None:
         try:
@@ -61,7 +58,7 @@ class Listen:
             )
 
     def certificates_of(self, tls: TlsConfig) -> tuple[DialerRole, ...]:
-        """Who of those it serves must show a certificate, given the TLS it has or inherits."""
+        """Roles that it serves and that must show a certificate, given the TLS that it has or inherits."""
         wanted = self.require_certificate
         if wanted is None and tls.has_authority:
             wanted = ("peers",)

@@ -1,4 +1,4 @@
-"""TLS as the configuration and the command line speak of it: files, or nothing at all."""
+"""TLS from the files that the configuration and the command line name."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Broker:
     Args:
         name: what it is called; by default from its id.
         listen: addresses to serve; by default ``tcp://127.0.0.1:7770`` and an ipc socket of this user. A
-            `Listen` tells an address whom it serves and of whom it wants a certificate.
+            `Listen` says which roles an address serves, and which must show a certificate.
         join: addresses of brokers to join; any one of a mesh is enough.
         mesh: name of the mesh; brokers of another mesh are refused.
         mesh_key: secret that all brokers of the mesh share; without it anybody who can connect may join.
@@ -150,7 +150,7 @@ class Broker:
         return self._options if self._node is None else self._node.options
 
     async def wait_ready(self) -> None:
-        """Return when this broker knows whom to route messages to: it has joined, or there is nobody to join.
+        """Return when this broker can route messages: it has joined its mesh, or there is nobody to join.
 
         Raises:
             MeshError: it left before that.

@@ -53,7 +53,7 @@ HANDSHAKE_TIMEOUT_S: Final = 5.0
 """A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
 RATES_PERIOD_S: Final = 1.0
 HURRIED_S: Final = 0.1
-"""How long a goodbye may take when whoever waits for it is cancelled."""
+"""How long a goodbye may take when its caller is cancelled."""
 
 
 def retention_of(options: BrokerOptions) -> Retention:

@@ -186,10 +186,10 @@ def broker_options(everything: configuration.Config) -> dict[str, Any]:
 
 
 def listens(config: configuration.BrokerConfig) -> list[Listen]:
-    """Every address with whom it serves; `Broker` has its own where there is none.
+    """Every address with the roles that it serves; empty for the defaults of `Broker`.
 
-    A role that must show a certificate must do so at each TLS address that serves it. Raises `ConfigError`
-    where none does.
+    A role that must show a certificate must do so at each TLS address that serves it. Raises `ConfigError` if
+    no TLS address serves such a role.
     """
     by_roles: tuple[tuple[tuple[str, ...], tuple[DialerRole, ...]], ...] = (
         (config.listen, ROLES),
@@ -200,7 +200,7 @@ def listens(config: configuration.BrokerConfig) -> list[Listen]:
     for role in ROLES:
         if role in config.tls_require and role not in secured:
             raise ConfigError(
-                f"tls_require names {role}, whom no TLS address serves; "
+                f"tls_require names {role}, but no TLS address serves them; "
                 f"add --listen-{role} tls+tcp://... or leave {role} out"
             )
     return [

@@ -34,7 +34,7 @@ from protocols.errors import NotSupported, StateError, Timeout
 CONNECT_S: Final = 5.0
 """How long the first connection to an address may take, unless `--async` waits for ever."""
 NNG_DRAIN_S: Final = 0.2
-"""What nngcat waits at its end, too: NNG drops what it has not written when it closes."""
+"""A pause at the end, as in nngcat: NNG drops unwritten messages when it closes."""
 
 
 def cat(
@@ -65,7 +65,7 @@ def cat(
 
 
 class Cat:
-    """One run. The socket is of either engine: what is used here, both have."""
+    """One run, with a socket of either engine."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -81,7 +81,7 @@ class Cat:
                 await self._act(socket)
                 if job.engine == "nng" and job.body is not None:
                     await asyncio.sleep(NNG_DRAIN_S)
-                await asyncio.sleep(0)  # whoever came with the last message is still told of
+                await asyncio.sleep(0)  # the peer of the last message is still reported
             finally:
                 watching.cancel()
         return ExitCode.OK

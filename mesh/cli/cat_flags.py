@@ -47,7 +47,7 @@ class Protocols:
     bus: Annotated[Flag, Parameter(name=["--bus", "--bus0"], help="Every direct peer, both ways.")] = False
     pair: Annotated[Flag, Parameter(name=["--pair", "--pair0"], help="One peer, both ways.")] = False
     pair1: Annotated[Flag, Parameter(help="The same, version 1.")] = False
-    star: Annotated[Flag, Parameter(help="Everybody, through whoever stands between.")] = False
+    star: Annotated[Flag, Parameter(help="All peers of a star, relayed by those between.")] = False
 
 
 @Parameter(name="*", group=ADDRESS)

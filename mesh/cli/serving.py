@@ -81,8 +81,8 @@ async def _say_unknown_hosts(urls: Sequence[str]) -> None:
 def listening_line(status: dict[str, Any], join: Sequence[str]) -> str:
     """The line about a broker that has yet to find its mesh."""
     listeners = " ".join(status["listeners"])
-    whom = " ".join(join) or "the brokers of its last run"
-    return f"{status['name']} ({status['id']}) listens at {listeners} and joins {whom}"
+    others = " ".join(join) or "the brokers of its last run"
+    return f"{status['name']} ({status['id']}) listens at {listeners} and joins {others}"
 
 
 def ready_line(status: dict[str, Any]) -> str:

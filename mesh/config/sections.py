@@ -133,7 +133,7 @@ class BrokerConfig:
     tls_require: tuple[str, ...] = option(
         (),
         "MANGROVE_TLS_REQUIRE",
-        "who must show a certificate: peers, clients or nobody; default: peers, where tls_ca is given",
+        "roles that must show a certificate: peers, clients or nobody; default: peers, if tls_ca is given",
         _roles,
     )
     state_dir: str | None = option(

@@ -32,5 +32,7 @@ def test_an_address_that_serves_nobody_who_must_show_a_certificate_asks_none() -
 
 def test_a_role_that_must_show_a_certificate_is_served_at_a_tls_address() -> None:
     config = BrokerConfig(listen=(), listen_peers=SECURE, listen_clients=PLAIN, tls_require=("clients",))
-    with pytest.raises(ConfigError, match="names clients, whom no TLS address serves; add --listen-clients"):
+    with pytest.raises(
+        ConfigError, match="names clients, but no TLS address serves them; add --listen-clients"
+    ):
         listens(config)
