@@ -134,6 +134,8 @@ def test_a_ping_is_said_at_each_tick_of_a_session_and_silence_ends_it() -> None:
     assert not conversation.tick(12.0) and said(conversation) == [[Kind.PING, 0]]
     assert not conversation.tick(14.0)
     assert conversation.tick(14.1) and not conversation.tick(14.2, late_s=0.6), "a late look judges nobody"
+    conversation.disconnected()
+    assert not conversation.attached and not conversation.tick(1000.0), "there is nobody to be judged"
     silent = settled()
     assert not silent.tick(1000.0) and not silent.has_output, "without keepalive nobody is asked or judged"
 
