@@ -134,3 +134,15 @@ def test_bodies_are_bytes_of_a_bounded_size() -> None:
             checked_bodies([b"a", bad])
     with pytest.raises(ValueError, match="limit"):
         checked_bodies([bytes(BODY_MAX + 1)])
+
+
+def test_what_a_message_is_is_said_by_truth_values() -> None:
+    consumer = FakeConsumer()
+    (plain,) = deliveries(run_of(b"a"), consumer)
+    (question,) = deliveries(run_of(b"a", headers=[b""], tokens=[7]), consumer)
+    assert (plain.is_request, question.is_request) == (False, True)
+    for delivery in (plain, question):
+        delivery.retry(2.0)
+        again, after = consumer.did[-1]
+        assert isinstance(again, Delivery) and after == 2.0
+        assert (again.is_request, again.attempt) == (delivery.is_request, 2)
