@@ -146,3 +146,5 @@ def test_what_a_message_is_is_said_by_truth_values() -> None:
         again, after = consumer.did[-1]
         assert isinstance(again, Delivery) and after == 2.0
         assert (again.is_request, again.attempt) == (delivery.is_request, 2)
+        delivery.retry()
+        assert consumer.did[-1][1] == 0.0, "at once"

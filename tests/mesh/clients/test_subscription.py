@@ -188,3 +188,21 @@ def test_a_retry_comes_back_to_nobody_after_the_close(closes: str) -> None:
         mesh.client("program", program)
         world.run_for(10.0)
     assert not world.failures and taken == [[]]
+
+
+def test_closing_ends_the_iteration_of_every_task_that_waits() -> None:
+    ended: list[object] = []
+
+    async def program(mesh: Client) -> None:
+        subscription = await mesh.subscribe("t")
+        waiting = [asyncio.create_task(first(1, subscription)) for _ in range(3)]
+        waiting.append(asyncio.create_task(anext(subscription.batches(), None)))  # type: ignore[arg-type]
+        await asyncio.sleep(1.0)
+        await subscription.aclose()
+        ended.extend(await asyncio.gather(*waiting))
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.client("program", program)
+        world.run_for(5.0)
+    assert not world.failures and ended == [[], [], [], None]
