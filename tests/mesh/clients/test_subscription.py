@@ -206,3 +206,23 @@ def test_closing_ends_the_iteration_of_every_task_that_waits() -> None:
         mesh.client("program", program)
         world.run_for(5.0)
     assert not world.failures and ended == [[], [], [], None]
+
+
+def test_credit_goes_back_while_messages_are_taken_and_nothing_else_is_said() -> None:
+    got: list[bytes] = []
+
+    async def reader(mesh: Client) -> None:
+        async with mesh.subscribe("t", window=4) as subscription:
+            got.extend([delivery.body for delivery in await first(100, subscription)])
+
+    async def publisher(mesh: Client) -> None:
+        for number in range(100):
+            await mesh.publish("t", b"%d" % number)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.client("reader", reader)
+        world.run_for(1.0)
+        mesh.client("publisher", publisher)
+        world.run_for(2.0)
+    assert not world.failures and got == [b"%d" % number for number in range(100)]
