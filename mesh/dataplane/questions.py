@@ -162,7 +162,8 @@ class Questions:
         question.done = True
         if question.survey and not question.complete:
             question.query = Query(question.query.topic, b"", b"")
-            question.deadline = now + question.timeout_s  # its place in the heap is renewed when due
+            question.deadline = now + question.timeout_s
+            heapq.heappush(self.due, (question.deadline, question.token))  # it was taken out when due
             if isinstance(asker, Session):
                 asker.late_questions[question.token] = None
         else:

@@ -382,3 +382,34 @@ def test_totals_outlive_more_former_members_than_are_remembered() -> None:
     statistics = exchange.statistics()
     assert statistics.drops == {"no_link": 1100}
     assert statistics.msgs_out == 1100 and len(exchange._members._gone) == 1024
+
+
+def test_a_survey_that_is_over_is_kept_for_late_answers_for_one_more_deadline_only() -> None:
+    mesh = FakeMesh(1)
+    asker, answerer = mesh.client(), mesh.client()
+    feed = answerer.subscribe("q", role=Role.ANSWERS)
+    survey = asker.ask("q", b"body", survey=True, timeout_s=2.0)
+    table = mesh.nodes[1].exchange._requests._questions
+    (session,) = [s for s in mesh.nodes[1].exchange._sessions.all() if not s.subscriptions]
+    mesh.turn(2.5)
+    assert survey.done and survey.result.missing and len(session.late_questions) == len(table) == 1
+    assert session.question_bytes == 0, "its body is not kept"
+    (run,) = feed.runs
+    assert run.tokens is not None
+    answerer.conversation.answer(run.tokens[0], b"late")
+    mesh.pump()
+    assert [answer.body for answer in survey.result.late] == [b"late"]
+    mesh.turn(2.5)
+    assert len(session.late_questions) == len(table) == 0
+
+
+def test_nobody_waits_to_confirm_a_subscription_of_a_session_that_is_over() -> None:
+    mesh = FakeMesh(1)
+    mesh.nodes[1].hold_barrier = True
+    interest = mesh.nodes[1].exchange._interest
+    for _ in range(3):
+        client = mesh.client()
+        client.subscribe("t")
+        assert len(interest._waiting) == 1
+        client.lose()
+        assert not interest._waiting and not interest._new
