@@ -14,7 +14,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mesh.broker.broker import Broker
 from mesh.broker.identity import format_id
@@ -36,6 +36,7 @@ from simulations.kernel.network import Address, Half
 from simulations.scenario import Scenario
 from simulations.world import Process, World
 
+T = TypeVar("T")
 SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
 POWER_LOSSES: Final = ("power_off", "move")
 STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
@@ -108,20 +109,22 @@ class Recorder:
         if deep:
             sizes["tasks"] = len(asyncio.all_tasks(process.loop))
             sizes["timers"] = process.loop.timers
+        held = {peer: (each.version, self._shared(each.patterns)) for peer, each in interest.held.items()}
+        last = self._samples[-1].views.get(process.name) if self._samples else None
         return View(
             name=process.name,
             life=process.life,
             id=seen.id,
             boot=seen.boot,
             state=seen.state,
-            table=seen.records,
-            links=seen.linked,
+            table=_same(last.table if last else None, seen.records),
+            links=_same(last.links if last else None, seen.linked),
             join=addresses.join,
             known=addresses.known,
             digest=seen.digest,
             interest=self._shared(interest.own),
             interest_version=interest.version,
-            held={peer: (held.version, self._shared(held.patterns)) for peer, held in interest.held.items()},
+            held=_same(last.held if last else None, held),
             counters={
                 "rounds": counted.rounds,
                 "late_rounds": counted.void_rounds["late"],
@@ -269,6 +272,11 @@ class Recorder:
             return true[after - 1] + share * (true[after] - true[after - 1])
         near = min(after, len(local) - 1)
         return true[near] + here - local[near]
+
+
+def _same(before: T | None, now: T) -> T:
+    """What was seen before, if it is equal: most of what a broker holds stays, and looks are many."""
+    return before if before == now and before is not None else now
 
 
 def _stream(half: Half) -> Stream:

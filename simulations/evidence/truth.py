@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -100,20 +101,64 @@ def log_files(world: World) -> dict[str, bytes]:
     return files
 
 
-def log_rows(files: Mapping[str, bytes]) -> list[dict[str, Any]]:
+class HeartbeatRow(msgspec.Struct, gc=False):
+    """A row of a heartbeat, read as a mapping is. Nine rows in ten are such, so they take a quarter of the
+    memory of a dict, and their ids are shared."""
+
+    kind: str
+    msg: str
+    node: str
+    boot: str
+    src: str
+    dst: str
+    hb_seq: int
+    rtt_us: int | None
+    inc: int
+    seq: int
+    mono_ns: int
+    ts: str
+    at_s: float = 0.0
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self, name, default)
+
+
+_heartbeat: Final = msgspec.json.Decoder(HeartbeatRow).decode
+
+
+def log_rows(files: Mapping[str, bytes]) -> list[Any]:
     """All whole rows by time, with ``at_s``, the time since the run began; lines torn by a crash, and those
-    that flipped bits made senseless, are left out.
+    that flipped bits made senseless, are left out. Rows are dicts or `HeartbeatRow`.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Any] = []
     for content in files.values():
         for line in content.split(b"\n"):
             try:
-                row = msgspec.json.decode(line)
+                row = _decoded(line)
                 row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
+                row["ts"] = ""
             except (ValueError, TypeError, KeyError, msgspec.DecodeError):
                 continue
             rows.append(row)
     return sorted(rows, key=lambda row: float(row["at_s"]))
+
+
+def _decoded(line: bytes) -> Any:
+    if b'"kind":"hb"' not in line:
+        return msgspec.json.decode(line)
+    row = _heartbeat(line)
+    row.node, row.boot, row.src, row.dst = map(sys.intern, (row.node, row.boot, row.src, row.dst))
+    row.kind, row.msg = sys.intern(row.kind), sys.intern(row.msg)
+    return row
 
 
 class LogWriter:
