@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from mesh.broker.event_log import EventLog, LogStatus
 from mesh.broker.log_rows import Heard, RowBuilder, link_fields, member_fields
 from mesh.errors import StorageError
 from mesh.storage import Storage, ThreadStorage
+from simulations import Mesh, World
 from tests.mesh.faulty_storage import FaultyStorage
 
 NODE, BOOT = 0xA1, 0xB2
@@ -364,3 +366,22 @@ async def test_without_a_folder_only_the_latest_events_are_kept() -> None:
     assert {row["kind"] for row in log.events} == {"mem"}
     await log.aclose()
     assert storage.contents == {}
+
+
+def test_a_full_disk_shows_in_a_brokers_status_and_its_end_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        broker = mesh.broker("broker-1")
+        world.run_for(3)
+        assert broker.statistics()["log"]["failing"] is None
+        disk = world.disk("broker-1")
+        disk.fault = errno.ENOSPC
+        world.run_for(5)
+        status = broker.statistics()
+        assert status["log"]["failing"] == os.strerror(errno.ENOSPC) and status["log"]["waiting"] > 0
+        disk.fault = None
+        world.run_for(5)
+        status = broker.statistics()
+        assert status["log"]["failing"] is None and status["log"]["errors"] > 0 == status["log"]["lost"]
+        assert "can be written again; 0 rows were lost" in caplog.text
+        mesh.finish()

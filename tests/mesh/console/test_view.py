@@ -165,3 +165,17 @@ def test_figures_are_short_and_keep_what_matters() -> None:
     assert {value: milliseconds(value) for value in MILLISECONDS} == MILLISECONDS
     assert all(len(number(10.0**power)) <= 5 for power in range(12))
     assert all(len(duration(10.0**power)) <= 4 for power in range(8))
+
+
+def test_a_disk_that_cannot_be_written_is_trouble_with_the_rows_at_stake() -> None:
+    full = {"rows": 900, "waiting": 12, "lost": 3, "errors": 7, "failing": "No space left on device"}
+    over = full | {"waiting": 0, "failing": None}
+    first, second = statuses.calm()[:2]
+    first |= {"log": full, "state_file": {"errors": 1, "failing": "Read-only file system"}}
+    second |= {"log": over, "state_file": {"errors": 1, "failing": None}}
+    lines = [line.plain for line in trouble_lines(compose([first, second]), 10)]
+    assert "alpha: event log No space left on device: 12 rows wait, 3 lost" in lines
+    assert "alpha: state not saved: Read-only file system" in lines
+    assert "beta: event log works again: 0 rows wait, 3 lost" in lines
+    calm = statuses.calm()[0] | {"log": over | {"lost": 0}, "state_file": None}
+    assert not any("event log" in line.plain for line in trouble_lines(compose([calm]), 10))
