@@ -15,6 +15,8 @@ from tests.support import waiting
 
 PERIOD_S = 0.3
 DEADLINE_S = 0.15
+ROOMY = {"period_s": 1.0, "deadline_s": 1.0}
+"""For brokers in real time: a busy machine needs longer to answer, and would be suspected again and again."""
 LOCAL = "tcp://127.0.0.1:0"
 
 # Protocol numbers of dialers, as every SP implementation writes them.

@@ -25,7 +25,19 @@ from mesh.clients.client import Client
 from mesh.environment import Environment
 from mesh.errors import ListenError, StorageError
 from mesh.storage import ThreadStorage
-from tests.mesh.loopback import LOCAL, REQ, SUB, Cluster, Stranger, crash, eventually, rows, states, whole
+from tests.mesh.loopback import (
+    LOCAL,
+    REQ,
+    ROOMY,
+    SUB,
+    Cluster,
+    Stranger,
+    crash,
+    eventually,
+    rows,
+    states,
+    whole,
+)
 from tests.mesh.peers import Peers
 from tests.support import certificates
 
@@ -44,7 +56,7 @@ def no_traceback(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 async def test_five_peerings_find_each_other_and_one_that_crashes_is_dead() -> None:
     async with Peers() as peers:
-        mesh = await peers.mesh(*FIVE)
+        mesh = await peers.mesh(*FIVE, **ROOMY)
         await mesh[4].crash()
         await eventually(lambda: all(peer.states()["echo"] == "dead" for peer in mesh[:4]), "echo is dead")
 
@@ -55,7 +67,7 @@ async def test_five_peerings_find_each_other_and_one_that_crashes_is_dead() -> N
 async def test_brokers_carry_messages_over_every_transport(tmp_path: Path, listen: str) -> None:
     tls = certificates.config(certificates.local())
     brokers: list[Broker] = []
-    async with Cluster(tls=tls) as cluster:
+    async with Cluster(tls=tls, **ROOMY) as cluster:
         for name in FIVE[:3]:
             url = f"ipc://{tmp_path}/{name}" if listen == "ipc" else listen
             brokers.append(await cluster.broker(name, brokers[0] if brokers else None, listen=url))
@@ -67,7 +79,7 @@ async def test_brokers_carry_messages_over_every_transport(tmp_path: Path, liste
                     await publisher.publish("news.uk", b"%d" % number)
                     await publisher.publish("other.uk", b"not wanted")
                 for number in range(500):
-                    delivery = await asyncio.wait_for(anext(news), 10)
+                    delivery = await asyncio.wait_for(anext(news), 60)
                     assert (delivery.topic, delivery.body) == ("news.uk", b"%d" % number)
             result = await reader.survey("$sys.status", b"", deadline=10.0)
             assert sorted(json.loads(answer.body)["name"] for answer in result.answers) == list(FIVE[:3])
@@ -76,7 +88,7 @@ async def test_brokers_carry_messages_over_every_transport(tmp_path: Path, liste
 
 async def test_a_broker_that_dies_comes_back_as_itself_and_one_that_leaves_has_left(tmp_path: Path) -> None:
     logs, state = tmp_path / "logs", tmp_path / "state"
-    async with Cluster(log_dir=str(logs), state_dir=str(state), stats_s=0.3) as cluster:
+    async with Cluster(log_dir=str(logs), state_dir=str(state), stats_s=0.3, **ROOMY) as cluster:
         alpha, bravo, victim = await cluster.mesh(*FIVE[:3])
         id, url = victim.id, victim.url
         await crash(victim)
@@ -98,7 +110,7 @@ async def test_a_broker_that_dies_comes_back_as_itself_and_one_that_leaves_has_l
 
 
 async def test_bad_input_costs_its_connection_and_harms_nobody_else() -> None:
-    async with Cluster() as cluster:
+    async with Cluster(**ROOMY) as cluster:
         broker = await cluster.broker("alpha")
         async with Client(broker.url) as client, client.subscribe("traffic") as traffic:
             garbage = await Stranger.connect(broker.url)
@@ -111,7 +123,7 @@ async def test_bad_input_costs_its_connection_and_harms_nobody_else() -> None:
                 assert await stranger.hung_up()
                 await stranger.close()
                 await client.publish("traffic", b"%d" % number)
-                assert (await asyncio.wait_for(anext(traffic), 10)).body == b"%d" % number
+                assert (await asyncio.wait_for(anext(traffic), 60)).body == b"%d" % number
         assert sum(broker.statistics()["refused"].values()) >= 2
 
 
@@ -122,7 +134,7 @@ async def test_bad_input_costs_its_connection_and_harms_nobody_else() -> None:
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("nngcat") is None, reason="nngcat is not installed (Debian: nng-utils)")
 async def test_the_two_nngcat_lines_of_the_manual_work_between_two_brokers() -> None:
-    async with Cluster() as cluster:
+    async with Cluster(**ROOMY) as cluster:
         alpha, bravo = await cluster.mesh("alpha", "bravo")
         subscriber = await asyncio.create_subprocess_exec(
             *("nngcat", "--sub", "--dial", bravo.url, "--subscribe", "news.", "--quoted"),
@@ -135,10 +147,10 @@ async def test_the_two_nngcat_lines_of_the_manual_work_between_two_brokers() -> 
                 *("nngcat", "--req", "--dial", alpha.url, "--ascii", "--data", "news.uk hello"),
                 stdout=subprocess.PIPE,
             )
-            receipt, _ = await asyncio.wait_for(publisher.communicate(), 10)
+            receipt, _ = await asyncio.wait_for(publisher.communicate(), 60)
             assert receipt.strip() == b"accepted topic=news.uk broker=alpha seq=1"
             assert subscriber.stdout is not None
-            line = await asyncio.wait_for(subscriber.stdout.readline(), 10)
+            line = await asyncio.wait_for(subscriber.stdout.readline(), 60)
             assert line.strip() == b'"news.uk hello"'
         finally:
             subscriber.kill()
@@ -155,13 +167,13 @@ def knows_interest(broker: Broker, of: Broker) -> bool:
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("nngcat") is None, reason="nngcat is not installed (Debian: nng-utils)")
 async def test_nngcat_reads_a_brokers_status_and_its_errors() -> None:
-    async with Cluster() as cluster:
+    async with Cluster(**ROOMY) as cluster:
         alpha = await cluster.broker("alpha")
         for data, expected in (("$sys.status", b'"name":"alpha"'), ("bad..topic x", b"error: ")):
             process = await asyncio.create_subprocess_exec(
                 *("nngcat", "--req", "--dial", alpha.url, "--ascii", "--data", data), stdout=subprocess.PIPE
             )
-            output, _ = await asyncio.wait_for(process.communicate(), 10)
+            output, _ = await asyncio.wait_for(process.communicate(), 60)
             assert expected in output
 
 
@@ -215,7 +227,7 @@ async def test_told_nothing_a_broker_is_found_by_clients_of_its_user(
         assert (tmp_path / "mangrove").stat().st_mode & 0o777 == 0o700
         async with Client() as client, client.subscribe("a") as subscription, Client(tcp) as other:
             await other.publish("a", b"1")
-            assert (await asyncio.wait_for(anext(subscription), 5)).body == b"1"
+            assert (await asyncio.wait_for(anext(subscription), 60)).body == b"1"
 
 
 async def test_a_runtime_folder_of_another_user_is_not_used(

@@ -12,7 +12,7 @@ from mesh.cli.cat_flags import Addresses as CatAddresses
 from mesh.cli.cat_flags import Certificates, Other, Printing, Protocols, Sending
 from mesh.cli.cat_job import Job, plan
 
-DEADLINE_S = 15.0
+DEADLINE_S = 120.0
 
 
 def job(*arguments: str) -> Job:

@@ -14,7 +14,7 @@ import pytest
 from protocols import SocketOptions
 from tests.support.ports import free_port
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 OPTIONS = SocketOptions(
     reconnect_min_s=0.02,
     reconnect_max_s=0.1,

@@ -38,7 +38,7 @@ from protocols import nng
 pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 QUICK = SocketOptions(
     reconnect_min_s=0.02,
     reconnect_max_s=0.1,

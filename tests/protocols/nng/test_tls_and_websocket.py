@@ -19,7 +19,7 @@ from protocols import nng
 
 pytestmark = [pytest.mark.interop, pytest.mark.isolated]
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 ENGINES: dict[str, tuple[ModuleType, ModuleType]] = {
     "nng-nng": (nng, nng),
     "nng-ours": (nng, protocols),
