@@ -23,7 +23,7 @@ def refused(world: World, name: str) -> dict[str, int]:
         ),
         ("huge_frame", {}, ["closed"] * 4),
         ("wrong_key", {"key": 4}, ["the peer has another mesh key"] * 4),
-        ("wrong_version", {"version": 4}, ["the peer speaks version 2 of the link"] * 4),
+        ("wrong_version", {"version": 4}, ["no common version of the link: the peer speaks version 3"] * 4),
         ("replayed_admission", {"key": 4}, ["the peer has another mesh key"] * 4),
     ],
 )
