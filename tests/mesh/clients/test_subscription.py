@@ -212,7 +212,7 @@ def test_credit_goes_back_while_messages_are_taken_and_nothing_else_is_said() ->
     got: list[bytes] = []
 
     async def reader(mesh: Client) -> None:
-        async with mesh.subscribe("t", window=4) as subscription:
+        async with mesh.subscribe("t", window=1) as subscription:
             got.extend([delivery.body for delivery in await first(100, subscription)])
 
     async def publisher(mesh: Client) -> None:
