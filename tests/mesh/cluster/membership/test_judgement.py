@@ -218,3 +218,13 @@ def test_answers_of_another_round_or_after_the_deadline_do_not_count() -> None:
     driven.machine.answered(3, survey.round, driven.now)
     driven.machine.tick(driven.now)
     assert driven.machine.statistics().silent_rounds == 1
+
+
+def test_after_a_late_round_only_members_without_a_link_wait_to_be_judged() -> None:
+    """A link that was lost may have been lost by whoever was late; one that is up answers or does not."""
+    driven = Driven(2, 3, 4)
+    driven.round(2, 3, 4)
+    driven.unlink(3)
+    driven.round(late_s=1.0)
+    driven.round(2)
+    assert [driven.state(id) for id in (2, 3, 4)] == [State.ALIVE, State.ALIVE, State.SUSPECT]
