@@ -349,9 +349,11 @@ class Node:
     def may_route(self) -> None:
         self.exchange.open_gate(self._clock())
 
-    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
+    def link_up(self, member: int, boot: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
         self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
-        self.exchange.peer_up(member, name, pipe, rtt_s, self._clock(), counts=agreed.has(RECEIVED))
+        self.exchange.peer_up(
+            member, name, pipe, rtt_s, self._clock(), boot=boot, counts=agreed.has(RECEIVED)
+        )
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:
         self.log.write("link", link_fields(peer=member, dialed=dialed, up=False, reason=reason))

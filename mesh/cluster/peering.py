@@ -99,9 +99,12 @@ class PeeringHooks(GossipHooks, RoundHooks, Protocol):
     def live_changed(self, live: list[tuple[int, str]]) -> None:
         """Ids and names of the others that are alive or suspect."""
 
-    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
-        """A link is admitted; ``pipe`` is its Bus, free for session frames from now on, ``agreed`` what both
-        sides speak. The `link_down` of one that it replaces comes first."""
+    def link_up(self, member: int, boot: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
+        """A link to the run ``boot`` of a member is admitted. The `link_down` of one that it replaces comes
+        first.
+
+        ``pipe`` is its Bus, free for session frames from now on; ``agreed`` is what both sides speak.
+        """
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None: ...
 
@@ -579,7 +582,7 @@ class Peering:
         self._act(self.membership.link_up(hello.record, now))
         if link.ended:
             return
-        self._hooks.link_up(hello.id, hello.name, link.bus, link.rtt_s, link.agreed)
+        self._hooks.link_up(hello.id, hello.boot, hello.name, link.bus, link.rtt_s, link.agreed)
         self.gossip.check_absent()
         self._pump()
 

@@ -362,16 +362,25 @@ class Exchange:
         self._router.forget_routes()
 
     def peer_up(
-        self, member_id: int, name: str, pipe: Pipe, rtt_s: float, now: float, *, counts: bool = False
+        self,
+        member_id: int,
+        name: str,
+        pipe: Pipe,
+        rtt_s: float,
+        now: float,
+        *,
+        boot: int = 0,
+        counts: bool = False,
     ) -> None:
         """A link is admitted; its Bus pipe carries blocks from now on. Replaces an earlier link.
 
-        ``counts``: the other side says what it received (`mesh.wire.capabilities.RECEIVED`).
+        ``counts``: the other side says what it received in its run ``boot``
+        (`mesh.wire.capabilities.RECEIVED`).
         """
         earlier = self._members.get(member_id).neighbour
         if earlier is not None:
             self._link_over(earlier, now)
-        self._members.link_up(member_id, name, pipe, rtt_s, counts, now)
+        self._members.link_up(member_id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, now=now)
         self._router.forget_routes()
 
     def peer_down(self, member_id: int, now: float) -> None:

@@ -13,8 +13,8 @@ What is meant for a member without a next hop is dropped and counted with it (``
 **Messages under way when a link ends.** What was not written is lost and counted at once (``link_down``).
 Of what was written, the credit given back tells what has arrived at least. The rest is held as *unresolved*
 until the other side says over its next link how many messages it has received from here in all (RECEIVED):
-then the loss is counted exactly (``link_lost``). If it does not come back, or does not say, all unresolved
-messages are counted.
+then the loss is counted exactly (``link_lost``). If it does not come back, does not say, or is another run of
+that broker, all unresolved messages are counted.
 
 Pure. Counters of former members stay in case they return.
 """
@@ -106,10 +106,11 @@ class Member:
 
 
 class Neighbour:
-    """A link that is up. ``counts``: the other side says what it has received."""
+    """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``."""
 
     __slots__ = (
         "_window",
+        "boot",
         "counts",
         "expected",
         "ingress",
@@ -128,11 +129,13 @@ class Neighbour:
         turn: Turn,
         options: ExchangeOptions,
         *,
+        boot: int,
         rtt_s: float,
         counts: bool,
         now: float,
     ) -> None:
         self.member = member
+        self.boot = boot
         self.port = Port(turn, pipe, options.link_unwritten_bytes_max, messages_in)
         backlog = LiveQueue(options.link_delivery, Budget(options.link_delivery.bytes_max), now)
         self.outlet = Outlet(self.port, SendCredit(), backlog, block_encoder(b"", 0))
@@ -171,9 +174,11 @@ class Neighbour:
 class Unresolved:
     """Messages that were under way when links to a member ended."""
 
-    __slots__ = ("at_most", "base", "due", "written")
+    __slots__ = ("at_most", "base", "boot", "due", "written")
 
-    def __init__(self, base: int | None, due: float) -> None:
+    def __init__(self, boot: int, base: int | None, due: float) -> None:
+        self.boot = boot
+        """The run of the member that these links led to. Another run counts from zero."""
         self.base = base
         """What the member had received in all when the first of these links came up; None: not known."""
         self.written = 0
@@ -182,9 +187,9 @@ class Unresolved:
         """Of them, those that may be lost."""
         self.due = due
 
-    def lost(self, received: int | None) -> int:
-        """Given what the member has received in all by now; None: it does not say."""
-        if received is None or self.base is None or received < self.base:
+    def lost(self, received: int | None, boot: int) -> int:
+        """Given what that run of the member has received in all by now; None: it does not say."""
+        if received is None or self.base is None or boot != self.boot:
             return self.at_most
         return min(self.at_most, max(0, self.written - (received - self.base)))
 
@@ -234,11 +239,15 @@ class Members:
                 self.table[id].name = name
         return [m for m in self.table.values() if m.id not in self.live and m.neighbour is None]
 
-    def link_up(self, id: int, name: str, pipe: Pipe, rtt_s: float, counts: bool, now: float) -> Neighbour:
+    def link_up(
+        self, id: int, name: str, pipe: Pipe, *, boot: int, rtt_s: float, counts: bool, now: float
+    ) -> Neighbour:
         """A link is admitted; the one before is over already."""
         member = self.get(id)
         member.name = name
-        link = Neighbour(member, pipe, self._turn, self._options, rtt_s=rtt_s, counts=counts, now=now)
+        link = Neighbour(
+            member, pipe, self._turn, self._options, boot=boot, rtt_s=rtt_s, counts=counts, now=now
+        )
         self._links[pipe] = link
         member.neighbour = member.next_hop = link
         window = link.ingress.window
@@ -263,7 +272,7 @@ class Members:
         at_most = min(port.messages_out, max(0, link.not_given_back() - unwritten))
         unresolved = member.unresolved
         if unresolved is None and at_most:
-            unresolved = member.unresolved = Unresolved(link.told, now + RESOLVE_S)
+            unresolved = member.unresolved = Unresolved(link.boot, link.told, now + RESOLVE_S)
             self._unresolved[member] = None
         if unresolved is not None:
             unresolved.written += port.messages_out
@@ -276,7 +285,7 @@ class Members:
     def received(self, link: Neighbour, total: int) -> None:
         """RECEIVED: what the other side has received from here in all, before this link."""
         link.told = total
-        self._resolve(link.member, total)
+        self._resolve(link.member, total, link.boot)
 
     def set_next_hop(self, id: int, by: int) -> None:
         """What is meant for a member goes by another's link."""
@@ -307,11 +316,11 @@ class Members:
         member = self.table.get(id) or self._gone.get(id)
         return member.statistics() if member is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
 
-    def _resolve(self, member: Member, received: int | None) -> None:
+    def _resolve(self, member: Member, received: int | None, boot: int = 0) -> None:
         unresolved, member.unresolved = member.unresolved, None
         self._unresolved.pop(member, None)
         if unresolved is not None:
-            member.drop("link_lost", unresolved.lost(received))
+            member.drop("link_lost", unresolved.lost(received, boot))
 
     def _retire(self, member: Member) -> None:
         tally = self._tally

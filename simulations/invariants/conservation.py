@@ -6,7 +6,8 @@ may go without a counter is told apart by what really happened, message by messa
 
 * a broker that had the message in its memory was killed or left;
 * the subscriber's own session was made anew at that time;
-* the publisher's broker held the subscriber's broker for dead or gone.
+* the publisher's broker held the subscriber's broker for dead or gone;
+* another broker had the id of the subscriber's broker, so that it got what was meant for that.
 
 What a lost link had under way must be counted.
 """
@@ -100,7 +101,14 @@ class _Passage:
             return True
         if not self._lasts(there, from_s, until_s) or self._session_broke(subscription, from_s, until_s):
             return True
-        return here != there and self._is_given_up(here, there, from_s, until_s)
+        if here == there:
+            return False
+        return self._has_twin(there, from_s, until_s) or self._is_given_up(here, there, from_s, until_s)
+
+    def _has_twin(self, name: str, from_s: float, until_s: float) -> bool:
+        """Another broker took what was meant for this one: who sends knows only the id that both have."""
+        life = self._life(name, from_s)
+        return life is not None and self._evidence.twin_between(name, life.id, from_s, until_s)
 
     def _passed_s(self, here: str, there: str, at_s: float) -> float:
         """When a message has certainly passed: silences and bad links hold it up, and TCP comes back as late

@@ -130,7 +130,7 @@ class Peer:
     def live_changed(self, live: list[tuple[int, str]]) -> None:
         self.live = live
 
-    def link_up(self, member: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
+    def link_up(self, member: int, boot: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
         self.ups.append((member, pipe))
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:

@@ -13,7 +13,8 @@ from simulations.scenario import Scenario
 from simulations.scenarios.generating import leaves
 
 NAMES = ("broker-1", "broker-2", "broker-3")
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Always the same few: what fresh draws of whole meshes find is the swarm's to tell, and no gate.
+FEW = settings(max_examples=12, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(strategies.faults(3))

@@ -20,7 +20,7 @@ from mesh.dataplane.intake import Intake
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED
-from mesh.wire.session_frames import AGAIN, data_head
+from mesh.wire.session_frames import AGAIN, Kind, data_head, encode
 
 from .neighbourhood import FakeClient, FakeMesh, FakePipe
 
@@ -261,6 +261,25 @@ def test_a_replaced_link_counts_what_was_under_way() -> None:
     assert len(reader.take(feed)) == 7
     assert ledger.exchange.statistics().drops == {"link_lost": 100}
     assert ledger.exchange.link_statistics(2).dropped == 100
+
+
+@pytest.mark.parametrize(("boot", "lost"), [(1, 0), (2, 30)], ids=["the same run", "another run"])
+def test_what_another_run_of_a_broker_received_says_nothing_of_what_was_under_way(
+    boot: int, lost: int
+) -> None:
+    """A broker that restarted, or a copy of it with the same id, counts from zero."""
+    mesh = FakeMesh(1)
+    exchange, sender, pipe = mesh.nodes[1].exchange, mesh.client(1), FakePipe()
+    exchange.members_changed([(2, "b2")])
+    exchange.change_peer_interest(2, [("t", 0)])
+    exchange.peer_up(2, "b2", pipe, 0.001, mesh.now, boot=1, counts=True)
+    exchange.peer_frames(2, [encode(Kind.RECEIVED, 7), encode(Kind.CREDIT, 0, 100, 10_000)], mesh.now)
+    sender.publish("t", *[b"x"] * 30)
+    pipe.take()
+    exchange.peer_down(2, mesh.now)
+    exchange.peer_up(2, "b2", FakePipe(), 0.001, mesh.now, boot=boot, counts=True)
+    exchange.peer_frames(2, [encode(Kind.RECEIVED, 37)], mesh.now)
+    assert exchange.statistics().drops == ({"link_lost": lost} if lost else {})
 
 
 def test_messages_not_yet_written_when_a_link_ends_are_counted_at_once() -> None:

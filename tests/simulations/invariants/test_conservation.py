@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from simulations.evidence.ledger import Outcome
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from simulations.invariants import Verdict
-from tests.simulations.invariants.histories import ONE, TWO, Log, Spoilt, history, judged, with_view
+from tests.simulations.invariants.histories import IDS, ONE, TWO, Log, Spoilt, history, judged, with_view
 
 NUMBER = 16
 """Published by pub-1 at broker-2 at 10.1 s, and lost to sub-1 at broker-1."""
@@ -130,6 +130,18 @@ def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
 @pytest.mark.parametrize(("at_s", "right"), [(9.0, True), (11.0, True), (16.0, False)])
 def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
     assert verdict(lost(lambda log: log.member(TWO, at_s, ONE, "alive>dead"))).ok is right
+
+
+@pytest.mark.parametrize(
+    ("name", "from_s", "until_s", "right"),
+    [(ONE, 9.0, 12.0, True), (ONE, 4.0, 9.0, False), (ONE, 16.0, None, False), (TWO, 9.0, 12.0, False)],
+)
+def test_a_copy_of_the_subscribers_broker_may_get_what_was_meant_for_that(
+    name: str, from_s: float, until_s: float | None, right: bool
+) -> None:
+    evidence = lost()
+    evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[name], 99))
+    assert verdict(evidence).ok is right
 
 
 def test_who_was_back_in_time_is_owed_the_message() -> None:
