@@ -1,7 +1,7 @@
 """Brokers and clients in virtual time, over a network and disks that fail on purpose. See
 docs/guides/simulating.md.
 
-Names are loaded when they are first used: pytest loads this package wherever it is installed.
+Names are loaded when they are first used: importing one module loads none of the others.
 """
 
 from importlib import import_module

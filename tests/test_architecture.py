@@ -383,7 +383,7 @@ LAYERS = (
         ),
         ("pyspark", "pandas", "pynng", "zmq"),
     ),
-    Layer(("pytest_mangrove", "simulations.pytest_plugin"), ("simulations.kernel", "simulations.world")),
+    Layer(("pytest_mangrove",), ("simulations.kernel", "simulations.world")),
     Layer(("simulations",), ("simulations",)),
 )
 
