@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -206,7 +207,7 @@ def test_python_blocks_are_programs_that_end_well(block: Block, shell: Shell) ->
     if "Broker(" not in block.code and "mesh" in block.code:
         shell.run("mesh broker --name example --listen tcp://127.0.0.1:7770 &")
         shell.environment["MANGROVE_URL"] = shell.translated("tcp://127.0.0.1:7770")
-    said = shell.run(f"{sys.executable} -W error {program}")
+    said = shell.run(f"{shlex.quote(sys.executable)} -W error {shlex.quote(str(program))}")
     for line in block.code.splitlines():
         if "#>" in line:
             assert line.partition("#>")[2].strip() in said, f"{block}: {line.strip()} but it said: {said}"

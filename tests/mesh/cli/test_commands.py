@@ -301,7 +301,7 @@ def test_listening_at_a_regular_file_says_what_it_is(sandbox: Sandbox) -> None:
 
 
 def test_a_host_to_join_that_nobody_knows_is_said_once(sandbox: Sandbox) -> None:
-    sandbox.environment["LC_ALL"] = "C"
+    sandbox.environment["LC_ALL"] = "C.UTF-8"
     alpha = sandbox.start("broker", "--listen", "tcp://127.0.0.1:0", "--join", "tcp://nohost.invalid:1")
     assert "and joins tcp://nohost.invalid:1" in first_line(alpha)
     assert "--join tcp://nohost.invalid:1: 'nohost.invalid' is not known here" in first_line(alpha)

@@ -23,7 +23,7 @@ from protocols import (
     StateError,
     Sub0,
     Surveyor0,
-    Timeout,
+    SurveyOver,
 )
 from tests.support.waiting import until
 
@@ -281,7 +281,7 @@ async def test_survey_rules_hold_with_their_respondents(tmp_path: Path) -> None:
     ):
         await ours.send(b"1")
         assert await theirs.recv() == b"1"
-        with pytest.raises(Timeout):
+        with pytest.raises(SurveyOver):
             await ours.recv()
         with pytest.raises(StateError):
             await ours.recv()
