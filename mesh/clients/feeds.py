@@ -19,7 +19,9 @@ from mesh.wire import blocks
 from mesh.wire.capabilities import PATTERN_PARTS, Agreed
 from mesh.wire.session_frames import (
     BODY_MAX,
+    BYTES_MAX,
     DATA_SIZE,
+    MESSAGES_MAX,
     PATTERNS_BYTES,
     SUBSCRIPTIONS_MAX,
     Kind,
@@ -198,8 +200,8 @@ class Feeds:
         """A new one. Raises `TopicError`, ValueError."""
         if not patterns:
             raise ValueError("subscribe needs at least one pattern, such as 'news.#'")
-        if messages < 1 or size < 1:
-            raise ValueError(f"a window of {messages} messages and {size} bytes must be above zero")
+        _check_window("messages", messages, MESSAGES_MAX)
+        _check_window("bytes", size, BYTES_MAX)
         checked = [check_pattern(pattern) for pattern in patterns]
         if len(self._feeds) >= SUBSCRIPTIONS_MAX:
             raise ValueError(
@@ -313,3 +315,9 @@ class Feeds:
             self._topics.clear()
         self._topics[encoded] = topic
         return topic
+
+
+def _check_window(what: str, number: object, most: int) -> None:
+    """Raises ValueError for what no broker takes as a window, which would end the session."""
+    if type(number) is not int or not 1 <= number <= most:
+        raise ValueError(f"a window of {str(number)[:40]} {what}: expected a whole number from 1 to {most}")

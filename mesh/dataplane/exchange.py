@@ -97,7 +97,7 @@ class Exchange:
         )
         self._publishers = Publishers(options.publishers_max)
         self._intake = Intake(self._router, self._publishers, self._tally)
-        self._requests = Requests(id, name, self._router, self._members, self.gate, options)
+        self._requests = Requests(id, boot, name, self._router, self._members, self.gate, options)
         self._interest = LocalInterest(hooks.local_interest_changed)
         self._sessions = SessionControl(
             id=id,

@@ -113,14 +113,23 @@ class Question:
         return [*self.missing, *self.silent.values(), *self.waiting.values()]
 
 
+def first_token(boot: int) -> int:
+    """Where a run of a broker begins to count its tokens, by its random ``boot``.
+
+    Who was asked by an earlier run, or by another broker, may answer in this one. Its token must fit nothing
+    here. Tokens have 63 bits on the wire: runs begin at random multiples of 2^32 below 2^62.
+    """
+    return (boot & 0x3FFF_FFFF) << 32
+
+
 class Questions:
     """Questions of this broker's own clients. Those of a session are in `Session.questions`, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_token: int) -> None:
         self._table: dict[int, Question] = {}
         self.due: list[tuple[float, int]] = []
         """A heap of (when, token); what has ended may still be in it."""
-        self._token = 0
+        self._token = first_token
 
     def __len__(self) -> int:
         return len(self._table)
@@ -230,11 +239,11 @@ class PendingAnswer:
 class PendingAnswers:
     """Subscribers of this broker that owe an answer. Those of one are in `Subscription.owes`, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_token: int) -> None:
         self._table: dict[int, PendingAnswer] = {}
         self.due: list[tuple[float, int]] = []
         """A heap of (when, token); what has ended may still be in it."""
-        self._token = 0
+        self._token = first_token
 
     def __len__(self) -> int:
         return len(self._table)

@@ -32,6 +32,7 @@ from mesh.dataplane.questions import (
     Query,
     Question,
     Questions,
+    first_token,
 )
 from mesh.dataplane.sessions import LocalTaker, Responder, Session, Subscription
 from mesh.errors import NotAccepted
@@ -53,6 +54,7 @@ class Requests:
     def __init__(
         self,
         id: int,
+        boot: int,
         name: str,
         router: Router[LocalTaker, Member],
         members: Members,
@@ -69,8 +71,8 @@ class Requests:
         self._members = members
         self._gate = gate
         self._options = options
-        self._questions = Questions()
-        self._pending = PendingAnswers()
+        self._questions = Questions(first_token(boot))
+        self._pending = PendingAnswers(first_token(boot))
         self._turn = 0
 
     @property

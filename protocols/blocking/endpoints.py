@@ -157,11 +157,12 @@ class Dialer:
             self.last_error = str(error)
             return False
         with self._owner.lock:
+            if self._closed:
+                opened.sock.close()
+                return False
             stream = stream_of(self._owner, self.url, opened.sock, opened.codec, None)
             stream.on_end = self._ended
             try:
-                if self._closed:
-                    raise PipeRefused("the dialer is closed")
                 self._pipe = self._owner.attach(stream, url=self.url, dialed=True)
             except SPError as error:
                 self.last_error = str(error)

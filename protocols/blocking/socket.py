@@ -307,20 +307,21 @@ class Socket(Channel):
             for channel in (self, *self._contexts):
                 channel._shut()
             self._contexts.clear()
-            if self._io is None:
-                return
             for dialer in self.dialers:
                 dialer.close()
             for listener in self.listeners:
                 listener.close()
-            for pipe in list(self._connected):
-                pipe.close(CLOSED, flush=True)
-            self._io.settle()
-            self.wait(lambda: not self._connected or None, self.options.linger_s)
-            for pipe in list(self._connected):
-                pipe.connection.abort()
-            self._io.stop()
-        self._io.join()
+            io = self._io
+            if io is not None:
+                for pipe in list(self._connected):
+                    pipe.close(CLOSED, flush=True)
+                io.settle()
+                self.wait(lambda: not self._connected or None, self.options.linger_s)
+                for pipe in list(self._connected):
+                    pipe.connection.abort()
+                io.stop()
+        if io is not None:
+            io.join()
         for dialer in self.dialers:
             dialer.join(self.options.handshake_timeout_s)
 

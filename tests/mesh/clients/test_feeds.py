@@ -130,7 +130,7 @@ def test_a_subscription_needs_patterns_and_a_window() -> None:
     feeds = Feeds()
     with pytest.raises(ValueError, match=r"at least one pattern"):
         feeds.add([], 0, 1, 1)
-    with pytest.raises(ValueError, match=r"0 messages and 1 bytes"):
+    with pytest.raises(ValueError, match=r"a window of 0 messages"):
         feeds.add(["t"], 0, 0, 1)
     with pytest.raises(TopicError):
         feeds.add(["a.#.b"], 0, 1, 1)
@@ -375,3 +375,12 @@ def test_a_refused_subscription_fails_alone_and_its_error_is_short() -> None:
         " and 79995 more: 80000 patterns are too many"
     )
     assert conversation.received(refusal, 0.0) == [], "one that is gone already"
+
+
+@pytest.mark.parametrize("window", [0, -1, (1 << 31) + 1, 1 << 64, 1.5, True, "x"])
+def test_a_window_that_no_broker_takes_is_refused_before_it_ends_the_session(window: Any) -> None:
+    with pytest.raises(ValueError, match=r"a window of .* messages: expected a whole number from 1 to"):
+        Feeds().add(["t"], 0, window, 1024)
+    with pytest.raises(ValueError, match=r"a window of .* bytes: expected a whole number from 1 to"):
+        Feeds().add(["t"], 0, 16, window if window != (1 << 31) + 1 else (1 << 40) + 1)
+    assert Feeds().add(["t"], 0, 1 << 31, 1 << 40).number == 1

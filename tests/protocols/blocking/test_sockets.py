@@ -343,3 +343,12 @@ def test_a_peer_that_breaks_a_rule_loses_its_connection_and_nobody_else(tmp_path
             good.send(b"fine")
             assert pull.recv() == b"fine"
             assert pull.statistics().closed == {"too large": 1}
+
+
+def test_a_socket_that_was_closed_before_anybody_answered_dials_no_more() -> None:
+    """No connection came up, so the socket has no I/O thread; its dialers have theirs."""
+    socket = made("Req0", dial="tcp://127.0.0.1:1")
+    (dialer,) = socket.dialers
+    socket.close()
+    dialer.join(LIMIT_S)
+    assert not dialer._thread.is_alive()
