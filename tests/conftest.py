@@ -41,7 +41,9 @@ LONG_PLACES = (
     "protocols/hostile/test_floods.py",
     "protocols/hostile/test_silence.py",
     "protocols/machines/test_notice.py",
+    "simulations/runs",
     "simulations/scenarios/test_shipped.py",
+    "test_ci.py",
 )
 """Folders and files below that of this module whose tests take long although their marks do not say so."""
 REQUIRE_INTEROP = bool(os.environ.get("MANGROVE_REQUIRE_INTEROP"))
