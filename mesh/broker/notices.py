@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from mesh.dataplane.counters import NO_LOSS
 from mesh.logs import log
 
 BURST: Final = 10
 PAUSE_S: Final = 6.0
 """Ten a minute in the long run."""
-NO_LOSS: Final = frozenset({"duplicate", "answer_unknown", "not_asked", "link_down_in", "leaving"})
-"""Reasons to drop by which nobody lost a message without being told."""
+UNTOLD: Final = frozenset({*NO_LOSS, "leaving"})
+"""Reasons to drop that are no warning: nobody lost a message, or its sender was told."""
 ORDERLY: Final = frozenset({"left", "duplicate"})
 """Reasons for a link's end that are no trouble."""
 
@@ -76,7 +77,7 @@ class Notices:
         """Messages dropped since the start, by reason; to be called once an interval."""
         before, self._drops = self._drops, dict(drops)
         grown = {
-            reason: count - before.get(reason, 0) for reason, count in drops.items() if reason not in NO_LOSS
+            reason: count - before.get(reason, 0) for reason, count in drops.items() if reason not in UNTOLD
         }
         told = ", ".join(f"{reason} {count}" for reason, count in grown.items() if count > 0)
         if told:
