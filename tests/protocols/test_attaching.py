@@ -76,8 +76,9 @@ async def test_a_dialer_goes_on_although_the_receiver_raises() -> None:
     receiver = Careless()
     async with Pull0(listen="tcp://127.0.0.1:0") as pull, RawSocket(Push0, receiver=receiver) as push:
         dialer = push.dial(pull.listeners[0].url)
-        await until(lambda: reported.errors)
+        await until(lambda: dialer.last_error)
         assert "a bug in the receiver" in dialer.last_error
+        assert reported.errors
         receiver.broken = False
         async with asyncio.timeout(20):
             await dialer.wait_connected()
