@@ -30,7 +30,7 @@ from protocols.channel import Channel, Conversation
 from protocols.context import Context, SubContext, SurveyContext
 from protocols.core import Receiver
 from protocols.device import Device, DeviceStatistics
-from protocols.endpoint import Dialer, Listener, SharedListener
+from protocols.dialling import Dialer
 from protocols.errors import (
     AddressError,
     AddressInUse,
@@ -55,6 +55,7 @@ from protocols.errors import (
 )
 from protocols.events import PipeEvent, PipeEvents
 from protocols.identity import PeerIdentity
+from protocols.listening import Listener, SharedListener
 from protocols.message import Message
 from protocols.options import DEFAULT, SocketOptions
 from protocols.patterns.relay import FlowStatistics

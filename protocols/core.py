@@ -14,9 +14,10 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from protocols.context import Closable
-from protocols.endpoint import Acceptor, Dialer, Listener, SharedListener
+from protocols.dialling import Dialer
 from protocols.errors import Closed, PipeRefused, Timeout
 from protocols.events import PipeNews
+from protocols.listening import Acceptor, Listener, SharedListener
 from protocols.options import SocketOptions
 from protocols.patterns.base import Pattern
 from protocols.pipe import Connection, Pipe

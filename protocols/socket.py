@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Self, Unpack, overload
 
 from protocols.channel import Body
 from protocols.core import CLOSED, Admit, Core
-from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
+from protocols.dialling import Dialer, dial_once
 from protocols.errors import NotSupported, SPError, StateError
 from protocols.events import EVENTS_MAX, PipeEvents
+from protocols.listening import Listener, SharedListener
 from protocols.message import Message
 from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit, seconds
 from protocols.patterns.base import Pattern

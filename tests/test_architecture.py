@@ -99,6 +99,7 @@ LAYERS = (
     ),
     Layer(("protocols.system", "protocols.waking"), ()),
     Layer(("protocols.peer_warnings",), ("protocols.pipe",)),
+    Layer(("protocols.dial_schedule",), ("protocols.errors",), pure=True),
     Layer(
         ("protocols.transports",),
         (
@@ -117,6 +118,8 @@ LAYERS = (
     Layer(
         (
             "protocols.endpoint",
+            "protocols.dialling",
+            "protocols.listening",
             "protocols.events",
             "protocols.waiting",
             "protocols.channel",

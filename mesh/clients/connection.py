@@ -22,7 +22,7 @@ from mesh.clients.publishing import Waitable
 from mesh.clients.writer import Writer
 from mesh.errors import Disconnected, PeerError
 from protocols import Pipe, RawSocket, Req0, SocketOptions, SPError, TlsConfig
-from protocols.endpoint import backoff_s
+from protocols.dial_schedule import backoff_s
 
 OPTIONS: Final = SocketOptions(
     send_queue=1 << 17, recv_size_max=1 << 20, resend_s=None, linger_s=LINGER_S, handshake_timeout_s=5.0

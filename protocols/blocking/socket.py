@@ -19,7 +19,7 @@ from protocols.blocking.endpoints import Dialer, Listener
 from protocols.blocking.io_thread import IoThread
 from protocols.blocking.stream import Stream
 from protocols.channel import REPLACED, Body, as_bytes
-from protocols.endpoint import backoff_s
+from protocols.dial_schedule import backoff_s
 from protocols.errors import (
     Closed,
     NoPeers,

@@ -83,7 +83,7 @@ class LoopState:
         self.reads = ReadBudget()
         self.wakes = Wakes(asyncio.get_running_loop())
         self.warnings = PeerWarnings()
-        """About peers that `protocols.endpoint.dial_once` connected to; endpoints have their own."""
+        """About peers that `protocols.dialling.dial_once` connected to; endpoints have their own."""
         self.inproc: dict[str, InprocBinding] = {}
         self.certificates: dict[TlsConfig, Certificates] = {}
         """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""

@@ -22,7 +22,7 @@ from protocols import (
     PipeRefused,
     ProtocolNumber,
 )
-from protocols.endpoint import backoff_s
+from protocols.dial_schedule import backoff_s
 from tests.support.waiting import turns, until
 
 from .declaring import EACH, OURS_OURS, PAIRS, STREAMS, TRANSPORTS, item

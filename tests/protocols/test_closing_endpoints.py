@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from protocols import Pair0, Pull0, SharedListener, SocketOptions
-from protocols.endpoint import Dialer, Listener
+from protocols.dialling import Dialer
+from protocols.listening import Listener
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket
 from tests.support.waiting import until

@@ -24,7 +24,8 @@ from protocols import (
     Surveyor0,
     TlsConfig,
 )
-from protocols.endpoint import Dialer, is_lasting
+from protocols.dial_schedule import is_lasting
+from protocols.dialling import Dialer
 from protocols.errors import AddressError, PipeRefused, Timeout
 from protocols.peer_warnings import BURST, KEYS_MAX, REFILL_S, REPEAT_S, PeerWarnings
 from protocols.tls import TlsConfigError
@@ -145,7 +146,7 @@ async def test_a_dialer_that_cannot_succeed_slows_down_at_once(monkeypatch: pyte
         pauses.append(delay)
         await real_sleep(0.001)
 
-    monkeypatch.setattr("protocols.endpoint.asyncio.sleep", sleep)
+    monkeypatch.setattr("protocols.dialling.asyncio.sleep", sleep)
     options = SocketOptions(reconnect_min_s=0.1, reconnect_max_s=50.0)
 
     async def first_pauses(url: str) -> list[float]:

@@ -22,7 +22,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("statement", ["import protocols", "from protocols.endpoint import Dialer"])
+@pytest.mark.parametrize("statement", ["import protocols", "from protocols.dialling import Dialer"])
 def test_importing_the_sockets_on_windows_is_an_import_error_that_says_so(statement: str) -> None:
     ran = run(statement)
     assert ran.returncode == 1

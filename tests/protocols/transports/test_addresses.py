@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from protocols.endpoint import Listener, dial_once
+from protocols.dialling import dial_once
 from protocols.errors import AddressError, AddressInUse, ConnectionRefused
+from protocols.listening import Listener
 from protocols.transports.ipc import PATH_SIZE_MAX
 from protocols.transports.registry import check_dialable, check_url, is_wildcard
 from protocols.transports.tcp import TcpAddress, format_address, parse_address

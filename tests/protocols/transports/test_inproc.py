@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocols.endpoint import Listener, SharedListener, dial_once
+from protocols.dialling import dial_once
 from protocols.errors import ConnectionRefused
+from protocols.listening import Listener, SharedListener
 from protocols.options import SocketOptions
 from protocols.pipe import INBOX_FULL
 from protocols.transports.loops import loop_state

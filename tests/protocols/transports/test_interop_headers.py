@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from protocols.endpoint import Dialer, Listener, SharedListener, dial_once
+from protocols.dialling import Dialer, dial_once
 from protocols.errors import HandshakeError
+from protocols.listening import Listener, SharedListener
 from protocols.options import SocketOptions
 from protocols.pipe import INBOX_FULL
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames

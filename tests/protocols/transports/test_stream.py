@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from protocols.endpoint import Listener, SharedListener, dial_once
+from protocols.dialling import dial_once
+from protocols.listening import Listener, SharedListener
 from protocols.options import SocketOptions
 from protocols.pipe import INBOX_FULL, Pipe
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames

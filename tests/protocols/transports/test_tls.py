@@ -32,7 +32,8 @@ from protocols import (
     check_url,
     is_wildcard,
 )
-from protocols.endpoint import Listener, dial_once
+from protocols.dialling import dial_once
+from protocols.listening import Listener
 from protocols.transports import certificates
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.support.certificates import LOCAL, alice, authority, config, local, stranger

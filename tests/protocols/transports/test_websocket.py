@@ -28,7 +28,8 @@ from protocols import (
     check_url,
     is_wildcard,
 )
-from protocols.endpoint import Listener, dial_once
+from protocols.dialling import dial_once
+from protocols.listening import Listener
 from protocols.pipe import INBOX_FULL, Pipe
 from protocols.transports.loops import loop_state
 from protocols.transports.stream import StreamConnection, StreamKind

@@ -1,0 +1,112 @@
+"""When a dialer tries again, and what it tells its operators meanwhile. Pure: no clock, no waiting.
+
+The pause doubles with every round that brought no pipe, or one that ended soon: before it had lived as long
+as the pause before it and ten times the shortest pause. A Pair0 that has another partner ends its second
+one like that, and so does a peer that receives a message above its limit. Some failures last until one of the
+two ends is changed, such as a wrong protocol or an untrusted certificate. After these the pause is the
+longest.
+
+Worth a warning are the first failure and each one of another kind, and pipes that end soon again and again.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from protocols.errors import HandshakeError, SPError, TlsConfigError
+
+PASSING: Final = frozenset({"closed", "timeout", "websocket: refused", "tls: refused by peer", "tls: error"})
+"""Reasons of a failed handshake that may be gone at the next attempt; all others last."""
+
+LONGEST: Final = 40
+"""As a number of failures: the pause after it is the longest."""
+
+SOON_OVER: Final = 3
+"""Pipes in a row that ended soon before the dialer says so."""
+
+
+def backoff_s(attempt: int, minimum_s: float, maximum_s: float, rng: random.Random) -> float:
+    """Seconds to wait after ``attempt`` failures in a row (0 = the first): doubling, upper half at random.
+
+    A ``maximum_s`` below ``minimum_s`` means no growth. The jitter keeps the peers of a restarted broker from
+    coming back in one instant.
+    """
+    ceiling = min(max(maximum_s, minimum_s), minimum_s * 2.0 ** min(attempt, LONGEST))
+    return ceiling * (0.5 + 0.5 * rng.random())
+
+
+def is_lasting(error: SPError) -> bool:
+    """True if dialling fails for this reason until one of the two ends is changed."""
+    if isinstance(error, HandshakeError):
+        return error.reason not in PASSING
+    return isinstance(error, TlsConfigError)
+
+
+class DialSchedule:
+    """The rounds of one dialer: each is reported once, and answered with the pause after it, in seconds, and
+    a sentence worth a warning (empty: nothing new)."""
+
+    __slots__ = (
+        "_complaint",
+        "_failures",
+        "_longest_s",
+        "_pause_s",
+        "_rng",
+        "_shortest_s",
+        "_soon_over",
+        "_url",
+    )
+
+    def __init__(self, url: str, shortest_s: float, longest_s: float, rng: random.Random) -> None:
+        self._url = url
+        self._shortest_s = shortest_s
+        self._longest_s = max(shortest_s, longest_s)
+        self._rng = rng
+        self._failures = 0
+        self._soon_over = 0
+        self._pause_s = 0.0
+        self._complaint = ""
+        """What was told last; empty since a pipe lasted."""
+
+    def failed(self, error: SPError) -> tuple[float, str]:
+        """The round brought no pipe."""
+        lasting = is_lasting(error)
+        return self._next_pause(lasting), self._failure(str(error), lasting)
+
+    def ended(self, lived_s: float, reason: str) -> tuple[float, str]:
+        """The round brought a pipe, which lived so long and ended for this reason."""
+        if lived_s >= max(self._pause_s, 10 * self._shortest_s):
+            self._failures = self._soon_over = 0
+            self._complaint = ""
+        self._soon_over += 1
+        return self._next_pause(False), self._short_life(lived_s, reason)
+
+    def _next_pause(self, lasting: bool) -> float:
+        failures = LONGEST if lasting else self._failures
+        self._pause_s = backoff_s(failures, self._shortest_s, self._longest_s, self._rng)
+        self._failures += 1
+        return self._pause_s
+
+    def _failure(self, sentence: str, lasting: bool) -> str:
+        if sentence == self._complaint:
+            return ""
+        self._complaint = sentence
+        next_one = (
+            f"one of the two ends must be changed, the next attempts are {self._longest_s:g} s apart"
+            if lasting
+            else f"it is tried again, at least every {self._longest_s:g} s"
+        )
+        return f"dialling {self._url} failed: {sentence}; {next_one}"
+
+    def _short_life(self, lived_s: float, reason: str) -> str:
+        """One pipe that ends soon is everyday; several in a row will go on like that."""
+        if self._soon_over < SOON_OVER or self._complaint == reason:
+            return ""
+        self._complaint = reason
+        return (
+            f"the connection to {self._url} ended soon after it was made, {self._soon_over} times in a row, "
+            f"now after {lived_s:.3g} s: {reason}; the pause before the next one grows to "
+            f"{self._longest_s:g} s (does the peer have another partner, or is a message sent again and "
+            "again that is above its limit, such as recv_size_max?)"
+        )

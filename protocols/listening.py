@@ -1,0 +1,298 @@
+"""Listeners: how peers that dial come to a socket.
+
+A `Listener` serves one socket and sends its header at once. A `SharedListener` waits for the dialler's
+header and gives the connection to the socket that the dialler's protocol asks for, so one address serves
+every pattern (every known SP implementation writes its header without waiting). Both hold at most
+``headerless_max`` connections without a header; beyond them the *oldest* are dropped, since an honest
+peer's header is there within milliseconds. A loop accepts a whole backlog before it reads any of it, so
+only those are judged that the loop had a chance to read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from protocols.endpoint import EndpointOwner, dropped, turns, warn_of_broken_rule
+from protocols.errors import (
+    Closed,
+    HandshakeError,
+    NotSupported,
+    PipeRefused,
+    RemoteProtocolError,
+    StateError,
+)
+from protocols.options import SocketOptions
+from protocols.peer_warnings import PeerWarnings, name_of
+from protocols.pipe import Connection
+from protocols.transports.base import Binding
+from protocols.transports.descriptors import descriptor_limit
+from protocols.transports.registry import check_url, find_transport
+from protocols.wire.handshake import Greeting, protocol_name
+
+if TYPE_CHECKING:
+    from protocols.transports.certificates import Certificates
+
+HEADERLESS_MAX: Final = 256
+"""Connections a listener keeps that have not sent their header."""
+
+ACCEPTING_TURNS: Final = 3
+"""Loop turns after which a connection that the loop had accepted is known here: asyncio accepts in one,
+makes the transport in the next and tells the protocol in the third."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStatistics:
+    """Cumulative, but ``headerless``, which is now.
+
+    ``accepted`` counts streams, ``connected`` those that became pipes, ``refused`` the others by reason
+    (``handshake_timeouts`` being one of them), ``broken`` pipes that a peer lost by breaking a rule, by
+    reason: ``too large``, ``bad frame``, those of TLS and WebSocket.
+    """
+
+    accepted: int
+    connected: int
+    refused: dict[str, int]
+    handshake_timeouts: int
+    broken: dict[str, int]
+    headerless: int
+
+
+OnRefused = Callable[[str, str], None]
+"""Called with the peer's address and a sentence."""
+
+
+class Acceptor:
+    """What both listeners are: the watcher of accepted connections; the protocol number chooses the owner."""
+
+    def __init__(
+        self,
+        url: str,
+        options: SocketOptions,
+        *,
+        wait: bool,
+        headerless_max: int = HEADERLESS_MAX,
+        on_refused: OnRefused | None = None,
+    ) -> None:
+        self.url = check_url(url)
+        """As bound once started (port 0 is resolved), as given before."""
+        self.closed = False
+        self._options = options
+        self._serves: dict[int, int] = {}
+        self._owners: dict[int, EndpointOwner] = {}
+        self._greeting = Greeting(self._serves, wait)
+        self._headerless_max = headerless_max
+        self._headerless: dict[Connection, int] = {}
+        self._unattached: dict[Connection, None] = {}
+        """Open connections that are no pipes: the headerless, and refused ones that are not gone yet."""
+        self._crowding = False
+        self.on_refused = on_refused
+        """Told of every connection that became no pipe, instead of the log: its address and a sentence."""
+        self._binding: Binding | None = None
+        self._accepted = 0
+        self._opened = 0
+        self._connected = 0
+        self._refused: dict[str, int] = {}
+        self._broken: dict[str, int] = {}
+        self._warnings = PeerWarnings()
+        self.forget: Callable[[Acceptor], None] | None = None
+        """Called once it is closed, by whoever keeps a list of listeners."""
+        self.last_refused = ""
+        """Who was turned away last, and why, as a sentence."""
+
+    async def start(self) -> None:
+        """Bind and accept. Raises `AddressInUse`, `AddressError`."""
+        if self.closed:
+            raise Closed(f"the listener of {self.url} is closed")
+        if self._binding is not None:
+            return
+        transport, address = find_transport(self.url)
+        binding = await transport.listen(address, self._greeting, self._options, self)
+        if self.closed:  # meanwhile
+            binding.close()
+            await turns(ACCEPTING_TURNS)
+            raise Closed(f"the listener of {self.url} is closed")
+        self._binding = binding
+        self.url = binding.url
+
+    def statistics(self) -> ListenerStatistics:
+        return ListenerStatistics(
+            accepted=self._accepted,
+            connected=self._connected,
+            refused=dict(self._refused),
+            handshake_timeouts=self._refused.get("timeout", 0),
+            broken=dict(self._broken),
+            headerless=len(self._headerless),
+        )
+
+    async def aclose(self) -> None:
+        """Accept no more and drop what has no header. Pipes live on until their socket closes them."""
+        self.closed = True
+        if self._binding is not None:
+            self._binding.close()
+            self._binding = None
+            await turns(ACCEPTING_TURNS)
+        self._headerless.clear()
+        for connection in list(self._unattached):
+            await dropped(connection)
+        if self.forget is not None:
+            self.forget(self)
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """What a TLS listener shows its peers; None without TLS, and before it is started."""
+        return getattr(self._binding, "certificates", None)
+
+    def reload_certificates(self) -> None:
+        """Read the certificate files now, for connections from now on; it also happens by itself, once they
+        have changed.
+
+        Raises:
+            NotSupported: the listener has no TLS.
+            TlsConfigError: the files cannot be used; the former certificates stay in use.
+        """
+        certificates = self.certificates
+        if certificates is None:
+            raise NotSupported(f"the listener of {self.url} has no certificates to load")
+        certificates.reload()
+
+    # --- Watcher
+
+    def connection_opened(self, connection: Connection) -> None:
+        self._unattached[connection] = None
+        if self.closed:  # accepted in the loop turn in which we closed
+            connection.abort()
+            return
+        self._accepted += 1
+        if connection.descriptor > descriptor_limit():
+            self._refuse(connection, "no descriptors", "hardly a file descriptor is left; raise ulimit -n")
+            connection.abort()
+            return
+        self._opened += 1
+        self._headerless[connection] = self._opened
+        if len(self._headerless) > self._headerless_max and not self._crowding:
+            self._crowding = True
+            loop = asyncio.get_running_loop()
+            # Two turns on, what these have sent by now is read: they are watched since this turn.
+            loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
+
+    def _crowd_out(self, judged: int) -> None:
+        """Drop the oldest beyond the bound, among the first ``judged`` that were opened."""
+        loop = asyncio.get_running_loop()
+        while len(self._headerless) > self._headerless_max:
+            oldest, number = next(iter(self._headerless.items()))
+            if number > judged:
+                loop.call_soon(loop.call_soon, self._crowd_out, self._opened)
+                return
+            message = f"no header yet and {self._headerless_max} newer connections wait too"
+            self._refuse(oldest, "crowded out", message)
+            oldest.abort()
+        self._crowding = False
+
+    def connection_moved(self, connection: Connection) -> None:
+        self._unattached.pop(connection, None)
+        if self._headerless.pop(connection, None) is not None:
+            self._accepted -= 1
+
+    def connection_failed(self, connection: Connection, error: HandshakeError) -> None:
+        if connection in self._headerless:
+            self._refuse(connection, error.reason, str(error))
+
+    def connection_ready(self, connection: Connection) -> None:
+        del self._headerless[connection]
+        owner = self._owners[connection.peer]
+        try:
+            owner.attach(connection, url=self.url, dialed=False)
+        except BaseException as error:
+            connection.abort()
+            if not isinstance(error, PipeRefused):
+                raise
+            self._refuse(connection, error.reason, str(error))
+        else:
+            self._connected += 1
+            self._unattached.pop(connection, None)
+
+    def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
+        if error is not None:
+            self._broken[error.reason] = self._broken.get(error.reason, 0) + 1
+            warn_of_broken_rule(self._warnings, self.url, connection, error)
+
+    def connection_gone(self, connection: Connection) -> None:
+        self._unattached.pop(connection, None)
+
+    # ---
+
+    def _serve(self, owner: EndpointOwner) -> None:
+        other = self._owners.get(owner.peer)
+        if other is not None and other is not owner:
+            peer = protocol_name(owner.peer)
+            raise StateError(f"the listener of {self.url} already has a socket for {peer} peers")
+        self._serves[owner.peer] = owner.protocol
+        self._owners[owner.peer] = owner
+
+    def _refuse(self, connection: Connection, reason: str, message: str) -> None:
+        self._headerless.pop(connection, None)
+        self._refused[reason] = self._refused.get(reason, 0) + 1
+        peer = name_of(connection)
+        self.last_refused = f"{peer}: {message}"
+        if self.on_refused is not None:
+            self.on_refused(connection.remote_address, message)
+        elif reason != "closed":  # it went by itself, as a check of the port does
+            now = asyncio.get_running_loop().time()
+            key = (peer.rpartition(":")[0], reason)
+            self._warnings.warn(now, key, "%s refused %s: %s", self.url, peer, message)
+
+
+class Listener(Acceptor):
+    """Accepts connections at ``url`` for one socket. Its header goes out at once, as NNG does."""
+
+    def __init__(self, owner: EndpointOwner, url: str, options: SocketOptions | None = None) -> None:
+        super().__init__(url, options or owner.options, wait=False)
+        self._serve(owner)
+
+
+class SharedListener(Acceptor):
+    """One address for several sockets of different protocols; see the module.
+
+    ``options`` are those of the connections (limits, deadlines, read budget), whichever socket gets them.
+    ``on_refused(remote_address, sentence)`` is told of every connection that became no pipe, instead of the
+    log. It listens from `start`, or inside ``async with``, which also closes it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        options: SocketOptions | None = None,
+        on_refused: OnRefused | None = None,
+        headerless_max: int = HEADERLESS_MAX,
+    ) -> None:
+        super().__init__(
+            url,
+            options or SocketOptions(),
+            wait=True,
+            headerless_max=headerless_max,
+            on_refused=on_refused,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def serve(self, owner: EndpointOwner) -> None:
+        """Give ``owner`` the peers it talks to, from now on. Raises `StateError` if they have a socket."""
+        self._serve(owner)
+
+    def stop_serving(self, owner: EndpointOwner) -> None:
+        """Refuse new peers of this socket; its pipes live on."""
+        if self._owners.get(owner.peer) is owner:
+            del self._owners[owner.peer]
+            del self._serves[owner.peer]
