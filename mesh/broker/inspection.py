@@ -26,7 +26,7 @@ from mesh.cluster.peering import (
     Peering,
     PeeringStatistics,
 )
-from mesh.dataplane.counters import ExchangeStatistics
+from mesh.dataplane.counters import ExchangeStatistics, LinkLoss
 from mesh.dataplane.exchange import Exchange
 from mesh.environment import Environment
 
@@ -211,6 +211,11 @@ class Inspection:
     def exchange(self) -> ExchangeStatistics:
         """Counters of the data plane. Costs by the number of subscriptions."""
         return self._exchange.statistics()
+
+    @property
+    def link_losses(self) -> dict[int, LinkLoss]:
+        """Messages that did not arrive at other brokers, by their ids, but those that receipts name."""
+        return self._exchange.link_losses()
 
     @property
     def load(self) -> Load:

@@ -58,6 +58,14 @@ class LinkStatistics(NamedTuple):
     queued: int
 
 
+class LinkLoss(NamedTuple):
+    """Messages for one broker that did not arrive there and that no receipt names, since boot."""
+
+    dropped: int
+    unresolved: int
+    """Under way when a link ended, at most: the other side has not said yet what it has received."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExchangeStatistics:
     """Counters of the data plane, cumulative where the line does not say "now"."""

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from mesh.dataplane import gate
-from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkStatistics, Tally
+from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.gate import Gate
 from mesh.dataplane.intake import Intake
@@ -514,6 +514,10 @@ class Exchange:
     def link_statistics(self, member_id: int) -> LinkStatistics:
         """Counters of the link to a broker; zeros for one never linked."""
         return self._members.statistics(member_id)
+
+    def link_losses(self) -> dict[int, LinkLoss]:
+        """What did not arrive at other brokers, by their ids."""
+        return self._members.losses()
 
     def traffic(self) -> tuple[int, int, int, int]:
         """Messages in and out, bytes in and out: the part of `statistics` that is asked for often."""

@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue
-from mesh.dataplane.counters import LinkStatistics, Tally
+from mesh.dataplane.counters import LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Outlet, block_encoder
@@ -103,6 +103,12 @@ class Member:
             dropped += link.outlet.dropped
             queued = link.outlet.backlog.messages
         return LinkStatistics(self.messages_in, out, self.bytes_in, size, dropped, self.lost, queued)
+
+    def loss(self) -> LinkLoss:
+        dropped = sum(self.drops.values()) - self.drops.get("no_link", 0)
+        if self.neighbour is not None:
+            dropped += self.neighbour.outlet.dropped
+        return LinkLoss(dropped, 0 if self.unresolved is None else self.unresolved.at_most)
 
 
 class Neighbour:
@@ -315,6 +321,11 @@ class Members:
         """Of the link to one broker; zeros for one never linked."""
         member = self.table.get(id) or self._gone.get(id)
         return member.statistics() if member is not None else LinkStatistics(0, 0, 0, 0, 0, 0, 0)
+
+    def losses(self) -> dict[int, LinkLoss]:
+        """By member, of those that lost anything."""
+        found = {member.id: member.loss() for member in self.all()}
+        return {id: loss for id, loss in found.items() if any(loss)}
 
     def _resolve(self, member: Member, received: int | None, boot: int = 0) -> None:
         unresolved, member.unresolved = member.unresolved, None

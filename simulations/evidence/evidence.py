@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import MemberRecord
+from mesh.dataplane.counters import LinkLoss
 from simulations.evidence.ledger import Ledger
 from simulations.faults.ongoing import Span
 from simulations.scenario import Scenario
@@ -82,8 +83,10 @@ class View:
     counters: Mapping[str, int] = field(default_factory=dict)
     """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
     refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
-    goes over links), dropped (messages, but those that
-    their receipts named), and copies (of data received) once there is a broadcast tree."""
+    goes over links), dropped (messages for its own subscribers), and copies (of data received) once there is
+    a broadcast tree."""
+    losses: Mapping[int, LinkLoss] = field(default_factory=dict)
+    """By the id of the broker that they were for: messages that did not arrive there, since its boot."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Now: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample tasks,
     timers."""

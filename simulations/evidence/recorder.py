@@ -40,6 +40,8 @@ T = TypeVar("T")
 SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
 POWER_LOSSES: Final = ("power_off", "move")
 STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
+HERE: Final = ("slow_subscriber", "subscriber_gone")
+"""Reasons for which a broker drops what its own subscribers were to get."""
 DEEP_EVERY_S: Final = 10.0
 """How often what takes long to count is counted: tasks and timers."""
 
@@ -136,8 +138,9 @@ class Recorder:
                 "refused": sum(seen.refused.values()),
                 "control_out": sent.control,
                 "bus_out": sent.bus,
-                "dropped": exchange.dropped - exchange.drops.get("no_link", 0),
+                "dropped": sum(exchange.drops.get(reason, 0) for reason in HERE),
             },
+            losses=_same(last.losses if last else None, seen.link_losses),
             sizes=sizes,
             void_at=void_s,
             paused=process.loop.paused,

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from mesh.broker.stock import StockEncoder
 from mesh.clients.feeds import Feed
-from mesh.dataplane.counters import NO_LOSS
+from mesh.dataplane.counters import NO_LOSS, LinkLoss
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.wire import blocks
@@ -433,3 +433,26 @@ def test_members_behind_one_neighbour_get_one_copy_of_a_block() -> None:
     mesh.link(1, 3)
     sender.publish("t", b"direct again")
     assert exchange.link_statistics(3).msgs_out == 1
+
+
+def test_losses_are_told_by_the_broker_they_were_for() -> None:
+    """The sum over all brokers cannot say which link lost a message. What receipts name is not among them."""
+    mesh = FakeMesh(3)
+    exchange = mesh.nodes[1].exchange
+    sender = mesh.client(1)
+    for node in (2, 3):
+        mesh.client(node).subscribe("t")
+    assert exchange.link_losses() == {}
+    mesh.slow.add((1, 2))
+    mesh.held.add((1, 3))
+    sender.publish("t", *[b"x"] * 30, level=ACCEPTED)
+    mesh.unlink(1, 2)
+    mesh.unlink(1, 3)
+    assert exchange.link_losses() == {2: LinkLoss(0, 30), 3: LinkLoss(30, 0)}
+    mesh.slow.clear()
+    mesh.link(1, 2)
+    mesh.pump()
+    assert exchange.link_losses() == {2: LinkLoss(30, 0), 3: LinkLoss(30, 0)}
+    sender.publish("t", b"x", level=ACCEPTED)
+    assert exchange.link_statistics(3).dropped == 31, "broker 3 has no link"
+    assert exchange.link_losses() == {2: LinkLoss(30, 0), 3: LinkLoss(30, 0)}

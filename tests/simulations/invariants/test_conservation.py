@@ -8,12 +8,23 @@ from typing import Any
 
 import pytest
 
+from mesh.dataplane.counters import LinkLoss
 from simulations.evidence import Evidence, Life
 from simulations.evidence.ledger import Outcome
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from simulations.invariants import Verdict
-from tests.simulations.invariants.histories import IDS, ONE, TWO, Log, Spoilt, history, judged, with_view
+from tests.simulations.invariants.histories import (
+    IDS,
+    ONE,
+    THREE,
+    TWO,
+    Log,
+    Spoilt,
+    history,
+    judged,
+    with_views,
+)
 
 NUMBER = 16
 """Published by pub-1 at broker-2 at 10.1 s, and lost to sub-1 at broker-1."""
@@ -41,8 +52,8 @@ SPOILT = [
         "conserved",
         history,
         lost,
-        "sub-1 lacks 1 messages and all brokers counted 0 as dropped; the first is number 16 of pub-1, "
-        "accepted at 10.100 s",
+        "sub-1 lacks 1 messages from broker-2, which counted 0 as dropped for broker-1; that counted 0 as "
+        "dropped for its subscribers; the first is number 16 of pub-1, accepted at 10.100 s",
     )
 ]
 
@@ -57,10 +68,48 @@ def test_everything_delivered_is_conserved() -> None:
     assert found.ok and found.count > 40
 
 
-def test_a_drop_that_a_broker_counted_covers_it() -> None:
+@pytest.mark.parametrize(
+    ("by", "losses", "right"),
+    [
+        (TWO, {IDS[ONE]: LinkLoss(1, 0)}, True),
+        (TWO, {IDS[ONE]: LinkLoss(0, 1)}, True),
+        (TWO, {IDS[THREE]: LinkLoss(1, 0)}, False),
+        (THREE, {IDS[ONE]: LinkLoss(1, 0)}, False),
+        (ONE, {IDS[TWO]: LinkLoss(1, 0)}, False),
+    ],
+)
+def test_only_drops_from_the_publishers_broker_to_the_subscribers_cover_it(
+    by: str, losses: dict[int, LinkLoss], right: bool
+) -> None:
+    """The drops of all brokers together did, so those on one link hid what another lost in silence."""
     evidence = lost()
-    with_view(evidence, 12.0, TWO, counters={"dropped": 1})
+    with_views(evidence, (by,), losses=losses)
+    assert verdict(evidence).ok is right
+
+
+@pytest.mark.parametrize(("by", "right"), [(ONE, True), (TWO, False), (THREE, False)])
+def test_drops_of_the_subscribers_own_broker_cover_it(by: str, right: bool) -> None:
+    evidence = lost()
+    with_views(evidence, (by,), counters={"dropped": 1})
+    assert verdict(evidence).ok is right
+
+
+def test_each_drop_covers_one_message() -> None:
+    evidence = lost()
+    further = next(each for each in evidence.ledger.publications.values() if each.number == NUMBER + 2)
+    evidence.ledger.receipts = [
+        each for each in evidence.ledger.receipts if (each.subscriber, each.body) != ("sub-1", further.body)
+    ]
+    with_views(evidence, (TWO,), losses={IDS[ONE]: LinkLoss(1, 0)})
+    assert not verdict(evidence).ok
+    with_views(evidence, (ONE,), counters={"dropped": 1})
     assert verdict(evidence).ok
+
+
+def test_drops_of_another_run_of_the_broker_do_not_cover_it() -> None:
+    evidence = lost()
+    with_views(evidence, (TWO,), life=0, losses={IDS[ONE]: LinkLoss(1, 0)})
+    assert not verdict(evidence).ok
 
 
 def test_what_was_not_accepted_or_came_before_the_subscription_is_owed_to_nobody() -> None:
