@@ -40,6 +40,8 @@ class ListenError(MeshError):
 class TopicError(MeshError, ValueError):
     """A topic or a pattern breaks the grammar of design section 4."""
 
+    reason: str = "bad_topic"
+
 
 class NotAccepted(MeshError):
     """The broker certainly did not take the messages."""
@@ -62,23 +64,36 @@ class Disconnected(MeshError):
 
 
 class PeerError(MeshError):
-    """A peer broke a rule; it loses its connection and is counted."""
+    """A peer broke a rule; it loses its connection and is counted.
+
+    ``reason`` is the word that the status counts it by and the peer is told (``docs/reference/status.md``).
+    """
+
+    reason: str = "broken_rule"
 
 
 class SessionError(PeerError):
     """A session frame is malformed, or not allowed in this state."""
 
+    reason = "bad_session_frame"
+
 
 class BlockError(PeerError):
     """A block is malformed."""
+
+    reason = "bad_block"
 
 
 class LinkError(PeerError):
     """A frame between two brokers is malformed, or not allowed in this state."""
 
+    reason = "malformed"
+
 
 class CreditExceeded(PeerError):
     """A peer sent although its credit was used up."""
+
+    reason = "beyond_credit"
 
 
 class StorageError(MeshError):

@@ -15,7 +15,7 @@ from mesh.broker.event_log import EventLog, LogStatus
 from mesh.broker.identity import Identity, StateStatus
 from mesh.broker.listeners import Listeners
 from mesh.broker.options import BrokerOptions
-from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic
+from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic, as_key
 from mesh.broker.stock import StockPublishers, StockRequests
 from mesh.cluster.membership import MemberRecord
 from mesh.cluster.peering import (
@@ -248,12 +248,13 @@ class Inspection:
     def _refused(self, sessions: Mapping[str, int]) -> dict[str, int]:
         totals: dict[str, int] = {}
         stock = {
-            "stock publisher": self._stock.publishers.refused,
-            "stock request": self._stock.requests.refused,
+            "stock_publisher": self._stock.publishers.refused,
+            "stock_request": self._stock.requests.refused,
         }
         for counts in (self._listeners.refused(), self._peering.statistics().refused, sessions, stock):
-            for reason, count in counts.items():
+            for said, count in counts.items():
                 if count:
+                    reason = as_key(said)
                     totals[reason] = totals.get(reason, 0) + count
         return totals
 

@@ -7,6 +7,7 @@ loop over an interval, and rates.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,11 @@ from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus, format_id
 
 SCHEMA: Final = 1
+
+
+def as_key(phrase: str) -> str:
+    """A reason to refuse as the status has it: snake_case, whichever layer counted it."""
+    return re.sub(r"[^a-z0-9]+", "_", phrase.lower())
 
 
 class Traffic(NamedTuple):

@@ -582,7 +582,7 @@ class Linking:
 
     def broke_a_rule(self, link: Link, error: LinkError) -> None:
         """The peer of a link sent what it must not; the link ends, and is dialled again."""
-        self._count("malformed")
+        self._count(error.reason)
         self.end(link, str(error))
 
     def end(self, link: Link, reason: str, *, flush: bool = False) -> None:

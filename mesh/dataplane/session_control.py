@@ -25,7 +25,7 @@ from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import Answer, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.sessions import LocalTaker, Session, Subscription
-from mesh.errors import MeshError, PeerError, SessionError, TopicError
+from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.capabilities import SUBSCRIBE_REFUSED
@@ -48,7 +48,27 @@ PATTERNS_AT_ONCE: Final = 512
 
 
 class AboveLimit(SessionError):
-    """A subscription is above a limit. It costs the session only if the client knows no other answer."""
+    """A claim is above a limit. A subscription's costs the session only if the client knows no other end."""
+
+    reason = "above_limit"
+
+
+class BrokerLeaves(SessionError):
+    """A session was asked for while the broker leaves."""
+
+    reason = "leaving"
+
+
+class AnswersUnread(SessionError):
+    """A client asks and does not read the answers."""
+
+    reason = "answers_unread"
+
+
+class ClientSilent(SessionError):
+    """A client said nothing for longer than it promised."""
+
+    reason = "silent"
 
 
 def messages_behind_backtrace(frame: bytes) -> int:
@@ -113,7 +133,7 @@ class SessionControl:
             raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
         hello = read_hello(fields)
         if self.leaving:
-            raise SessionError(f"broker {self._name} is leaving: {self.leaving}")
+            raise BrokerLeaves(f"broker {self._name} is leaving: {self.leaving}")
         options = self._options
         place = self.pipes.get(pipe)
         if place is None:
@@ -123,7 +143,7 @@ class SessionControl:
         if old is not None:
             self._end(old, now)
         if len(place.sessions) >= options.sessions_per_pipe_max:
-            raise SessionError(f"more than {options.sessions_per_pipe_max} sessions on one connection")
+            raise AboveLimit(f"more than {options.sessions_per_pipe_max} sessions on one connection")
         self._last_id += 1
         session = place.sessions[prefix] = Session(
             self._last_id,
@@ -256,7 +276,7 @@ class SessionControl:
         """Raises the error for a client that does not know of single refusals."""
         if not session.agreed.has(SUBSCRIBE_REFUSED):
             raise error
-        self._tally.refuse(type(error).__name__)
+        self._tally.refuse(error.reason)
         session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
 
     # --- long work
@@ -280,25 +300,24 @@ class SessionControl:
 
     # --- the end
 
-    def refuse(self, pipe: Pipe, prefix: bytes, error: MeshError, now: float) -> None:
+    def refuse(self, pipe: Pipe, prefix: bytes, error: PeerError | TopicError, now: float) -> None:
         """A client broke a rule: it is told why and loses its session, and its connection if it is its
         own."""
-        reason = type(error).__name__
-        self._tally.refuse(reason)
-        pipe.send_control(prefix + encode(Kind.ERROR, reason, str(error)[:SENTENCE_MAX]))
+        self._tally.refuse(error.reason)
+        pipe.send_control(prefix + encode(Kind.ERROR, error.reason, str(error)[:SENTENCE_MAX]))
         place = self.pipes.get(pipe)
         session = place.sessions.pop(prefix, None) if place is not None else None
         if session is not None:
             self._end(session, now)
         if len(prefix) == 4:  # no device in between: the connection is this client's alone
             self.gone(pipe, now, flushed=True)
-            pipe.close(f"{reason}: {error}", flush=True)
+            pipe.close(f"{error.reason}: {error}", flush=True)
 
     def end_unread(self, session: Session, now: float) -> None:
         """A client asks and does not read the answers."""
         limit = self._options.answer_bytes_max
         if not session.closed and session.unread > limit:
-            error = SessionError(f"more than {limit} bytes of answers were left unread")
+            error = AnswersUnread(f"more than {limit} bytes of answers were left unread")
             self.refuse(session.port.pipe, session.prefix, error, now)
 
     def gone(self, pipe: Pipe, now: float, *, flushed: bool = False) -> None:
@@ -319,7 +338,7 @@ class SessionControl:
         for session in self.all():
             keepalive = session.keepalive
             if not session.closed and keepalive.lapsed(now, late_s):
-                silence = SessionError(
+                silence = ClientSilent(
                     f"nothing heard for {now - keepalive.heard_at:.1f} s, "
                     f"three times the {keepalive.interval_s:g} s that HELLO named"
                 )

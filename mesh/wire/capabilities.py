@@ -48,6 +48,8 @@ SUBSCRIBE_REFUSED: Final = "subscribe-refused"
 class VersionMismatch(PeerError):
     """Two programs have no version in common, or one lacks a capability that is needed."""
 
+    reason = "version"
+
 
 @dataclass(frozen=True, slots=True)
 class Agreed:

@@ -142,8 +142,8 @@ async def test_a_broker_of_another_authority_stays_out_and_both_logs_say_why(tmp
             await eventually(lambda: "not signed by an authority trusted here" in mallory.log(), "he says")
             assert f"no link to {seed}" in eve.log() and f"no link to {seed}" in mallory.log()
             found = await status(seed)
-            assert found["refused"]["tls: untrusted certificate"] >= 1
-            assert found["refused"]["tls: our certificate refused"] >= 1
+            assert found["refused"]["tls_untrusted_certificate"] >= 1
+            assert found["refused"]["tls_our_certificate_refused"] >= 1
             assert {member["name"] for member in found["members"]} == {"alpha", "bravo"}
             said = len(re.findall(r"refused tls\+tcp://\S+ the certificate of the client", alpha.log()))
             assert said == 1, "once, then only counted"

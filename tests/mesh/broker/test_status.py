@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+
+import pytest
 
 from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus
@@ -14,9 +17,11 @@ from mesh.broker.status import (
     MemberStatus,
     Rates,
     Traffic,
+    as_key,
     build_snapshot,
     stats_fields,
 )
+from mesh.errors import PeerError, TopicError
 
 LINK = LinkStatus(
     peer=2, dialed=True, up_since=5.0, rtt_s=0.00125, traffic=Traffic(1, 2, 3, 4), dropped=5, lost=6, queued=7
@@ -154,3 +159,28 @@ def test_rates_are_changes_over_time_and_never_negative() -> None:
 def test_counters_are_all_fields_of_traffic_in_their_order() -> None:
     traffic = Traffic(1, 2, 3, 4)
     assert list(traffic.counters().items()) == list(traffic._asdict().items())
+
+
+@pytest.mark.parametrize(
+    ("phrase", "key"),
+    [
+        ("crowded out", "crowded_out"),
+        ("tls: untrusted certificate", "tls_untrusted_certificate"),
+        ("TLS on a plain address", "tls_on_a_plain_address"),
+        ("above_limit", "above_limit"),
+    ],
+)
+def test_reasons_to_refuse_are_snake_case_whichever_layer_counts_them(phrase: str, key: str) -> None:
+    """The status showed phrases beside names of Python classes: `crowded out`, `AboveLimit`."""
+    assert as_key(phrase) == key
+
+
+def test_each_error_that_a_peer_can_cause_is_counted_by_a_documented_word() -> None:
+    """The status counted `SessionError`, which is a name of the program and in no document."""
+    page = Path("docs/reference/status.md").read_text(encoding="utf-8")
+    kinds: list[type[PeerError | TopicError]] = [PeerError, TopicError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len({kind.reason for kind in kinds}) > 8
+    for reason in {kind.reason for kind in kinds} - {PeerError.reason}:
+        assert as_key(reason) == reason and f"`{reason}`" in page

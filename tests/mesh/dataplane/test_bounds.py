@@ -112,7 +112,7 @@ def test_patterns_above_the_limit_of_a_session_are_refused_with_a_sentence() -> 
     assert len(mesh.interest[1]) == 60 and not client.pipe.closed
     said(client, encode(Kind.UNSUBSCRIBE, 1))
     assert not said(client, encode(Kind.SUBSCRIBE, 2, patterns[60:], 0, 1, 1)), "its place is free again"
-    assert mesh.nodes[1].exchange.statistics().refused == {"AboveLimit": 1}
+    assert mesh.nodes[1].exchange.statistics().refused == {"above_limit": 1}
 
 
 def test_patterns_of_all_clients_stay_below_what_other_brokers_take() -> None:

@@ -202,9 +202,9 @@ def test_publishing_beyond_credit_costs_the_session() -> None:
     sender.conversation.room = 1000
     for _ in range(5):
         sender.publish("t", *[b"x"] * 10)
-    assert sender.ended is not None and "CreditExceeded" in str(sender.ended)
+    assert sender.ended is not None and "beyond_credit" in str(sender.ended)
     assert sender.pipe.closed
-    assert mesh.nodes[1].exchange.statistics().refused == {"CreditExceeded": 1}
+    assert mesh.nodes[1].exchange.statistics().refused == {"beyond_credit": 1}
     assert len(reader.take(feed)) >= 10, "the others go on"
 
 
@@ -713,7 +713,7 @@ def test_headers_that_nobody_could_read_cost_their_publisher_the_session(headers
     bad, reader = mesh.client(1), mesh.client(2)
     feed = reader.subscribe("t")
     mesh.nodes[1].exchange.client_frames(bad.pipe, [poisoned(mesh, headers)], 0.0)
-    assert bad.pipe.closed and mesh.nodes[1].exchange.statistics().refused == {"BlockError": 1}
+    assert bad.pipe.closed and mesh.nodes[1].exchange.statistics().refused == {"bad_block": 1}
     assert reader.take(feed) == []
 
 
@@ -726,7 +726,7 @@ def test_headers_of_questions_are_checked_where_they_come_in() -> None:
         mesh = FakeMesh(1)
         client = mesh.client()
         mesh.nodes[1].exchange.client_frames(client.pipe, [client.conversation.prefix + frame], 0.0)
-        assert "BlockError" in client.pipe.closed
+        assert "bad_block" in client.pipe.closed
 
 
 @pytest.mark.parametrize("head", [(7, 0, 0, 0), (0, 0, 3, 0), (0, 0, 0, 9)])
@@ -738,7 +738,7 @@ def test_a_clients_block_names_neither_hops_nor_subscription_nor_sequence(
     block = blocks.seal(b"t", [b"x"], publisher=client.conversation.publisher, boot=7, sequence=1)
     frame = client.conversation.prefix + data_head(*head, len(block)) + block
     mesh.nodes[1].exchange.client_frames(client.pipe, [frame], 0.0)
-    assert "SessionError" in client.pipe.closed
+    assert "bad_session_frame" in client.pipe.closed
 
 
 def test_a_block_that_has_made_its_hop_is_refused_from_a_broker() -> None:
