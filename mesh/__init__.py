@@ -12,6 +12,7 @@ Names are loaded when they are first used: the command line must be able to answ
 broker and both clients are in.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -96,4 +97,6 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'mesh' has no attribute {name!r}")
+    if sys.platform == "win32":
+        import_module("protocols.system")  # refuses it, before the rest misses modules of Unix
     return getattr(import_module(_HOMES[name]), name)

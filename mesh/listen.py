@@ -39,9 +39,15 @@ class Listen:
     def __post_init__(self) -> None:
         try:
             check_url(self.url)
-        except AddressError as error:
+        except (AddressError, TypeError) as error:
             raise ConfigError(str(error)) from error
+        if not isinstance(self.tls, TlsConfig | None):
+            raise ConfigError(
+                f"{self.url}: tls is of type {type(self.tls).__name__}; it takes a TlsConfig or None"
+            )
         for what, roles in (("serves", self.serves), ("require_certificate", self.require_certificate or ())):
+            if not isinstance(roles, tuple | list):
+                raise ConfigError(f"{self.url}: {what} is {roles!r}; it takes a tuple such as ('peers',)")
             for role in roles:
                 if role not in ROLES:
                     raise ConfigError(f"{self.url}: {what} has {role!r}; the roles are peers and clients")

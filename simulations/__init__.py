@@ -4,6 +4,7 @@ docs/guides/simulating.md.
 Names are loaded when they are first used: importing one module loads none of the others.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -41,4 +42,6 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'simulations' has no attribute {name!r}")
+    if sys.platform == "win32":
+        import_module("protocols.system")  # refuses it, before the rest misses modules of Unix
     return getattr(import_module(_HOMES[name]), name)

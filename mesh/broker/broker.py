@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
@@ -16,12 +17,13 @@ from typing import Any, Final, Self
 from mesh.broker.identity import format_id
 from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
-from mesh.broker.options import BrokerOptions
+from mesh.broker.options import BrokerOptions, each_of, folder_of, key_of
 from mesh.broker.reloading import Reloaded
 from mesh.environment import Environment
-from mesh.errors import MeshError
+from mesh.errors import ConfigError, MeshError
 from mesh.limits import Limits
 from mesh.listen import Listen, as_listen
+from mesh.wire.fields import shown
 from protocols import TlsConfig
 
 STORAGE_CLOSE_S: Final = 3.0
@@ -76,10 +78,10 @@ class Broker:
         mesh: str = "mangrove",
         mesh_key: bytes | str | None = None,
         tls: TlsConfig | None = None,
-        state_dir: str | None = None,
-        log_dir: str | None = None,
+        state_dir: str | os.PathLike[str] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
         advertise: str | None = None,
-        export: Sequence[str] = ("#",),
+        export: str | Sequence[str] = ("#",),
         period_s: float = 1.0,
         deadline_s: float = 0.5,
         stats_s: float = 5.0,
@@ -90,22 +92,24 @@ class Broker:
     ) -> None:
         self._options = BrokerOptions(
             name=name,
-            listen=tuple(map(as_listen, (listen,) if isinstance(listen, str | Listen) else listen)),
-            join=(join,) if isinstance(join, str) else tuple(join),
+            listen=tuple(map(as_listen, each_of("listen", listen, (str, Listen), "an address or a Listen"))),
+            join=each_of("join", join, str, "an address"),
             mesh=mesh,
-            mesh_key=mesh_key.encode() if isinstance(mesh_key, str) else mesh_key,
+            mesh_key=key_of(mesh_key),
             tls=tls,
-            state_dir=state_dir,
-            log_dir=log_dir,
+            state_dir=folder_of("state_dir", state_dir),
+            log_dir=folder_of("log_dir", log_dir),
             advertise=advertise,
-            export=tuple(export),
+            export=each_of("export", export, str, "a pattern"),
             period_s=period_s,
             deadline_s=deadline_s,
             stats_s=stats_s,
             log_keep_days=log_keep_days,
             log_keep_mb=log_keep_mb,
-            limits=limits or Limits(),
+            limits=Limits() if limits is None else limits,
         )
+        if not isinstance(environment, Environment | None):
+            raise ConfigError(f"environment is {shown(environment)}; it takes an Environment or None")
         self._given_environment = environment
         self._tasks: asyncio.TaskGroup | None = None
         self._node: Node | None = None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mesh.errors import ConfigError
 from mesh.limits import Limits
 from mesh.listen import Listen, is_secure
 from mesh.topics import check_pattern
+from mesh.wire.fields import shown
 from protocols import TlsConfig, check_url
 from protocols.errors import AddressError
 
@@ -35,6 +39,7 @@ class BrokerOptions:
     limits: Limits
 
     def __post_init__(self) -> None:
+        self._check_types()
         for what, value in (("name", self.name), ("mesh", self.mesh)):
             if value is not None and not is_name(value):
                 raise ConfigError(f"{what} {value!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ -")
@@ -60,6 +65,22 @@ class BrokerOptions:
         if self.mesh_key is not None and not self.mesh_key:
             raise ConfigError("mesh_key is empty; give it some secret bytes or leave it out")
 
+    def _check_types(self) -> None:
+        for what, value, kinds, words in (
+            ("name", self.name, (str, type(None)), "a str or None"),
+            ("mesh", self.mesh, str, "a str"),
+            ("tls", self.tls, (TlsConfig, type(None)), "a TlsConfig or None"),
+            ("advertise", self.advertise, (str, type(None)), "an address or None"),
+            ("period_s", self.period_s, (int, float), "a number of seconds"),
+            ("deadline_s", self.deadline_s, (int, float), "a number of seconds"),
+            ("stats_s", self.stats_s, (int, float), "a number of seconds"),
+            ("log_keep_days", self.log_keep_days, (int, float, type(None)), "a number of days or None"),
+            ("log_keep_mb", self.log_keep_mb, (int, float, type(None)), "a number of megabytes or None"),
+            ("limits", self.limits, Limits, "a Limits or None"),
+        ):
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                raise _not_taken(what, value, words)
+
     def _check_certificates(self, listen: Listen) -> None:
         if not is_secure(listen.url):
             return
@@ -73,6 +94,38 @@ class BrokerOptions:
             raise ConfigError(
                 f"{listen.url} wants certificates but trusts no authority: name it with --tls-ca"
             )
+
+
+def each_of(what: str, value: Any, kinds: type | tuple[type, ...], words: str) -> tuple[Any, ...]:
+    """The values of an option that takes one or several. Raises `ConfigError` for anything else."""
+    if isinstance(value, kinds):
+        return (value,)
+    if not isinstance(value, Iterable) or isinstance(value, bytes | bytearray | Mapping):
+        raise _not_taken(what, value, f"{words}, or a list of these")
+    values = tuple(value)
+    for item in values:
+        if not isinstance(item, kinds):
+            raise _not_taken(what, item, f"{words}, or a list of these", has=True)
+    return values
+
+
+def key_of(value: Any) -> bytes | None:
+    """A mesh key as bytes. Raises `ConfigError`, which does not show what was given."""
+    if value is not None and not isinstance(value, str | bytes):
+        raise ConfigError(f"mesh_key is of type {type(value).__name__}; it takes bytes, a str or None")
+    return value.encode() if isinstance(value, str) else value
+
+
+def folder_of(what: str, value: Any) -> str | None:
+    """The path of a folder as text. Raises `ConfigError`."""
+    path = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if path is not None and not (isinstance(path, str) and path):
+        raise _not_taken(what, value, "the path of a folder, or None")
+    return path
+
+
+def _not_taken(what: str, value: Any, words: str, *, has: bool = False) -> ConfigError:
+    return ConfigError(f"{what} {'has' if has else 'is'} {shown(value)}; it takes {words}")
 
 
 def is_name(text: str) -> bool:

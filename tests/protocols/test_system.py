@@ -22,8 +22,19 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("statement", ["import protocols", "from protocols.dialling import Dialer"])
-def test_importing_the_sockets_on_windows_is_an_import_error_that_says_so(statement: str) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import protocols",
+        "from protocols.dialling import Dialer",
+        "from mesh import Broker",
+        "from mesh import Client",
+        "from mesh import MeshError",
+        "from simulations import World",
+    ],
+)
+def test_an_import_on_windows_is_an_import_error_that_says_so(statement: str) -> None:
+    """`from mesh import Broker` ended in a traceback about a missing `fcntl`."""
     ran = run(statement)
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == f"ImportError: {SENTENCE}"
