@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 from mesh.clients.blocking_session import BlockingSession
-from mesh.clients.feeds import Feed, Run
+from mesh.clients.feeds import Feed, Run, Token
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
 from mesh.clients.redeliveries import Redeliveries
 from mesh.errors import Disconnected
@@ -32,6 +32,8 @@ class BlockingSubscription:
         """Messages this program refused by `Delivery.drop`."""
         self.malformed = 0
         """Messages and questions dropped here because nobody can read their headers."""
+        self.late = 0
+        """Answers not given because the connection by which they were asked was gone."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -151,15 +153,21 @@ class BlockingSubscription:
                 self._again.add(delivery, time.monotonic() + after)
                 self._session.nudge()
 
-    def answer(self, token: int, body: bytes, status: int) -> None:
-        with self._session.ours():
-            self._conversation.answer(token, body, status=status)
-            self._session.send()
+    def answer(self, token: Token, body: bytes, status: int) -> bool:
+        told = self._tell(lambda: self._conversation.answer(token, body, status=status))
+        self.late += not told
+        return told
 
-    def extend(self, token: int, seconds: float) -> None:
-        with self._session.ours():
-            self._conversation.extend(token, seconds)
+    def extend(self, token: Token, seconds: float) -> bool:
+        return self._tell(lambda: self._conversation.extend(token, seconds))
+
+    def _tell(self, say: Callable[[], bool]) -> bool:
+        """Say something about a question, if the connection by which it came is still there."""
+        with self._lock():
+            self._session.catch_up()
+            told = say()
             self._session.send()
+            return told and self._conversation.settled
 
     def close(self) -> None:
         """Want no more; what arrived and was not taken is dropped, iteration ends."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mesh.clients.feeds import Feed, Feeds, Run
+from mesh.clients.feeds import Feed, Feeds, Run, Token
 from mesh.clients.publishing import Publishing, Waitable
 from mesh.clients.questions import Question, Questions
 from mesh.errors import MeshError, NotAccepted, SessionError
@@ -177,6 +177,7 @@ class Conversation(Publishing):
         """The program is done: BYE is left to be sent, everything that waits is woken with an error."""
         if self.settled:
             self._frames.append(self.prefix + encode(Kind.BYE, reason))
+            self.settled = False
         woken: list[Waitable] = [self.opened, self.gate, *self._give_up_publishing()]
         woken += self.questions.close()
         for feed in self.feeds:
@@ -265,17 +266,25 @@ class Conversation(Publishing):
         """Its time is over on this side too; an answer that still comes is dropped."""
         self.questions.give_up(question, self.broker)
 
-    def answer(self, token: int, body: bytes, headers: bytes = b"", *, status: int = Status.OK) -> None:
-        """Answer a question that was put to one of this client's subscriptions."""
+    def answer(self, token: Token, body: bytes, headers: bytes = b"", *, status: int = Status.OK) -> bool:
+        """Answer a question that was put to one of this client's subscriptions.
+
+        False, and nothing is said, if the session is over in which it was asked: the asker has been told that
+        this responder is gone, and the next session may have another question of that number.
+        """
         if len(body) > BODY_MAX:
             raise ValueError(f"an answer of {len(body)} bytes is above the limit of {BODY_MAX}")
-        if self.settled:  # otherwise the asker has been told already that this session is gone
-            self._frames.append(self.prefix + encode(Kind.ANSWER, token, int(status), body, headers))
+        return self._say_of(token, Kind.ANSWER, int(status), body, headers)
 
-    def extend(self, token: int, more_s: float) -> None:
-        """Ask for more time to answer."""
-        if self.settled:
-            self._frames.append(self.prefix + encode(Kind.EXTEND, token, milliseconds(more_s)))
+    def extend(self, token: Token, more_s: float) -> bool:
+        """Ask for more time to answer; False as `answer`."""
+        return self._say_of(token, Kind.EXTEND, milliseconds(more_s))
+
+    def _say_of(self, token: Token, kind: Kind, *fields: object) -> bool:
+        if not self.settled or token.session != self._sessions:
+            return False
+        self._frames.append(self.prefix + encode(kind, token.number, *fields))
+        return True
 
     # ------------------------------------------------------------------ receiving
 
@@ -377,7 +386,8 @@ class Conversation(Publishing):
         return [self.gate] if self.room > 0 else []
 
     def _asked(self, ask: list[Any], size: int) -> list[Waitable]:
-        _, number, token, _, topic, body, headers, _ = ask
+        _, number, asked, _, topic, body, headers, _ = ask
+        token = Token(self._sessions, asked)
         feed = self.feeds.read_question(number, token, topic, body, headers, size)
         if feed is None:
             self.answer(token, b"not subscribed any more", status=Status.DROPPED)

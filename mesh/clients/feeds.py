@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from mesh.clients.publishing import TOPICS_MAX, Waitable
 from mesh.errors import BlockError, MeshError, SessionError
@@ -45,6 +45,14 @@ _FORMAT: Final = blocks.FORMAT
 _BODY_AT: Final = 4 + DATA_SIZE + blocks.HEAD_SIZE
 
 
+class Token(NamedTuple):
+    """Which question an answer is to: the broker's ``number`` for it means something in the session of this
+    client in which it was asked, and something else, or nothing, in all others."""
+
+    session: int
+    number: int
+
+
 class Run:
     """Messages that arrived together for one subscription, as lists of one length.
 
@@ -60,7 +68,7 @@ class Run:
         self.topics: list[str] = []
         self.bodies: list[bytes] = []
         self.headers: list[bytes] | None = None
-        self.tokens: list[int] | None = None
+        self.tokens: list[Token] | None = None
         self.numbers: list[int] = []
         self.messages = 0
         self.size = 0
@@ -219,7 +227,7 @@ class Feeds:
     # ------------------------------------------------------------------ reading
 
     def read_question(
-        self, number: int, token: int, topic: str, body: bytes, headers: bytes, size: int
+        self, number: int, token: Token, topic: str, body: bytes, headers: bytes, size: int
     ) -> Feed | None:
         """A request or survey for a subscription, a run of its own; None if that is there no more."""
         feed = self._feeds.get(number)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from mesh.clients.feeds import Run
+from mesh.clients.feeds import Run, Token
 from mesh.errors import BlockError, MeshError
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
@@ -22,16 +22,21 @@ class Consumer(Protocol):
     dropped: int
     malformed: int
     """Messages and questions not handed to the program because nobody can read their headers."""
+    late: int
+    """Answers not given because the session in which they were asked was over."""
 
     def redeliver(self, delivery: Delivery, after: float) -> None: ...
 
-    def answer(self, token: int, body: bytes, status: int) -> None: ...
+    def answer(self, token: Token, body: bytes, status: int) -> bool: ...
 
-    def extend(self, token: int, seconds: float) -> None: ...
+    def extend(self, token: Token, seconds: float) -> bool: ...
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
     """One message. `done`, `retry` and `drop` say what became of it; of a request they are the answer.
+
+    `done`, `drop` and `extend` return whether somebody could be told. They return False for a request only:
+    the connection it came by is gone, its asker knows that (`Unknown`), and no answer reaches it any more.
 
     A `msgspec.Struct` because one is made for every message: 56 ns, a class with ``__init__`` 148. Not
     tracked by the collector: the only cycle it could be in, by `retry`, ends with its subscription.
@@ -67,21 +72,24 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """True when somebody waits for `done(result)`."""
         return False
 
-    def done(self, result: bytes | None = None) -> None:
+    def done(self, result: bytes | None = None) -> bool:
         """It is processed. Only a request takes a result."""
         if result is not None:
             raise MeshError(f"the message on {self.topic!r} was published, nobody waits for a result")
+        return True
 
     def retry(self, after: float = 0.0) -> None:
         """Deliver it to this subscription again after that many seconds, `attempt` counted up."""
         self._consumer.redeliver(Redelivery.of(self), after)
 
-    def drop(self, reason: str = "") -> None:
+    def drop(self, reason: str = "") -> bool:
         """It cannot be processed; counted in the subscription's ``dropped``."""
         self._consumer.dropped += 1
+        return True
 
-    def extend(self, seconds: float = 30.0) -> None:
+    def extend(self, seconds: float = 30.0) -> bool:
         """Ask for more time. Only a request has a deadline; a published message waits as long as it takes."""
+        return True
 
 
 class Redelivery(Delivery, eq=False, gc=False):
@@ -105,44 +113,48 @@ class Redelivery(Delivery, eq=False, gc=False):
     def is_request(self) -> bool:
         return self._origin.is_request
 
-    def done(self, result: bytes | None = None) -> None:
-        self._origin.done(result)
+    def done(self, result: bytes | None = None) -> bool:
+        return self._origin.done(result)
 
-    def drop(self, reason: str = "") -> None:
-        self._origin.drop(reason)
+    def drop(self, reason: str = "") -> bool:
+        return self._origin.drop(reason)
 
-    def extend(self, seconds: float = 30.0) -> None:
-        self._origin.extend(seconds)
+    def extend(self, seconds: float = 30.0) -> bool:
+        return self._origin.extend(seconds)
 
 
 class Request(Delivery, eq=False, gc=False):
-    """A request or survey: `done(result)` is the answer, `drop(reason)` a refusal."""
+    """A request or survey: `done(result)` is the answer, `drop(reason)` a refusal. Either that comes when the
+    connection is gone is counted in the subscription's ``late``."""
 
-    _token: int
+    _token: Token
     answered: bool = False
 
     @property
     def is_request(self) -> bool:
         return True
 
-    def done(self, result: bytes | None = None) -> None:
+    def done(self, result: bytes | None = None) -> bool:
         """Answer with ``result`` (empty if none). Once; raises `MeshError` the second time."""
-        self._answer(b"" if result is None else checked_body(result), Status.OK)
+        return self._answer(b"" if result is None else checked_body(result), Status.OK)
 
-    def drop(self, reason: str = "") -> None:
+    def drop(self, reason: str = "") -> bool:
         """Refuse to answer: the asker gets `NotAccepted` with the reason."""
+        told = self._answer(reason.encode(), Status.DROPPED)
         self._consumer.dropped += 1
-        self._answer(reason.encode(), Status.DROPPED)
+        return told
 
-    def extend(self, seconds: float = 30.0) -> None:
+    def extend(self, seconds: float = 30.0) -> bool:
         """The answer needs that much longer than the asker wanted to wait; it is told and waits."""
-        self._consumer.extend(self._token, seconds)
+        return self._consumer.extend(self._token, seconds)
 
-    def _answer(self, body: bytes, status: int) -> None:
+    def _answer(self, body: bytes, status: int) -> bool:
+        """Raises ValueError for a body above the limit of answers; then another one may be given."""
         if self.answered:
             raise MeshError(f"the request on {self.topic!r} has been answered already")
+        told = self._consumer.answer(self._token, body, status)
         self.answered = True
-        self._consumer.answer(self._token, body, status)
+        return told
 
 
 class Batch:

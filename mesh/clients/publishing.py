@@ -101,6 +101,11 @@ class Ticket(Waitable):
         self.pending -= 1
         self.fail(error)
 
+    def doubt(self, error: Unknown) -> None:
+        """A block of it was refused, of which an earlier copy may have been accepted."""
+        self.pending -= 1
+        self.fail(error)
+
     def fail(self, error: MeshError) -> None:
         if not self.done:
             self.done = True
@@ -112,9 +117,11 @@ class Ticket(Waitable):
         last = first + count - 1
         if self.error is not None and _shared(self._accepted, first, last) < count:
             sealed = ((self.first, self.sealed_to),) if self.sealed else ()
-            under_way = _shared(sealed, first, last) - _shared(self._refused, first, last)
-            if isinstance(self.error, NotAccepted) and under_way > 0:
+            sent = _shared(sealed, first, last) - _shared(self._refused, first, last)
+            if isinstance(self.error, NotAccepted) and sent:
                 raise Unknown(f"some of the messages may have been accepted: {self.error}")
+            if isinstance(self.error, Unknown) and not sent:
+                raise NotAccepted(f"none of the messages was accepted, others may have been: {self.error}")
             raise self.error
         return Receipt("accepted", self.broker, first, count, self.absent)
 
@@ -146,7 +153,7 @@ class Batch:
 
 
 class _Unacked:
-    __slots__ = ("blocks", "count", "first", "last", "ticket")
+    __slots__ = ("again", "blocks", "count", "first", "last", "ticket")
 
     def __init__(self, blocks: list[bytes], count: int, first: int, last: int, ticket: Ticket) -> None:
         self.blocks = blocks
@@ -154,6 +161,8 @@ class _Unacked:
         self.first = first
         self.last = last
         self.ticket = ticket
+        self.again = False
+        """Whether it was sent in an earlier session, whose broker may have accepted it."""
 
 
 class Publishing:
@@ -504,8 +513,16 @@ class Publishing:
             ticket = entry.ticket
             if not ticket.done:
                 woken.append(ticket)
-            error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
-            ticket.refuse(entry.first, entry.last, error)
+            if entry.again:
+                ticket.doubt(
+                    Unknown(
+                        f"broker {self.broker} refused a second copy of the message, the first one may have"
+                        f" been accepted: {reason}"
+                    )
+                )
+            else:
+                error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
+                ticket.refuse(entry.first, entry.last, error)
         return woken
 
     def _resume(self) -> None:
@@ -516,6 +533,8 @@ class Publishing:
         heads = [blocks.HEAD.unpack_from(block) for block, _ in self._again]
         self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
         self._unacked = {first: entry for first, entry in self._unacked.items() if not entry.ticket.done}
+        for entry in self._unacked.values():
+            entry.again = True
         self._again = deque(
             (block, entry.count) for entry in self._unacked.values() for block in entry.blocks
         )

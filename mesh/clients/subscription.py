@@ -13,7 +13,7 @@ from typing import Any
 
 from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unconfirmed
 from mesh.clients.connection import ClientConnection
-from mesh.clients.feeds import Feed, Run
+from mesh.clients.feeds import Feed, Run, Token
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
 from mesh.clients.redeliveries import Redeliveries
 from mesh.errors import Disconnected
@@ -41,6 +41,8 @@ class Subscription:
         """Messages this program refused by `Delivery.drop`."""
         self.malformed = 0
         """Messages and questions dropped here because nobody can read their headers."""
+        self.late = 0
+        """Answers not given because the connection by which they were asked was gone."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -145,14 +147,17 @@ class Subscription:
             self._again.add(delivery, self._loop.time() + after)
             self._feed.wake()  # whoever waits may have to wait less
 
-    def answer(self, token: int, body: bytes, status: int) -> None:
-        self._conversation.answer(token, body, status=status)
+    def answer(self, token: Token, body: bytes, status: int) -> bool:
+        told = self._conversation.answer(token, body, status=status)
+        self.late += not told
         self._writer.hand_over()
         self._writer.write_now()
+        return told
 
-    def extend(self, token: int, seconds: float) -> None:
-        self._conversation.extend(token, seconds)
+    def extend(self, token: Token, seconds: float) -> bool:
+        told = self._conversation.extend(token, seconds)
         self._writer.hand_over()
+        return told
 
 
 class Batches:

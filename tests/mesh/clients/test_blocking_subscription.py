@@ -70,6 +70,20 @@ def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> Non
     subscription.close()
 
 
+def test_who_answers_when_its_broker_is_gone_is_told_that_nobody_waits() -> None:
+    broker = BrokerProcess()
+    with BlockingClient(broker.url) as mesh, BlockingClient(broker.url) as other:
+        subscription = mesh.subscribe("add", answers=True)
+        asking = [start(lambda: other.request("add", b"1 2"), []) for _ in range(2)]
+        one, two = take(2, subscription)
+        broker.kill()
+        for thread in asking:
+            thread.join(120)
+        until(lambda: one.extend() is False)
+        assert one.done(b"3") is False and subscription.late == 1
+    assert two.drop("closed") is False and subscription.late == 2, "as when the client is closed"
+
+
 def test_batches_come_while_a_message_waits_for_its_retry(url: str) -> None:
     with BlockingClient(url) as mesh, BlockingClient(url) as other, mesh.subscribe("t") as subscription:
         other.publish("t", b"first")

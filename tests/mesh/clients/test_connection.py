@@ -9,6 +9,7 @@ import pytest
 
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
+from mesh.clients.publishing import Waitable
 from mesh.environment import Environment
 from mesh.errors import (
     Disconnected,
@@ -16,6 +17,7 @@ from mesh.errors import (
     MeshTimeout,
     NoResponders,
     NotAccepted,
+    Unknown,
 )
 from mesh.wire.session_frames import Kind, encode
 from protocols import RawSocket, Rep0, SharedListener
@@ -43,6 +45,40 @@ async def test_a_client_survives_the_restart_of_its_broker() -> None:
         receipt = await task
         assert receipt.broker == "two"
         assert [delivery.body for delivery in await first(2, subscription)] == [b"before", b"between"]
+        await mesh.aclose()
+
+
+async def test_a_message_whose_second_copy_meets_a_leaving_broker_is_unknown_and_came_once() -> None:
+    """The first copy was accepted and delivered, and its ACK was lost with the broker. `NotAccepted` said
+    that publishing it again could not duplicate it."""
+    async with Broker(listen=LOOPBACK, name="far") as far, Client(far.url) as reader:
+        subscription = await reader.subscribe("t")
+        async with Broker(listen=LOOPBACK, name="one", join=far.url) as one:
+            await until(lambda: any(m.get("link") for m in one.statistics()["members"]))
+            url = one.url
+            mesh = Client(url)
+            await mesh.open()
+            conversation = mesh._conversation
+            received = conversation.received
+            conversation.received = lambda frames, now: received(  # type: ignore[method-assign]
+                [frame for frame in frames if frame[5] != Kind.ACK], now
+            )
+            publishing = asyncio.create_task(mesh.publish("t", b"x", timeout=20.0))
+            assert [delivery.body for delivery in await first(1, subscription)] == [b"x"]
+        async with Broker(listen=url, name="two") as two:
+            leaving: list[asyncio.Task[None]] = []
+
+            def leave_at_once(frames: list[bytes], now: float) -> list[Waitable]:
+                woken = received(frames, now)
+                if conversation.settled and not leaving:  # the second copy is on its way
+                    leaving.append(asyncio.create_task(two.leave()))
+                return woken
+
+            conversation.received = leave_at_once  # type: ignore[method-assign]
+            with pytest.raises(Unknown, match="two refused a second copy"):
+                await publishing
+            await leaving[0]
+        assert not subscription._feed.runs
         await mesh.aclose()
 
 

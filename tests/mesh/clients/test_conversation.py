@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.clients.conversation import Conversation
+from mesh.clients.feeds import Feed, Token
 from mesh.errors import PeerError, SessionError
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED
 from mesh.wire.capabilities import Agreed
-from mesh.wire.session_frames import BODY_MAX, Kind, Status, decode, encode
+from mesh.wire.session_frames import BODY_MAX, Kind, Role, Status, decode, encode
 from mesh.wire.session_opening import client_id, verified, welcome
 from tests.mesh.clients.brokerless import PREFIX, data, settled, subscribed, welcomed
 from tests.mesh.dataplane.neighbourhood import FakeMesh
@@ -62,7 +63,7 @@ def test_damaged_frames_end_in_a_peer_error_at_either_end_or_are_read(draws: st.
     client.conversation.add_many("t", [b"a", b"bc"], draws.draw(st.integers(0, 1)))
     client.conversation.add("t", bytes(70_000), ACCEPTED, blocks.pack_headers({"a": 1}))
     client.conversation.ask("t", b"", b"", survey=True, timeout_s=1.0, now=0.0)
-    client.conversation.answer(1, b"x")
+    client.conversation.answer(Token(1, 1), b"x")
     client.conversation.sync()
     client.conversation.flush()
     frames = client.conversation.take_control() + client.conversation.take_frames()
@@ -168,8 +169,8 @@ def test_what_a_program_does_without_a_session_is_said_when_there_is_one() -> No
     feed, other = subscribed(conversation), subscribed(conversation)
     conversation.unsubscribe(other)
     question = conversation.ask("t", b"q", b"", survey=False, timeout_s=5.0, now=0.0)
-    conversation.answer(1, b"answer")
-    conversation.extend(1, 2.0)
+    conversation.answer(Token(1, 1), b"answer")
+    conversation.extend(Token(1, 1), 2.0)
     assert not conversation.has_output
     welcomed(conversation)
     assert [frame[:2] for frame in said(conversation)] == [
@@ -177,8 +178,8 @@ def test_what_a_program_does_without_a_session_is_said_when_there_is_one() -> No
         [Kind.REQUEST, question.id],
     ]
     assert question.sent
-    conversation.answer(2, b"answer")
-    conversation.extend(2, 2.0)
+    conversation.answer(Token(2, 2), b"answer")
+    conversation.extend(Token(2, 2), 2.0)
     conversation.unsubscribe(feed)
     conversation.unsubscribe(feed)
     assert said(conversation) == [
@@ -187,8 +188,8 @@ def test_what_a_program_does_without_a_session_is_said_when_there_is_one() -> No
         [Kind.UNSUBSCRIBE, feed.number],
     ]
     with pytest.raises(ValueError, match="an answer of 960001 bytes"):
-        conversation.answer(3, bytes(BODY_MAX + 1))
-    conversation.answer(3, bytes(BODY_MAX))
+        conversation.answer(Token(2, 3), bytes(BODY_MAX + 1))
+    conversation.answer(Token(2, 3), bytes(BODY_MAX))
     assert len(said(conversation)) == 1
 
 
@@ -201,6 +202,65 @@ def test_a_question_for_a_subscription_that_is_gone_is_refused() -> None:
     said(conversation)
     assert conversation.received([ask], 0.0) == []
     assert said(conversation) == [[Kind.ANSWER, 7, Status.DROPPED, b"not subscribed any more", b""]]
+
+
+def question(conversation: Conversation, feed: Feed, token: int) -> Token:
+    """A question that the broker puts to a subscription, as the program gets it."""
+    ask = PREFIX + encode(Kind.ASK, feed.number, token, 0, "t", b"q", b"", 1000)
+    assert conversation.received([ask], 0.0) == [feed]
+    run = conversation.next_run(feed)
+    assert run is not None and run.tokens is not None
+    return run.tokens[0]
+
+
+def test_what_is_answered_after_a_reconnect_is_not_said_to_the_next_broker() -> None:
+    """Its token may be that of another question there, whose asker got this answer."""
+    conversation = settled()
+    feed = subscribed(conversation)
+    early = question(conversation, feed, 7)
+    conversation.disconnected()
+    assert not conversation.answer(early, b"nobody can be told now")
+    welcomed(conversation)
+    said(conversation)
+    assert not conversation.extend(early, 5.0) and not conversation.answer(early, b"answer to the first")
+    assert said(conversation) == []
+    late = question(conversation, feed, 7)
+    assert conversation.extend(late, 5.0) and conversation.answer(late, b"answer to the second")
+    assert [frame[:4] for frame in said(conversation)] == [
+        [Kind.EXTEND, 7, 5000],
+        [Kind.ANSWER, 7, Status.OK, b"answer to the second"],
+    ]
+
+
+def test_an_answer_to_one_broker_never_reaches_who_asked_another() -> None:
+    """Each broker counts its questions; an answer that came after a reconnect fitted another one's."""
+    first, second = FakeMesh(1), FakeMesh(1)
+    responder = first.client()
+    feed = responder.subscribe("add", role=Role.ANSWERS)
+    first.client().ask("add", b"1 2")
+    (early,) = feed.runs
+    feed.runs.clear()
+    responder.lose()
+    responder.mesh = second
+    responder.connect(second.nodes[1])
+    asked = second.client().ask("add", b"3 4")
+    (late,) = feed.runs
+    assert early.tokens is not None and late.tokens is not None
+    assert early.tokens[0].number == late.tokens[0].number
+    responder.conversation.answer(early.tokens[0], b"3")
+    second.pump()
+    assert not asked.done
+    responder.conversation.answer(late.tokens[0], b"7")
+    second.pump()
+    assert asked.reply == b"7"
+
+
+def test_nothing_is_answered_behind_the_goodbye() -> None:
+    conversation = settled()
+    token = question(conversation, subscribed(conversation), 7)
+    conversation.close("done")
+    said(conversation)
+    assert not conversation.answer(token, b"too late") and not conversation.has_output
 
 
 def test_closing_says_goodbye_and_wakes_everybody() -> None:

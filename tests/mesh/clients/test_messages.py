@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from mesh.clients.feeds import Run
+from mesh.clients.feeds import Run, Token
 from mesh.clients.messages import (
     Batch,
     Delivery,
@@ -25,21 +25,29 @@ class FakeConsumer:
     def __init__(self) -> None:
         self.dropped = 0
         self.malformed = 0
+        self.late = 0
+        self.here = True
+        """Whether the connection of its questions is still there."""
         self.did: list[tuple[object, ...]] = []
 
     def redeliver(self, delivery: Delivery, after: float) -> None:
         self.did.append((delivery, after))
 
-    def answer(self, token: int, body: bytes, status: int) -> None:
-        self.did.append((token, body, status))
+    def answer(self, token: Token, body: bytes, status: int) -> bool:
+        if len(body) > 1000:
+            raise ValueError("above the limit")
+        self.did.append((token.number, body, status))
+        return self.here
 
-    def extend(self, token: int, seconds: float) -> None:
-        self.did.append((token, seconds))
+    def extend(self, token: Token, seconds: float) -> bool:
+        self.did.append((token.number, seconds))
+        return self.here
 
 
 def run_of(*bodies: bytes, headers: list[bytes] | None = None, tokens: list[int] | None = None) -> Run:
     run = Run(1)
-    run.topics, run.bodies, run.headers, run.tokens = ["t"] * len(bodies), list(bodies), headers, tokens
+    run.topics, run.bodies, run.headers = ["t"] * len(bodies), list(bodies), headers
+    run.tokens = None if tokens is None else [Token(1, number) for number in tokens]
     return run
 
 
@@ -123,6 +131,34 @@ def test_a_request_is_answered_once_even_after_a_retry() -> None:
     refused.drop("no")
     assert consumer.did[0] == (5, 3.0) and consumer.did[2] == (5, 4.0)
     assert consumer.did[3:] == [(5, b"x", Status.OK), (6, b"no", Status.DROPPED)]
+
+
+def test_what_became_of_a_message_says_whether_anybody_was_told() -> None:
+    consumer = FakeConsumer()
+    (plain,) = deliveries(run_of(b"a"), consumer)
+    assert (plain.done(), plain.extend(), plain.drop()) == (True, True, True)
+    for here in (True, False):
+        consumer.here = here
+        answered, refused = deliveries(run_of(b"a", b"b", tokens=[5, 6]), consumer)
+        answered.retry()
+        again = consumer.did[-1][0]
+        assert isinstance(again, Delivery)
+        assert (again.extend(), again.done(b"x"), refused.extend(), refused.drop()) == (here,) * 4
+        with pytest.raises(MeshError, match="already"):
+            answered.done(b"x")
+    assert consumer.dropped == 3
+
+
+def test_an_answer_that_is_too_large_can_be_replaced_by_another() -> None:
+    """It counted as given, so that its asker waited for nothing."""
+    consumer = FakeConsumer()
+    (question,) = deliveries(run_of(b"a", tokens=[5]), consumer)
+    with pytest.raises(ValueError, match="limit"):
+        question.done(bytes(2000))
+    assert question.drop("too large") and consumer.did == [(5, b"too large", Status.DROPPED)]
+    with pytest.raises(MeshError, match="already"):
+        question.drop("again")
+    assert consumer.dropped == 1
 
 
 def test_bodies_are_bytes_of_a_bounded_size() -> None:

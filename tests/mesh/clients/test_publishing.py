@@ -242,6 +242,48 @@ def test_what_the_broker_refuses_is_not_accepted() -> None:
         ticket.receipt(0)
 
 
+def test_what_a_broker_refuses_after_a_reconnect_may_have_been_accepted_before() -> None:
+    """The ACK of the first copy was lost with its connection. `NotAccepted` made programs publish twice."""
+    conversation = settled()
+    again, _ = conversation.add("again", b"x", ACCEPTED, b"")
+    conversation.flush()
+    conversation.disconnected()
+    new, _ = conversation.add("new", b"y", ACCEPTED, b"")
+    welcomed(conversation)
+    conversation.flush()
+    assert [block.topic for block in opened(conversation)] == [b"again", b"new"]
+    assert again is not None and new is not None
+    woken = conversation.received([PREFIX + encode(Kind.REFUSED, [[1, 2]], "leaving")], 0.0)
+    assert again in woken and new in woken
+    with pytest.raises(Unknown, match="broker alpha refused a second copy .* leaving"):
+        again.receipt(0)
+    with pytest.raises(NotAccepted, match="broker alpha refused the message: leaving"):
+        new.receipt(0)
+
+
+@pytest.mark.parametrize("first", ["copy", "rest"])
+def test_of_a_batch_that_is_refused_only_what_went_out_twice_is_unknown(first: str) -> None:
+    """200 messages are 65, 65, 65 and 5 to a block. Credit lets one block out in the first session, two more
+    in the second one, and the last one never."""
+    conversation = settled(5, 1 << 24)
+    ticket, _ = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    assert ticket is not None and len(opened(conversation)) == 1
+    conversation.disconnected()
+    welcomed(conversation, 100, 1 << 24)
+    conversation.flush()
+    assert [block.sequence for block in opened(conversation)] == [1, 66]
+    ranges = [[1, 65], [66, 130]] if first == "copy" else [[66, 130], [1, 65]]
+    conversation.received([PREFIX + encode(Kind.REFUSED, ranges, "leaving")], 0.0)
+    for index, count in ((0, 65), (64, 2), (0, 200), (10, 1)):
+        with pytest.raises(Unknown, match="leaving"):
+            ticket.receipt(index, count)
+    for index, count in ((65, 65), (66, 1), (100, 100), (130, 70)):
+        with pytest.raises(NotAccepted, match="leaving"):
+            ticket.receipt(index, count)
+    assert not conversation._unacked
+
+
 def test_only_topics_in_use_are_kept_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "TOPICS_MAX", 50)
     conversation = settled(1 << 20, 1 << 24)

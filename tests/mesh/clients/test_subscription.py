@@ -90,6 +90,29 @@ async def test_closing_drops_what_was_not_taken_and_ends_iteration() -> None:
             await subscription
 
 
+async def test_who_answers_after_its_broker_was_replaced_is_told_that_nobody_waits() -> None:
+    async with Broker(listen=LOOPBACK, name="one") as broker:
+        url = broker.url
+        responder = Client(url)
+        await responder.open()
+        subscription = await responder.subscribe("add", answers=True)
+        async with Client(url) as client:
+            asking = asyncio.create_task(client.request("add", b"1 2"))
+            (early,) = await first(1, subscription)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+    async with Broker(listen=url, name="two") as broker, Client(url) as client:
+        await until(lambda: responder.broker == "two" and subscription._feed.ready)
+        assert early.extend() is False and early.done(b"3") is False
+        assert subscription.late == 1
+        asking = asyncio.create_task(client.request("add", b"3 4"))
+        (late,) = await first(1, subscription)
+        assert late.extend() is True and late.done(b"7") is True
+        assert await asking == b"7" and subscription.late == 1
+        await responder.aclose()
+        assert late.extend() is False
+
+
 def shared_by(readers: int, *, batches: bool = False) -> tuple[list[bytes], list[int]]:
     """500 messages in 50 calls, taken by that many tasks from one subscription; the bodies, and ``lost``."""
     got: list[bytes] = []

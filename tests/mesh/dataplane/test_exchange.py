@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.broker.stock import StockEncoder
+from mesh.clients.feeds import Token
 from mesh.clients.publishing import Ticket
 from mesh.dataplane import gate
 from mesh.dataplane.exchange import Exchange
@@ -915,7 +916,7 @@ def test_extending_again_and_again_costs_one_entry_and_ends_at_a_limit() -> None
     assert isinstance(question.error, MeshTimeout)
     for _ in range(1000):
         question = asker.ask("slow")
-        responder.conversation.answer(requests._pending._token, b"")
+        responder.conversation.answer(Token(1, requests._pending._token), b"")
         mesh.pump()
     assert len(requests._questions.due) < 100 and len(requests._pending.due) < 100
 
