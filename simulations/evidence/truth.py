@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from simulations.faults import Fault, Span
+from simulations.kernel.file_content import FileContent
 from simulations.kernel.storage import LOG_FOLDER
 from simulations.world import EPOCH_S, World
 
@@ -201,7 +202,7 @@ class LogWriter:
                 file.write(content)
         return len(files) + 1
 
-    def _copy(self, name: str, content: bytearray) -> None:
+    def _copy(self, name: str, content: FileContent) -> None:
         path = os.path.join(self._folder, name)
         growing = name + GROWING
         if growing in self._copied and name not in self._copied:
@@ -214,5 +215,5 @@ class LogWriter:
             start = min(copied, len(content))  # the end of a file may be torn off
             file.truncate(start)
             file.seek(start)
-            file.write(content[start:])
+            file.writelines(content.pieces(start))
         self._copied[name] = len(content)

@@ -32,6 +32,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from mesh.errors import Locked, StorageError
 from mesh.storage import StoredFile
+from simulations.kernel.file_content import FileContent
 from simulations.kernel.scheduler import MILLISECOND, SECOND, Scheduler, nanoseconds
 
 T = TypeVar("T")
@@ -49,7 +50,7 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 class File:
     """``content`` is what a reader sees; its first ``durable`` bytes would outlive a power loss."""
 
-    content: bytearray
+    content: FileContent
     durable: int
     written_ns: int = 0
 
@@ -82,7 +83,7 @@ class Disk:
         for path in sorted(self.files):
             file = self.files[path]
             kept = self.rng.randint(file.durable, len(file.content))
-            del file.content[kept:]
+            file.content.cut(kept)
             file.durable = kept
         self.locks.clear()
 
@@ -109,15 +110,14 @@ class Disk:
     def tear(self, path: str, size: int) -> None:
         """Cut so many bytes off the end of a file."""
         file = self.files[path]
-        del file.content[max(0, len(file.content) - size) :]
+        file.content.cut(max(0, len(file.content) - size))
         file.durable = min(file.durable, len(file.content))
 
     def flip(self, path: str, rng: random.Random) -> None:
         """Flip one bit of a file that has any."""
         content = self.files[path].content
         if content:
-            bit = rng.randrange(len(content) * 8)
-            content[bit // 8] ^= 1 << bit % 8
+            content.flip(rng.randrange(len(content) * 8))
 
     def lose(self, folder: str) -> None:
         """The folder and all below it are gone."""
@@ -141,7 +141,7 @@ class Disk:
     def write(self, path: str, data: bytes) -> None:
         """Replace the file; then it and all names are on the medium, if the disk is honest."""
         self._need_folder(path)
-        self._rename({path: File(bytearray(data), len(data))})
+        self._rename({path: File(FileContent(data), len(data))})
         if not self.lying:
             self._renamed.clear()
 
@@ -149,9 +149,9 @@ class Disk:
         self._need_folder(path)
         makes = path not in self.files
         if makes:
-            self._rename({path: File(bytearray(), 0)})
+            self._rename({path: File(FileContent(), 0)})
         file = self.files[path]
-        file.content += data
+        file.content.append(data)
         if sync and not self.lying:
             file.durable = len(file.content)
             if makes:
@@ -199,8 +199,8 @@ class Disk:
         if holder is not None:
             raise Locked(path, holder.pid)
         if path not in self.files:
-            self._rename({path: File(bytearray(), 0)})
-        self.files[path].content[:] = f"{storage.pid}\n".encode()
+            self._rename({path: File(FileContent(), 0)})
+        self.files[path].content = FileContent(f"{storage.pid}\n".encode())
         lock = self.locks[path] = VirtualLock(self, path, storage)
         return lock
 

@@ -11,6 +11,7 @@ import pytest
 
 from simulations import Mesh, World
 from simulations.evidence.truth import LogWriter, log_files
+from simulations.kernel.file_content import FileContent
 from simulations.kernel.storage import LOG_FOLDER, File
 from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
@@ -56,12 +57,12 @@ def test_a_log_that_is_complete_loses_its_ending(tmp_path: Path) -> None:
     with World(1) as world:
         world.add_node("broker-1", nothing)
         files = world.disk("broker-1").files
-        files[LOG + ".part"] = File(bytearray(b"one\n"), 4)
+        files[LOG + ".part"] = File(FileContent(b"one\n"), 4)
         writing = writer(world, tmp_path)
         writing.write()
         assert logs(tmp_path) == {"broker-1-00-0.jsonl.part": b"one\n"}
         files[LOG] = files.pop(LOG + ".part")
-        files[LOG].content += b"two\n"
+        files[LOG].content.append(b"two\n")
         writing.write()
         assert logs(tmp_path) == {"broker-1-00-0.jsonl": b"one\ntwo\n"}
 
@@ -71,13 +72,13 @@ def test_in_the_end_the_copies_are_what_the_disks_hold(tmp_path: Path, damage: s
     with World(1) as world:
         world.add_node("broker-1", nothing)
         disk = world.disk("broker-1")
-        disk.files[LOG] = File(bytearray(b"one\ntwo\n"), 8)
-        disk.files[LOG_FOLDER + "/other"] = File(bytearray(b"other\n"), 6)
+        disk.files[LOG] = File(FileContent(b"one\ntwo\n"), 8)
+        disk.files[LOG_FOLDER + "/other"] = File(FileContent(b"other\n"), 6)
         writing = writer(world, tmp_path)
         writing.write()
         if damage == "torn":
             disk.tear(LOG, 3)
-            disk.files[LOG].content += b"three\n"
+            disk.files[LOG].content.append(b"three\n")
         elif damage == "flipped":
             disk.flip(LOG, random.Random(1))
         else:
