@@ -1,17 +1,15 @@
 """What goes to every link besides rounds and data: who is in the mesh, and what each broker wants.
 
-**Members.** A change goes to all links but the one it came from; a whole table when a link comes up and
-when digests differ. **Interest.** A link begins with all that this broker wants and goes on with changes; the
-other side says which version it holds, and asks for the whole when it missed one. A barrier is reached when
-all live brokers hold a version. Frames with many patterns are sent and taken one a loop turn, so that rounds
-and dials come between them. Both go out at once and then at most every `NEWS_PAUSE_S` and
-`INTEREST_PAUSE_S`, so that many changes are few frames, and ahead of data. **Leaving** is news too, but goes
-behind what is queued, since who hears it may hang up; each that has heard says GOODBYE.
+**Members.** What is told to which link, and when, is decided by `mesh.cluster.core`. **Interest.** A link
+begins with all that this broker wants and goes on with changes; the other side says which version it holds,
+and asks for the whole when it missed one. A barrier is reached when all live brokers hold a version. Frames
+with many patterns are sent and taken one a loop turn, so that rounds and dials come between them. They go out
+at once and then at most every `INTEREST_PAUSE_S`, so that many changes are few frames. Both go ahead of data.
+**Leaving** is news too, but goes behind what is queued, since who hears it may hang up; each that has heard
+says GOODBYE.
 
-What is told and held is decided by `mesh.cluster.membership` and `mesh.cluster.remote_interest`. Here it is
-put on links, and
-what comes from them is handed to these machines. A broker that joins is ready once it has heard a table and
-misses nobody's interest (`check_absent`).
+What is told and held is decided by `mesh.cluster.core` and `mesh.cluster.remote_interest`. Here it is put on
+links, and what comes from them is handed to these machines.
 """
 
 from __future__ import annotations
@@ -21,15 +19,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from mesh.cluster.joining import Joining
+from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.links import Link
-from mesh.cluster.membership import Instruction, MemberRecord, Membership, NodeState, State
+from mesh.cluster.membership import MemberRecord, NodeState, State
 from mesh.cluster.remote_interest import BarrierDone, Change, InterestTable, Pattern
 from mesh.errors import LinkError
 from mesh.wire.capabilities import INTEREST_OWNER
 from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
 
-NEWS_PAUSE_S: Final = 0.03
 INTEREST_PAUSE_S: Final = 0.005
 """Subscribers wait for it, so it is shorter; it only keeps a storm of subscriptions from being a storm of
 frames."""
@@ -101,70 +98,48 @@ class Gossip:
 
     Args:
         links: those that are up.
-        act: executes what the membership machine wants.
+        execute: does what the core orders.
         fail: ends a link whose peer broke a rule.
     """
 
     def __init__(
         self,
-        membership: Membership,
+        core: ClusterCore,
         interest: InterestTable,
-        joining: Joining,
         links: Mapping[int, Link],
         *,
-        act: Callable[[list[Instruction]], None],
+        execute: Callable[[list[Order]], None],
         fail: Callable[[Link, LinkError], None],
         hooks: GossipHooks,
     ) -> None:
-        self._membership = membership
+        self._core = core
         self._interest = interest
-        self._joining = joining
         self._links = links
-        self._act = act
+        self._execute = execute
         self._fail = fail
         self._hooks = hooks
         self._received: dict[Link, _Backlog] = {}
         """Frames of interest that wait for their turn."""
         self._taking: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
-        self._records = _Paced(self._send_records, NEWS_PAUSE_S)
         self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
         self._absent: tuple[str, ...] = ()
         self._all_heard: asyncio.Future[None] | None = None
 
     # --- saying
 
-    def tell(self, records: tuple[MemberRecord, ...], except_member: int) -> None:
-        """These records to all but one."""
-        if self._membership.node_state is NodeState.LEAVING:
-            self._tell_leaving(records)
+    def send(self, order: Send) -> None:
+        """Records to one member, if it is linked still."""
+        link = self._links.get(order.member)
+        if link is None:
             return
-        for member, link in list(self._links.items()):
-            if member != except_member:
-                for record in records:
-                    link.news[record.id] = record
-        self._records.ask()
-
-    def _tell_leaving(self, records: tuple[MemberRecord, ...]) -> None:
-        for link in list(self._links.values()):
-            # Behind what is queued: who hears that we left may hang up.
-            for frame in members_frames(list(records)):
-                if not link.bus.send(frame):
-                    link.bus.send_control(frame)
-
-    def _send_records(self) -> None:
-        for link in list(self._links.values()):  # saying something may end a link
-            if link.news:
-                frames = members_frames(list(link.news.values()))
-                link.news = {}
-                link.say(frames)
-
-    def tell_all(self, member: int, reply: bool) -> None:
-        """The whole table to one; with ``reply`` it sends its own back."""
-        link = self._links.get(member)
-        if link is not None:
-            link.news = {}
-            link.say(members_frames(self._membership.records(), reply=reply))
+        frames = members_frames(list(order.records), reply=order.reply)
+        if not order.last:
+            link.say(frames)
+            return
+        for frame in frames:
+            if not link.bus.send(frame):
+                link.bus.send_control(frame)
 
     def change_interest(self, added: Iterable[Pattern], removed: Iterable[str]) -> int:
         """This broker wants these patterns too, or in another role, and those no longer; returns the version
@@ -213,14 +188,14 @@ class Gossip:
     def check_absent(self) -> None:
         """Say whose interest is missing now. If nothing is missing that a joining broker waits for, it has
         joined."""
-        is_joining = self._membership.node_state is NodeState.JOINING
-        self.reached(self._interest.set_unheard(self._joining.unheard, wait=is_joining))
+        is_joining = self._core.membership.node_state is NodeState.JOINING
+        self.reached(self._interest.set_unheard(self._core.joining.unheard, wait=is_joining))
         absent = self._interest.absent()
         if absent != self._absent:
             self._absent = absent
             self._hooks.absent_changed(absent)
-        if is_joining and not absent and self._joining.is_complete(self._membership.live_ids()):
-            self._act(self._membership.joined())
+        if is_joining:
+            self._execute(self._core.settle(self._loop.time(), interest_held=not absent))
 
     # --- hearing
 
@@ -233,8 +208,8 @@ class Gossip:
         match message:
             case [LinkKind.MEMBERS, reply, records]:
                 self._members_heard(link, records)
-                if reply and not link.ended:
-                    self.tell_all(link.peer.id, False)
+                if reply:
+                    self._execute(self._core.asked_for_table(link.peer.id))
             case [LinkKind.INTEREST_HELD, version]:
                 self.reached(self._interest.acknowledged(link.peer.id, version))
             case [LinkKind.INTEREST_WANTED]:
@@ -304,15 +279,12 @@ class Gossip:
             link.say([encode(LinkKind.GOODBYE)])
             link.goodbye = True  # it waits for nobody who leaves as well
             self.check_heard()
-        self._act(self._membership.heard(records, member, self._loop.time()))
-        if self._joining.table_heard(member, [record.id for record in records]):
-            self.check_absent()
+        self._execute(self._core.heard(records, member, self._loop.time()))
 
     # --- leaving
 
     def stop(self) -> None:
-        """Nothing that is still to be told goes out any more."""
-        self._records.cancel()
+        """No interest goes out any more."""
         self._wants.cancel()
         self._received.clear()
 

@@ -31,10 +31,10 @@ ABSENT: Final = ("unreachable", "closed", "timeout")
 
 
 class LinkDialer:
-    """See the module. ``failed`` is called after each attempt that brought no link: others may be due."""
+    """See the module. ``failed`` is told each attempt that brought no link: others may be due."""
 
     def __init__(
-        self, linking: Linking, overlay: Overlay, *, dial_s: float, failed: Callable[[], None]
+        self, linking: Linking, overlay: Overlay, *, dial_s: float, failed: Callable[[Dial], None]
     ) -> None:
         self._linking = linking
         self._overlay = overlay
@@ -121,9 +121,8 @@ class LinkDialer:
             self.failures[refusal] = self.failures.get(refusal, 0) + 1
         if refusal == "self":
             self._overlay.is_self(dial.url)
-        self._overlay.dial_failed(dial.url, dial.member, self._loop.time())
         self._complain(dial, link, reason, found=found)
-        self._failed()
+        self._failed(dial)
 
     def _complain(self, dial: Dial, link: Link | None, reason: str, *, found: bool) -> None:
         if self._complained.get(dial.url) == reason:

@@ -32,7 +32,7 @@ from typing import Final, Protocol, TypeAlias
 
 from mesh.cluster.admission import Admission, Refused, Stage, supersedes
 from mesh.cluster.bus_probe import BusProbe
-from mesh.cluster.membership import MemberRecord, Membership, NodeState
+from mesh.cluster.membership import Membership, NodeState
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.environment import Environment
 from mesh.errors import LinkError
@@ -69,7 +69,7 @@ class LinkEnded(Exception):
 class Link:
     """A link in the making, or up.
 
-    ``news`` and ``goodbye`` are kept by `mesh.cluster.gossip`, ``compared`` by `mesh.cluster.heartbeat`,
+    ``goodbye`` is kept by `mesh.cluster.gossip`, ``compared`` by `mesh.cluster.heartbeat`,
     ``bus_probe`` by `mesh.cluster.peering`. ``rtt_s`` is the admission's until it is measured.
     """
 
@@ -86,7 +86,6 @@ class Link:
         "ended",
         "goodbye",
         "member",
-        "news",
         "refusal",
         "respondent",
         "rtt_s",
@@ -114,7 +113,6 @@ class Link:
         self.rtt_s = 0.0
         self.spoke_at = now
         self.began_at = now
-        self.news: dict[int, MemberRecord] = {}
         self.compared: tuple[bytes, int, bytes] | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.changed: asyncio.Future[None] | None = None
@@ -528,7 +526,6 @@ class Linking:
         link.member, link.up, link.up_since = member, True, now
         self.links[member] = link
         self._epochs[member] = max(self._epochs.get(member, 0), link.admission.rank.epoch)
-        self._overlay.link_up(member, link.dial, now)
         if link.dial is None:
             link.say([encode(LinkKind.READY)])
         self._owner.link_up(link)
@@ -591,7 +588,6 @@ class Linking:
             return
         if link.up:
             self._take_down(link, reason, flush=flush)
-            self._overlay.link_down(link.peer.id, self._clock())
             self._owner.link_down(link, reason, replaced=False)
         else:
             self._let_go(link, reason, flush=flush)

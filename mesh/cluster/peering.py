@@ -1,19 +1,18 @@
-"""The other brokers: the shell that joins membership, overlay and interest to links.
+"""The other brokers: the shell that gives the cluster's pure core its links.
 
-What comes in goes to a machine, and what the machine wants is executed in `Peering._act`; what changed is
-told to the broker (`PeeringHooks`). The work at links is done by
+What comes over links goes to `mesh.cluster.core`, and what it orders is executed in `Peering._execute`; what
+changed is told to the broker (`PeeringHooks`). The work at links is done by
 
 * `mesh.cluster.links`: which connections make a link, who is let in, when it is over;
 * `mesh.cluster.link_dialer`: attempts at links to where the overlay points;
 * `mesh.cluster.heartbeat`: surveys and their answers;
 * `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
-* `mesh.cluster.joining`: when a broker that starts knows enough to route what is published;
 * `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
 * `mesh.cluster.own_address`: where the others are told to find this broker.
 
-Here is what ties them: one timer for all machines, the order in which each hears of a link, and the phases
-of a broker from joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of
-them, PING, is also said here.
+Here is what ties them: one timer, the order in which each hears of a link, and the phases of a broker from
+joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of them, PING, is also
+said here.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
+from mesh.cluster.core import ClusterCore, JoiningChanged, KnownPeerLike, MayRoute, Order, Send
 from mesh.cluster.gossip import Gossip, GossipHooks
 from mesh.cluster.heartbeat import RoundHooks, Rounds
-from mesh.cluster.joining import Joining
 from mesh.cluster.link_dialer import LinkDialer
 from mesh.cluster.links import Link, Linking
 from mesh.cluster.membership import (
@@ -34,20 +33,15 @@ from mesh.cluster.membership import (
     Instruction,
     MemberChanged,
     MemberForgotten,
-    MemberMoved,
     MemberRecord,
-    Membership,
     MembershipOptions,
     NodeChanged,
     NodeState,
-    Redial,
     SelfChanged,
     State,
     Survey,
-    Tell,
-    TellAll,
 )
-from mesh.cluster.overlay import Overlay, OverlayOptions
+from mesh.cluster.overlay import Dial
 from mesh.cluster.own_address import OwnAddress
 from mesh.cluster.remote_interest import InterestTable, Pattern
 from mesh.environment import Environment
@@ -63,17 +57,6 @@ REPORTS_MAX: Final = 100
 """Faults reported in a run; further ones are only counted, so that they cannot fill a disk."""
 LEAVE_S: Final = 1.0
 """How long a leaving broker waits for the others to have heard."""
-
-
-class KnownPeerLike(Protocol):
-    """A peer of an earlier run."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def url(self) -> str: ...
 
 
 class IdentityLike(Protocol):
@@ -241,19 +224,16 @@ class Peering:
         me = MemberRecord(
             identity.id, identity.incarnation, State.ALIVE, identity.boot, name, environment.host, "", ""
         )
-        known = [peer.url for peer in identity.peers]
-        self.membership = Membership(
+        self.core = core = ClusterCore(
             me,
             options=MembershipOptions(period_s=period_s, deadline_s=deadline_s),
-            join=bool(join or known),
+            join=join,
+            known=identity.peers,
             rng=rng,
             now=loop.time(),
         )
+        self.membership, self.overlay, self.joining = core.membership, core.overlay, core.joining
         self.interest = InterestTable(me.id)
-        self.joining = Joining(join, [(peer.id, peer.name) for peer in identity.peers], period_s)
-        self.overlay = Overlay(
-            me.id, join=join, known=known, options=OverlayOptions.of(period_s), rng=rng, now=loop.time()
-        )
         self.rounds = Rounds(self.membership, self.interest, act=self._act, hooks=hooks)
         dial_s = max(1.0, period_s)
         self.linking = Linking(
@@ -272,11 +252,10 @@ class Peering:
         self.dialer = LinkDialer(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
         self._links = self.linking.links
         self.gossip = Gossip(
-            self.membership,
+            core,
             self.interest,
-            self.joining,
             self._links,
-            act=self._act,
+            execute=self._execute,
             fail=self.linking.broke_a_rule,
             hooks=hooks,
         )
@@ -285,7 +264,6 @@ class Peering:
         self._timer: asyncio.TimerHandle | None = None
         self._started = False
         self._closed = False
-        self._holds = self.joining.holds
         self.faults = 0
         """Timers that raised, since the start."""
 
@@ -396,12 +374,9 @@ class Peering:
             client_url = peer_url
         else:
             client_url = self._client_address.listening(client_urls)
-        self.membership.begin(peer_url, client_url, self._clock())
-        self._started = True
-        self.joining.begin(self._clock())
-        self.gossip.check_absent()
         self.linking.open()
-        self._pump()
+        self._started = True
+        self._execute(self.core.begin(peer_url, client_url, self._clock()))
 
     def change_interest(self, added: Iterable[Pattern], removed: Iterable[str] = ()) -> int:
         """Want these (pattern, role) pairs too, or in another role, and those patterns no longer.
@@ -425,7 +400,7 @@ class Peering:
         if self.membership.node_state is NodeState.LEAVING:
             return
         self.gossip.stop()
-        self._act(self.membership.leave())
+        self._execute(self.core.leave(self._clock()))
         try:
             await self.gossip.wait_heard(LEAVE_S)
             await self.dialer.stop()
@@ -442,33 +417,29 @@ class Peering:
         await self.dialer.stop()
         await self.linking.aclose()
 
-    # --- the machines' wishes
+    # --- the core's orders
 
     def _act(self, instructions: list[Instruction]) -> None:
+        """What `membership` wants by something that it was told directly."""
         if instructions:
-            self._execute(instructions)
-            self._pump()
+            self._execute(self.core.act(instructions, self._clock()))
 
-    def _execute(self, instructions: list[Instruction]) -> None:
-        now = self._clock()
-        for instruction in instructions:
-            match instruction:
+    def _execute(self, orders: list[Order]) -> None:
+        for order in orders:
+            match order:
                 case Survey(round, members):
                     links = [self._links[id] for id in members if id in self._links]
                     self.rounds.ask(round, links)
                     self._keep_alive(links)
-                case Tell(records, except_member):
-                    self.gossip.tell(records, except_member)
-                case TellAll(member, reply):
-                    self.gossip.tell_all(member, reply)
+                case Send():
+                    self.gossip.send(order)
+                case Dial():
+                    if not self._closed:
+                        self.dialer.begin(order)
                 case MemberChanged(record, from_state, reason, via):
-                    self.overlay.member_changed(record, now)
                     self._hooks.member_changed(record, from_state, reason, via)
                     self._live_changed()
-                case MemberMoved(record):
-                    self.overlay.member_changed(record, now)
                 case MemberForgotten(record):
-                    self.overlay.forget(record.id)
                     self.linking.forget(record.id)
                     self.dialer.forget(record.peer_url)
                 case SelfChanged(record):
@@ -477,12 +448,14 @@ class Peering:
                     link = self._links.get(member)
                     if link is not None:
                         self.linking.end(link, reason, flush=True)
-                case Redial():
-                    self.overlay.redial(now)
                 case NodeChanged(_, state):
                     self._hooks.state_changed(state)
                     self.gossip.check_absent()
-                    self._release()
+                case JoiningChanged():
+                    self.gossip.check_absent()
+                case MayRoute():
+                    self._hooks.may_route()
+        self._arm()
 
     def _keep_alive(self, links: list[Link]) -> None:
         """Ask for a sign on each Bus that has none; a session answers PING."""
@@ -493,16 +466,8 @@ class Peering:
                 reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
                 self.linking.end(link, reason)
 
-    def _dial_failed(self) -> None:
-        self.joining.keep(self.overlay.join_urls(), self._clock())
-        self._pump()
-
-    def _release(self) -> None:
-        """What is published need not wait any more."""
-        if self._holds:
-            self._holds = False
-            self.joining.release()
-            self._hooks.may_route()
+    def _dial_failed(self, dial: Dial) -> None:
+        self._execute(self.core.dial_failed(dial, self._clock()))
 
     def _live_changed(self) -> None:
         live = self.live()
@@ -510,23 +475,10 @@ class Peering:
         self._hooks.live_changed(live)
         self.gossip.check_absent()
 
-    def _pump(self) -> None:
-        """Dial what is due and set the one timer."""
-        if self._closed or not self._started or self.membership.node_state is NodeState.LEAVING:
-            return
-        for dial in self.overlay.tick(self._clock()):
-            self.dialer.begin(dial)
-        self._arm()
-
     def _arm(self) -> None:
         if self._closed or not self._started:
             return
-        due = min(
-            self.membership.next_deadline(),
-            self.overlay.next_deadline(),
-            self.interest.next_deadline(),
-            self.joining.next_deadline(),
-        )
+        due = min(self.core.next_deadline(), self.interest.next_deadline())
         timer = self._timer
         if timer is not None:
             if timer.when() <= due:
@@ -538,16 +490,16 @@ class Peering:
 
     def _tick(self) -> None:
         now = self._clock()
-        if self._timer is not None:
-            self.overlay.pace.ticked(now - self._timer.when())
+        late_s = now - self._timer.when() if self._timer is not None else 0.0
         self._timer = None
         try:
-            self._do_due(now)
+            self.gossip.reached(self.interest.tick(now))
+            self._execute(self.core.tick(now, late_s))
         except Exception as error:  # a defect of a machine or a hook must not end the rounds for ever
             self._report(error)
+            if self._timer is not None:
+                self._timer.cancel()
             self._timer = self._loop.call_at(now + FAULT_PAUSE_S, self._tick)
-        else:
-            self._pump()
 
     def _report(self, error: Exception) -> None:
         self.faults += 1
@@ -555,15 +507,6 @@ class Peering:
             last = "; further ones are only counted" if self.faults == REPORTS_MAX else ""
             message = f"fault {self.faults} in the timer of rounds, which goes on{last}"
             self._loop.call_exception_handler({"message": message, "exception": error})
-
-    def _do_due(self, now: float) -> None:
-        self._execute(self.membership.tick(now))
-        self.gossip.reached(self.interest.tick(now))
-        if self.joining.tick(now):
-            self._execute(self.membership.joined())
-            self.gossip.check_absent()
-        if not self.joining.holds:
-            self._release()
 
     # --- what links report: `mesh.cluster.links.LinkOwner`
 
@@ -576,15 +519,13 @@ class Peering:
             self._act(self.membership.set_urls(peer_url or me.peer_url, client_url or me.client_url))
 
     def link_up(self, link: Link) -> None:
-        hello, now = link.peer, self._clock()
-        self.joining.linked(hello.id, now)
+        hello = link.peer
         self.gossip.link_up(link)
-        self._act(self.membership.link_up(hello.record, now))
+        self._execute(self.core.link_up(hello.record, link.dial, self._clock()))
         if link.ended:
             return
         self._hooks.link_up(hello.id, hello.boot, hello.name, link.bus, link.rtt_s, link.agreed)
         self.gossip.check_absent()
-        self._pump()
 
     def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
         member = link.peer.id
@@ -592,10 +533,9 @@ class Peering:
         if replaced:
             return
         self.gossip.link_down(link)
-        self._act(self.membership.link_down(member, self._clock()))
+        self._execute(self.core.link_down(member, self._clock()))
         self.gossip.check_absent()
         self.gossip.check_heard()
-        self._pump()
 
     def link_frames(self, link: Link, frames: list[bytes]) -> None:
         """The link's own frames are news, those of the session are the broker's. Raises `LinkError`."""

@@ -25,6 +25,7 @@ COPIED: Final = (
     "mesh.cluster.admission",
     "mesh.cluster.links",
     "mesh.cluster.joining",
+    "mesh.cluster.core",
     "mesh.cluster.remote_interest",
     "mesh.cluster.gossip",
     "mesh.cluster.heartbeat",

@@ -2,8 +2,8 @@
 
 Each file is one decision: `record` which of two records stands, `belief` whose word is taken for what,
 `judgement` who is dead and whether this broker may say so, `own_record` what this broker says of itself,
-`roster` who is remembered and whether two tables are equal. `machine` joins them and is what a shell
-(`mesh.cluster.peering`) drives; what it wants of the shell are `instructions`.
+`roster` who is remembered and whether two tables are equal. `machine` joins them and is what
+`mesh.cluster.core` drives; what it wants of it are `instructions`.
 
 Pure: inputs carry ``now``, outputs are lists of instructions. Ties are resolved by the order of calls;
 nothing iterates over a set.

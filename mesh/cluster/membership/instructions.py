@@ -1,4 +1,4 @@
-"""What the membership machine wants of its shell, which does it in the order in which it comes."""
+"""What the membership machine wants of its driver, which does it in the order in which it comes."""
 
 from __future__ import annotations
 

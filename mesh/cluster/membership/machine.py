@@ -1,4 +1,4 @@
-"""The machine that a shell drives: what happened goes in, what to do comes out."""
+"""The machine as its driver sees it: what happened goes in, what to do comes out."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mesh.cluster import links
+from mesh.cluster.core import Send
 from mesh.cluster.membership import MemberForgotten, NodeState
 from mesh.cluster.overlay import Dial
 from mesh.wire.capabilities import FIRST, Offer
@@ -399,9 +400,8 @@ async def test_a_peer_that_reads_nothing_loses_its_link_in_the_middle_of_news_fo
         deaf = a.peering.linking.links[b.who.id]
         for _ in range(CONTROL_MAX):
             deaf.bus.send_control(encode(LinkKind.MEMBERS, 0, []))
-        for link in a.peering.linking.links.values():
-            link.news[a.who.id] = a.peering.membership.me
-        a.peering.gossip._send_records()
+        news = (a.peering.membership.me,)
+        a.peering._execute([Send(member, news) for member in a.peering.linked])
         await until(lambda: a.downs, "the link is given up")
         assert a.downs[0] == (b.who.id, f"{CONTROL_MAX} control frames unread")
         await whole([a, b, c])

@@ -1,0 +1,276 @@
+"""What one broker decides about the others: the pure core that a shell with links drives.
+
+`mesh.cluster.membership` decides who is in the mesh, `mesh.cluster.overlay` whom to dial,
+`mesh.cluster.joining` when this broker knows enough to route, `mesh.cluster.news` what each link is still to
+be told. Here is what ties them:
+
+* a link that comes or goes is told to all of them;
+* what membership learns of a member moves the overlay's targets, and is news to the links;
+* a broker that joins is ready once it has heard all that `joining` waits for, and has a link to every live
+  member. Only the shell knows whether their interest is held as well, so it calls `settle`;
+* after each input, what is due to be dialled is dialled, from `begin` until this broker leaves;
+* one deadline for all: `next_deadline`, `tick`.
+
+Inputs carry ``now``. Outputs are orders, for the shell to execute one after the other; executing one may lead
+to the next input (a link that is dropped is a link that is down). `mesh.cluster.peering` executes them with
+sockets, `simulations.cores.meshed` with tuples on a simulated network.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from mesh.cluster.joining import Joining
+from mesh.cluster.membership import (
+    DropLink,
+    Instruction,
+    MemberChanged,
+    MemberForgotten,
+    MemberMoved,
+    MemberRecord,
+    Membership,
+    MembershipOptions,
+    NodeChanged,
+    NodeState,
+    Redial,
+    SelfChanged,
+    Survey,
+    Tell,
+    TellAll,
+)
+from mesh.cluster.news import News
+from mesh.cluster.overlay import Dial, Overlay, OverlayOptions
+
+
+class KnownPeerLike(Protocol):
+    """A peer of an earlier run."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def url(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send these records to one linked member."""
+
+    member: int
+    records: tuple[MemberRecord, ...]
+    reply: bool = False
+    """It sends its own table back."""
+    last: bool = False
+    """Behind all that is queued: who hears it may hang up."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningChanged:
+    """`Joining.unheard` or `Joining.is_complete` may have changed; `ClusterCore.settle` is to be called."""
+
+
+@dataclass(frozen=True, slots=True)
+class MayRoute:
+    """What is published need not wait any more. Comes once, if this broker held it at its start."""
+
+
+Order: TypeAlias = (
+    Survey
+    | Send
+    | Dial
+    | DropLink
+    | MemberChanged
+    | MemberForgotten
+    | SelfChanged
+    | NodeChanged
+    | JoiningChanged
+    | MayRoute
+)
+
+
+class ClusterCore:
+    """See the module.
+
+    Args:
+        me: this broker, as it begins.
+        join: URLs of brokers to join.
+        known: the peers of an earlier run.
+    """
+
+    def __init__(
+        self,
+        me: MemberRecord,
+        *,
+        options: MembershipOptions,
+        join: Sequence[str],
+        known: Sequence[KnownPeerLike] = (),
+        rng: random.Random,
+        now: float,
+    ) -> None:
+        urls = [peer.url for peer in known]
+        self.membership = Membership(me, options=options, join=bool(join or urls), rng=rng, now=now)
+        self.joining = Joining(join, [(peer.id, peer.name) for peer in known], options.period_s)
+        self.overlay = Overlay(
+            me.id, join=join, known=urls, options=OverlayOptions.of(options.period_s), rng=rng, now=now
+        )
+        self._news = News()
+        self._holds = self.joining.holds
+        self._begun = False
+
+    # --- time
+
+    def begin(self, peer_url: str, client_url: str, now: float) -> list[Order]:
+        """This broker listens at these addresses from now on; to be called once, before any link."""
+        self.membership.begin(peer_url, client_url, now)
+        self.joining.begin(now)
+        self._begun = True
+        out: list[Order] = [JoiningChanged()]
+        self._dial(now, out)
+        return out
+
+    def next_deadline(self) -> float:
+        """When to call `tick`."""
+        return min(self._news.due, self._machines_due())
+
+    def _machines_due(self) -> float:
+        return min(
+            self.membership.next_deadline(), self.overlay.next_deadline(), self.joining.next_deadline()
+        )
+
+    def tick(self, now: float, late_s: float = 0.0) -> list[Order]:
+        """Do what is due. ``late_s`` is how late the shell's timer came."""
+        out: list[Order] = [Send(member, records) for member, records in self._news.take(now)]
+        if now < self._machines_due():
+            return out  # news only, which may come many times a period and says nothing of a pace
+        self.overlay.pace.ticked(late_s)
+        self._resolve(self.membership.tick(now), now, out)
+        if self.joining.tick(now):
+            self._resolve(self.membership.joined(), now, out)
+            out.append(JoiningChanged())
+        if not self.joining.holds:
+            self._release(out)
+        self._dial(now, out)
+        return out
+
+    # --- links
+
+    def link_up(self, record: MemberRecord, dial: Dial | None, now: float) -> list[Order]:
+        """A link is admitted, perhaps in place of another. ``record`` is what the member says of itself,
+        ``dial`` what brought the link, None if the other side dialled."""
+        self._news.link_up(record.id)
+        self.overlay.link_up(record.id, dial, now)
+        self.joining.linked(record.id, now)
+        return self.act(self.membership.link_up(record, now), now)
+
+    def link_down(self, member: int, now: float) -> list[Order]:
+        """The link of a member is gone and no other took its place."""
+        self._news.link_down(member)
+        self.overlay.link_down(member, now)
+        return self._and_dial(self.membership.link_down(member, now), now)
+
+    def dial_failed(self, dial: Dial, now: float) -> list[Order]:
+        """A dial brought no link, or none with whom it was for."""
+        self.overlay.dial_failed(dial.url, dial.member, now)
+        self.joining.keep(self.overlay.join_urls(), now)
+        return self._and_dial([], now)
+
+    # --- what members say
+
+    def heard(self, records: Sequence[MemberRecord], via: int, now: float) -> list[Order]:
+        """Records that a linked member sent."""
+        out = self.act(self.membership.heard(records, via, now), now)
+        if self.joining.table_heard(via, [record.id for record in records]):
+            out.append(JoiningChanged())
+        return out
+
+    def asked_for_table(self, member: int) -> list[Order]:
+        """A linked member sent its table and wants this broker's."""
+        out: list[Order] = []
+        self._tell_all(TellAll(member, reply=False), out)
+        return out
+
+    # --- this broker
+
+    def settle(self, now: float, *, interest_held: bool = True) -> list[Order]:
+        """Be ready if nothing is missing any more that a joining broker waits for.
+
+        ``interest_held``: that of every live member is. A shell that carries no interest waits for none.
+        """
+        membership = self.membership
+        if membership.node_state is not NodeState.JOINING or not interest_held or self.unlinked():
+            return []
+        if not self.joining.is_complete(membership.live_ids()):
+            return []
+        return self.act(membership.joined(), now)
+
+    def unlinked(self) -> list[int]:
+        """Live members without a link. In a full mesh there ought to be none."""
+        linked = self._news.links
+        return [id for id in self.membership.live_ids() if id not in linked]
+
+    def leave(self, now: float) -> list[Order]:
+        """Say goodbye. From then on nobody is surveyed, dialled or told anything else."""
+        self._news.drop()
+        return self.act(self.membership.leave(), now)
+
+    # --- what membership wants
+
+    def act(self, instructions: Iterable[Instruction], now: float) -> list[Order]:
+        """What to do about what `membership` wants, which a shell may also have asked by itself."""
+        return self._and_dial(instructions, now) if instructions else []
+
+    def _and_dial(self, instructions: Iterable[Instruction], now: float) -> list[Order]:
+        out: list[Order] = []
+        self._resolve(instructions, now, out)
+        self._dial(now, out)
+        return out
+
+    def _resolve(self, instructions: Iterable[Instruction], now: float, out: list[Order]) -> None:
+        overlay = self.overlay
+        for instruction in instructions:
+            match instruction:
+                case Tell(records, except_member):
+                    self._tell(records, except_member, now, out)
+                case TellAll():
+                    self._tell_all(instruction, out)
+                case MemberMoved(record):
+                    overlay.member_changed(record, now)
+                case Redial():
+                    overlay.redial(now)
+                case MemberChanged(record):
+                    overlay.member_changed(record, now)
+                    out.append(instruction)
+                case MemberForgotten(record):
+                    overlay.forget(record.id)
+                    out.append(instruction)
+                case NodeChanged():
+                    out.append(instruction)
+                    self._release(out)
+                case _:
+                    out.append(instruction)
+
+    def _tell(
+        self, records: tuple[MemberRecord, ...], except_member: int, now: float, out: list[Order]
+    ) -> None:
+        if self.membership.node_state is NodeState.LEAVING:
+            out += [Send(member, records, last=True) for member in self._news.links]
+        else:
+            self._news.tell(records, except_member, now)
+
+    def _tell_all(self, wanted: TellAll, out: list[Order]) -> None:
+        if self._news.told_all(wanted.member):
+            out.append(Send(wanted.member, tuple(self.membership.records()), wanted.reply))
+
+    def _release(self, out: list[Order]) -> None:
+        if self._holds:
+            self._holds = False
+            self.joining.release()
+            out.append(MayRoute())
+
+    def _dial(self, now: float, out: list[Order]) -> None:
+        if self._begun and self.membership.node_state is not NodeState.LEAVING:
+            out += self.overlay.tick(now)

@@ -1,0 +1,71 @@
+"""What each link is still to be told of members. Pure.
+
+A change goes to all links but the one it came from. It waits for a moment, so that many changes are one
+message: news goes out at once, and then at most every `NEWS_PAUSE_S`. Of several changes of one member only
+the last is told. A link that was sent the whole table is told nothing of what came before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, KeysView
+from math import inf
+from typing import Final
+
+from mesh.wire.member_record import MemberRecord
+
+NEWS_PAUSE_S: Final = 0.03
+
+
+class News:
+    """See the module. Links are ids of members."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, dict[int, MemberRecord]] = {}
+        self._sent_at = -inf
+        self.due = inf
+        """When to call `take`."""
+
+    @property
+    def links(self) -> KeysView[int]:
+        """All there are, in the order in which they came."""
+        return self._waiting.keys()
+
+    def link_up(self, member: int) -> None:
+        """A link, perhaps in place of another: nothing was said on it yet."""
+        self._waiting[member] = {}
+
+    def link_down(self, member: int) -> None:
+        """What it was to be told is told to nobody."""
+        self._waiting.pop(member, None)
+
+    def tell(self, records: Iterable[MemberRecord], except_member: int, now: float) -> None:
+        """These records to all but one."""
+        for member, waiting in self._waiting.items():
+            if member != except_member:
+                for record in records:
+                    waiting[record.id] = record
+        if self.due == inf:
+            self.due = max(now, self._sent_at + NEWS_PAUSE_S)
+
+    def told_all(self, member: int) -> bool:
+        """The whole table goes to one. False if it has no link."""
+        if member not in self._waiting:
+            return False
+        self._waiting[member] = {}
+        return True
+
+    def take(self, now: float) -> list[tuple[int, tuple[MemberRecord, ...]]]:
+        """All that waits, by link, if it is time."""
+        if now < self.due:
+            return []
+        self.due, self._sent_at = inf, now
+        taken = [(member, tuple(waiting.values())) for member, waiting in self._waiting.items() if waiting]
+        for member, _ in taken:
+            self._waiting[member] = {}
+        return taken
+
+    def drop(self) -> None:
+        """Nothing that waits is told any more."""
+        self.due = inf
+        for member in self._waiting:
+            self._waiting[member] = {}

@@ -1,0 +1,68 @@
+"""What each link is still to be told: at once, then at most every pause, and of each member the last."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from mesh.cluster.news import NEWS_PAUSE_S, News
+from tests.mesh.cluster.membership.driven import record
+
+
+def between(*members: int) -> News:
+    news = News()
+    for member in members:
+        news.link_up(member)
+    return news
+
+
+def test_a_change_goes_at_once_to_all_links_but_the_one_it_came_from() -> None:
+    news = between(2, 3, 4)
+    assert news.due == inf
+    news.tell([record(9)], 3, 1.0)
+    assert news.due == 1.0
+    assert news.take(1.0) == [(2, (record(9),)), (4, (record(9),))]
+    assert news.due == inf and news.take(2.0) == []
+
+
+def test_what_follows_within_the_pause_goes_together_at_its_end() -> None:
+    news = between(2)
+    news.tell([record(9)], 0, 1.0)
+    news.take(1.0)
+    news.tell([record(8)], 0, 1.01)
+    news.tell([record(7)], 0, 1.02)
+    assert news.due == pytest.approx(1.0 + NEWS_PAUSE_S)
+    assert news.take(1.02) == []
+    assert news.take(news.due) == [(2, (record(8), record(7)))]
+
+
+def test_of_one_member_only_the_last_change_is_told() -> None:
+    news = between(2)
+    news.tell([record(9, 1), record(9, 2)], 0, 1.0)
+    assert news.take(1.0) == [(2, (record(9, 2),))]
+
+
+def test_a_whole_table_takes_the_place_of_what_waits_on_that_link() -> None:
+    news = between(2, 3)
+    news.tell([record(9)], 0, 1.0)
+    assert news.told_all(2) and not news.told_all(5)
+    assert news.take(1.0) == [(3, (record(9),))]
+
+
+def test_a_link_that_goes_takes_its_news_with_it_and_one_that_replaces_it_begins_without() -> None:
+    news = between(2, 3, 4)
+    news.tell([record(9)], 0, 1.0)
+    news.link_down(2)
+    news.link_up(3)
+    assert list(news.links) == [3, 4]
+    assert news.take(1.0) == [(4, (record(9),))]
+
+
+def test_what_is_dropped_is_told_to_nobody() -> None:
+    news = between(2)
+    news.tell([record(9)], 0, 1.0)
+    news.drop()
+    assert news.due == inf and news.take(9.0) == []
+    news.tell([record(8)], 0, 9.0)
+    assert news.take(9.0) == [(2, (record(8),))]
