@@ -6,7 +6,7 @@ counted; each line says which. The data plane takes the same names (`mesh.datapl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -15,8 +15,18 @@ from mesh.errors import ConfigError
 BYTES_LEAST: Final = 2 << 20
 """A block of the largest size fits, and one more."""
 BYTES_MOST: Final = 1 << 40
-PATTERNS_MOST: Final = 65_536
-"""Other brokers drop a link whose interest has more."""
+PATTERNS_MOST: Final = 64_512
+"""Of clients. Other brokers drop the link of a broker that wants more than 65 536 in all; what is left is for
+the broker itself and for what it shows stock subscribers."""
+EXPORT_MOST: Final = 500
+"""Twice so many are wanted while one list replaces another."""
+
+
+def export_problem(patterns: Sequence[str]) -> str | None:
+    """What is wrong with how many patterns stock subscribers may see, if anything is."""
+    if len(patterns) <= EXPORT_MOST:
+        return None
+    return f"has {len(patterns)} patterns; a broker shows stock SUB sockets at most {EXPORT_MOST}"
 
 
 def option(default: Any, env: str, help: str, check: Callable[[Any], str | None] | None = None) -> Any:
@@ -60,7 +70,7 @@ class Limits:
         _between(1, PATTERNS_MOST),
     )
     patterns_max: int = _limit(
-        65_536,
+        PATTERNS_MOST,
         "PATTERNS_MAX",
         "different patterns of all clients of this broker; one more subscription is refused",
         _between(16, PATTERNS_MOST),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh.errors import ConfigError
-from mesh.limits import Limits
+from mesh.limits import Limits, export_problem
 from mesh.listen import Listen, is_secure
 from mesh.topics import check_pattern
 from mesh.wire.fields import shown
@@ -52,6 +52,8 @@ class BrokerOptions:
             self._check_certificates(listen)
         for pattern in self.export:
             check_pattern(pattern)
+        if problem := export_problem(self.export):
+            raise ConfigError(f"export {problem}")
         for what, seconds in (("period_s", self.period_s), ("stats_s", self.stats_s)):
             if not 0 < seconds < math.inf:
                 raise ConfigError(f"{what} is {seconds}; it must be above zero and finite")

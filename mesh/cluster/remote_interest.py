@@ -38,10 +38,8 @@ BARRIER_S: Final = 5.0
 BARRIER_GRAIN_S: Final = 0.1
 """Who asks for the same version within this time of each other share a barrier, which ends with the last."""
 REMOTE_PATTERNS_MAX: Final = 65_536
-"""Patterns that one broker may want for its clients. Brokers of version 1 drop the link of one that wants
-more in all."""
-OWN_PATTERNS_MAX: Final = 1024
-"""Patterns that it may want besides: its own, and those of stock subscribers, which no limit counts."""
+"""Patterns that one broker may want in all; version 1 has the same bound. Its own limits stay below it
+(`mesh.limits`)."""
 FIRST_VERSION: Final = 1
 SENT_MAX: Final = 512
 """Patterns in a frame that is sent, some 3 ms of work at the receiver; it must take `PATTERNS_MAX`."""
@@ -444,10 +442,8 @@ class _Sent:
 
 
 def _check_count(patterns: int) -> None:
-    if patterns > REMOTE_PATTERNS_MAX + OWN_PATTERNS_MAX:
-        raise LinkError(
-            f"a broker's interest has more than {REMOTE_PATTERNS_MAX + OWN_PATTERNS_MAX} patterns"
-        )
+    if patterns > REMOTE_PATTERNS_MAX:
+        raise LinkError(f"a broker's interest has more than {REMOTE_PATTERNS_MAX} patterns")
 
 
 def _checked(patterns: list[Pattern]) -> list[Pattern]:

@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Final, get_type_hints
 
 from mesh.errors import TopicError
-from mesh.limits import Limits, option
+from mesh.limits import Limits, export_problem, option
 from mesh.listen import ROLES
 from mesh.topics import check_pattern
 from protocols import AddressError, check_dialable, check_url
@@ -63,13 +63,13 @@ def _dialled(values: Any) -> str | None:
     return next((problem for value in values if (problem := _address(value))), None)
 
 
-def _patterns(values: Any) -> str | None:
+def _export(values: Any) -> str | None:
     for value in values:
         try:
             check_pattern(value)
         except TopicError as error:
             return f"has a bad pattern: {error}"
-    return None
+    return export_problem(values)
 
 
 def _roles(values: Any) -> str | None:
@@ -146,7 +146,10 @@ class BrokerConfig:
         None, "MANGROVE_ADVERTISE", "address others are told, where it is not the one listened on", _address
     )
     export: tuple[str, ...] = option(
-        ("#",), "MANGROVE_EXPORT", "patterns that stock SUB sockets on this broker may see", _patterns
+        ("#",),
+        "MANGROVE_EXPORT",
+        "patterns that stock SUB sockets on this broker may see, at most 500",
+        _export,
     )
     period_s: float = option(
         1.0, "MANGROVE_PERIOD_S", "seconds from one heartbeat to the next", seconds_problem

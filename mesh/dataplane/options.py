@@ -46,9 +46,9 @@ class ExchangeOptions:
     """Bytes of answers that one client may leave unread; one more ends its session."""
     session_patterns_max: int = 32768
     """Patterns of one session; a subscription that passes them ends it."""
-    patterns_max: int = 65536
+    patterns_max: int = 64_512
     """Different patterns that this broker wants for all its clients; the subscription that passes them ends
-    its session. Other brokers drop a link with more."""
+    its session. Other brokers drop the link of one that wants more than 65 536 in all."""
     questions_max: int = 4096
     """Requests and surveys of one session without a result; one more is refused."""
     question_bytes_max: int = 16 << 20

@@ -92,6 +92,10 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.Mon
         ("[broker]\njoin = ['tcp://a:70000']\n", "the port must be"),
         ("[broker]\njoin = ['tcp://a:0']\n", "to dial needs a host and a port"),
         ("[broker]\nexport = ['a..b']\n", "f:2: broker.export has a bad pattern: "),
+        (
+            f"[broker]\nexport = {[f't{number}' for number in range(501)]}\n",
+            "f:2: broker.export has 501 patterns; a broker shows stock SUB sockets at most 500",
+        ),
         ("[broker]\nname = \n", "f: invalid value (at line 2, column 8)"),
     ],
 )

@@ -41,8 +41,8 @@ def test_limits_come_from_flag_variable_and_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("patterns_max = 0", "limits.patterns_max must be an integer from 16 to 65536, not 0"),
-        ("patterns_max = 1000000", "from 16 to 65536"),
+        ("patterns_max = 0", "limits.patterns_max must be an integer from 16 to 64512, not 0"),
+        ("patterns_max = 1000000", "from 16 to 64512"),
         ("patterns_max = 1.5", "must be an integer"),
         ("patterns_max = true", "must be an integer"),
         ('patterns_max = "many"', "must be an integer"),

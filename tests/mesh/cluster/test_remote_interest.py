@@ -13,7 +13,6 @@ from mesh.cluster import remote_interest
 from mesh.cluster.remote_interest import (
     BARRIER_S,
     LAG_S,
-    OWN_PATTERNS_MAX,
     REMOTE_PATTERNS_MAX,
     SENT_MAX,
     BarrierDone,
@@ -248,7 +247,7 @@ def test_what_a_peer_may_claim_is_bounded() -> None:
         b.table.whole_received(A, 2, 0, True, [("no pattern", 0)])
     with pytest.raises(LinkError, match="this broker is at 1"):
         b.table.acknowledged(A, 2)
-    limit = REMOTE_PATTERNS_MAX + OWN_PATTERNS_MAX
+    limit = REMOTE_PATTERNS_MAX
     patterns = [(f"t{number}", 0) for number in range(limit + 1)]
     assert b.table.whole_received(A, 2, 0, False, patterns[:limit]) is not None
     with pytest.raises(LinkError, match=f"more than {limit}"):

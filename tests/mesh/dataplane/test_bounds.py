@@ -9,6 +9,7 @@ from mesh.cluster.remote_interest import REMOTE_PATTERNS_MAX
 from mesh.dataplane import requests
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.errors import NotAccepted
+from mesh.limits import EXPORT_MOST, PATTERNS_MOST, Limits
 from mesh.wire.session_frames import BODY_MAX, BYTES_MAX, MESSAGES_MAX, Kind, Role, decode, encode
 
 from .neighbourhood import FakeClient, FakeMesh, FakePipe
@@ -123,14 +124,25 @@ def test_patterns_of_all_clients_stay_below_what_other_brokers_take() -> None:
         patterns = [f"a{index}.{number}" for number in range(30_000)]
         answers += said(client, encode(Kind.SUBSCRIBE, 1, patterns, 0, 1, 1))
     (refusal,) = answers
-    assert refusal[0] == Kind.UNSUBSCRIBED and "65536 that its clients may want together" in refusal[2]
+    assert refusal[0] == Kind.UNSUBSCRIBED and "64512 that its clients may want together" in refusal[2]
     assert len(mesh.interest[1]) == 60_000 <= REMOTE_PATTERNS_MAX
     again = said(clients[2], encode(Kind.SUBSCRIBE, 1, [f"a0.{number}" for number in range(30_000)], 0, 1, 1))
     assert not again, "what others want already costs nothing"
 
 
-def test_the_limit_of_patterns_is_one_that_other_brokers_take() -> None:
-    assert ExchangeOptions().patterns_max <= REMOTE_PATTERNS_MAX
+def test_stock_subscribers_beside_the_most_that_clients_may_want_are_within_what_other_brokers_take() -> None:
+    """A broker of version 1 dropped the link of one whose clients wanted 65 536 patterns and a stock SUB
+    one more, for as long as they did."""
+    mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=PATTERNS_MOST))
+    client, exchange = mesh.client(1), mesh.nodes[1].exchange
+    most = [f"t.{number}" for number in range(PATTERNS_MOST)]
+    assert not said(client, encode(Kind.SUBSCRIBE, 1, most, 0, 1, 1))
+    exports = [[f"{name}.{number}" for number in range(EXPORT_MOST)] for name in ("before", "after")]
+    for pipe in (FakePipe(), FakePipe()):
+        exchange.add_subscriber(pipe, exports[0], StockEncoder().encode)
+    exchange.change_subscriber(pipe, exports[1])
+    assert len(mesh.interest[1]) == PATTERNS_MOST + 2 * EXPORT_MOST < REMOTE_PATTERNS_MAX
+    assert ExchangeOptions().patterns_max == Limits().patterns_max == PATTERNS_MOST
 
 
 # --- questions and answers
