@@ -121,7 +121,7 @@ class ThreadStorage:
         return await self._run(_read, path)
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        await self._run(_write_atomic, path, data)
+        await self._run(write_atomic, path, data)
 
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
         await self._run(_append, path, data, sync)
@@ -215,13 +215,20 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def _write_atomic(path: str, data: bytes) -> None:
+def write_atomic(path: str, data: bytes) -> None:
+    """Replace a file so that others, and a crash, find the old or the new content. Raises `OSError`, and
+    leaves nothing of the new content then."""
     temporary = path + ".tmp"
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # on a full disk it is in the way of others
+        raise
     _sync_folder(os.path.dirname(path) or ".")
 
 

@@ -11,7 +11,9 @@ from cyclopts import App, Parameter
 
 from mesh import config as configuration
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.storage import disk_advice
+from mesh.errors import ConfigError
+from mesh.printable import printable
+from mesh.storage import disk_advice, write_atomic
 
 app = App(
     name="config",
@@ -39,15 +41,20 @@ def show(*, origin: bool = False, config: str | None = None, json: bool = False)
 
 @app.command
 def check(file: str, /) -> None:
-    """Check a file without starting anything; exit code 78 and the line if it is wrong.
+    """Check a file without starting anything; exit code 78 and a line for each mistake if it is wrong.
 
     Parameters
     ----------
     file
         The file to check.
     """
-    loaded = configuration.load(path=file)
-    configuration.mesh_key(loaded.config.broker)
+    loaded, mistakes = configuration.examine(path=file)
+    if not mistakes:
+        mistakes = _of_the_whole(loaded.config)
+    for mistake in mistakes[:-1]:
+        print(printable(f"mesh config: {mistake}"), file=sys.stderr)
+    if mistakes:
+        raise mistakes[-1]
     given = sum(1 for origin in loaded.origins.values() if origin.startswith(f"{file}:"))
     print(f"{file}: {given} values, no mistakes")
 
@@ -64,18 +71,25 @@ def init(file: str = "-", /) -> None:
     if file == "-":
         sys.stdout.write(configuration.template())
         return
+    if os.path.lexists(file):
+        raise CommandFailed(ExitCode.FAILED, f"{file} exists and is left as it is")
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError:
-        raise CommandFailed(ExitCode.FAILED, f"{file} exists and is left as it is") from None
-    except OSError as error:
-        raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-            out.write(configuration.template())
+        write_atomic(file, configuration.template().encode())
     except OSError as error:
         raise CommandFailed(ExitCode.CANNOT_CREATE, f"{file}: {disk_advice(error)}") from error
     print(f"wrote {file}", file=sys.stderr)
+
+
+def _of_the_whole(config: configuration.Config) -> list[ConfigError]:
+    """What is wrong with values that are right each by itself; a broker would refuse to start with them."""
+    from mesh import Broker
+    from mesh.cli.broker import broker_options
+
+    try:
+        Broker(**broker_options(config))
+    except ConfigError as mistake:
+        return [mistake]
+    return []
 
 
 def _show(path: str | None, *, origin: bool, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from mesh.cluster.own_address import has_host, host_of
 from mesh.errors import MeshError
 from mesh.logs import log
 from mesh.printable import printable
-from mesh.storage import disk_advice
+from mesh.storage import disk_advice, write_atomic
 
 Options = dict[str, Any]
 """The parameters of `Broker`."""
@@ -123,12 +123,7 @@ def write_ports(path: str, status: dict[str, Any]) -> None:
     """
     document = {key: status[key] for key in ("name", "id", "boot", "pid", "url", "client_url", "listeners")}
     try:
-        with open(f"{path}.tmp", "w", encoding="utf-8") as out:
-            json.dump({"schema": 1, **document}, out)
-            out.write("\n")
-        os.replace(f"{path}.tmp", path)
+        write_atomic(path, f"{json.dumps({'schema': 1, **document})}\n".encode())
     except OSError as error:
-        with suppress(OSError):
-            os.unlink(f"{path}.tmp")
         sentence = f"--ports-file {path} cannot be written: {disk_advice(error)}"
         raise CommandFailed(ExitCode.CANNOT_CREATE, sentence) from error

@@ -8,7 +8,7 @@ Precedence is flag > environment > file > default. One file is read, the first o
 4. ``/etc/mangrove/config.toml``
 """
 
-from mesh.config.loading import FlagError, Loaded, candidates, line_of, load, parse
+from mesh.config.loading import FlagError, Loaded, candidates, examine, line_of, load, parse
 from mesh.config.mesh_key import mesh_key
 from mesh.config.sections import (
     BrokerConfig,
@@ -31,6 +31,7 @@ __all__ = [
     "Option",
     "as_toml",
     "candidates",
+    "examine",
     "line_of",
     "load",
     "mesh_key",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -58,20 +59,38 @@ def load(
         path: the file to read, instead of looking for one.
 
     Raises:
-        ConfigError: names the file and line, the variable or the flag, and what is wrong with it.
+        ConfigError: names the file and line, the variable or the flag, and what is wrong with it. Of several
+            mistakes it is the first.
     """
+    loaded, mistakes = examine(overrides, path=path, environ=environ)
+    if mistakes:
+        raise mistakes[0]
+    return loaded
+
+
+def examine(
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    path: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[Loaded, list[ConfigError]]:
+    """As `load`, with all mistakes; a value that cannot be used is left out of what is loaded. Raises
+    `ConfigError` for a file that cannot be read or is no TOML."""
     environ = os.environ if environ is None else environ
     path = path or environ.get("MANGROVE_CONFIG") or None
     if path is None:
         path = next((place for place in candidates(environ) if Path(place).is_file()), None)
-    from_file = parse(_read(path), path) if path is not None else {}
+    from_file, mistakes = _read_values(_read(path), path) if path is not None else ({}, [])
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for option in options():
-        values[option.name], origins[option.name] = _resolve(
-            option, overrides or {}, environ, from_file, path
-        )
-    _check_heartbeat(values, origins)
+        values[option.name], origins[option.name] = option.default, "default"
+        with _noting(mistakes):
+            values[option.name], origins[option.name] = _resolve(
+                option, overrides or {}, environ, from_file, path
+            )
+    with _noting(mistakes):
+        _check_heartbeat(values, origins)
     config = Config(
         *(
             type_(**{item.name: values[f"{section}.{item.name}"] for item in fields(type_)})
@@ -80,7 +99,15 @@ def load(
     )
     known = {option.env for option in options()} | set(OTHER_VARIABLES)
     unknown = tuple(name for name in sorted(environ) if name.startswith("MANGROVE_") and name not in known)
-    return Loaded(config, origins, path, unknown)
+    return Loaded(config, origins, path, unknown), mistakes
+
+
+@contextmanager
+def _noting(mistakes: list[ConfigError]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as mistake:
+        mistakes.append(mistake)
 
 
 def _check_heartbeat(values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
@@ -144,10 +171,21 @@ def _from_text(option: Option, text: str) -> Any:
 
 
 def _checked(option: Option, value: Any, source: str) -> Any:
-    problem = option.check(value) if option.check is not None else None
-    if problem:
-        raise (FlagError if source.startswith("--") else ConfigError)(f"{source}: {option.name} {problem}")
+    problems = _problems(option, value)
+    if problems:
+        raise (FlagError if source.startswith("--") else ConfigError)(
+            f"{source}: {option.name} {problems[0]}"
+        )
     return value
+
+
+def _problems(option: Option, value: Any) -> list[str]:
+    """What is wrong with a value, or with each item of a list."""
+    if option.check is None:
+        return []
+    parts = [(item,) for item in value] if isinstance(value, tuple) else []
+    found = [problem for part in parts if (problem := option.check(part))]
+    return found or [problem for problem in [option.check(value)] if problem]
 
 
 def _read(path: str) -> str:
@@ -166,28 +204,42 @@ def parse(text: str, path: str = "<text>") -> dict[str, tuple[Any, int]]:
     Raises:
         ConfigError: broken TOML, an unknown section or key (with its line), a wrong type or value.
     """
+    found, mistakes = _read_values(text, path)
+    if mistakes:
+        raise mistakes[0]
+    return found
+
+
+def _read_values(text: str, path: str) -> tuple[dict[str, tuple[Any, int]], list[ConfigError]]:
+    """As `parse`, with all mistakes of the values."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {_lower_first(str(error))}") from None
     known = {option.name: option for option in options()}
     found: dict[str, tuple[Any, int]] = {}
+    mistakes: list[ConfigError] = []
     for section, table in document.items():
         if section not in SECTIONS or not isinstance(table, dict):
             line = line_of(text, (section,))
             sections = ", ".join(f"[{name}]" for name in SECTIONS)
-            raise ConfigError(f"{path}:{line}: unknown section or key {section!r}; there are {sections}")
+            sentence = f"{path}:{line}: unknown section or key {section!r}; there are {sections}"
+            mistakes.append(ConfigError(sentence))
+            continue
         for key, value in table.items():
             line = line_of(text, (section, key))
             option = known.get(f"{section}.{key}")
             if option is None:
                 hint = nearest(key, [item.key for item in known.values() if item.section == section])
-                raise ConfigError(f"{path}:{line}: unknown key {key!r} in [{section}]{hint}")
-            found[option.name] = (
-                _checked(option, _typed(option, value, f"{path}:{line}"), f"{path}:{line}"),
-                line,
-            )
-    return found
+                mistakes.append(ConfigError(f"{path}:{line}: unknown key {key!r} in [{section}]{hint}"))
+                continue
+            with _noting(mistakes):
+                typed = _typed(option, value, f"{path}:{line}")
+                problems = _problems(option, typed)
+                mistakes += [ConfigError(f"{path}:{line}: {option.name} {problem}") for problem in problems]
+                if not problems:
+                    found[option.name] = typed, line
+    return found, mistakes
 
 
 def _typed(option: Option, value: Any, source: str) -> Any:

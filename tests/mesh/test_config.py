@@ -106,6 +106,17 @@ def test_a_mistake_in_a_file_is_one_sentence_with_its_line(text: str, sentence: 
     assert "\n" not in str(caught.value)
 
 
+def test_all_mistakes_of_a_file_and_of_variables_are_found_at_once(tmp_path: Path) -> None:
+    """`mesh config check` named the first only, so that a file with five took five attempts."""
+    path = tmp_path / "m.toml"
+    path.write_text("[broker]\nnam = 'b'\njoin = ['x', 'tcp://a:1', 'tcp://b']\nperiod_s = 0\n[brokr]\n")
+    loaded, mistakes = config.examine(path=str(path), environ={"MANGROVE_MESH": "a b"})
+    sentences = [str(mistake) for mistake in mistakes]
+    assert [sentence.rpartition("m.toml:")[2].partition(":")[0] for sentence in sentences[:5]] == [*"23345"]
+    assert "MANGROVE_MESH" in sentences[5] and len(sentences) == 6
+    assert loaded.config.broker.join == (), "a value that cannot be used is left out"
+
+
 def test_a_mistake_in_a_variable_names_the_variable() -> None:
     with pytest.raises(ConfigError, match="MANGROVE_PERIOD_S is 'soon', which is not a number"):
         config.load(environ={"MANGROVE_PERIOD_S": "soon"})

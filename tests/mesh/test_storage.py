@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import Locked, StorageError
-from mesh.storage import JOBS_MAX, ThreadStorage, disk_advice, disk_reason
+from mesh.storage import JOBS_MAX, ThreadStorage, disk_advice, disk_reason, write_atomic
 
 
 async def test_what_is_written_is_read_back_and_missing_files_are_none(tmp_path: Path) -> None:
@@ -366,3 +366,18 @@ async def take(path: str) -> None:
         (await storage.lock(path)).release()
     finally:
         await storage.aclose()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk the half-written temporary file stayed and took the last of the room."""
+    (tmp_path / "file").write_bytes(b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomic(str(tmp_path / "file"), b"new")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]

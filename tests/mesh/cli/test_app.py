@@ -270,6 +270,27 @@ def test_a_full_disk_behind_standard_output_is_said() -> None:
     assert ran.stderr == "mesh config: standard output cannot be written: No space left on device\n"
 
 
+def test_a_configuration_that_finds_no_room_leaves_no_file(tmp_path: Path) -> None:
+    """`mesh config init` left an empty file on a full disk, which the next attempt found in its way. Files
+    of at most 0 blocks stand for the disk."""
+    ran = shell(f"ulimit -f 0; mesh config init {shlex.quote(str(tmp_path / 'm.toml'))}")
+    assert ran.returncode == ExitCode.CANNOT_CREATE
+    assert ran.stderr == f"mesh config: {tmp_path / 'm.toml'}: File too large\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_config_check_says_all_mistakes_and_what_no_value_shows_by_itself(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text("[broker]\nnam = 'b'\nperiod_s = 0\n")
+    ran = shell(f"mesh config check {shlex.quote(str(path))}")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (ExitCode.CONFIG, 2)
+    assert f"{path}:2: unknown key" in ran.stderr and f"{path}:3: broker.period_s" in ran.stderr
+    path.write_text("[broker]\nlisten = ['tls+tcp://:7771']\n")
+    ran = shell(f"mesh config check {shlex.quote(str(path))}")
+    assert (ran.returncode, ran.stdout) == (ExitCode.CONFIG, "")
+    assert "tls+tcp://:7771 needs a certificate" in ran.stderr
+
+
 def test_a_broken_pipe_that_a_library_made_an_exit_of_is_141(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped = []
 
