@@ -27,7 +27,7 @@ class Beat:
 
     def __init__(self, owner: str, steps: Sequence[Step], *, late: Callable[[float], None]) -> None:
         self.faults = 0
-        """Steps that raised, since the start."""
+        """Defects that were reported, since the start."""
         self._owner = owner
         self._late = late
         self._loop = asyncio.get_running_loop()
@@ -58,16 +58,17 @@ class Beat:
                 due = min(due, step(now))
             except Exception as error:  # a defect in whatever a step calls; see the module
                 self._paused_until[number] = now + FAULT_PAUSE_S
-                self._report(error)
+                self.report(error)
         if self._stopped:
             return
         self._due = max(due, now + SHORTEST_S)
         self._timer = self._loop.call_at(self._due, self._beat)
 
-    def _report(self, error: Exception) -> None:
+    def report(self, error: Exception) -> None:
+        """Count a defect, a step's or of work between beats, and tell the event loop."""
         self.faults += 1
         if self.faults > REPORTS_MAX:
             return
         last = "; further ones are only counted" if self.faults == REPORTS_MAX else ""
-        message = f"{self._owner}: fault {self.faults} in its timer, which goes on{last}"
+        message = f"{self._owner}: fault {self.faults} in its timers, which go on{last}"
         self._loop.call_exception_handler({"message": message, "exception": error})

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Final
 
-from mesh.broker.beat import Beat
+from mesh.broker.beat import FAULT_PAUSE_S, Beat
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.event_log import EventLog
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
@@ -311,7 +311,11 @@ class Node:
 
     def _do_work(self) -> None:
         self._work = None
-        self.exchange.work(self._clock())
+        try:
+            self.exchange.work(self._clock())
+        except Exception as error:  # a defect in one client's work; that of the others goes on
+            self._beat.report(error)
+            self._work = self._loop.call_later(FAULT_PAUSE_S, self._do_work)
 
     # --- peering's hooks
 

@@ -71,7 +71,17 @@ class LinkDialer:
             self._loop.call_exception_handler(context)
 
     async def _dial(self, dial: Dial) -> None:
+        linked = False
+        try:
+            linked = await self._attempt(dial)
+        finally:  # whatever ended it, a defect too: its place is free again
+            if not linked:
+                self._failed(dial)
+
+    async def _attempt(self, dial: Dial) -> bool:
+        """Whether a link came of it."""
         linking = self._linking
+        bus: Pipe | None = None
         link: Link | None = None
         try:
             dial_s = self._dial_s * self._overlay.pace.patience
@@ -97,11 +107,17 @@ class LinkDialer:
         except asyncio.CancelledError:
             self._over(dial, link, "stopped")
             raise
+        except Exception as error:  # reported by `_task_ended`
+            if bus is not None:
+                bus.close("the attempt met a defect")
+            self._over(dial, link, f"the attempt met a defect: {error!r}", "defect")
+            raise
         else:
             if link.up:
                 self._complained.pop(dial.url, None)
-            else:
-                self._over(dial, link, link.end_reason)
+                return True
+            self._over(dial, link, link.end_reason)
+        return False
 
     def _offer(self, link: Link, which: str, pipe: Pipe) -> None:
         """Ask the other side to bind a survey connection. Raises `LinkEnded`."""
@@ -122,7 +138,6 @@ class LinkDialer:
         if refusal == "self":
             self._overlay.is_self(dial.url)
         self._complain(dial, link, reason, found=found)
-        self._failed(dial)
 
     def _complain(self, dial: Dial, link: Link | None, reason: str, *, found: bool) -> None:
         if self._complained.get(dial.url) == reason:

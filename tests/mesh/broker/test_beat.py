@@ -71,7 +71,7 @@ def test_a_step_that_raises_is_reported_and_left_alone_while_the_others_go_on() 
     (faults, calls), failures = run(main, 20, keep_failures=True)
     assert 9 <= faults == calls["bad"] <= 11 and calls["good"] >= 90
     assert len(failures) == faults
-    assert "alpha: fault 1 in its timer, which goes on" in failures[0] and "a defect" in failures[0]
+    assert "alpha: fault 1 in its timers, which go on" in failures[0] and "a defect" in failures[0]
 
 
 def test_reports_of_faults_are_bounded() -> None:
@@ -137,4 +137,35 @@ def test_a_broker_with_a_defect_in_its_data_plane_counts_it_and_serves_on(
         mesh.client("asker", ask, at="broker-1")
         world.run_for(5)
         assert not world.failures
+        mesh.finish()
+
+
+def test_a_defect_in_long_work_is_counted_and_the_work_of_others_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step that raised was the last: a subscription behind it waited until some other frame came."""
+    work, faults = Exchange.work, 0
+
+    def broken(self: Exchange, now: float) -> None:
+        nonlocal faults
+        if faults < 2:
+            faults += 1
+            raise ValueError("a defect")
+        work(self, now)
+
+    monkeypatch.setattr(Exchange, "work", broken)
+
+    async def subscribe(client: Client) -> None:
+        async with client.subscribe(*[f"topic.{number}" for number in range(3000)]):
+            pass
+
+    with World(1, keep_failures=True) as world:
+        mesh = Mesh(world, brokers=1)
+        world.run_for(5)
+        mesh.client("subscriber", subscribe, at="broker-1")
+        world.run_for(4)
+        assert mesh.broker("broker-1").statistics()["loop"]["faults"] == faults == 2
+        assert [str(each).count("a defect") > 0 for each in world.failures] == [True, True]
+        world.failures.clear()
+        world.run_for(10)
         mesh.finish()

@@ -1,0 +1,37 @@
+"""An attempt at a link gives its place back however it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.cluster.links import Linking
+from simulations import Mesh, World
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The address counted as being dialled for ever: it was never tried again, and the place under the bound
+    of dials under way was gone."""
+    begin, faults = Linking.begin, 0
+
+    def broken(self: Linking, *arguments: object) -> object:
+        nonlocal faults
+        if faults < 6 and arguments[1] is not None:  # we dialled
+            faults += 1
+            raise LookupError("a defect")
+        return begin(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Linking, "begin", broken)
+    with World(seed, keep_failures=True) as world:
+        mesh = Mesh(world, brokers=3)
+        world.run_for(10)
+        assert faults == 6 == len([each for each in world.failures if "a defect" in str(each)])
+        world.failures.clear()
+        for number in (1, 2, 3):
+            broker = mesh.broker(f"broker-{number}")
+            assert sum(member["state"] == "alive" for member in broker.members()) == 3
+        failures = [mesh.broker(f"broker-{number}").inspect().peering.dial_failures for number in (1, 2, 3)]
+        assert sum(each.get("defect", 0) for each in failures) == 6
+        mesh.finish()
