@@ -45,7 +45,7 @@ PURE_CLUSTER = (
     "mesh.cluster.admission",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
-PURE_CLIENTS = ("calls", "conversation", "feeds", "messages", "publishing", "questions")
+PURE_CLIENTS = ("arguments", "calls", "conversation", "feeds", "messages", "publishing", "questions")
 
 
 @dataclass(frozen=True, slots=True)

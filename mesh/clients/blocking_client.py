@@ -12,6 +12,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mesh.clients.arguments import (
+    by_topic,
+    checked_body,
+    checked_name,
+    checked_seconds,
+    level_number,
+    packed,
+)
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.blocking_subscription import BlockingSubscription
 from mesh.clients.calls import (
@@ -21,19 +29,15 @@ from mesh.clients.calls import (
     REQUEST_TIMEOUT_S,
     SUBSCRIBE_TIMEOUT_S,
     SURVEY_DEADLINE_S,
-    by_topic,
     joined,
-    level_number,
     no_credit,
-    packed,
     unacknowledged,
     unconfirmed,
     unflushed,
 )
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import default_url
-from mesh.clients.messages import checked_body
+from mesh.clients.finding import broker_url
 from mesh.clients.publishing import Ticket
 from mesh.clients.questions import Question, SurveyResult
 from mesh.errors import Unknown
@@ -48,6 +52,10 @@ class BlockingClient:
 
     Use it with ``with``, or `open` and `close`. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
     without it the system's authorities are trusted and no certificate is shown.
+
+    Raises:
+        AddressError: the URL can never be dialled, or cannot be understood.
+        TypeError, ValueError: another argument cannot be used.
     """
 
     def __init__(
@@ -58,9 +66,10 @@ class BlockingClient:
         tls: TlsConfig | None = None,
         connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        self.url = url or default_url()
-        self.name = name or ""
-        self._session = BlockingSession(self.url, self.name, tls, connect_timeout)
+        self.url = broker_url(url)
+        self.name = checked_name(name)
+        limit_s = checked_seconds("connect_timeout", connect_timeout)
+        self._session = BlockingSession(self.url, self.name, tls, limit_s)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -132,7 +141,7 @@ class BlockingClient:
     def flush(self, timeout: float | None = None) -> None:
         """Send everything gathered. Raises `MeshTimeout` when credit does not come in time."""
         session = self._session
-        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         with session.ours():
             if not session.pump(self._flushed, time.monotonic() + limit_s):
                 raise session.unless_closed(unflushed(limit_s, session.why_away))
@@ -155,7 +164,7 @@ class BlockingClient:
         self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
     ) -> Receipt:
         number = level_number(level)
-        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = time.monotonic() + limit_s
         session = self._session
         with session.ours():
@@ -215,7 +224,7 @@ class BlockingClient:
         timeout: float = REQUEST_TIMEOUT_S,
     ) -> bytes:
         """Ask one subscriber that answers; as `Client.request`."""
-        question = self._ask(topic, body, headers, False, timeout)
+        question = self._ask(topic, body, headers, False, checked_seconds("timeout", timeout))
         if question.error is not None:
             raise question.error
         return question.reply
@@ -229,7 +238,7 @@ class BlockingClient:
         deadline: float = SURVEY_DEADLINE_S,
     ) -> SurveyResult:
         """Ask every subscriber that answers; as `Client.survey`."""
-        question = self._ask(topic, body, headers, True, deadline)
+        question = self._ask(topic, body, headers, True, checked_seconds("deadline", deadline))
         if question.error is not None:
             raise question.error
         return question.result
@@ -247,7 +256,7 @@ class BlockingClient:
         survey: bool,
         timeout: float,
     ) -> Question:
-        encoded = blocks.pack_headers(headers)
+        encoded = packed(headers)
         session = self._session
         with session.ours():
             session.catch_up()

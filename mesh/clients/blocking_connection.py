@@ -10,10 +10,9 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
-from protocols import ProtocolNumber, SocketOptions, TlsConfig
+from protocols import HandshakeError, ProtocolNumber, SocketOptions, TlsConfig
 from protocols.blocking.connecting import Connecting
 from protocols.wire.codec import Codec
 from protocols.wire.handshake import Greeting
@@ -22,24 +21,26 @@ READ_SIZE: Final = 65536
 FRAME_MAX: Final = 1 << 20
 
 
-class Dialling:
-    """What it takes to connect to one URL, time and again. ``clock`` gives seconds and never goes back."""
+class BrokerDialer:
+    """Connects to the broker at one URL, time and again. ``clock`` gives seconds and never goes back.
+
+    Raises:
+        AddressError: the URL can never be dialled, or cannot be understood.
+        TypeError: ``tls`` is no `TlsConfig`.
+    """
 
     def __init__(self, url: str, tls: TlsConfig | None, clock: Callable[[], float]) -> None:
         greeting = Greeting.of(ProtocolNumber.REQ0, ProtocolNumber.REP0)
         options = SocketOptions(recv_size_max=FRAME_MAX, tls=tls)
-        self.url = url
-        self._make = partial(Connecting, url, greeting, options, clock)
-        self._connecting: Connecting | None = None
+        self._connecting = Connecting(url, greeting, options, clock)
 
     def connect(self, timeout: float) -> BlockingConnection:
-        """Connected and shaken hands. Raises OSError, SPError."""
-        if self._connecting is None:
-            self._connecting = self._make()
-        opened = self._connecting.connect(timeout)
+        """Connected and shaken hands. Raises `SPError` with a sentence that names the URL or the peer's
+        mistake."""
+        opened = self._connecting.connect_or_say_why(timeout)
         if opened.frames or opened.codec.ended:
             opened.sock.close()
-            raise ConnectionResetError("the listener spoke before it was asked; it is no broker")
+            raise HandshakeError("the listener spoke before it was asked; it is no broker")
         return BlockingConnection(opened.sock, opened.codec)
 
 

@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from mesh.clients.blocking_connection import BlockingConnection, Dialling
+from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import why_no_session
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
 from protocols import TlsConfig
 from protocols.errors import SPError
+from protocols.transports.tcp import system_message
 
 RETRY_S: Final = (0.05, 2.0)
 """First and longest pause between attempts to connect."""
@@ -40,7 +41,7 @@ class BlockingSession:
         self.url = url
         self.name = name
         self._connect_timeout_s = connect_timeout_s
-        self._way = Dialling(url, tls, time.monotonic)
+        self._dialer = BrokerDialer(url, tls, time.monotonic)
         self.closed = False
         self._opened = False
         self._begin()
@@ -151,8 +152,8 @@ class BlockingSession:
         self._dialling = True
         self.changed.release()
         try:
-            wire = self._way.connect(timeout)
-        except (OSError, SPError) as error:
+            wire = self._dialer.connect(timeout)
+        except SPError as error:
             raise Disconnected(why_no_session(self.url, error)) from error
         finally:
             self.changed.acquire()
@@ -200,6 +201,11 @@ class BlockingSession:
             item.wake()
         self.changed.notify_all()
 
+    def _lose(self, error: Exception) -> None:
+        """The connection failed."""
+        why = system_message(error) if isinstance(error, OSError) else error
+        self._drop(f"the connection to {self.url} was lost: {why}")
+
     @property
     def all_sent(self) -> bool:
         """Whether everything that was said is with the kernel."""
@@ -215,7 +221,7 @@ class BlockingSession:
         try:
             wire.send(frames)
         except OSError as error:
-            self._drop(f"the connection to {self.url} was lost: {error}")
+            self._lose(error)
 
     def _read(self, wire: BlockingConnection) -> None:
         try:
@@ -224,7 +230,7 @@ class BlockingSession:
                 self.conversation.received(frames, time.monotonic())
         except (OSError, SPError, PeerError) as error:
             if wire is self._wire:
-                self._drop(f"the connection to {self.url} was lost: {error}")
+                self._lose(error)
             return
         if self.conversation.has_output:
             self._send(wire)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
+from mesh.clients.arguments import checked_seconds
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.feeds import Feed, Run, Token
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
@@ -68,7 +69,8 @@ class BlockingSubscription:
         try:
             return self._deliveries.popleft()
         except IndexError:
-            return self._await_delivery(None if timeout is None else time.monotonic() + timeout)
+            limit_s = None if timeout is None else checked_seconds("timeout", timeout)
+            return self._await_delivery(None if limit_s is None else time.monotonic() + limit_s)
 
     def _await_delivery(self, deadline: float | None) -> Delivery | None:
         with self._lock():

@@ -1,4 +1,4 @@
-"""What a call of either client takes, how long it waits, and as what it ends. Pure.
+"""How long a call of either client waits, and as what it ends. Pure.
 
 `Client` waits with coroutines and `BlockingClient` with threads; what a program may ask of them, and what it
 is told, is one. A call ends with a value or with one of three kinds of error, and the kind says what may be
@@ -8,15 +8,12 @@ been; `MeshTimeout`, it was for waiting only, and that was in vain.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from mesh.clients.messages import checked_bodies, checked_body
 from mesh.errors import MeshError, MeshTimeout, NotAccepted, Unknown
 from mesh.printable import listed
 from mesh.wire import blocks
-from mesh.wire.blocks import HeaderValue
-from mesh.wire.fields import shown
 from mesh.wire.session_frames import Receipt
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -32,47 +29,6 @@ LINGER_S: Final = 1.0
 
 GATHERED: Final = Receipt("sent", "", 0)
 """The receipt of one message of level sent: there is nothing to tell of it."""
-
-
-# --- what is given
-
-
-def level_number(level: str) -> int:
-    """The number a level has in a block. Raises ValueError."""
-    try:
-        return blocks.LEVELS.index(level)
-    except ValueError:
-        known = ", ".join(repr(name) for name in blocks.LEVELS)
-        raise ValueError(f"level {shown(level)} is not known; levels are {known}") from None
-
-
-def packed(headers: Mapping[str, HeaderValue] | None, key: str | None) -> bytes:
-    """Headers as bytes; ``key`` travels as the header of that name. Raises TypeError, ValueError."""
-    return blocks.pack_headers(headers if key is None else {**(headers or {}), "key": key})
-
-
-def by_topic(
-    messages: str | Sequence[tuple[str, bytes]], bodies: Sequence[bytes] | None
-) -> list[tuple[str, list[bytes], int]]:
-    """What ``publish_many`` was given: each topic, its bodies, and how many bytes they are.
-
-    Raises:
-        TypeError, ValueError: the arguments, or one of the bodies, cannot be used.
-    """
-    if isinstance(messages, str):
-        if bodies is None:
-            raise TypeError("publish_many('topic', bodies) needs the list of bodies")
-        checked, size = checked_bodies(bodies)
-        return [(messages, checked, size)] if checked else []
-    if bodies is not None:
-        raise TypeError("publish_many takes a topic and bodies, or pairs of both, not pairs and bodies")
-    gathered: dict[str, list[bytes]] = {}
-    for topic, body in messages:
-        gathered.setdefault(topic, []).append(checked_body(body))
-    return [(topic, found, sum(map(len, found))) for topic, found in gathered.items()]
-
-
-# --- what comes of it
 
 
 def joined(receipts: Sequence[Receipt], level: str, broker: str) -> Receipt:

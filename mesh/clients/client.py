@@ -19,20 +19,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, cast
 
-from mesh.clients.calls import (
-    CONNECT_TIMEOUT_S,
-    GATHERED,
-    GRACE_S,
-    REQUEST_TIMEOUT_S,
-    SURVEY_DEADLINE_S,
-    by_topic,
-    packed,
-)
+from mesh.clients.arguments import by_topic, checked_body, checked_name, checked_seconds, packed
+from mesh.clients.calls import CONNECT_TIMEOUT_S, GATHERED, GRACE_S, REQUEST_TIMEOUT_S, SURVEY_DEADLINE_S
 from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import default_url
-from mesh.clients.messages import checked_body
+from mesh.clients.finding import broker_url
 from mesh.clients.publisher import Publisher
 from mesh.clients.publishing import MESSAGE_COST
 from mesh.clients.questions import Question, SurveyResult
@@ -40,7 +32,6 @@ from mesh.clients.subscription import Subscription
 from mesh.clients.writer import Writer
 from mesh.environment import Environment
 from mesh.errors import Disconnected, MeshError
-from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
 from mesh.wire.session_frames import Receipt, Role
 from protocols import TlsConfig
@@ -67,6 +58,10 @@ class Client:
 
     ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted
     and no certificate is shown.
+
+    Raises:
+        AddressError: the URL can never be dialled, or cannot be understood.
+        TypeError, ValueError: another argument cannot be used.
     """
 
     def __init__(
@@ -79,11 +74,11 @@ class Client:
         connect_timeout: float = CONNECT_TIMEOUT_S,
         environment: Environment | None = None,
     ) -> None:
-        self.url = url or default_url()
-        self.name = name or ""
+        self.url = broker_url(url)
+        self.name = checked_name(name)
         self._tls = tls
-        self._keepalive_s = keepalive_s
-        self._connect_timeout = connect_timeout
+        self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)
+        self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._environment = environment
         self._closed = False
         self._opened = False
@@ -157,7 +152,7 @@ class Client:
                 await self._publisher.wait_for_room(timeout)
             try:
                 conversation.forming[topic].append(body)
-            except KeyError:
+            except (KeyError, TypeError):  # new, or no topic at all
                 if self._publisher.open_topic(topic, body):
                     return GATHERED
             conversation.room = room = (
@@ -181,7 +176,7 @@ class Client:
             body = checked_body(body)
         try:
             conversation.forming[topic].append(body)
-        except KeyError:
+        except (KeyError, TypeError):
             if self._publisher.open_topic(topic, body):
                 return True
         conversation.room = room = conversation.room - len(body) - MESSAGE_COST
@@ -249,7 +244,7 @@ class Client:
             Unknown: it, or the way to it, was lost: it may have acted.
             MeshTimeout: no answer in time.
         """
-        question = await self._ask(topic, body, headers, False, timeout)
+        question = await self._ask(topic, body, headers, False, checked_seconds("timeout", timeout))
         if question.error is not None:
             raise question.error
         return question.reply
@@ -267,7 +262,7 @@ class Client:
         Raises:
             Unknown, MeshTimeout: the connection to this client's own broker was lost meanwhile.
         """
-        question = await self._ask(topic, body, headers, True, deadline)
+        question = await self._ask(topic, body, headers, True, checked_seconds("deadline", deadline))
         if question.error is not None:
             raise question.error
         return question.result
@@ -287,7 +282,7 @@ class Client:
     ) -> Question:
         self._must_be_open()
         conversation, loop = self._conversation, self._connection.loop
-        encoded = blocks.pack_headers(headers)
+        encoded = packed(headers)
         question = conversation.ask(
             topic, checked_body(body), encoded, survey=survey, timeout_s=timeout, now=loop.time()
         )

@@ -5,7 +5,23 @@ from __future__ import annotations
 import os
 
 from mesh.environment import DEFAULT_TCP_URL, default_ipc_url
-from protocols import HandshakeError, TlsConfigError
+from protocols import AddressError, HandshakeError, TlsConfigError, check_dialable
+
+
+def broker_url(given: str | None) -> str:
+    """The URL that was given, else the default one, if a broker may be reached there.
+
+    Raises:
+        AddressError: it cannot be understood, or names nothing that can be dialled.
+        TypeError: it is no string.
+    """
+    if given:
+        return check_dialable(given)
+    url = default_url()
+    try:
+        return check_dialable(url)
+    except AddressError as error:  # the other defaults are sound
+        raise AddressError(f"MANGROVE_URL cannot be used: {error}") from error
 
 
 def default_url() -> str:

@@ -3,12 +3,13 @@ alike. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress, repeat
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from mesh.clients.arguments import checked_body, checked_seconds
 from mesh.clients.feeds import Run, Token
 from mesh.errors import BlockError, MeshError
 from mesh.wire import blocks
@@ -80,7 +81,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     def retry(self, after: float = 0.0) -> None:
         """Deliver it to this subscription again after that many seconds, `attempt` counted up."""
-        self._consumer.redeliver(Redelivery.of(self), after)
+        self._consumer.redeliver(Redelivery.of(self), checked_seconds("after", after))
 
     def drop(self, reason: str = "") -> bool:
         """It cannot be processed; counted in the subscription's ``dropped``."""
@@ -140,13 +141,15 @@ class Request(Delivery, eq=False, gc=False):
 
     def drop(self, reason: str = "") -> bool:
         """Refuse to answer: the asker gets `NotAccepted` with the reason."""
+        if not isinstance(reason, str):
+            raise TypeError(f"a reason is a str, not {type(reason).__name__}")
         told = self._answer(reason.encode(), Status.DROPPED)
         self._consumer.dropped += 1
         return told
 
     def extend(self, seconds: float = 30.0) -> bool:
         """The answer needs that much longer than the asker wanted to wait; it is told and waits."""
-        return self._consumer.extend(self._token, seconds)
+        return self._consumer.extend(self._token, checked_seconds("seconds", seconds))
 
     def _answer(self, body: bytes, status: int) -> bool:
         """Raises ValueError for a body above the limit of answers; then another one may be given."""
@@ -233,31 +236,3 @@ def _keep(run: Run, chosen: Sequence[bool]) -> None:
         for index in range(count)
     ]
     run.numbers = [number for origin in compress(origins, chosen) for number in origin]
-
-
-def checked_body(body: Any) -> bytes:
-    """What a caller gave as a body, as bytes. Raises TypeError, ValueError."""
-    if isinstance(body, bytes):
-        checked = body
-    elif isinstance(body, (bytearray, memoryview)):
-        checked = bytes(body)
-    else:
-        raise TypeError(f"a body is bytes, not {type(body).__name__}; encode it first")
-    if len(checked) > blocks.BODY_MAX:
-        raise ValueError(f"a body of {len(checked)} bytes is above the limit of {blocks.BODY_MAX}")
-    return checked
-
-
-_BYTES: Final = {bytes}
-
-
-def checked_bodies(bodies: Iterable[Any]) -> tuple[list[bytes], int]:
-    """A list of them, each as `checked_body` gives it, and their bytes; the list that was given if it is
-    one."""
-    checked = bodies if type(bodies) is list else list(bodies)
-    if set(map(type, checked)) == _BYTES:
-        size = sum(map(len, checked))
-        if size <= blocks.BODY_MAX:
-            return checked, size
-    checked = [checked_body(body) for body in checked]
-    return checked, sum(map(len, checked))

@@ -12,17 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
+from mesh.clients.arguments import checked_body, checked_seconds, level_number
 from mesh.clients.calls import (
     GATHERED,
     PUBLISH_TIMEOUT_S,
     joined,
-    level_number,
     no_credit,
     unacknowledged,
     unflushed,
 )
 from mesh.clients.connection import ClientConnection
-from mesh.clients.messages import checked_body
 from mesh.clients.publishing import MESSAGE_COST, Ticket
 from mesh.errors import Disconnected, NotAccepted
 from mesh.wire import blocks
@@ -47,7 +46,7 @@ class Publisher:
         """Messages of one topic; ``headers`` belong to a single message only."""
         number = level_number(level)
         conversation, writer = self._conversation, self._writer
-        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = self._loop.time() + limit_s
         if conversation.room <= 0:
             await self.wait_for_room(timeout, number)
@@ -172,7 +171,7 @@ class Publisher:
         if self.has_room():
             await asyncio.sleep(0)  # credit was there, only the count was old: let the flush be written
             return
-        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = self._loop.time() + limit_s
         while self._conversation.room <= 0:
             if self._connection.closed:
@@ -185,7 +184,7 @@ class Publisher:
 
     async def flush(self, timeout: float | None) -> None:
         """Everything gathered is with the connection. Raises `MeshTimeout`."""
-        limit_s = PUBLISH_TIMEOUT_S if timeout is None else timeout
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         conversation, writer = self._conversation, self._writer
         try:
             async with asyncio.timeout(limit_s):

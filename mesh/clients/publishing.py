@@ -209,7 +209,7 @@ class Publishing:
 
     def open_topic(self, topic: str) -> list[bytes]:
         """The list that gathers a topic's messages of level sent. Raises `TopicError`."""
-        if topic not in self._suffixes:
+        if type(topic) is not str or topic not in self._suffixes:
             self._remember(topic)
         bodies = self.forming[topic] = []
         if self.room < TURN_MAX:
@@ -225,7 +225,7 @@ class Publishing:
     ) -> tuple[Ticket | None, int]:
         """Messages of one topic; the index is that of the first. ``headers`` belong to a single message
         only."""
-        if topic not in self._suffixes:
+        if type(topic) is not str or topic not in self._suffixes:
             self._remember(topic)
         self.room -= sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
         if level == blocks.SENT:

@@ -114,7 +114,7 @@ class Questions:
     ) -> Question:
         """A new one, unsent. Raises `TopicError`, ValueError."""
         if not timeout_s > 0:
-            raise ValueError(f"a timeout of {timeout_s} s is not above zero")
+            raise ValueError(f"a timeout of {timeout_s:g} s is not above zero")
         check_topic(topic)
         if len(body) > BODY_MAX:
             raise ValueError(f"a body of {len(body)} bytes is above the {BODY_MAX} of requests and surveys")

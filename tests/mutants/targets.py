@@ -40,6 +40,7 @@ def _package(folder: str, tests: str, *also: str) -> tuple[Target, ...]:
 
 GROUPS: Final[dict[str, tuple[Target, ...]]] = {
     "clients": (
+        _clients("arguments", "clients/test_arguments"),
         _clients("calls", "clients/test_calls"),
         _clients(
             "publishing",

@@ -12,6 +12,7 @@ import pytest
 
 from mesh.clients.blocking_client import BlockingClient
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NoResponders, NotAccepted, TopicError, Unknown
+from protocols import AddressError
 from tests.mesh.clients.blocking_programs import BrokerProcess
 from tests.mesh.clients.taking import take
 
@@ -146,6 +147,42 @@ def test_misuse_and_missing_brokers_are_told(url: str) -> None:
             mesh.open()
     with pytest.raises(Disconnected, match="not open"):
         BlockingClient(url).publish("t", b"")
-    for bad in ("tcp://127.0.0.1:1", "ipc:///nowhere/at.all", "inproc://x", "tcp://:0"):
-        with pytest.raises(Disconnected, match="no broker at"):
-            BlockingClient(bad, connect_timeout=1.0).open()
+    for missing in ("tcp://127.0.0.1:1", "ipc:///nowhere/at.all"):
+        with pytest.raises(Disconnected, match=rf"no broker at {missing} \(nobody listens at {missing}\)"):
+            BlockingClient(missing, connect_timeout=1.0).open()
+
+
+def test_arguments_that_cannot_be_used_are_told_before_anything_is_done(url: str) -> None:
+    for bad, word in (
+        ("tcp://host:1/", "not '1/'"),
+        ("inproc://x", "without an event loop"),
+        ("tcp://:0", "host"),
+    ):
+        with pytest.raises(AddressError, match=word):
+            BlockingClient(bad)
+    for call, word in (
+        (lambda: BlockingClient(5), "a URL is a string"),  # type: ignore[arg-type]
+        (lambda: BlockingClient(url, name=5), "name of a client is a str"),  # type: ignore[arg-type]
+        (lambda: BlockingClient(url, connect_timeout="5"), "connect_timeout is '5'"),  # type: ignore[arg-type]
+        (lambda: BlockingClient(url, tls="ca.pem"), "tls is a TlsConfig"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError, match=word):
+            call()
+    with BlockingClient(url) as mesh, mesh.subscribe("t") as subscription:
+        for act, word in (
+            (lambda: mesh.publish(["t"], b""), "a topic is a str"),  # type: ignore[arg-type]
+            (lambda: mesh.publish("t", b"", headers=["x"]), "headers are a mapping"),  # type: ignore[arg-type]
+            (lambda: mesh.publish("t", b"", timeout=-1), "timeout is -1"),
+            (lambda: mesh.publish("t", b"", timeout="1"), "timeout is '1'"),  # type: ignore[arg-type]
+            (lambda: mesh.publish_nowait(["t"], b""), "a topic is a str"),  # type: ignore[arg-type]
+            (lambda: mesh.publish_many("t", b"body"), "bodies are a list"),
+            (lambda: mesh.request("t", headers=["x"]), "headers are a mapping"),  # type: ignore[arg-type]
+            (lambda: mesh.request("t", timeout=None), "timeout is None"),  # type: ignore[arg-type]
+            (lambda: mesh.survey("t", deadline="1"), "deadline is '1'"),  # type: ignore[arg-type]
+            (lambda: mesh.flush(timeout=-1), "timeout is -1"),
+            (lambda: subscription.receive(timeout="1"), "timeout is '1'"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises((TypeError, ValueError), match=word):
+                act()
+        mesh.publish("t", b"only this")
+        assert [delivery.body for delivery in take(1, subscription)] == [b"only this"]

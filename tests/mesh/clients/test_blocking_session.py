@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import subprocess
@@ -102,7 +103,8 @@ def test_a_restarted_broker_gets_subscriptions_and_unacknowledged_messages_again
     subscription = mesh.subscribe("t")
     mesh.publish("t", b"before")
     broker.kill()
-    with pytest.raises(NotAccepted):
+    nobody = re.escape(f"no broker at {broker.url} (nobody listens at {broker.url}); start one with")
+    with pytest.raises(NotAccepted, match=f"no credit to publish in 0.3 s: {nobody}"):
         mesh.publish("t", b"never", timeout=0.3)
     results: list[object] = []
     thread = threading.Thread(target=lambda: results.append(mesh.publish("t", b"between", timeout=20.0)))

@@ -16,6 +16,7 @@ from mesh.errors import (
     NotAccepted,
     TopicError,
 )
+from protocols import AddressError
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
@@ -125,6 +126,46 @@ async def test_misuse_is_told_to_the_caller() -> None:
         await mesh.open()
     with pytest.raises(Disconnected, match="closed"):
         mesh.subscribe("a")
+
+
+async def test_arguments_that_cannot_be_used_are_told_before_anything_is_done() -> None:
+    for bad, word in (
+        ("tcp://host:1/", "not '1/'"),
+        ("tcp://nowhere", "no port"),
+        ("tcp://*:7770", "wildcards"),
+        ("host:7770", "is not a URL"),
+    ):
+        with pytest.raises(AddressError, match=word):
+            Client(bad)
+    for make, word in (
+        (lambda: Client(5), "a URL is a string"),  # type: ignore[arg-type]
+        (lambda: Client(name=5), "name of a client is a str"),  # type: ignore[arg-type]
+        (lambda: Client(keepalive_s=-1), "keepalive_s is -1"),
+        (lambda: Client(connect_timeout="5"), "connect_timeout is '5'"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises((TypeError, ValueError), match=word):
+            make()
+    async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
+        for call, word in (
+            (mesh.publish(["t"], b""), "a topic is a str"),  # type: ignore[arg-type]
+            (mesh.publish(["t"], b"", level="sent"), "a topic is a str"),  # type: ignore[arg-type]
+            (mesh.publish("t", b"", headers=["x"]), "headers are a mapping"),  # type: ignore[arg-type]
+            (mesh.publish("t", b"", key=5), "a key is a str"),  # type: ignore[arg-type]
+            (mesh.publish("t", b"", timeout="1"), "timeout is '1'"),  # type: ignore[arg-type]
+            (mesh.publish("t", b"", timeout=-1), "timeout is -1"),
+            (mesh.publish_many("t", b"body"), "bodies are a list"),
+            (mesh.publish_many([(["t"], b"")]), "a topic is a str"),  # type: ignore[list-item]
+            (mesh.request("t", headers=["x"]), "headers are a mapping"),  # type: ignore[arg-type]
+            (mesh.request("t", timeout=None), "timeout is None"),  # type: ignore[arg-type]
+            (mesh.survey("t", deadline="1"), "deadline is '1'"),  # type: ignore[arg-type]
+            (mesh.flush(timeout=float("nan")), "timeout is nan"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=word):
+                await call
+        with pytest.raises(TopicError, match="a topic is a str"):
+            mesh.publish_nowait(["t"], b"")  # type: ignore[arg-type]
+        assert not mesh._conversation.gathered
+        assert (await mesh.publish("t", b"only this")).seq == 1
 
 
 async def test_a_client_that_was_not_opened_says_so_whatever_is_called() -> None:

@@ -11,13 +11,11 @@ from mesh.clients.messages import (
     Batch,
     Delivery,
     Request,
-    checked_bodies,
-    checked_body,
     deliveries,
     keep_sound,
 )
 from mesh.errors import MeshError
-from mesh.wire.blocks import BODY_MAX, pack_headers
+from mesh.wire.blocks import pack_headers
 from mesh.wire.session_frames import Status
 
 
@@ -161,15 +159,20 @@ def test_an_answer_that_is_too_large_can_be_replaced_by_another() -> None:
     assert consumer.dropped == 1
 
 
-def test_bodies_are_bytes_of_a_bounded_size() -> None:
-    assert checked_body(memoryview(b"ab")) == checked_body(bytearray(b"ab")) == b"ab"
-    assert checked_bodies([b"a", bytearray(b"bc")]) == ([b"a", b"bc"], 3)
-    assert checked_bodies(iter([b"a"])) == ([b"a"], 1) and checked_bodies([]) == ([], 0)
-    for bad in ("text", 5, None):
-        with pytest.raises(TypeError, match="bytes"):
-            checked_bodies([b"a", bad])
-    with pytest.raises(ValueError, match="limit"):
-        checked_bodies([bytes(BODY_MAX + 1)])
+def test_what_cannot_be_said_of_a_message_is_told_and_changes_nothing() -> None:
+    consumer = FakeConsumer()
+    plain, question = *deliveries(run_of(b"a"), consumer), *deliveries(run_of(b"a", tokens=[7]), consumer)
+    for wrong in (
+        lambda: plain.retry("soon"),  # type: ignore[arg-type]
+        lambda: plain.retry(-1.0),
+        lambda: question.extend(None),  # type: ignore[arg-type]
+        lambda: question.drop(5),  # type: ignore[arg-type]
+        lambda: question.done("text"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises((TypeError, ValueError), match="seconds|str|bytes"):
+            wrong()
+    assert consumer.did == [] and consumer.dropped == 0
+    assert question.done(b"text")
 
 
 def test_what_a_message_is_is_said_by_truth_values() -> None:
