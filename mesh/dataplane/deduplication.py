@@ -45,17 +45,20 @@ class Publisher:
     def reserve(self, sequence: int, count: int) -> bool:
         """Take a block of ``count`` messages as new; False: it came before. A sealed block never changes its
         bounds."""
+        if sequence < self._next and self.knows(sequence, count):
+            return False
         end = sequence + count
-        if sequence < self._next:
-            if sequence in self._reserved:
-                return False
-            place = bisect_right(self._starts, sequence) - 1
-            if place >= 0 and end <= self._ends[place]:
-                return False
         if end > self._next:
             self._next = end
         self._reserved[sequence] = end
         return True
+
+    def knows(self, sequence: int, count: int) -> bool:
+        """Whether a block came before."""
+        if sequence in self._reserved:
+            return True
+        place = bisect_right(self._starts, sequence) - 1
+        return place >= 0 and sequence + count <= self._ends[place]
 
     def commit(self, sequence: int) -> None:
         """What was reserved is done."""

@@ -22,13 +22,12 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, Final, Protocol
 
-from mesh.dataplane import gate
 from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.gate import Gate
+from mesh.dataplane.held_blocks import HeldBlocks
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member, Members, Neighbour
@@ -43,7 +42,7 @@ from mesh.errors import NotAccepted, PeerError, SessionError, TopicError
 from mesh.topics import check_pattern, check_topic
 from mesh.topics.routing import Router
 from mesh.wire import blocks
-from mesh.wire.session_frames import DATA, Kind, Receipt, Role, decode, encode
+from mesh.wire.session_frames import DATA, Kind, Receipt, Role, decode, encode, messages_in
 from mesh.wire.session_opening import verified
 from protocols.wire import backtrace
 
@@ -111,6 +110,9 @@ class Exchange:
             publishers=self._publishers,
             tally=self._tally,
         )
+        self._held = HeldBlocks(
+            name, self.gate, self._intake, self._publishers, self._tally, self._sessions.refuse
+        )
         self._pipes = self._sessions.pipes
         self._subscribers: dict[Pipe, Subscriber] = {}
         self._publisher = verified(id)
@@ -145,7 +147,7 @@ class Exchange:
                     sessions = client.sessions
                 elif frame[start + 1] == DATA:
                     if holds:
-                        self._hold_block(session, frame, start, now)
+                        self._held.hold(session, frame, start, now)
                     else:
                         self._intake.client_block(session, frame, start, now)
                 else:
@@ -195,30 +197,14 @@ class Exchange:
 
     # ------------------------------------------------------------------ while interest is not known
 
-    def _hold_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """A block of a client, which comes back through `_held_block`. What does not fit is refused. Raises
-        as `Intake.client_block` does."""
-        if not self.gate.hold(len(frame), partial(self._held_block, session, frame, start)):
-            sentence = f"broker {self.name} {gate.REASON}"
-            self._intake.refuse_block(session, frame, start, sentence, "joining", now)
-
-    def _held_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """Also of a client that has gone: it may not have waited to hear."""
-        try:
-            self._intake.client_block(session, frame, start, now)
-        except (PeerError, TopicError) as error:
-            if not session.closed:
-                self._sessions.refuse(session.port.pipe, session.prefix, error, now)
-        self._intake.acknowledge(session)
-
     def drop(self, reason: str, count: int) -> None:
         """Count messages that the broker around dropped before they came here."""
         self._tally.drop(reason, count)
 
     def open_gate(self, now: float) -> None:
         """It is known who wants what, or who is missing (`set_absent`): route what was held."""
-        self.gate.open(now)
-        self._hand_over(now)
+        self._turn.jobs.appendleft(self._held.step)
+        self.work(now)
 
     # ------------------------------------------------------------------ consumers of other protocols
 
@@ -323,7 +309,8 @@ class Exchange:
         """Tell every client that this broker goes; what is published from now on is refused."""
         self._sessions.leaving = self._intake.refusing = reason
         self._intake.refused_as = "leaving"
-        self.open_gate(now)  # what was held is refused
+        while self.gate.closed:  # what was held is refused
+            self._held.step(now)
         for session in self._sessions.all():
             session.send(encode(Kind.BYE, reason))
         for link in self._members.neighbours():
@@ -405,7 +392,7 @@ class Exchange:
         dropped."""
         link = self._members.get(member_id).neighbour
         if link is None:  # frames of a link that is over
-            self._tally.drop("link_down_in", len(frames))
+            self._tally.drop("link_down_in", sum(map(messages_in, frames)))
             return
         try:
             for frame in frames:
@@ -500,13 +487,20 @@ class Exchange:
             turn.due.clear()  # those in it keep a reference to this very list
             for ingress in due:
                 ingress.grant()
-        if self._sessions.has_work:
+        if turn.jobs:
             self._hooks.work_pending()
 
     def work(self, now: float) -> None:
         """Do a step of long work, some milliseconds."""
-        if self._sessions.has_work:
-            self._sessions.work(now)
+        jobs = self._turn.jobs
+        if not jobs:
+            return
+        job, more = jobs.popleft(), True
+        try:
+            more = job(now)
+        finally:
+            if more:
+                jobs.append(job)
             self._hand_over(now)
 
     # ------------------------------------------------------------------ numbers

@@ -5,6 +5,10 @@ wants it. So the gate is closed then, and whatever needs a route waits behind it
 clients, and what stock sockets publish. `mesh.cluster.joining` says when the gate opens; that takes
 milliseconds where the other brokers answer, and a few seconds at most.
 
+It opens step by step, since what was held is long work: each step lets a part pass, and rounds and other
+clients come between. The gate stays closed until the last part has passed, so that what comes meanwhile waits
+behind what came before.
+
 Bounds: `BYTES_MAX` and `COUNT_MAX`. What does not fit is not taken: its sender is told so (`NotAccepted`),
 or, where nobody waits for an answer, it is counted as dropped. Pure.
 """
@@ -19,6 +23,10 @@ BYTES_MAX: Final = 32 << 20
 """Bytes held, of all clients together."""
 COUNT_MAX: Final = 65_536
 """Frames held."""
+STEP_BYTES: Final = 1 << 20
+"""Bytes that pass in one step, about."""
+STEP_COUNT: Final = 256
+"""Frames that pass in one step, some 2 ms."""
 REASON: Final = "is joining and holds as much as it can; publish again in a few seconds"
 
 Act = Callable[[float], None]
@@ -32,7 +40,7 @@ class Gate:
         self.closed = False
         self.held = 0
         """Frames held since the start."""
-        self._waiting: deque[Act] = deque()
+        self._waiting: deque[tuple[int, Act]] = deque()
         self._bytes = 0
 
     def close(self) -> None:
@@ -43,13 +51,22 @@ class Gate:
         if self._bytes + size > BYTES_MAX or len(self._waiting) >= COUNT_MAX:
             return False
         self._bytes += size
-        self._waiting.append(act)
+        self._waiting.append((size, act))
         self.held += 1
         return True
 
-    def open(self, now: float) -> None:
-        """Let everything pass, in the order in which it came."""
-        self.closed = False
-        self._bytes = 0
-        while self._waiting:
-            self._waiting.popleft()(now)
+    def step(self, now: float) -> bool:
+        """Let a part pass, in the order in which it came; False: that was the last, and the gate is open."""
+        waiting, passed = self._waiting, 0
+        self.closed = False  # for what passes: it asks
+        try:
+            for _ in range(min(STEP_COUNT, len(waiting))):
+                size, act = waiting.popleft()
+                self._bytes -= size
+                passed += size
+                act(now)
+                if passed >= STEP_BYTES:
+                    break
+        finally:
+            self.closed = bool(waiting)
+        return self.closed

@@ -37,6 +37,9 @@ HEADS_SIZE: Final = DATA_SIZE + blocks.HEAD_SIZE
 _heads: Final = struct.Struct(">IBBHIQBIBBBBIIQQQ").unpack_from
 """Heads of DATA and of the block in it, by one call: all a broker looks at."""
 DATA_MARK: Final = int.from_bytes(bytes(DATA_CONSTANTS[:4]), "big")
+CUT: Final = "a piece of the body was not accepted"
+CUT_MAX: Final = 256
+"""Large bodies refused in part that a session remembers."""
 VIEW_MIN: Final = 8192
 """From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
 
@@ -104,8 +107,8 @@ class Intake:
             route = self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
-        if self.refusing:
-            self._refuse(session, sequence, count, size, level)
+        if self.refusing or (kind & blocks.PIECE and sequence in session.cut_bodies):
+            self._refuse(session, sequence, count, size, level, kind)
             return
         block: Buffer = frame[at:] if size < VIEW_MIN else memoryview(frame)[at:]
         takers = route.everybody
@@ -117,6 +120,8 @@ class Intake:
             self._tally.published += count
             self.hand_out(takers, block, count, 0, flags, ingress, now)
             if blocks.is_last_piece(frame, at):
+                if session.publisher.reserve(sequence, 1):
+                    session.publisher.commit(sequence)
                 _merge(session.acks, sequence, sequence)
             return
         record_of = session.publisher
@@ -213,20 +218,49 @@ class Intake:
             ingress.settle(count, len(block))
 
     def acknowledge(self, session: Session) -> None:
-        """Say what was committed in this turn."""
+        """Say what was refused in this turn, and what was committed."""
+        if session.refused:
+            for reason, ranges in session.refused.items():
+                session.send_control(encode(Kind.REFUSED, ranges, reason))
+            session.refused = {}
         if session.acks and not session.closed:
             session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, list(self.absent)))
             session.acks = []
 
-    def _refuse(self, session: Session, sequence: int, count: int, size: int, level: int) -> None:
-        session.send_control(encode(Kind.REFUSED, [[sequence, sequence + count - 1]], self.refusing))
+    def _refuse(self, session: Session, sequence: int, count: int, size: int, level: int, kind: int) -> None:
+        """Refuse a block, but not a retry of what was accepted already: that is a duplicate, as ever. A large
+        body is refused with the first of its pieces that is."""
         session.ingress.settle(count, size)
+        last = sequence + count - 1
+        if level and session.publisher.knows(sequence, count):
+            self._tally.drop("duplicate", count)
+            _merge(session.acks, sequence, last)
+            return
+        if kind & blocks.PIECE:
+            session.cut_bodies[sequence] = None
+            if len(session.cut_bodies) > CUT_MAX:
+                del session.cut_bodies[next(iter(session.cut_bodies))]
+        _merge(session.refused.setdefault(self.refusing or CUT, []), sequence, last)
         if not level:  # its publisher waits for no answer
-            self._tally.drop(self.refused_as, count)
+            self._tally.drop(self.refused_as or "joining", count)
+
+
+def accepted_as(frame: bytes, start: int) -> tuple[int, ...]:
+    """What a retry of a block of level accepted has in common with its first copy, and no other block of its
+    publisher; empty for another level, or a frame that will be refused."""
+    if len(frame) < start + HEADS_SIZE:
+        return ()
+    *_, kind, level, topic_size, _, _, sequence, _, _ = _heads(frame, start)
+    if level != blocks.ACCEPTED:
+        return ()
+    if not kind & blocks.PIECE:
+        return (sequence,)
+    at = start + HEADS_SIZE + topic_size
+    return (sequence, *frame[at : at + blocks.PIECE_SIZE])
 
 
 def _merge(ranges: list[list[int]], first: int, last: int) -> None:
     if ranges and ranges[-1][1] + 1 == first:
         ranges[-1][1] = last
-    else:
+    elif not ranges or ranges[-1][1] != last:  # pieces of a body have one number
         ranges.append([first, last])

@@ -13,6 +13,7 @@ Pure. `Turn` is what one input of the exchange leaves to be done at its end.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 LONE_S: Final = 0.0002
 """A pipe is written to at once when that has not happened for so long: a lone message's round trip counts.
 In a crowd frames share the write at the end of the loop turn."""
+
+
+Job = Callable[[float], bool]
+"""Does one step of long work, some milliseconds; False: it was the last. It takes its part before it does it,
+so that one that raises goes on with the next."""
 
 
 class Pipe(Protocol):
@@ -51,7 +57,7 @@ class Pipe(Protocol):
 class Turn:
     """What one input of the exchange leaves to be done at its end."""
 
-    __slots__ = ("dirty", "due", "unread", "waiting")
+    __slots__ = ("dirty", "due", "jobs", "unread", "waiting")
 
     def __init__(self) -> None:
         self.dirty: list[Port] = []
@@ -62,6 +68,8 @@ class Turn:
         """Sessions that may have left too many answers unread."""
         self.waiting: dict[Outlet, None] = {}
         """Outlets in which blocks wait; kept from turn to turn."""
+        self.jobs: deque[Job] = deque()
+        """Long work, of which one step is done in a loop turn; kept from turn to turn."""
 
 
 class Port:

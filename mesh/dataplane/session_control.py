@@ -13,7 +13,7 @@ the last one.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 
 from mesh.dataplane.counters import Tally
@@ -118,8 +118,6 @@ class SessionControl:
         self._publishers = publishers
         self._tally = tally
         self._last_id = 0
-        self._jobs: deque[tuple[Iterator[None], Session]] = deque()
-        """Long work, which is done a step at a time."""
 
     def all(self) -> list[Session]:
         return [session for client in self.pipes.values() for session in client.sessions.values()]
@@ -238,7 +236,7 @@ class SessionControl:
         if subscription.patterns:
             self._interest.confirm(session, number)
         else:
-            self._jobs.append((self._adding(subscription, patterns, now), session))
+            self._turn.jobs.append(partial(self._add_part, subscription, deque(patterns)))
 
     def _add(self, subscription: Subscription, patterns: list[str]) -> None:
         """Raises `TopicError` or `AboveLimit` before any change."""
@@ -255,22 +253,26 @@ class SessionControl:
                 f" {self._options.patterns_max} that its clients may want together"
             )
 
-    def _adding(self, subscription: Subscription, patterns: list[str], now: float) -> Iterator[None]:
-        """The patterns of a large subscription, a part at each step."""
+    def _add_part(self, subscription: Subscription, waiting: deque[str], now: float) -> bool:
+        """A step of a large subscription: True while there is more."""
         session, number = subscription.session, subscription.number
-        for start in range(0, len(patterns), PATTERNS_AT_ONCE):
-            if session.closed or session.subscriptions.get(number) is not subscription:
-                return  # it ended meanwhile, and with it all that was added
+        if session.closed or session.subscriptions.get(number) is not subscription:
+            return False  # it ended meanwhile, and with it all that was added
+        part = [waiting.popleft() for _ in range(min(PATTERNS_AT_ONCE, len(waiting)))]
+        try:
             try:
-                self._add(subscription, patterns[start : start + PATTERNS_AT_ONCE])
+                self._add(subscription, part)
             except AboveLimit as error:
                 del session.subscriptions[number]
                 self._unsubscribe(subscription, now)
                 self._refuse_subscription(session, number, error)
-                return
-            yield
-        if not session.closed and session.subscriptions.get(number) is subscription:
+                return False
+        except (PeerError, TopicError) as error:
+            self.refuse(session.port.pipe, session.prefix, error, now)
+            return False
+        if not waiting:
             self._interest.confirm(session, number)
+        return bool(waiting)
 
     def _refuse_subscription(self, session: Session, number: int, error: AboveLimit) -> None:
         """Raises the error for a client that does not know of single refusals."""
@@ -278,25 +280,6 @@ class SessionControl:
             raise error
         self._tally.refuse(error.reason)
         session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
-
-    # --- long work
-
-    @property
-    def has_work(self) -> bool:
-        """Whether `work` has something to do."""
-        return bool(self._jobs)
-
-    def work(self, now: float) -> None:
-        """One step of long work, some milliseconds."""
-        job, session = self._jobs[0]
-        try:
-            next(job)
-            self._jobs.rotate(-1)
-        except StopIteration:
-            self._jobs.popleft()
-        except (PeerError, TopicError) as error:
-            self._jobs.popleft()
-            self.refuse(session.port.pipe, session.prefix, error, now)
 
     # --- the end
 

@@ -39,6 +39,7 @@ class Session:
         "bytes_in",
         "client",
         "closed",
+        "cut_bodies",
         "id",
         "ingress",
         "keepalive",
@@ -52,6 +53,7 @@ class Session:
         "publisher",
         "question_bytes",
         "questions",
+        "refused",
         "subscriptions",
     )
 
@@ -88,6 +90,10 @@ class Session:
         self.budget = Budget(options.waiting_bytes_max)
         self.acks: list[list[int]] = []
         """Ranges of sequence numbers that are committed and not acknowledged yet."""
+        self.refused: dict[str, list[list[int]]] = {}
+        """Ranges that are refused and whose publisher is not told yet, by the reason."""
+        self.cut_bodies: dict[int, None] = {}
+        """Numbers of large bodies of which a piece was refused; the others are refused, too."""
         self.questions: dict[int, int] = {}
         """Tokens of requests and surveys without a result, each with the bytes of its body."""
         self.question_bytes = 0

@@ -65,6 +65,8 @@ HEAD: Final = struct.Struct(">BBBBIIQQQ")
 HEAD_SIZE: Final = HEAD.size
 SUFFIX: Final = struct.Struct(">QQ")
 _PIECE: Final = struct.Struct(">II")
+PIECE_SIZE: Final = _PIECE.size
+"""Bytes behind a piece's topic that say which piece of how large a body it is."""
 
 HeaderValue = str | bytes | int | float | bool | None
 Headers = Mapping[str, HeaderValue]

@@ -18,6 +18,7 @@ from mesh.dataplane.ports import Port, Turn
 from mesh.dataplane.session_control import messages_behind_backtrace
 from mesh.errors import PeerError
 from mesh.wire.session_frames import Role
+from protocols.pipe import CONTROL_MAX
 
 
 class FakePipe:
@@ -37,6 +38,8 @@ class FakePipe:
         return taken
 
     def send_control(self, frame: bytes) -> None:
+        if len(self.control) >= CONTROL_MAX:
+            self.closed = self.closed or f"{CONTROL_MAX} control frames unread"
         if not self.closed:
             self.control.append(frame)
 

@@ -329,6 +329,16 @@ def test_who_says_nothing_for_long_is_taken_to_have_lost_what_it_did_not_confirm
     assert mesh.nodes[1].exchange.statistics().drops == {"link_lost": 30}
 
 
+def test_frames_of_a_link_that_is_over_are_counted_as_the_messages_in_them() -> None:
+    """They were counted as frames, beside counters of messages."""
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    block = blocks.seal(b"t", [b"x"] * 7, publisher=9, boot=9, sequence=1, level=ACCEPTED)
+    frames = [data_head(0, 0, 0, 1, len(block)) + block, encode(Kind.PING, 1)]
+    exchange.peer_frames(2, frames, mesh.now)
+    assert exchange.statistics().drops == {"link_down_in": 7}
+
+
 def test_a_stock_flood_drops_nothing_that_holds_credit() -> None:
     mesh = FakeMesh(1, ExchangeOptions(delivery=DeliveryOptions(messages_max=1000)))
     exchange = mesh.nodes[1].exchange

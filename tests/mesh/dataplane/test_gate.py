@@ -1,0 +1,345 @@
+"""What waits while a broker does not know who wants it, and how it passes once it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from mesh.clients.publishing import Ticket
+from mesh.dataplane import gate
+from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.options import ExchangeOptions
+from mesh.errors import NotAccepted
+from mesh.wire import blocks
+from mesh.wire.blocks import ACCEPTED
+from mesh.wire.session_frames import AGAIN, Kind, Role, data_head, decode
+from protocols.pipe import CONTROL_MAX
+
+from .neighbourhood import FakeClient, FakeMesh
+
+WIDE = ExchangeOptions(session_messages=100_000)
+
+
+def joining_node(options: ExchangeOptions | None = None) -> tuple[FakeMesh, Exchange]:
+    mesh = FakeMesh(2, options)
+    exchange = mesh.nodes[1].exchange
+    exchange.gate.close()
+    return mesh, exchange
+
+
+def test_while_interest_is_not_known_blocks_are_held_and_then_routed_in_order() -> None:
+    mesh, exchange = joining_node()
+    publisher, early, late = mesh.client(1), mesh.client(1), mesh.client(2)
+    ticket = publisher.publish("t", b"1", level=ACCEPTED)
+    publisher.publish("t", b"2")
+    feeds = [client.subscribe("t") for client in (early, late)]
+    assert isinstance(ticket, Ticket) and not ticket.done
+    assert not early.take(feeds[0]) and exchange.statistics().published == 0
+    exchange.set_absent(["gamma"])
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert ticket.done and ticket.receipt(0).absent == ("gamma",)
+    publisher.publish("t", b"3")
+    for client, feed in zip((early, late), feeds, strict=True):
+        assert [body for _, body in client.take(feed)] == [b"1", b"2", b"3"]
+
+
+def test_questions_are_held_as_well_but_those_for_the_broker_itself() -> None:
+    mesh, exchange = joining_node()
+    exchange.respond("$sys.status", lambda topic, body: b"here")
+    asker, answerer = mesh.client(1), mesh.client(2)
+    status, question = asker.ask("$sys.status"), asker.ask("q")
+    assert status.done and not question.done
+    feed = answerer.subscribe("q", role=Role.ANSWERS)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert not question.done  # somebody was asked
+    assert answerer.conversation.next_run(feed, mesh.now) is not None
+
+
+@pytest.mark.parametrize("survey", [False, True])
+def test_a_question_that_is_held_beyond_its_deadline_ends_in_time(survey: bool) -> None:
+    """Its asker is told at the deadline that this broker could not ask anybody; later nobody is asked."""
+    mesh, exchange = joining_node()
+    asker, answerer = mesh.client(1), mesh.client(2)
+    feed = answerer.subscribe("q", role=Role.ANSWERS)
+    question = asker.ask("q", survey=survey, timeout_s=1.0)
+    mesh.turn(0.75)
+    assert not question.done
+    mesh.turn(0.5)
+    assert question.done and exchange.statistics().questions == 0
+    if survey:
+        assert question.result is not None and question.result.missing == ["node1"]
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert answerer.conversation.next_run(feed, mesh.now) is None
+
+
+def test_what_a_client_published_without_waiting_is_routed_though_it_has_gone() -> None:
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    publisher.publish("t", b"last words")
+    publisher.lose()
+    exchange.open_gate(mesh.now)
+    assert reader.take(feed) == [("t", b"last words")]
+
+
+def test_beyond_what_the_gate_holds_publishes_are_refused_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gate, "COUNT_MAX", 1)
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    first = publisher.publish("t", b"1", level=ACCEPTED)
+    second = publisher.publish("t", b"2", level=ACCEPTED)
+    publisher.publish("t", b"3")
+    assert isinstance(first, Ticket) and isinstance(second, Ticket) and not first.done
+    assert isinstance(second.error, NotAccepted) and "node1 is joining" in str(second.error)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert first.done and reader.take(feed) == [("t", b"1")]
+    assert exchange.statistics().drops == {"joining": 1}
+
+
+def test_a_held_block_that_breaks_a_rule_costs_its_client_the_session() -> None:
+    mesh, exchange = joining_node()
+    publisher, other = mesh.client(1), mesh.client(1)
+    feed = other.subscribe("t")
+    publisher.publish("t", b"good")
+    exchange.client_frames(
+        publisher.pipe, [publisher.conversation.prefix + data_head(0, 0, 0, 0, 3) + b"bad"], 0.0
+    )
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert publisher.ended is not None and publisher.pipe.closed
+    assert other.take(feed) == [("t", b"good")]
+
+
+def test_a_joining_broker_that_leaves_refuses_what_it_held() -> None:
+    mesh, exchange = joining_node()
+    publisher = mesh.client(1)
+    ticket = publisher.publish("t", b"1", level=ACCEPTED)
+    exchange.leave("restart", mesh.now)
+    mesh.pump()
+    assert isinstance(ticket, Ticket) and isinstance(ticket.error, NotAccepted)
+
+
+# --- what is held is much
+
+
+def sealed(client: FakeClient, sequence: int, *bodies: bytes, flags: int = 0, level: int = ACCEPTED) -> bytes:
+    """A frame that the client would send, past its library."""
+    conversation = client.conversation
+    block = blocks.seal(
+        b"t", bodies, publisher=conversation.publisher, boot=conversation.boot, sequence=sequence, level=level
+    )
+    return conversation.prefix + data_head(0, flags, 0, 0, len(block)) + block
+
+
+def said(client: FakeClient, kind: Kind) -> list[list[object]]:
+    """Control frames of a kind that lie in the client's pipe."""
+    frames = [decode(frame, 4) for frame in client.pipe.control]
+    return [frame for frame in frames if frame[0] == kind]
+
+
+MANY = CONTROL_MAX + 1000
+
+
+def test_a_client_with_more_held_blocks_than_its_pipe_takes_control_frames_hears_of_all() -> None:
+    """They were acknowledged one by one: the 4 097th cost the client its connection."""
+    mesh, exchange = joining_node(WIDE)
+    publisher, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t", window=MANY)
+    publisher.consuming = False
+    for number in range(1, MANY + 1):
+        exchange.client_frames(publisher.pipe, [sealed(publisher, number, b"%d" % number)], mesh.now)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert not publisher.pipe.closed
+    acknowledged = [pair for ack in said(publisher, Kind.ACK) for pair in ack[2]]  # type: ignore[attr-defined]
+    assert sum(last - first + 1 for first, last in acknowledged) == MANY
+    assert len(said(publisher, Kind.ACK)) < 100
+    assert [body for _, body in reader.take(feed)] == [b"%d" % number for number in range(1, MANY + 1)]
+
+
+def test_who_leaves_refuses_what_it_held_once_a_client() -> None:
+    """It was refused block by block, and the client cut."""
+    mesh, exchange = joining_node(WIDE)
+    publisher = mesh.client(1)
+    publisher.consuming = False
+    for number in range(1, MANY + 1):
+        exchange.client_frames(publisher.pipe, [sealed(publisher, number, b"x")], mesh.now)
+    exchange.leave("restart", mesh.now)
+    assert not publisher.pipe.closed and len(said(publisher, Kind.REFUSED)) < 100
+    refused = [pair for frame in said(publisher, Kind.REFUSED) for pair in frame[1]]  # type: ignore[attr-defined]
+    assert sum(last - first + 1 for first, last in refused) == MANY
+    assert exchange.statistics().published == 0
+
+
+def test_what_comes_in_one_read_is_refused_in_one_frame() -> None:
+    mesh = FakeMesh(1, WIDE)
+    publisher = mesh.client(1)
+    publisher.consuming = False
+    exchange = mesh.nodes[1].exchange
+    exchange.leave("restart", mesh.now)
+    exchange.client_frames(
+        publisher.pipe, [sealed(publisher, number, b"x") for number in range(1, MANY)], 0.0
+    )
+    assert [frame[1] for frame in said(publisher, Kind.REFUSED)] == [[[1, MANY - 1]]]
+    assert not publisher.pipe.closed
+
+
+def test_the_gate_opens_a_part_in_each_turn_of_the_loop_and_what_comes_meanwhile_waits_behind() -> None:
+    """32 MB were routed in one turn, and every round of the broker was late."""
+    mesh, exchange = joining_node(WIDE)
+    publisher, reader = mesh.client(1), mesh.client(1)
+    feed = reader.subscribe("t", window=10_000)
+    node, count = mesh.nodes[1], 4 * gate.STEP_COUNT
+    for number in range(1, count + 1):
+        exchange.client_frames(publisher.pipe, [sealed(publisher, number, b"%d" % number)], mesh.now)
+    node.has_work = False
+    exchange.open_gate(mesh.now)
+    assert exchange.statistics().published == gate.STEP_COUNT and node.has_work
+    exchange.client_frames(publisher.pipe, [sealed(publisher, count + 1, b"%d" % (count + 1))], mesh.now)
+    assert exchange.statistics().published == gate.STEP_COUNT, "it waits behind what was held"
+    turns = 0
+    while node.has_work:
+        node.has_work = False
+        exchange.work(mesh.now)
+        turns += 1
+    assert turns == 4 and not exchange.gate.closed
+    assert [body for _, body in reader.take(feed)] == [b"%d" % number for number in range(1, count + 2)]
+
+
+def test_large_blocks_pass_the_gate_a_few_in_each_turn() -> None:
+    mesh, exchange = joining_node(ExchangeOptions(session_bytes=100 << 20))
+    publisher = mesh.client(1)
+    for number in range(1, 41):
+        exchange.client_frames(publisher.pipe, [sealed(publisher, number, bytes(60_000))], mesh.now)
+    exchange.open_gate(mesh.now)
+    assert exchange.statistics().published == -(-gate.STEP_BYTES // (60_000 + 66))
+
+
+def test_who_leaves_while_the_gate_opens_refuses_the_rest() -> None:
+    mesh, exchange = joining_node(WIDE)
+    publisher = mesh.client(1)
+    publisher.consuming = False
+    count = 3 * gate.STEP_COUNT
+    for number in range(1, count + 1):
+        exchange.client_frames(publisher.pipe, [sealed(publisher, number, b"x")], mesh.now)
+    exchange.open_gate(mesh.now)
+    exchange.leave("restart", mesh.now)
+    refused = [pair for frame in said(publisher, Kind.REFUSED) for pair in frame[1]]  # type: ignore[attr-defined]
+    assert sum(last - first + 1 for first, last in refused) == count - gate.STEP_COUNT
+    assert not exchange.gate.closed
+
+
+def test_blocks_held_for_a_client_that_has_gone_are_counted_as_they_come_in() -> None:
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(1)
+    feed = reader.subscribe("t")
+    publisher.publish("t", b"last", b"words")
+    publisher.lose()
+    exchange.open_gate(mesh.now)
+    assert len(reader.take(feed)) == 2
+    counted = exchange.statistics()
+    assert counted.msgs_in == counted.published == 2 and counted.bytes_in > 0
+
+
+# --- retries
+
+
+def test_a_retry_of_what_is_held_is_acknowledged_where_its_client_is_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was refused as the gate was full, though its first copy waited there and was accepted later."""
+    monkeypatch.setattr(gate, "COUNT_MAX", 1)
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    ticket = publisher.publish("t", b"once", level=ACCEPTED)
+    publisher.lose()
+    publisher.connect(mesh.nodes[1])
+    assert isinstance(ticket, Ticket) and not ticket.done
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert ticket.done and ticket.error is None
+    assert reader.take(feed) == [("t", b"once")]
+    assert exchange.statistics().drops == {}
+
+
+@pytest.mark.parametrize("why", ["leaving", "joining"])
+@pytest.mark.parametrize("size", [4, 200_000])
+def test_a_retry_of_what_was_accepted_is_acknowledged_though_nothing_is_accepted_now(
+    why: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program was told `NotAccepted` of a message that was delivered."""
+    mesh = FakeMesh(1)
+    publisher, reader = mesh.client(1), mesh.client(1)
+    feed = reader.subscribe("t")
+    exchange = mesh.nodes[1].exchange
+    publisher.consuming = False
+    ticket, _ = publisher.conversation.add("t", bytes(size), ACCEPTED, b"")
+    publisher.conversation.flush()
+    mesh.pump()
+    assert ticket is not None and not ticket.done
+    publisher.lose()  # with it the acknowledgement
+    publisher.consuming = True
+    if why == "leaving":
+        exchange._intake.refusing = "restart"  # as between the greeting of a client and its retry
+    else:
+        monkeypatch.setattr(gate, "COUNT_MAX", 0)
+        exchange.gate.close()
+    published = exchange.statistics().published
+    publisher.connect(mesh.nodes[1])
+    assert ticket.done and ticket.error is None
+    assert reader.take(feed) == [("t", bytes(size))]
+    statistics = exchange.statistics()
+    assert statistics.published == published and set(statistics.drops) == {"duplicate"}
+
+
+def test_a_retry_of_what_was_never_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "COUNT_MAX", 0)
+    mesh, exchange = joining_node()
+    publisher = mesh.client(1)
+    publisher.consuming = False
+    exchange.client_frames(publisher.pipe, [sealed(publisher, 1, b"x", flags=AGAIN)], mesh.now)
+    assert [frame[1] for frame in said(publisher, Kind.REFUSED)] == [[[1, 1]]]
+
+
+def test_a_large_body_that_the_gate_holds_in_part_is_refused_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first piece was delivered, and its last would have been acknowledged."""
+    monkeypatch.setattr(gate, "COUNT_MAX", 2)
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    first = publisher.publish("t", b"small", level=ACCEPTED)
+    large = publisher.publish("t", bytes(200_000), level=ACCEPTED)
+    publisher.publish("t", bytes(200_000))
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert isinstance(first, Ticket) and first.done and first.error is None
+    assert isinstance(large, Ticket) and isinstance(large.error, NotAccepted)
+    assert reader.take(feed) == [("t", b"small")]
+    statistics = exchange.statistics()
+    assert statistics.published == statistics.delivered + statistics.msgs_out == 1
+    assert statistics.drops == {"joining": 4}, "the pieces of level sent"
+    again = publisher.publish("t", bytes(200_000), level=ACCEPTED)
+    assert isinstance(again, Ticket) and again.done and again.error is None
+    assert reader.take(feed) == [("t", bytes(200_000))]
+
+
+def test_a_held_block_whose_routing_fails_keeps_nobody_waiting_behind_it() -> None:
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(1)
+    feed = reader.subscribe("t")
+    exchange.gate.hold(1, lambda now: [][0])
+    for number in range(gate.STEP_COUNT + 1):
+        publisher.publish("t", b"%d" % number)
+    with pytest.raises(IndexError):
+        exchange.open_gate(mesh.now)
+    mesh.turn(1.0)
+    assert len(reader.take(feed)) == gate.STEP_COUNT + 1 and not exchange.gate.closed
