@@ -110,6 +110,9 @@ class Overlay:
         self._links: dict[int, float] = {}
         self._dead_due = now + self.options.dead_pause_s
         self._dials = 0
+        self._due: tuple[int, float] | None = None
+        """What `next_deadline` last found, and with how many dials at once; None: since then something was
+        told. Looking costs by the number of members, and every frame of news asks."""
 
     # --- what others read
 
@@ -127,6 +130,7 @@ class Overlay:
 
     def member_changed(self, record: MemberRecord, now: float) -> None:
         """What is known of another member has changed."""
+        self._due = None
         self._records[record.id] = record
         self._any_dead = None
         if not record.in_view:
@@ -138,6 +142,7 @@ class Overlay:
 
     def link_up(self, id: int, dial: Dial | None, now: float) -> None:
         """A link with a member is admitted; ``dial`` is what brought it, None if the other side dialled."""
+        self._due = None
         self._links[id] = now
         self.pace.linked()
         if dial is not None:
@@ -149,6 +154,7 @@ class Overlay:
 
     def link_down(self, id: int, now: float) -> None:
         """The link of a member is gone."""
+        self._due = None
         since = self._links.pop(id, now)
         record = self._records.get(id)
         if record is None or not record.in_view:
@@ -161,6 +167,7 @@ class Overlay:
 
     def forget(self, id: int) -> None:
         """A member is remembered no longer."""
+        self._due = None
         self._records.pop(id, None)
         self._any_dead = None
         self._forget(self._living, id)
@@ -168,6 +175,7 @@ class Overlay:
 
     def dial_failed(self, url: str, id: int, now: float) -> None:
         """A dial brought no link, or none with ``id``, who was expected there."""
+        self._due = None
         target = self._find(url, id)
         if target is not None:
             self._ended(target)
@@ -179,6 +187,7 @@ class Overlay:
 
     def met(self, url: str, id: int) -> None:
         """Who is behind an address, though no link may come of it (a duplicate, for one)."""
+        self._due = None
         target = self._join.get(url)
         if target is not None:
             target.member = id
@@ -187,6 +196,7 @@ class Overlay:
 
     def is_self(self, url: str) -> None:
         """This broker answered its own dial: that address need not be tried again."""
+        self._due = None
         for targets in (self._join, self._known):
             self._forget(targets, url)
 
@@ -196,6 +206,7 @@ class Overlay:
 
     def redial(self, now: float) -> None:
         """After a void round: everything is due now."""
+        self._due = None
         for targets in (self._living, self._join):
             for target in targets.values():
                 target.due = now
@@ -203,6 +214,7 @@ class Overlay:
 
     def tick(self, now: float) -> list[Dial]:
         """What to dial now."""
+        self._due = None
         dials: list[Dial] = []
         self._choose_dead(now)
         for target in list(self._targets()):
@@ -216,11 +228,15 @@ class Overlay:
 
     def next_deadline(self) -> float:
         """When to call `tick`."""
+        dials_max = self.pace.dials_max
+        if self._due is not None and self._due[0] == dials_max:
+            return self._due[1]
         due = self._dead_due if self._has_dead() or (self._links and self._known) else float("inf")
-        if self._dials < self.pace.dials_max:
+        if self._dials < dials_max:
             for target in self._targets():
                 if not target.dialling:
                     due = min(due, target.due)
+        self._due = (dials_max, due)
         return due
 
     # ---

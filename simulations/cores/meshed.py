@@ -1,12 +1,10 @@
-"""The production cores of membership and dialling (`mesh.cluster.membership`, `mesh.cluster.overlay`) on a
-`Field`.
+"""The production core of the cluster (`mesh.cluster.core`) on a `Field`.
 
-It stands where `mesh.cluster.peering`, `mesh.cluster.heartbeat` and `mesh.cluster.gossip` stand in a broker,
-and does what they do to the
-instructions of the machines, with tuples instead of frames. A link is one wire here instead of three
-connections: it takes a greeting each way and a READY to come up. Each link has a number, so that what belongs
-to an earlier one is not taken for the present one, and a message to a link that is not there is answered with
-a reset, as a kernel would.
+It stands where `mesh.cluster.peering` stands in a broker: it tells the core what happened, and executes what
+that orders, with tuples instead of frames. What is imitated is only what is no core: a link is one wire here
+instead of three connections, and takes a greeting each way and a READY to come up. Each link has a number, so
+that what belongs to an earlier one is not taken for the present one, and a message to a link that is not
+there is answered with a reset, as a kernel would.
 
 Interest, which a full mesh spreads by the same links, is left out: it decides nothing about who is alive.
 """
@@ -14,28 +12,24 @@ Interest, which a full mesh spreads by the same links, is left out: it decides n
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar, Final
 
+from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.membership import (
     DropLink,
     Instruction,
     MemberChanged,
-    MemberForgotten,
-    MemberMoved,
     MemberRecord,
-    Membership,
     MembershipOptions,
     NodeChanged,
     NodeState,
-    Redial,
     SelfChanged,
     State,
     Survey,
-    Tell,
-    TellAll,
 )
-from mesh.cluster.overlay import Dial, Overlay, OverlayOptions
+from mesh.cluster.overlay import Dial
 from simulations.cores.core import Message
 from simulations.cores.field import NEVER_NS, Field, PlaceState
 from simulations.kernel.scheduler import MILLISECOND, SECOND, nanoseconds
@@ -56,8 +50,6 @@ class MessageKind(IntEnum):
 
 HELLO, WELCOME, READY, REFUSED, CLOSE, SURVEY, ANSWER, MEMBERS = MessageKind
 
-NEWS_PAUSE_S: Final = 0.03
-JOIN_S: Final = 2.0
 NEVER: Final = float("inf")
 PAUSED_NS: Final = 10 * MILLISECOND
 """So often it is looked whether who is paused runs again, to do then what it missed."""
@@ -74,13 +66,12 @@ class Identity:
 class Link:
     """One that is up."""
 
-    __slots__ = ("member", "news", "number", "wire")
+    __slots__ = ("member", "number", "wire")
 
     def __init__(self, wire: int, number: int, member: int) -> None:
         self.wire = wire
         self.number = number
         self.member = member
-        self.news: dict[int, MemberRecord] = {}
 
 
 class Meshed:
@@ -109,7 +100,7 @@ class Meshed:
         rng = random.Random(f"{field.seed}:node:{field.names[place]}:{field.lives[place]}")
         life = Life(field, place, self._identities[place], join=self._known[place], rng=rng)
         self._lives[place] = life
-        field.wake(place, now_ns)
+        life.begin()
 
     def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
         return self._lives[self._field.wires.targets[wire]].receive(wire, message)
@@ -125,7 +116,7 @@ class Meshed:
 
 
 class Life:
-    """One of a broker."""
+    """One of a broker: the shell of its core."""
 
     def __init__(
         self,
@@ -140,57 +131,43 @@ class Life:
         self._place = place
         self.ended = False
         """Another one has begun here."""
-        self._name = field.names[place]
+        self._name = name = field.names[place]
         self._wires = field.wires
         self._identity = identity
         options = field.options
         self._dial_s = max(1.0, options.period_s)
-        now = self._now()
         identity.incarnation += 1
         me = MemberRecord(
-            identity.id,
-            identity.incarnation,
-            State.ALIVE,
-            rng.getrandbits(63),
-            *[field.names[place]] * 4,
+            identity.id, identity.incarnation, State.ALIVE, rng.getrandbits(63), name, name, "", ""
         )
-        self.membership = Membership(
+        self.core = ClusterCore(
             me,
             options=MembershipOptions(period_s=options.period_s, deadline_s=options.deadline_s),
-            join=bool(join),
+            join=join,
             rng=rng,
-            now=now,
+            now=self._now(),
         )
-        self.overlay = Overlay(
-            me.id, join=join, options=OverlayOptions.of(options.period_s), rng=rng, now=now
-        )
+        self.membership = self.core.membership
         self.links: dict[int, Link] = {}
         """By member."""
         self._by_wire: dict[int, Link] = {}
         self._dials: dict[int, tuple[Dial, int]] = {}
         """Under way, by the number of the place: the dial, and the number the link would have."""
-        self._join_due = NEVER if join else now + 2 * options.period_s
-        self._linked_once = False
-        self._news_due = NEVER
-        self._news_last = -1.0
-        self._table_heard = False
-        self._dial_due = 0.0
-        """When the overlay has something to dial; 0 if it has been told something since it was asked, which
-        costs a look at all members."""
+        self._due = NEVER
 
     def _now(self) -> float:
         return self._field.now_ns / SECOND
 
     # --- the runner's side
 
+    def begin(self) -> None:
+        self._execute(self.core.begin(self._name, self._name, self._now()))
+        self._settle()
+
     def tick(self) -> None:
         now = self._now()
-        if now >= self._news_due:
-            self._send_news(now)
-        self._act(self.membership.tick(now))
-        if now >= self._join_due:
-            self._act(self.membership.joined())
-        self._pump()
+        self._execute(self.core.tick(now, max(0.0, now - self._due)))
+        self._settle()
 
     def receive(self, wire: int, message: Message) -> Message | None:
         kind, number = message[0], message[1]
@@ -211,7 +188,7 @@ class Life:
                 self._dial_failed(there, number, message[2])
             case MessageKind.CLOSE if link is not None and link.number == number:
                 self._gone(link)
-        self._pump()
+        self._settle()
         return None
 
     def lost(self, wire: int) -> None:
@@ -222,7 +199,14 @@ class Life:
             self._gone(link)
         if there in self._dials:
             self._dial_failed(there, self._dials[there][1], 0)
-        self._pump()
+        self._settle()
+
+    def _settle(self) -> None:
+        """After each input: a broker that joins may have joined, and the core is to be called again."""
+        if self.membership.node_state is NodeState.JOINING:
+            self._execute(self.core.settle(self._now()))
+        self._due = due = self.core.next_deadline()
+        self._field.wake(self._place, nanoseconds(due) + 1 if due < NEVER else NEVER_NS)
 
     # --- links
 
@@ -230,7 +214,8 @@ class Life:
         target = self._field.numbers[dial.url]
         wire = self._wires.of[self._place].get(target)
         if wire is None:
-            self._stirred().is_self(dial.url)
+            self.core.overlay.is_self(dial.url)
+            self._execute(self.core.dial_failed(dial, self._now()))
             return
         number = self._field.next_serial()
         self._dials[target] = (dial, number)
@@ -246,7 +231,7 @@ class Life:
             self._field.after(PAUSED_NS, self._dial_timed_out, what)
             return
         self._dial_failed(*what, 0)
-        self._pump()
+        self._settle()
 
     def _dial_failed(self, there: int, number: int, met: int) -> None:
         """``met``: who is there, though there is no link by this dial."""
@@ -255,8 +240,8 @@ class Life:
             return
         del self._dials[there]
         if met:
-            self._stirred().met(dial.url, met)
-        self._stirred().dial_failed(dial.url, dial.member, self._now())
+            self.core.overlay.met(dial.url, met)
+        self._execute(self.core.dial_failed(dial, self._now()))
 
     def _greeted(self, wire: int, number: int, hello: MemberRecord) -> Message:
         """Somebody dials; of two that dial each other the lower id's dial stays."""
@@ -268,6 +253,7 @@ class Life:
             return (REFUSED, number, self._identity.id)
         if link is not None:
             self._gone(link)  # of an earlier run
+            self._settle()
         self._field.renew(wire ^ 1)
         return (WELCOME, number, self.membership.me)
 
@@ -279,21 +265,16 @@ class Life:
         del self._dials[there]
         self._field.send(wire ^ 1, (READY, number, self.membership.me))
         self._link_up(wire ^ 1, number, hello, dial)
-        self._pump()
+        self._settle()
         return None
 
     def _link_up(self, wire: int, number: int, hello: MemberRecord, dial: Dial | None) -> None:
-        now = self._now()
         there = self._wires.targets[wire]
         before = self._by_wire.get(there)
         if before is not None:
             self._forget(before)
         self.links[hello.id] = self._by_wire[there] = Link(wire, number, hello.id)
-        if not self._linked_once:
-            self._linked_once = True
-            self._join_due = now + JOIN_S
-        self._stirred().link_up(hello.id, dial, now)
-        self._act(self.membership.link_up(hello, now))
+        self._execute(self.core.link_up(hello, dial, self._now()))
 
     def _forget(self, link: Link) -> None:
         if self.links.get(link.member) is link:
@@ -304,9 +285,7 @@ class Life:
 
     def _gone(self, link: Link) -> None:
         self._forget(link)
-        now = self._now()
-        self._stirred().link_down(link.member, now)
-        self._act(self.membership.link_down(link.member, now))
+        self._execute(self.core.link_down(link.member, self._now()))
 
     # --- what is said on them
 
@@ -314,76 +293,46 @@ class Life:
         now = self._now()
         kind = message[0]
         if kind is MEMBERS:
-            self._told(link, message[2], message[3], now)
+            _, _, reply, records = message
+            self._execute(self.core.heard(records, link.member, now))
+            if reply:
+                self._execute(self.core.asked_for_table(link.member))
+            self._settle()
             return None
         _, number, round, digest = message
-        reply = (ANSWER, number, round, self.membership.digest) if kind is SURVEY else None
-        if kind is ANSWER and self.membership.is_open(round):
+        answer = (ANSWER, number, round, self.membership.digest) if kind is SURVEY else None
+        if kind is ANSWER:
             self._act(self.membership.answered(link.member, round, now))
         self._act(self.membership.heard_digest(link.member, digest, now))
-        return reply
+        return answer
 
-    def _told(self, link: Link, reply: bool, records: tuple[MemberRecord, ...], now: float) -> None:
-        self._act(self.membership.heard(records, link.member, now))
-        if reply and link.member in self.links:
-            self._tell_all(link, False)
-        if not self._table_heard:
-            self._table_heard = True
-            self._act(self.membership.joined())
+    # --- the core's orders, as `mesh.cluster.peering` executes them
 
-    def _tell_all(self, link: Link, reply: bool) -> None:
-        link.news = {}
-        self._field.send(link.wire, (MEMBERS, link.number, reply, tuple(self.membership.records())))
+    def _act(self, instructions: Sequence[Instruction]) -> None:
+        if instructions:
+            self._execute(self.core.act(instructions, self._now()))
+            self._settle()
 
-    def _tell(self, records: tuple[MemberRecord, ...], except_member: int, now: float) -> None:
-        for member, link in self.links.items():
-            if member != except_member:
-                for record in records:
-                    link.news[record.id] = record
-        if self._news_due == NEVER:
-            self._news_due = max(now, self._news_last + NEWS_PAUSE_S)
-
-    def _send_news(self, now: float) -> None:
-        self._news_due, self._news_last = NEVER, now
-        for link in self.links.values():
-            if link.news:
-                news, link.news = tuple(link.news.values()), {}
-                self._field.send(link.wire, (MEMBERS, link.number, False, news))
-
-    # --- the machines' wishes, as `mesh.cluster.peering` grants them
-
-    def _act(self, instructions: list[Instruction]) -> None:
-        if not instructions:
-            return
-        now = self._now()
-        for instruction in instructions:
-            match instruction:
+    def _execute(self, orders: Sequence[Order]) -> None:
+        for order in orders:
+            match order:
                 case Survey(round, members):
                     self._ask(round, members)
-                case Tell(records, except_member):
-                    self._tell(records, except_member, now)
-                case TellAll(member, reply):
+                case Send(member, records, reply):
                     if (link := self.links.get(member)) is not None:
-                        self._tell_all(link, reply)
+                        self._field.send(link.wire, (MEMBERS, link.number, reply, records))
+                case Dial():
+                    self._begin_dial(order)
                 case MemberChanged(record, from_state, reason, _):
-                    self._stirred().member_changed(record, now)
                     self._field.changed(self._place, record.name, str(from_state), str(record.state), reason)
-                case MemberMoved(record):
-                    self._stirred().member_changed(record, now)
-                case MemberForgotten(record):
-                    self._stirred().forget(record.id)
                 case SelfChanged(record):
                     self._identity.incarnation = record.incarnation
                 case DropLink(member, _):
                     if (link := self.links.get(member)) is not None:
                         self._field.send(link.wire, (CLOSE, link.number))
                         self._gone(link)
-                case Redial():
-                    self._stirred().redial(now)
-                case NodeChanged(_, state):
-                    if state is NodeState.ISOLATED:
-                        self._field.changed(self._place, self._name, "ready", "isolated", "silence")
-        self._pump()
+                case NodeChanged(_, NodeState.ISOLATED):
+                    self._field.changed(self._place, self._name, "ready", "isolated", "silence")
 
     def _ask(self, round: int, members: tuple[int, ...]) -> None:
         digest = self.membership.digest
@@ -391,23 +340,6 @@ class Life:
             link = self.links.get(member)
             if link is not None:
                 self._field.send(link.wire, (SURVEY, link.number, round, digest))
-
-    def _stirred(self) -> Overlay:
-        """The overlay, to be told something."""
-        self._dial_due = 0.0
-        return self.overlay
-
-    def _pump(self) -> None:
-        """Dial what is due and say when to be called."""
-        now = self._now()
-        if now >= self._dial_due:
-            for dial in self.overlay.tick(now):
-                self._begin_dial(dial)
-            self._dial_due = self.overlay.next_deadline()
-        due = min(self.membership.next_deadline(), self._dial_due, self._news_due)
-        if self.membership.node_state is NodeState.JOINING:
-            due = min(due, self._join_due)
-        self._field.wake(self._place, nanoseconds(due) + 1 if due < NEVER else NEVER_NS)
 
     def view(self) -> dict[str, str]:
         """The table: name of a member to its state, this broker included."""

@@ -240,3 +240,40 @@ def test_what_membership_forgets_is_forgotten() -> None:
     recent = {f"tcp://{id}:1" for id in range(480, 500)}
     assert len(membership.others()) < 16
     assert {url for _, url in driven.run(2000)} <= recent
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_deadline_that_is_kept_is_the_one_that_a_fresh_look_finds(seed: int) -> None:
+    rng = random.Random(seed)
+    urls = [f"tcp://{id}:1" for id in range(1, 9)]
+    overlay = Overlay(5, join=urls[:4], known=urls[4:], rng=random.Random(seed), now=0.0)
+    for _ in range(40):  # the window of dials is as wide as it gets, so that it hides no change
+        overlay.pace.ticked(0.0)
+    now, dials = 0.0, []
+    for _ in range(300):
+        now += rng.random()
+        id = rng.randrange(1, 9)
+        match rng.randrange(9):
+            case 0:
+                overlay.member_changed(record(id, rng.choice(list(State))), now)
+            case 1:
+                overlay.link_up(id, dials.pop() if dials and rng.random() < 0.7 else None, now)
+            case 2:
+                overlay.link_down(id, now)
+            case 3 if dials:
+                dial = dials.pop()
+                overlay.dial_failed(dial.url, dial.member, now)
+            case 4:
+                overlay.met(f"tcp://{id}:1", id)
+            case 5 if rng.random() < 0.1:
+                overlay.is_self(f"tcp://{id}:1")
+            case 6:
+                overlay.redial(now)
+            case 7:
+                overlay.forget(id)
+            case _:
+                overlay.pace.ticked(1.0 if rng.random() < 0.05 else 0.0)
+                dials += overlay.tick(now)
+        kept = overlay.next_deadline()
+        overlay._due = None
+        assert kept == overlay.next_deadline()
