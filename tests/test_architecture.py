@@ -40,7 +40,9 @@ PURE_CLUSTER = (
     "mesh.cluster.overlay",
     "mesh.cluster.remote_interest",
     "mesh.cluster.bus_probe",
+    "mesh.cluster.core",
     "mesh.cluster.joining",
+    "mesh.cluster.news",
     "mesh.cluster.pace",
     "mesh.cluster.admission",
 )
