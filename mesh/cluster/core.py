@@ -21,6 +21,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol, TypeAlias
 
 from mesh.cluster.joining import Joining
@@ -133,8 +134,12 @@ class ClusterCore:
         return out
 
     def next_deadline(self) -> float:
-        """When to call `tick`."""
-        return min(self._news.due, self._machines_due())
+        """When to call `tick`; never before `begin` or after `leave`."""
+        return min(self._news.due, self._machines_due()) if self._is_active else inf
+
+    @property
+    def _is_active(self) -> bool:
+        return self._begun and self.membership.node_state is not NodeState.LEAVING
 
     def _machines_due(self) -> float:
         return min(
@@ -144,7 +149,7 @@ class ClusterCore:
     def tick(self, now: float, late_s: float = 0.0) -> list[Order]:
         """Do what is due. ``late_s`` is how late the shell's timer came."""
         out: list[Order] = [Send(member, records) for member, records in self._news.take(now)]
-        if now < self._machines_due():
+        if not self._is_active or now < self._machines_due():
             return out  # news only, which may come many times a period and says nothing of a pace
         self.overlay.pace.ticked(late_s)
         self._resolve(self.membership.tick(now), now, out)
@@ -272,5 +277,5 @@ class ClusterCore:
             out.append(MayRoute())
 
     def _dial(self, now: float, out: list[Order]) -> None:
-        if self._begun and self.membership.node_state is not NodeState.LEAVING:
+        if self._is_active:
             out += self.overlay.tick(now)

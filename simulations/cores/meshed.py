@@ -82,37 +82,38 @@ class Meshed:
     def __init__(self, field: Field) -> None:
         self._field = field
         joins = random.Random(f"{field.seed}:joins")
-        self._known = [
+        self.joins: list[tuple[str, ...]] = [
             (field.names[joins.randrange(max(0, place - 2), place)],) if place else ()
             for place in range(len(field.names))
         ]
-        """Whom each knows when it starts: one of the two before it."""
-        self._identities = [
+        """Whom each knows when it starts: one of the two before it, unless somebody says otherwise."""
+        self.identities = [
             Identity(number, random.Random(f"{field.seed}:id:{name}"))
             for number, name in enumerate(field.names, 1)
         ]
-        self._lives: dict[int, Life] = {}
+        self.lives: dict[int, Life] = {}
+        """The last one of each place, by its number."""
 
     def begin(self, place: int, now_ns: int) -> None:
-        if place in self._lives:
-            self._lives[place].ended = True
+        if place in self.lives:
+            self.lives[place].ended = True
         field = self._field
         rng = random.Random(f"{field.seed}:node:{field.names[place]}:{field.lives[place]}")
-        life = Life(field, place, self._identities[place], join=self._known[place], rng=rng)
-        self._lives[place] = life
+        life = Life(field, place, self.identities[place], join=self.joins[place], rng=rng)
+        self.lives[place] = life
         life.begin()
 
     def receive(self, wire: int, message: Message, now_ns: int) -> Message | None:
-        return self._lives[self._field.wires.targets[wire]].receive(wire, message)
+        return self.lives[self._field.wires.targets[wire]].receive(wire, message)
 
     def tick(self, place: int, now_ns: int) -> None:
-        self._lives[place].tick()
+        self.lives[place].tick()
 
     def lost(self, wire: int, now_ns: int) -> None:
-        self._lives[self._field.wires.source(wire)].lost(wire)
+        self.lives[self._field.wires.source(wire)].lost(wire)
 
     def view(self, place: int) -> dict[str, str]:
-        return self._lives[place].view()
+        return self.lives[place].view()
 
 
 class Life:
@@ -208,6 +209,24 @@ class Life:
         self._due = due = self.core.next_deadline()
         self._field.wake(self._place, nanoseconds(due) + 1 if due < NEVER else NEVER_NS)
 
+    # --- what somebody has it do
+
+    def act(self, instructions: Sequence[Instruction]) -> None:
+        """What `membership` wants, which was told something directly."""
+        if instructions:
+            self._execute(self.core.act(instructions, self._now()))
+            self._settle()
+
+    def drop(self, member: int) -> None:
+        """Close the link to a member, if there is one."""
+        self._drop(member)
+        self._settle()
+
+    def leave(self) -> None:
+        """Say goodbye; the links stay until the process ends."""
+        self._execute(self.core.leave(self._now()))
+        self._settle()
+
     # --- links
 
     def _begin_dial(self, dial: Dial) -> None:
@@ -287,6 +306,11 @@ class Life:
         self._forget(link)
         self._execute(self.core.link_down(link.member, self._now()))
 
+    def _drop(self, member: int) -> None:
+        if (link := self.links.get(member)) is not None:
+            self._field.send(link.wire, (CLOSE, link.number))
+            self._gone(link)
+
     # --- what is said on them
 
     def _said(self, link: Link, message: Message) -> Message | None:
@@ -302,16 +326,11 @@ class Life:
         _, number, round, digest = message
         answer = (ANSWER, number, round, self.membership.digest) if kind is SURVEY else None
         if kind is ANSWER:
-            self._act(self.membership.answered(link.member, round, now))
-        self._act(self.membership.heard_digest(link.member, digest, now))
+            self.act(self.membership.answered(link.member, round, now))
+        self.act(self.membership.heard_digest(link.member, digest, now))
         return answer
 
     # --- the core's orders, as `mesh.cluster.peering` executes them
-
-    def _act(self, instructions: Sequence[Instruction]) -> None:
-        if instructions:
-            self._execute(self.core.act(instructions, self._now()))
-            self._settle()
 
     def _execute(self, orders: Sequence[Order]) -> None:
         for order in orders:
@@ -328,9 +347,7 @@ class Life:
                 case SelfChanged(record):
                     self._identity.incarnation = record.incarnation
                 case DropLink(member, _):
-                    if (link := self.links.get(member)) is not None:
-                        self._field.send(link.wire, (CLOSE, link.number))
-                        self._gone(link)
+                    self._drop(member)
                 case NodeChanged(_, NodeState.ISOLATED):
                     self._field.changed(self._place, self._name, "ready", "isolated", "silence")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from math import inf
 
 import pytest
 
@@ -55,7 +56,7 @@ def states(orders: list[Order]) -> list[NodeState]:
 
 def test_nobody_is_dialled_before_it_begins() -> None:
     made = core("tcp://2:1")
-    assert made.tick(0.0) == []
+    assert made.next_deadline() == inf and made.tick(0.0) == []
     assert dials(made.begin("tcp://1:1", "tcp://1:1", 0.1)) == [Dial("tcp://2:1", 0)]
 
 
@@ -175,6 +176,7 @@ def test_a_goodbye_goes_to_all_behind_what_is_queued_and_nothing_after_it() -> N
     assert all(order.records[0].state is State.LEFT for order in said)
     assert states(orders) == [NodeState.LEAVING]
     orders = made.link_down(2, 0.1)
+    assert made.next_deadline() == inf, "a link that is not dialled again was due for ever"
     for now in range(1, 9):
         orders += made.tick(float(now))
     assert not [order for order in orders if isinstance(order, Send | Dial | Survey)]

@@ -1,191 +1,110 @@
-"""Membership and overlay machines of many brokers under one event heap, over a network that can be broken.
+"""A mesh of cores on a field, as tests of membership look at it: brokers are numbers, faults are calls.
 
-A link is up at both ends or at one; TCP's manners are kept where they matter: what is sent into a cut is held
-back and delivered after the cut if the link still exists, a killed process resets its links, a lost host says
-nothing. A paused broker does nothing and finds all that came when it wakes.
+The brokers are those of `simulations.cores`: the production core of the cluster over a network that can be
+broken, which is held to full fidelity by tests of its own.
 """
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from mesh.cluster.membership import (
-    DropLink,
-    Instruction,
-    MemberChanged,
-    MemberForgotten,
-    MemberMoved,
-    MemberRecord,
-    Membership,
-    MembershipOptions,
-    NodeChanged,
-    Redial,
-    SelfChanged,
-    State,
-    Survey,
-    Tell,
-    TellAll,
-)
-from mesh.cluster.overlay import Dial, Overlay, OverlayOptions
+from mesh.cluster.membership import Membership, State
+from simulations.cores import Change, Field, Options, Striking
+from simulations.cores.field import PlaceState
+from simulations.cores.meshed import Life, Meshed
+from simulations.faults import Fault
+from simulations.kernel.scheduler import nanoseconds
 
-LATENCY_S = 0.001
-DIAL_TIMEOUT_S = 1.0
+PLACES = 16
+LEAVE_S = 0.1
 
 
-@dataclass
+def name(id: int) -> str:
+    return f"broker-{id}"
+
+
+def number(name: str) -> int:
+    return int(name.removeprefix("broker-"))
+
+
+@dataclass(frozen=True)
 class Node:
-    """One run of one broker."""
+    """One broker, through all its runs."""
 
     world: World
     id: int
-    boot: int
-    incarnation: int
-    join: tuple[str, ...]
-    links: dict[int, int] = field(default_factory=dict)
-    """Peer to the number of the link."""
-    paused: bool = False
-    dead: bool = False
-    inbox: list[Callable[[], None]] = field(default_factory=list)
-    changes: list[tuple[float, MemberChanged]] = field(default_factory=list)
-    node_changes: list[tuple[float, NodeChanged]] = field(default_factory=list)
-    issued: int = 0
 
-    def __post_init__(self) -> None:
-        now = self.world.now
-        rng = random.Random(f"{self.world.seed}:{self.id}:{self.boot}")
-        url = f"sim://{self.id}"
-        me = MemberRecord(self.id, self.incarnation, State.ALIVE, self.boot, f"n{self.id}", "h", url, url)
-        self.issued = self.incarnation
-        self.membership = Membership(me, options=MembershipOptions(), join=bool(self.join), rng=rng, now=now)
-        self.overlay = Overlay(self.id, join=self.join, options=OverlayOptions(), rng=rng, now=now)
-        self.wake_at = float("inf")
-        self.pump()
+    @property
+    def life(self) -> Life:
+        """Its last run."""
+        return self.world.meshed.lives[self.id - 1]
 
-    # --- shell
+    @property
+    def membership(self) -> Membership:
+        return self.life.membership
 
-    def pump(self) -> None:
-        now = self.world.now
-        for dial in self.overlay.tick(now):
-            self.world.dial(self, dial)
-        due = max(now, min(self.membership.next_deadline(), self.overlay.next_deadline()))
-        if due < float("inf") and not self.wake_at <= due:
-            self.wake_at = due
-            self.world.at(due, self.tick, self)
+    @property
+    def issued(self) -> int:
+        """The greatest incarnation that it ever gave itself."""
+        return self.world.meshed.identities[self.id - 1].incarnation
 
-    def tick(self) -> None:
-        self.wake_at = float("inf")
-        self.act(self.membership.tick(self.world.now))
-        self.pump()
+    @property
+    def dead(self) -> bool:
+        return self.world.field.states[self.id - 1] is PlaceState.DOWN
 
-    def act(self, instructions: list[Instruction]) -> None:
-        now, world = self.world.now, self.world
-        for instruction in instructions:
-            match instruction:
-                case Survey(round, members):
-                    for member in members:
-                        world.send(self, member, ("survey", round, self.membership.digest))
-                case Tell(records, but):
-                    for member in list(self.links):
-                        if member != but:
-                            world.send(self, member, ("members", records, False))
-                case TellAll(member, reply):
-                    world.send(self, member, ("members", tuple(self.membership.records()), reply))
-                case MemberChanged(record):
-                    self.changes.append((now, instruction))
-                    self.overlay.member_changed(record, now)
-                case MemberMoved(record):
-                    self.overlay.member_changed(record, now)
-                case MemberForgotten(record):
-                    self.overlay.forget(record.id)
-                case SelfChanged(record):
-                    self.issued = max(self.issued, record.incarnation)
-                case DropLink(member):
-                    world.drop(self, member)
-                case Redial():
-                    self.overlay.redial(now)
-                case NodeChanged():
-                    self.node_changes.append((now, instruction))
-        self.pump()
+    @property
+    def paused(self) -> bool:
+        return self.world.field.states[self.id - 1] is PlaceState.PAUSED
 
-    def received(self, sender: int, message: tuple[Any, ...]) -> None:
-        now = self.world.now
-        match message:
-            case ("survey", round, digest):
-                self.world.send(self, sender, ("answer", round, self.membership.digest))
-                self.act(self.membership.heard_digest(sender, digest, now))
-            case ("answer", round, digest):
-                self.act(self.membership.answered(sender, round, now))
-                self.act(self.membership.heard_digest(sender, digest, now))
-            case ("members", records, reply):
-                self.act(self.membership.heard(records, sender, now))
-                if reply:
-                    self.act([TellAll(sender, False)])
+    @property
+    def links(self) -> set[int]:
+        return {self.world.number_of(member) for member in self.life.links}
 
-    def link_up(self, peer: MemberRecord, number: int, dial: Dial | None) -> None:
-        self.links[peer.id] = number
-        self.overlay.link_up(peer.id, dial, self.world.now)
-        self.act(self.membership.link_up(peer, self.world.now))
-        self.act(self.membership.joined())
-
-    def link_down(self, peer: int, number: int) -> None:
-        if self.links.get(peer) == number:
-            del self.links[peer]
-            self.overlay.link_down(peer, self.world.now)
-            self.act(self.membership.link_down(peer, self.world.now))
-
-    # --- what tests ask
+    @property
+    def changes(self) -> list[Change]:
+        """What it saw of others, in all its runs."""
+        mine = name(self.id)
+        return [each for each in self.world.field.changes if each.observer == mine != each.subject]
 
     def states(self) -> dict[int, str]:
-        return {record.id: str(record.state) for record in self.membership.records()}
+        return {number(name): state for name, state in self.life.view().items()}
 
     def view(self) -> set[int]:
-        return {record.id for record in self.membership.records() if record.in_view}
+        return {id for id, state in self.states().items() if state in ("alive", "suspect")}
 
     def said(self, subject: int, state: State) -> list[float]:
-        return [at for at, c in self.changes if c.record.id == subject and c.record.state is state]
+        """When it saw somebody come into a state."""
+        return [each.at_s for each in self.changes if (each.subject, each.to_state) == (name(subject), state)]
 
 
 class World:
-    """Brokers, wires, faults and one clock."""
+    """Places for brokers, none of them started. With ``loss`` every link loses so many of its packets."""
 
     def __init__(self, seed: int = 0, loss: float = 0.0) -> None:
-        self.seed = seed
-        self.now = 0.0
         self.rng = random.Random(seed)
+        self.field = field = Field(seed, Options(latency_s=0.001, jitter_s=0.0))
+        for id in range(1, PLACES + 1):
+            field.add(name(id))
+        for one in range(PLACES):
+            for other in range(one):
+                field.wires.connect(one, other)
+        self.meshed = field.core = Meshed(field)
+        self.striking = Striking(field)
         self.nodes: dict[int, Node] = {}
-        self.cuts: set[tuple[int, int]] = set()
-        self.held: list[tuple[int, int, int, tuple[Any, ...]]] = []
-        self.stall = loss  # share of messages that TCP has to send again
-        self.sent = 0
-        self._heap: list[tuple[float, int, Callable[[], None], Node | None]] = []
-        self._serial = 0
-        self._boots = 0
-        self._link = 0
+        for wire in range(len(field.wires.targets) if loss else 0):
+            field.wires.suffer(wire).loss.append(loss)
+            field.wires.judge(wire)
 
-    # --- clock
+    # --- time
 
-    def at(self, when: float, act: Callable[[], None], node: Node | None = None) -> None:
-        self._serial += 1
-        heapq.heappush(self._heap, (when, self._serial, act, node))
+    @property
+    def now(self) -> float:
+        return self.field.now_s
 
     def run(self, seconds: float) -> None:
-        end = self.now + seconds
-        while self._heap and self._heap[0][0] <= end:
-            when, _, act, node = heapq.heappop(self._heap)
-            self.now = max(self.now, when)
-            if node is None:
-                act()
-            elif node.dead:
-                continue
-            elif node.paused:
-                node.inbox.append(act)
-            else:
-                act()
-        self.now = end
+        self.field.run_for(seconds)
 
     def run_until(self, condition: Callable[[], bool], within_s: float, step_s: float = 0.05) -> float:
         """Run until it is true; returns how long that took."""
@@ -197,10 +116,10 @@ class World:
 
     # --- brokers
 
-    def start(self, id: int, *join: int, incarnation: int = 1) -> Node:
-        self._boots += 1
-        node = Node(self, id, self._boots, incarnation, tuple(f"sim://{other}" for other in join))
-        self.nodes[id] = node
+    def start(self, id: int, *join: int) -> Node:
+        node = self.nodes.setdefault(id, Node(self, id))
+        self.meshed.joins[id - 1] = tuple(name(other) for other in join)
+        self.field.start(id - 1)
         return node
 
     def mesh(self, count: int) -> list[Node]:
@@ -211,6 +130,11 @@ class World:
         self.run_until(self.converged, 10)
         return nodes
 
+    def number_of(self, member: int) -> int:
+        """Of the broker with the id that members know it by."""
+        ids = [identity.id for identity in self.meshed.identities]
+        return ids.index(member) + 1
+
     def live(self) -> list[Node]:
         return [node for node in self.nodes.values() if not node.dead]
 
@@ -219,116 +143,36 @@ class World:
         live = self.live()
         ids = {node.id for node in live}
         return (
-            all(node.view() == ids and set(node.links) == ids - {node.id} for node in live)
+            all(node.view() == ids and node.links == ids - {node.id} for node in live)
             and all(record.state is State.ALIVE for node in live for record in node.membership.live())
             and len({node.membership.digest for node in live}) == 1
         )
 
     def crash(self, id: int, *, silent: bool = False) -> None:
         """Kill the process; ``silent``: lose the host, nobody is told."""
-        node = self.nodes[id]
-        node.dead = True
-        for peer, number in list(node.links.items()):
-            if not silent:
-                self._reset(self.nodes[peer], id, number)
-
-    def _reset(self, node: Node, peer: int, number: int) -> None:
-        self.at(self.now + LATENCY_S, lambda: node.link_down(peer, number), node)
+        self.field.kill(id - 1, power=not silent)
 
     def pause(self, id: int) -> None:
-        self.nodes[id].paused = True
+        self.field.pause(id - 1)
 
     def resume(self, id: int) -> None:
-        node = self.nodes[id]
-        node.paused = False
-        # asyncio reads sockets first and runs timers that are due behind that, oldest first.
-        acts, node.inbox = node.inbox, []
-        for act in acts:
-            self.at(self.now, act, node)
+        self.field.resume(id - 1)
 
     def leave(self, id: int) -> None:
-        node = self.nodes[id]
-        node.act(node.membership.leave())
+        self.nodes[id].life.leave()
+        self.field.after(nanoseconds(LEAVE_S), self.field.kill, id - 1)
 
-        def gone() -> None:
-            for peer in list(node.links):
-                self.drop(node, peer)
-            node.dead = True
-
-        self.at(self.now + 0.1, gone)
-
-    # --- wires
+    # --- links
 
     def cut(self, a: int, b: int, *, one_way: bool = False) -> None:
-        self.cuts.add((a, b))
-        if not one_way:
-            self.cuts.add((b, a))
+        self.striking.do(Fault(0.0, "cut_one_way" if one_way else "partition", (name(a),), (name(b),)))
 
     def split(self, left: list[int], right: list[int]) -> None:
-        for a in left:
-            for b in right:
-                self.cut(a, b)
+        self.striking.do(Fault(0.0, "partition", tuple(map(name, left)), tuple(map(name, right))))
 
     def heal(self) -> None:
-        self.cuts.clear()
-        held, self.held = self.held, []
-        for sender, receiver, number, message in held:
-            self._deliver(sender, receiver, number, message)
+        self.striking.do(Fault(0.0, "heal"))
 
-    def send(self, node: Node, to: int, message: tuple[Any, ...]) -> None:
-        number = node.links.get(to)
-        if number is not None:
-            self.sent += 1
-            self._deliver(node.id, to, number, message)
-
-    def _deliver(self, sender: int, to: int, number: int, message: tuple[Any, ...]) -> None:
-        if (sender, to) in self.cuts or (to, sender) in self.cuts:
-            self.held.append((sender, to, number, message))  # unacknowledged one way is as good as lost
-            return
-        delay_s = LATENCY_S
-        while self.rng.random() < self.stall:
-            delay_s = max(0.2, delay_s * 2)
-        receiver = self.nodes[to]
-
-        def arrive() -> None:
-            if receiver.links.get(sender) == number:
-                receiver.received(sender, message)
-
-        self.at(self.now + delay_s, arrive, receiver)
-
-    def drop(self, node: Node, to: int) -> None:
-        number = node.links.get(to)
-        if number is None:
-            return
-        node.link_down(to, number)
-        other = self.nodes[to]
-        if (node.id, to) not in self.cuts and (to, node.id) not in self.cuts:
-            self._reset(other, node.id, number)
-
-    def dial(self, node: Node, dial: Dial) -> None:
-        target = self.nodes.get(int(dial.url.removeprefix("sim://")))
-
-        def failed() -> None:
-            node.overlay.dial_failed(dial.url, dial.member, self.now)
-            node.pump()
-
-        if target is None or target.dead:
-            self.at(self.now + LATENCY_S, failed, node)
-            return
-        if target.paused or (node.id, target.id) in self.cuts or (target.id, node.id) in self.cuts:
-            self.at(self.now + DIAL_TIMEOUT_S, failed, node)
-            return
-
-        def met() -> None:
-            if target.dead or target.paused or node.dead or node.paused:
-                self.at(self.now + DIAL_TIMEOUT_S, failed, node)
-                return
-            self._link += 1
-            number = self._link
-            hello = target.membership.me
-            for one, other in ((node, target), (target, node)):
-                one.links.pop(other.id, None)
-            target.link_up(node.membership.me, number, None)
-            node.link_up(hello, number, dial)
-
-        self.at(self.now + 3 * LATENCY_S, met)
+    def drop(self, id: int, to: int) -> None:
+        """A broker closes its link to another one."""
+        self.nodes[id].life.drop(self.meshed.identities[to - 1].id)
