@@ -27,7 +27,7 @@ pattern does when a queue is full, a peer leaves or a call comes out of turn:
 
 import protocols.system  # noqa: F401  # first: it may refuse the system
 from protocols.channel import Channel, Conversation
-from protocols.context import Context, SubContext, SurveyContext
+from protocols.context import Context, RequestContext, SubContext, SurveyContext
 from protocols.core import Receiver
 from protocols.device import Device, DeviceStatistics
 from protocols.dialling import Dialer
@@ -131,6 +131,7 @@ __all__ = [
     "RemoteProtocolError",
     "Rep0",
     "Req0",
+    "RequestContext",
     "RequestLost",
     "Respondent0",
     "SPError",

@@ -12,11 +12,12 @@ from typing import Protocol, Self
 
 from protocols.channel import REPLACED, Body, Channel, Conversation, as_bytes, as_topic
 from protocols.errors import Closed, StateError, SurveyOver
-from protocols.options import DEFAULT, Default, SocketOptions, survey_seconds
+from protocols.options import DEFAULT, Default, SocketOptions, TimeLimit, survey_seconds
 from protocols.patterns.base import StateLane
 from protocols.patterns.pubsub import Subscriptions
 from protocols.patterns.survey import SurveyLane, SurveyResult
-from protocols.waiting import Waiters
+from protocols.serving import request
+from protocols.waiting import Waiters, running_loop
 
 Forget = Callable[["Closable"], None]
 
@@ -69,6 +70,14 @@ class Context(Conversation, Life):
         self._open(lane, options, senders, receivers, arm)
 
 
+class RequestContext(Context):
+    """A conversation of its own on a shared Req0: one request at a time."""
+
+    async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
+        """As `protocols.Req0.request`, in this conversation: it replaces a request that is under way."""
+        return await request(self, body, timeout, self._options)
+
+
 class Surveying(Conversation):
     """Runs one survey at a time; iterating yields its answers and ends when it is over."""
 
@@ -100,7 +109,7 @@ class Surveying(Conversation):
             body = as_bytes(body)
         limit_s = survey_seconds(survey_s)
         lane = self._survey_lane()
-        tally = lane.collect(body, asyncio.get_running_loop().time(), limit_s, early=early)
+        tally = lane.collect(body, running_loop().time(), limit_s, early=early)
         self._receivers.wake_all()  # they wait for what has just been replaced
         self._arm()
         try:

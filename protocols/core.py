@@ -22,11 +22,11 @@ from protocols.options import SocketOptions
 from protocols.patterns.base import Pattern
 from protocols.pipe import Connection, Pipe
 from protocols.pipe_view import PipeView, view_of
-from protocols.statistics import Departures, SocketStatistics, sum_of
-from protocols.waiting import Waiters, deadline_of
+from protocols.roster import Roster
+from protocols.statistics import SocketStatistics
+from protocols.waiting import Waiters, deadline_of, running_loop
 
 CLOSED: Final = "the socket is closed"
-PIPE_ID_MAX: Final = 0x7FFFFFFF
 
 Admit = Callable[[PipeView], object]
 """Asked of each peer before it is attached. Raises `PipeRefused`, or closes the pipe, to turn it away."""
@@ -80,10 +80,8 @@ class Core:
         """Those of the socket itself; its contexts share the senders."""
         self.channels: list[Closable] = []
         """The socket's contexts."""
-        self.pipes: dict[int, Pipe] = {}
-        """Those attached, oldest first."""
-        self.last_pipe_id = rng.getrandbits(31)
-        self._connected: dict[Pipe, None] = {}  # those attached, and those that drain after their close
+        self.roster = Roster(pattern)
+        self.pipes = self.roster.pipes
         self._shared: list[SharedListener] = []
         self._admit = admit
         self._receiver = receiver
@@ -91,8 +89,6 @@ class Core:
         self._attaching: Pipe | None = None
         self._peer_waiters = Waiters()
         self._timer: asyncio.TimerHandle | None = None
-        self._attached = 0
-        self._departed = Departures()
 
     def __repr__(self) -> str:
         return f"<{self.name} with {len(self.pipes)} peers>"
@@ -110,7 +106,7 @@ class Core:
 
     def enter_loop(self) -> asyncio.AbstractEventLoop:
         """The running loop, which must be the one that this socket has been used in before, if any."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self.loop is not loop:
             self.senders.settle(loop)
             self.receivers.settle(loop)
@@ -145,7 +141,7 @@ class Core:
             self._timer.cancel()
         for shared in self._shared:
             shared.stop_serving(self)
-        pipes = list(self._connected)
+        pipes = list(self.roster.connected)
         cancelled = None
         # One after the other whatever happens: a cancellation ends the waiting, not the closing.
         endpoints: list[Listener | Dialer] = [*self.listeners, *self.dialers]
@@ -226,23 +222,7 @@ class Core:
                 raise Timeout(f"{len(self.pipes)} of {count} peers within {limit_s:g} s")
 
     def statistics(self) -> SocketStatistics:
-        present = [pipe.statistics() for pipe in self.pipes.values()]
-        total = sum_of(self._departed.counters, *present)
-        return SocketStatistics(
-            protocol=self.pattern.name,
-            peers=len(present),
-            attached=self._attached,
-            detached=self._attached - len(present),
-            frames_in=total.frames_in,
-            bytes_in=total.bytes_in,
-            frames_out=total.frames_out,
-            bytes_out=total.bytes_out,
-            refused=total.refused,
-            queued=sum(pipe.queued for pipe in present),
-            drops=dict(self.pattern.drops),
-            closed=dict(self._departed.by_cause),
-            recently_closed=tuple(self._departed.recent),
-        )
+        return self.roster.statistics()
 
     # --- EndpointOwner
 
@@ -250,30 +230,16 @@ class Core:
         """Make a pipe of a connection: wholly, or not at all. Raises `PipeRefused`."""
         if self.closed:
             raise PipeRefused(CLOSED)
-        if len(self.pipes) >= self.options.peers_max:
-            sentence = f"{len(self.pipes)} peers are all there may be; the option peers_max raises that"
-            raise PipeRefused(sentence, reason="too many peers")
         now = self.enter_loop().time()
-        pipe = Pipe(
-            self._new_pipe_id(),
-            connection,
-            self,
-            url=url,
-            dialed=dialed,
-            limit=self.options.send_queue,
-            weighed=self._receiver is None,
-        )
-        pipe.linger_s = self.options.linger_s
+        pipe = self.roster.new_pipe(connection, self, url=url, dialed=dialed, weighed=self._receiver is None)
         self.news.tell("attaching", pipe)
         self._ask_for_admission(pipe)
-        self.pattern.pipe_attached(pipe, now)
-        self.pipes[pipe.id] = pipe
-        self._attached += 1
+        self.roster.attach(pipe, now)
         if self._receiver is not None:
             self._hand_to_receiver(pipe, self._receiver)
         if not pipe.closed:
             self.news.tell("attached", pipe)
-        self._connected[pipe] = None
+        self.roster.connected[pipe] = None
         try:
             connection.start(pipe)
         except BaseException as error:
@@ -301,18 +267,13 @@ class Core:
         try:
             receiver.pipe_attached(pipe)
         except PipeRefused:
-            self._undo_attach(pipe)
+            self.roster.undo_attach(pipe, self._now())
             raise
         except Exception as error:
-            self._undo_attach(pipe)
+            self.roster.undo_attach(pipe, self._now())
             raise self._hook_failed("pipe_attached of the receiver", error) from error
         finally:
             self._attaching = before
-
-    def _undo_attach(self, pipe: Pipe) -> None:
-        if self.pipes.pop(pipe.id, None) is not None:
-            self._attached -= 1
-            self.pattern.pipe_detached(pipe, self._now())
 
     def _hook_failed(self, which: str, error: Exception) -> PipeRefused:
         """A user's function raised: the loop's exception handler is told, and the peer is refused."""
@@ -320,13 +281,6 @@ class Core:
             {"message": f"{which} of {self!r} failed", "exception": error}
         )
         return PipeRefused(f"{which} failed: {error!r}", reason="hook failed")
-
-    def _new_pipe_id(self) -> int:
-        """Counted from a random start, so that ids of two runs differ; unique among this socket's pipes."""
-        while True:
-            self.last_pipe_id = self.last_pipe_id % PIPE_ID_MAX + 1
-            if self.last_pipe_id not in self.pipes:
-                return self.last_pipe_id
 
     # --- PipeOwner
 
@@ -340,12 +294,8 @@ class Core:
         self.arm()  # a request may have found room
 
     def pipe_closed(self, pipe: Pipe, reason: str) -> None:
-        if self.pipes.pop(pipe.id, None) is None:
+        if not self.roster.detach(pipe, self._now(), closing=self.closed):
             return  # the admit hook closed it
-        self._departed.add(pipe)
-        if not self.closed:
-            self.pattern.count_lost(pipe)
-        self.pattern.pipe_detached(pipe, self._now())
         if self._receiver is not None:
             self._receiver.pipe_detached(pipe, reason)
         if not self.closed:
@@ -354,7 +304,7 @@ class Core:
             self.news.tell("detached", pipe, reason)
 
     def pipe_gone(self, pipe: Pipe) -> None:
-        self._connected.pop(pipe, None)
+        self.roster.connected.pop(pipe, None)
 
     # --- time
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from protocols.dial_schedule import DialSchedule
-from protocols.endpoint import EndpointOwner, dropped, warn_of_broken_rule
+from protocols.endpoint import EndpointOwner, dropped
 from protocols.errors import (
     AddressError,
     Closed,
@@ -28,7 +29,7 @@ from protocols.errors import (
     SPError,
     Timeout,
 )
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
 from protocols.peer_warnings import PeerWarnings, log
 from protocols.pipe import CLOSED_BY_PEER, Connection, Pipe
 from protocols.pipe_view import PipeView, view_of
@@ -63,7 +64,8 @@ class Attempt:
 
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
         if error is not None:
-            warn_of_broken_rule(self._warnings, self.url, connection, error)
+            now = asyncio.get_running_loop().time()
+            self._warnings.broke_a_rule(now, self.url, connection, error)
         if not self.ended.done():
             self.ended.set_result(error)
 
@@ -191,8 +193,27 @@ class Dialer:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"dial {self.url}")
         self._task.add_done_callback(self._stopped)
 
-    async def wait_connected(self) -> PipeView:
-        """Return the peer, once there is one. Raises `Closed` when nothing dials, or no longer does."""
+    async def wait_connected(self, timeout: TimeLimit = DEFAULT) -> PipeView:
+        """Return the peer, once there is one; no limit by default.
+
+        Raises:
+            Timeout: as it says, with the reason of the last failure.
+            Closed: nothing dials, or no longer does.
+        """
+        limit_s = seconds(timeout, None)
+        if limit_s is None:
+            return await self._connected_at_last()
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._connected_at_last()
+        except TimeoutError as error:
+            why = f": {self.last_error}" if self.last_error else ""
+            raise Timeout(f"no connection to {self.url} within {limit_s:g} s{why}") from error
+
+    def __await__(self) -> NoReturn:
+        raise TypeError("dial() returns at once; to wait for the peer: await dialer.wait_connected()")
+
+    async def _connected_at_last(self) -> PipeView:
         while (pipe := self.pipe) is None:
             if self._task is None or self._task.done():
                 raise Closed(f"nothing dials {self.url}{f': {self.last_error}' if self.last_error else ''}")

@@ -15,9 +15,7 @@ import asyncio
 import random
 from typing import Protocol
 
-from protocols.errors import RemoteProtocolError
 from protocols.options import SocketOptions
-from protocols.peer_warnings import PeerWarnings, name_of
 from protocols.pipe import Connection, Pipe
 
 
@@ -52,13 +50,3 @@ async def dropped(connection: Connection) -> None:
     """Drop a connection and wait until it is gone, a few turns of the loop."""
     connection.abort()
     await connection.wait_closed()
-
-
-def warn_of_broken_rule(
-    warnings: PeerWarnings, url: str, connection: Connection, error: RemoteProtocolError
-) -> None:
-    """The peer of a connection at ``url`` lost it by breaking a rule of the wire."""
-    now = asyncio.get_running_loop().time()
-    peer = name_of(connection)
-    key = (peer.rpartition(":")[0], error.reason)
-    warnings.warn(now, key, "the connection of %s at %s was closed: %s", peer, url, error)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from protocols.endpoint import EndpointOwner, dropped, turns, warn_of_broken_rule
+from protocols.endpoint import EndpointOwner, dropped, turns
 from protocols.errors import (
     Closed,
     HandshakeError,
@@ -218,7 +218,8 @@ class Acceptor:
     def connection_ended(self, connection: Connection, error: RemoteProtocolError | None) -> None:
         if error is not None:
             self._broken[error.reason] = self._broken.get(error.reason, 0) + 1
-            warn_of_broken_rule(self._warnings, self.url, connection, error)
+            now = asyncio.get_running_loop().time()
+            self._warnings.broke_a_rule(now, self.url, connection, error)
 
     def connection_gone(self, connection: Connection) -> None:
         self._unattached.pop(connection, None)
@@ -236,14 +237,12 @@ class Acceptor:
     def _refuse(self, connection: Connection, reason: str, message: str) -> None:
         self._headerless.pop(connection, None)
         self._refused[reason] = self._refused.get(reason, 0) + 1
-        peer = name_of(connection)
-        self.last_refused = f"{peer}: {message}"
+        self.last_refused = f"{name_of(connection)}: {message}"
         if self.on_refused is not None:
             self.on_refused(connection.remote_address, message)
-        elif reason != "closed":  # it went by itself, as a check of the port does
+        else:
             now = asyncio.get_running_loop().time()
-            key = (peer.rpartition(":")[0], reason)
-            self._warnings.warn(now, key, "%s refused %s: %s", self.url, peer, message)
+            self._warnings.refused(now, self.url, connection, reason, message)
 
 
 class Listener(Acceptor):

@@ -46,6 +46,17 @@ def survey_seconds(survey_s: float | Default) -> float | None:
     return None if limit_s < 0 else limit_s
 
 
+def request_limits(timeout: TimeLimit, options: SocketOptions) -> tuple[float | None, float | None]:
+    """What a request's ``timeout`` stands for: how long it may wait for room, and how long in all.
+
+    By default it takes ``recv_timeout_s`` in all, and ``send_timeout_s`` bounds the wait for room besides.
+    """
+    limit_s = seconds(timeout, options.recv_timeout_s)
+    if timeout is not DEFAULT or options.send_timeout_s is None:
+        return limit_s, limit_s
+    return min(options.send_timeout_s, float("inf") if limit_s is None else limit_s), limit_s
+
+
 TTL_MAX: Final = 255
 TIME_MAX_S: Final = 1e9
 """Thirty years; beyond what event loops can add to their time."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from protocols.errors import RemoteProtocolError
 from protocols.pipe import Connection
 
 log: Final = logging.getLogger("protocols")
@@ -56,6 +57,18 @@ class PeerWarnings:
         else:
             self._logger.warning(message, *arguments)
 
+    def refused(self, now: float, url: str, connection: Connection, reason: str, sentence: str) -> None:
+        """A listener turned a peer away; a mere check of the port is not told."""
+        if reason != "closed":
+            peer = name_of(connection)
+            self.warn(now, (host_of(peer), reason), "%s refused %s: %s", url, peer, sentence)
+
+    def broke_a_rule(self, now: float, url: str, connection: Connection, error: RemoteProtocolError) -> None:
+        """The peer of a connection at ``url`` lost it by breaking a rule of the wire."""
+        peer = name_of(connection)
+        key = (host_of(peer), error.reason)
+        self.warn(now, key, "the connection of %s at %s was closed: %s", peer, url, error)
+
     def _remember(self, key: object, now: float) -> None:
         self._logged.pop(key, None)
         if len(self._logged) >= KEYS_MAX:
@@ -80,3 +93,8 @@ def name_of(connection: Connection) -> str:
     if identity is not None and identity.pid is not None:
         return f"process {identity.pid} of user {identity.uid}"
     return "a peer without an address"
+
+
+def host_of(peer: str) -> str:
+    """A peer's name without its port, which is another at each attempt."""
+    return peer.rpartition(":")[0]

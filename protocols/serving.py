@@ -10,7 +10,7 @@ from typing import Protocol
 
 from protocols.channel import Body, as_bytes
 from protocols.errors import Closed, Timeout
-from protocols.options import DEFAULT, TimeLimit, seconds
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, request_limits
 from protocols.waiting import deadline_of
 
 Handler = Callable[[bytes], Body | Awaitable[Body]]
@@ -27,22 +27,16 @@ class Conversing(Protocol):
     async def aclose(self) -> None: ...
 
 
-async def request(new_context: Callable[[], Conversing], body: Body, timeout: TimeLimit) -> bytes:
-    """Ask in a context of its own, and return the answer. Raises what `send` and `recv` raise."""
-    context = new_context()
+async def request(context: Conversing, body: Body, timeout: TimeLimit, options: SocketOptions) -> bytes:
+    """Ask in this context, and return the answer. Raises what `send` and `recv` raise."""
     try:
-        if timeout is DEFAULT:
-            await context.send(body)
-            return await context.recv()
-        limit_s = seconds(timeout, None)
+        room_s, limit_s = request_limits(timeout, options)
         deadline = deadline_of(limit_s)
-        await context.send(body, limit_s)
+        await context.send(body, room_s)
         left_s = None if deadline is None else max(deadline - asyncio.get_running_loop().time(), 0.0)
         return await context.recv(left_s)
     except Timeout as error:
         raise Timeout(f"no answer in time: {error}") from error
-    finally:
-        await context.aclose()
 
 
 async def serve(new_context: Callable[[], Conversing], handler: Handler, concurrency: int) -> None:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack, overload
+from typing import Any, ClassVar, NoReturn, Self, Unpack, overload
 
 from protocols.channel import Body
 from protocols.core import CLOSED, Admit, Core
@@ -145,6 +145,12 @@ class Socket:
 
     # --- life
 
+    def __enter__(self) -> NoReturn:
+        raise TypeError("enter it by async with; programs without an event loop use protocols.blocking")
+
+    def __exit__(self, *error: object) -> None:
+        """Never called: this is here to have `__enter__` asked."""
+
     async def __aenter__(self) -> Self:
         if not self._entered and not self.closed:
             self._entered = True
@@ -254,8 +260,8 @@ class Socket:
         """The attached peers, oldest first."""
         return [view_of(pipe) for pipe in self._core.pipes.values()]
 
-    async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
-        """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+    async def wait_for_peers(self, count: int = 1, timeout: TimeLimit = DEFAULT) -> None:
+        """Return once ``count`` peers are attached; no limit by default. Raises `Timeout`."""
         self._check_entered()
         await self._core.wait_for_peers(count, seconds(timeout, None))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, Unpack
 
 from protocols.channel import Body, Broadcast, Channel, Conversation, as_topic
-from protocols.context import Context, SubContext, SurveyContext, Surveying
+from protocols.context import Context, RequestContext, SubContext, SurveyContext, Surveying
 from protocols.core import Admit, Core
 from protocols.options import (
     DEFAULT,
@@ -28,7 +28,7 @@ from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Requester
 from protocols.patterns.star import Star
 from protocols.patterns.survey import Respondent, Surveyor
-from protocols.serving import Handler, request, serve
+from protocols.serving import Handler, serve
 from protocols.socket import Addresses, Socket
 from protocols.waiting import Waiters
 
@@ -141,18 +141,20 @@ class Req0(Conversation, Socket):
     async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
         """Ask, and return the answer. Any number of tasks may ask at once.
 
-        ``timeout`` is for both, the wait for room and for the answer; by default each has the socket's own.
+        ``timeout`` is for both, the wait for room and for the answer. By default ``recv_timeout_s`` is, and
+        ``send_timeout_s`` bounds the wait for room besides.
 
         Raises:
             Timeout, Closed: as they say.
             NoPeers, RequestLost: as the options ``fail_without_peers`` and ``resend_s`` have it.
         """
-        return await request(self.new_context, body, timeout)
+        async with self.new_context() as context:
+            return await context.request(body, timeout)
 
-    def new_context(self) -> Context:
+    def new_context(self) -> RequestContext:
         """A conversation of its own on this socket."""
         self._check_entered()
-        return open_context(self._core, Context)
+        return open_context(self._core, RequestContext)
 
 
 class Rep0(Conversation, Socket):

@@ -23,6 +23,19 @@ OTHER_LOOP: Final = (
     "this socket belongs to another event loop; each loop, and each process after a fork, makes its own"
 )
 
+NO_LOOP: Final = (
+    "no event loop runs here: call it from a coroutine under asyncio.run(), in the loop's own thread; "
+    "programs without a loop use the same sockets of protocols.blocking"
+)
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The running loop. Raises `StateError`."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise StateError(NO_LOOP) from None
+
 
 class Waiters:
     """Tasks that wait for a lane, first come, first woken; all of one event loop."""
@@ -59,7 +72,7 @@ class Waiters:
 
     async def wait(self, deadline: float | None) -> bool:
         """Wait to be woken; False when the loop's time has reached ``deadline`` before."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self.loop is not loop:
             self.settle(loop)
         return await self.wait_on(loop, deadline)
@@ -110,4 +123,4 @@ class Waiters:
 
 def deadline_of(limit_s: float | None) -> float | None:
     """In the loop's time; None is never."""
-    return None if limit_s is None else asyncio.get_running_loop().time() + limit_s
+    return None if limit_s is None else running_loop().time() + limit_s

@@ -99,8 +99,13 @@ LAYERS = (
         ),
         pure=True,
     ),
+    Layer(
+        ("protocols.roster",),
+        ("protocols.patterns", "protocols.pipe", "protocols.statistics", "protocols.errors"),
+        pure=True,
+    ),
     Layer(("protocols.system", "protocols.waking"), ()),
-    Layer(("protocols.peer_warnings",), ("protocols.pipe",)),
+    Layer(("protocols.peer_warnings",), ("protocols.pipe", "protocols.errors")),
     Layer(("protocols.dial_schedule",), ("protocols.errors",), pure=True),
     Layer(
         ("protocols.transports",),
@@ -412,9 +417,10 @@ WORLDLY = (
     "mesh.clients.blocking_client",
     "mesh.clients.blocking_session",
     "mesh.clients.blocking_subscription",
-    "protocols.blocking.endpoints",
+    "protocols.blocking.core",
+    "protocols.blocking.dialling",
     "protocols.blocking.io_thread",
-    "protocols.blocking.socket",
+    "protocols.blocking.listening",
     "protocols.blocking.sockets",
 )
 WORLD_CALLS = re.compile(

@@ -12,13 +12,14 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from protocols import HandshakeError, ProtocolNumber, SocketOptions, TlsConfig
+from protocols import AddressError, HandshakeError, ProtocolNumber, SocketOptions, TlsConfig
 from protocols.blocking.connecting import Connecting
 from protocols.wire.codec import Codec
 from protocols.wire.handshake import Greeting
 
 READ_SIZE: Final = 65536
 FRAME_MAX: Final = 1 << 20
+BY_STREAM: Final = "without an event loop there are tcp, ipc, tls+tcp, ws and wss"
 
 
 class BrokerDialer:
@@ -32,12 +33,14 @@ class BrokerDialer:
     def __init__(self, url: str, tls: TlsConfig | None, clock: Callable[[], float]) -> None:
         greeting = Greeting.of(ProtocolNumber.REQ0, ProtocolNumber.REP0)
         options = SocketOptions(recv_size_max=FRAME_MAX, tls=tls)
+        if url.startswith("inproc:"):
+            raise AddressError(f"{url} is known in the broker's event loop only; {BY_STREAM}")
         self._connecting = Connecting(url, greeting, options, clock)
 
     def connect(self, timeout: float) -> BlockingConnection:
         """Connected and shaken hands. Raises `SPError` with a sentence that names the URL or the peer's
         mistake."""
-        opened = self._connecting.connect_or_say_why(timeout)
+        opened = self._connecting.connect(timeout)
         if opened.frames or opened.codec.ended:
             opened.sock.close()
             raise HandshakeError("the listener spoke before it was asked; it is no broker")

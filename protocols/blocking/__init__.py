@@ -6,11 +6,12 @@
         rep.serve(bytes.upper)
 
 Every call may be made by any thread. A socket has a thread for its connections, and one for each URL it
-dials. Transports are ``tcp://``, ``ipc://``, ``tls+tcp://``, ``ws://`` and ``wss://``; inproc is within one
-event loop. Constructors open their URLs at once; ``with`` closes the socket.
+dials. Transports are ``tcp://``, ``ipc://``, ``inproc://`` (between blocking sockets of one process),
+``tls+tcp://``, ``ws://`` and ``wss://``. Constructors open their URLs at once; ``with`` closes the socket.
 """
 
-from protocols.blocking.endpoints import Dialer, Listener
+from protocols.blocking.dialling import Dialer
+from protocols.blocking.listening import Listener
 from protocols.blocking.socket import Context, Socket
 from protocols.blocking.sockets import (
     Bus0,
@@ -21,9 +22,12 @@ from protocols.blocking.sockets import (
     Push0,
     Rep0,
     Req0,
+    RequestContext,
     Respondent0,
     Star0,
     Sub0,
+    SubContext,
+    SurveyContext,
     Surveyor0,
 )
 
@@ -39,9 +43,12 @@ __all__ = [
     "Push0",
     "Rep0",
     "Req0",
+    "RequestContext",
     "Respondent0",
     "Socket",
     "Star0",
     "Sub0",
+    "SubContext",
+    "SurveyContext",
     "Surveyor0",
 ]

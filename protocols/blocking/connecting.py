@@ -1,6 +1,7 @@
 """Connecting in the calling thread: a plain socket and the codec of its scheme, hands shaken.
 
-The codecs are those of the event loop's transports (plain, TLS, WebSocket): bytes in, frames out.
+The codecs are those of the event loop's transports (plain, TLS, WebSocket): bytes in, frames out. Another
+thread may interrupt an attempt, whatever it waits for but the look-up of a name, which is the system's.
 """
 
 from __future__ import annotations
@@ -16,14 +17,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from protocols.errors import AddressError, ConnectionRefused, HandshakeError, Timeout
+from protocols.blocking import inproc
+from protocols.errors import AddressError, Closed, ConnectionRefused, HandshakeError, Timeout
 from protocols.options import SocketOptions
 from protocols.tls import TlsConfig
 from protocols.transports.base import split_url
 from protocols.transports.certificates import Certificates
 from protocols.transports.ipc import parse_path
 from protocols.transports.registry import check_dialable
-from protocols.transports.tcp import FAMILIES, parse_address, system_message
+from protocols.transports.tcp import FAMILIES, parse_address, system_message, tune
 from protocols.transports.tls import named_codec
 from protocols.wire.codec import Codec
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD
@@ -31,12 +33,35 @@ from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
 
 READ_SIZE: Final = 65536
-SCHEMES: Final = ("tcp", "ipc", "unix", "abstract", "tls+tcp", "ws", "wss")
-NEXT_ADDRESS_S: Final = 0.25
-"""How long one address of a name may take before the next is tried beside it."""
+SCHEMES: Final = ("tcp", "ipc", "unix", "abstract", "inproc", "tls+tcp", "ws", "wss")
+WITHOUT_LOOP: Final = "without an event loop there are tcp, ipc, inproc, tls+tcp, ws and wss"
+WAIT_S: Final = 3600.0
+"""Longest single wait: a longer one, or one without an end, is several. The system's clocks have bounds."""
 
-Target = tuple[str, int, int] | str | bytes
-"""Host, port and address family; or a Unix path or abstract name."""
+Target = tuple[str, int, int] | str | bytes | inproc.Name
+"""Host, port and address family; or a Unix path or abstract name; or a name in this process."""
+
+
+class Interrupt:
+    """Ends what another thread waits for; once set it stays set."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = os.pipe()
+        self._open = True
+
+    def fileno(self) -> int:
+        """Readable once set."""
+        return self._reader
+
+    def set(self) -> None:
+        if self._open:
+            os.write(self._writer, b"x")
+
+    def close(self) -> None:
+        """Let go of the descriptors. Not while another thread sets it."""
+        self._open = False
+        os.close(self._reader)
+        os.close(self._writer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +86,53 @@ class Connecting:
         self._scheme, self._address = split_url(self.url)
         self._plain = self._scheme.rstrip("46")
         if self._plain not in SCHEMES:
-            raise AddressError(f"{url}: without an event loop there are tcp, ipc, tls+tcp, ws and wss")
+            raise AddressError(f"{url}: {WITHOUT_LOOP}")
         self._greeting = greeting
         self._size_max = options.recv_size_max
-        self._nodelay = options.nodelay
+        self._options = options
         self._tls = options.tls or TlsConfig()
         self._clock = clock
         self._certificates: Certificates | None = None
 
-    def connect(self, timeout: float) -> Opened:
-        """Connect and shake hands within ``timeout`` seconds. Raises OSError, SPError."""
-        deadline = self._clock() + timeout
-        target, codec = self._target_and_codec()
-        sock = _connected(target, timeout, self._nodelay, self._clock)
-        try:
-            frames = self._shake_hands(sock, codec, deadline)
-            sock.setblocking(False)
-        except BaseException:
-            sock.close()
-            raise
-        return Opened(sock, codec, frames)
+    def connect(self, timeout: float, interrupt: Interrupt | None = None) -> Opened:
+        """Connect and shake hands within ``timeout`` seconds.
 
-    def connect_or_say_why(self, timeout: float) -> Opened:
-        """As `connect`, but what goes wrong is one of ours. Raises `AddressError`, `HandshakeError`,
-        `Timeout`."""
+        Raises:
+            Timeout: not done in time.
+            AddressError, ConnectionRefused, RemoteProtocolError: as they say.
+            Closed: interrupted.
+        """
         try:
-            return self.connect(timeout)
+            return self._attempt(timeout, interrupt)
         except TimeoutError as error:
             raise Timeout(f"no connection to {self.url} within {timeout:g} s") from error
         except (ConnectionRefusedError, FileNotFoundError) as error:
-            raise ConnectionRefused(f"nobody listens at {self.url}") from error
+            why = str(error) if self._plain == "inproc" else f"nobody listens at {self.url}"
+            raise ConnectionRefused(why) from error
         except ConnectionResetError as error:
             raise HandshakeError(str(error), reason="closed") from error
         except OSError as error:
             raise AddressError(f"cannot dial {self.url}: {system_message(error)}") from error
 
+    def _attempt(self, timeout: float, interrupt: Interrupt | None) -> Opened:
+        """Raises OSError, SPError."""
+        wait = Wait(self._clock, timeout, interrupt)
+        target, codec = self._target_and_codec()
+        sock = self._connected(target, wait)
+        try:
+            sock.setblocking(False)
+            frames = _shake_hands(sock, codec, wait)
+        except BaseException:
+            sock.close()
+            raise
+        return Opened(sock, codec, frames)
+
     def _target_and_codec(self) -> tuple[Target, Codec]:
         """Where to, and what is spoken there. Raises `AddressError`, `TlsConfigError`."""
         greeting = self._greeting
         scheme, address, plain = self._scheme, self._address, self._plain
+        if plain == "inproc":
+            return inproc.Name(address), SpCodec(greeting, self._size_max, TCP_LEAD)
         if plain in ("ipc", "unix", "abstract"):
             return parse_path(address, scheme), SpCodec(greeting, self._size_max, IPC_LEAD)
         if plain in ("ws", "wss"):
@@ -126,43 +159,98 @@ class Connecting:
         context = self._certificates.context(self._clock())
         return named_codec(inner, context, self._tls.server_name or host, self.url)
 
-    def _shake_hands(self, sock: socket.socket, codec: Codec, deadline: float) -> list[bytes]:
-        sock.sendall(codec.begin())
-        if codec.failure is not None:
-            raise codec.failure
-        frames: list[bytes] = []
-        while not codec.peer:
-            sock.settimeout(max(deadline - self._clock(), 0.001))
-            chunk = sock.recv(READ_SIZE)
-            if not chunk:
-                raise ConnectionResetError(f"the listener closed the connection after {codec.progress()}")
-            frames = codec.receive(chunk)
-            reply, codec.reply = codec.reply, b""
-            if reply:
-                with contextlib.suppress(OSError) if codec.failure else contextlib.nullcontext():
-                    sock.sendall(reply)
-            if codec.failure is not None:
-                raise codec.failure
-        return frames
-
-
-def _connected(target: Target, timeout: float, nodelay: bool, clock: Callable[[], float]) -> socket.socket:
-    if isinstance(target, tuple):
-        host, port, family = target
-        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
-        if not found:
-            raise OSError(f"{host} has no address")
-        sock = _connected_first(_alternating([(each[0], each[4]) for each in found]), timeout, clock)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, nodelay)
+    def _connected(self, target: Target, wait: Wait) -> socket.socket:
+        if isinstance(target, inproc.Name):
+            return inproc.connect(target)
+        if isinstance(target, tuple):
+            host, port, family = target
+            found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            if not found:
+                raise OSError(f"{host} has no address")
+            addresses = _alternating([(each[0], each[4]) for each in found])
+            sock = _connected_first(addresses, wait, self._options.happy_eyeballs_delay_s)
+            tune(cast(Any, Extra(sock)), self._options)
+            return sock
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(min(wait.left_s(), WAIT_S))
+        try:
+            sock.connect(target)
+        except BaseException:
+            sock.close()
+            raise
         return sock
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(timeout)
-    try:
-        sock.connect(target)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+
+
+class Extra:
+    """A socket, where the functions of the event loop's transports expect a transport."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def get_extra_info(self, name: str) -> socket.socket | None:
+        return self._sock if name == "socket" else None
+
+
+class Wait:
+    """One attempt's time, and who may end it."""
+
+    def __init__(self, clock: Callable[[], float], timeout: float, interrupt: Interrupt | None) -> None:
+        self._clock = clock
+        self._deadline = clock() + timeout
+        self._interrupt = interrupt
+
+    def left_s(self) -> float:
+        """Raises `TimeoutError` when there is none."""
+        left_s = self._deadline - self._clock()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        return left_s
+
+    def selector(self) -> selectors.BaseSelector:
+        made = selectors.DefaultSelector()
+        if self._interrupt is not None:
+            made.register(self._interrupt, selectors.EVENT_READ)
+        return made
+
+    def news(
+        self, selector: selectors.BaseSelector, longest_s: float = WAIT_S
+    ) -> list[tuple[socket.socket, int]]:
+        """What the system says within that time. Raises `TimeoutError`, `Closed`."""
+        happened = selector.select(min(self.left_s(), longest_s))
+        if any(key.fileobj is self._interrupt for key, _ in happened):
+            raise Closed("interrupted")
+        return [(cast(socket.socket, key.fileobj), events) for key, events in happened]
+
+
+def _shake_hands(sock: socket.socket, codec: Codec, wait: Wait) -> list[bytes]:
+    unsent = bytearray(codec.begin())
+    if codec.failure is not None:
+        raise codec.failure
+    frames: list[bytes] = []
+    with wait.selector() as selector:
+        selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        while unsent or not codec.peer:
+            wanted = 0 if codec.peer else selectors.EVENT_READ
+            selector.modify(sock, wanted | (selectors.EVENT_WRITE if unsent else 0))
+            for _, events in wait.news(selector):
+                if events & selectors.EVENT_WRITE:
+                    del unsent[: sock.send(unsent)]
+                if events & selectors.EVENT_READ:
+                    frames = _hear(sock, codec)
+                    unsent += codec.reply
+                    codec.reply = b""
+            if codec.failure is not None:
+                with contextlib.suppress(OSError):  # it may still read why
+                    sock.send(unsent)
+                raise codec.failure
+    return frames
+
+
+def _hear(sock: socket.socket, codec: Codec) -> list[bytes]:
+    chunk = sock.recv(READ_SIZE)
+    if not chunk:
+        raise ConnectionResetError(f"the listener closed the connection after {codec.progress()}")
+    return codec.receive(chunk)
 
 
 def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
@@ -173,15 +261,16 @@ def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
     return [each for pair in pairs for each in pair if each is not None]
 
 
-def _connected_first(
-    addresses: list[tuple[int, Any]], timeout: float, clock: Callable[[], float]
-) -> socket.socket:
-    """A connection to the first address that accepts (Happy Eyeballs, RFC 8305). Raises OSError."""
-    deadline = clock() + timeout
+def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: float | None) -> socket.socket:
+    """A connection to the first address that accepts (Happy Eyeballs, RFC 8305). Raises OSError.
+
+    The next address is tried beside those under way after ``delay_s``; None: when they have failed.
+    """
     waiting = deque(addresses)
     problem: OSError | None = None
-    with selectors.DefaultSelector() as trying, contextlib.ExitStack() as opened:
-        while waiting or trying.get_map():
+    under_way: set[socket.socket] = set()
+    with wait.selector() as trying, contextlib.ExitStack() as opened:
+        while waiting or under_way:
             if waiting:
                 family, address = waiting.popleft()
                 sock = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
@@ -191,16 +280,17 @@ def _connected_first(
                     problem = problem or OSError(code, os.strerror(code))
                     continue
                 trying.register(sock, selectors.EVENT_WRITE)
-            left_s = deadline - clock()
-            if left_s <= 0:
-                break
-            for key, _ in trying.select(min(left_s, NEXT_ADDRESS_S) if waiting else left_s):
-                tried = cast(socket.socket, key.fileobj)
+                under_way.add(sock)
+            longest_s = WAIT_S if not waiting or delay_s is None else min(delay_s, WAIT_S)
+            try:
+                happened = wait.news(trying, longest_s)
+            except TimeoutError as error:
+                raise problem or error from None
+            for tried, _ in happened:
                 trying.unregister(tried)
+                under_way.discard(tried)
                 code = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if not code:
-                    connected = tried.dup()  # the one that was tried is closed with the others
-                    connected.settimeout(timeout)
-                    return connected
+                    return tried.dup()  # the one that was tried is closed with the others
                 problem = problem or OSError(code, os.strerror(code))
-    raise problem or TimeoutError(f"no address answers within {timeout:g} s")
+    raise problem or OSError("there is no address")

@@ -7,6 +7,7 @@ time. A caller's thread holds the same lock during its call, and writes what tha
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import os
 import selectors
@@ -15,7 +16,18 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from protocols.blocking.connecting import WAIT_S
 from protocols.blocking.stream import Stream
+
+
+class Owner(Protocol):
+    """The core of a socket, as its thread sees it; both with the lock."""
+
+    def woken(self) -> None:
+        """Somebody called `IoThread.wake`."""
+
+    def failed(self, error: BaseException) -> None:
+        """A defect ends the thread."""
 
 
 class Watched(Protocol):
@@ -25,12 +37,11 @@ class Watched(Protocol):
 
 
 class IoThread:
-    """See the module; ``lock`` is the socket's, ``failed`` is told of a defect, which ends the thread."""
+    """See the module; ``lock`` is the socket's."""
 
-    def __init__(self, name: str, lock: threading.Condition, failed: Callable[[BaseException], None]) -> None:
-        self.pid = os.getpid()
+    def __init__(self, name: str, lock: threading.Condition, owner: Owner) -> None:
         self._lock = lock
-        self._failed = failed
+        self._owner = owner
         self._selector = selectors.DefaultSelector()
         self._waker, self._woken = os.pipe()[::-1]
         os.set_blocking(self._waker, False)
@@ -41,6 +52,7 @@ class IoThread:
         self._sleeps_until: float | None = None
         self._to_flush: dict[Stream, None] = {}
         self._stopping = False
+        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -54,6 +66,8 @@ class IoThread:
 
     def watch_file(self, file: Any, watched: Watched, events: int) -> None:
         """Tell ``watched`` when the file is readable or writable; 0: no more."""
+        if self._ended:
+            return
         if not events:
             self._selector.unregister(file)
         elif file in self._selector.get_map():
@@ -66,7 +80,7 @@ class IoThread:
         self._timer_count += 1
         heapq.heappush(self._timers, (deadline, self._timer_count, callback))
         if self._sleeps_until is None or deadline < self._sleeps_until:
-            self._wake()
+            self.wake()
 
     def flush_at_the_end(self, stream: Stream) -> None:
         self._to_flush[stream] = None
@@ -80,7 +94,7 @@ class IoThread:
 
     def stop(self) -> None:
         self._stopping = True
-        self._wake()
+        self.wake()
 
     # --- without the lock
 
@@ -89,13 +103,13 @@ class IoThread:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    # ---
+    def wake(self) -> None:
+        """Have the thread look around. Any thread may call it, whatever it holds."""
+        if not self._ended:
+            with contextlib.suppress(BlockingIOError):  # it is awake already
+                os.write(self._waker, b"x")
 
-    def _wake(self) -> None:
-        try:
-            os.write(self._waker, b"x")
-        except BlockingIOError:
-            pass  # it is awake already
+    # ---
 
     def _run(self) -> None:
         try:
@@ -103,9 +117,11 @@ class IoThread:
                 pass
         except BaseException as error:  # a defect of ours: whoever waits must not wait for ever
             with self._lock:
-                self._failed(error)
+                self._owner.failed(error)
             raise
         finally:
+            with self._lock:
+                self._ended = True
             self._selector.close()
             os.close(self._waker)
             os.close(self._woken)
@@ -115,12 +131,13 @@ class IoThread:
             if self._stopping:
                 return False
             self._sleeps_until = self._timers[0][0] if self._timers else None
-            timeout = None if self._sleeps_until is None else max(self._sleeps_until - self.time(), 0.0)
-        happened = self._selector.select(timeout)
+            timeout = WAIT_S if self._sleeps_until is None else self._sleeps_until - self.time()
+        happened = self._selector.select(min(max(timeout, 0.0), WAIT_S))
         with self._lock:
             for key, events in happened:
                 if key.data is None:
                     os.read(self._woken, 4096)
+                    self._owner.woken()
                 elif self._selector.get_map().get(key.fd) == key:  # it may have been closed meanwhile
                     key.data.happened(events)
             now = self.time()

@@ -1,31 +1,22 @@
-"""Blocking sockets: the same patterns for programs without an event loop, from any thread.
-
-One lock a socket. A call takes it, asks its lane, and waits on it where the lane has nothing; the socket's
-I/O thread takes it to read, write and keep time, and tells all who wait. So every call may be made by any
-thread, and several at once.
-"""
+"""The calls of blocking sockets and their contexts: sending, receiving, opening, closing, who is there."""
 
 from __future__ import annotations
 
-import os
 import random
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
-from protocols.blocking.endpoints import Dialer, Listener
-from protocols.blocking.io_thread import IoThread
-from protocols.blocking.stream import Stream
+from protocols.blocking.core import Core
+from protocols.blocking.dialling import Dialer
+from protocols.blocking.listening import Listener
 from protocols.channel import REPLACED, Body, as_bytes
-from protocols.dial_schedule import backoff_s
 from protocols.errors import (
     Closed,
     NoPeers,
     NotSupported,
     PartlySent,
-    PipeRefused,
     SPError,
     StateError,
     Timeout,
@@ -34,34 +25,28 @@ from protocols.errors import (
 from protocols.message import Message
 from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit, seconds
 from protocols.patterns.base import Pattern, QueueLane, StateLane
-from protocols.pipe import Pipe
 from protocols.pipe_view import PipeView, view_of
 from protocols.socket import Addresses, options_of
-from protocols.statistics import Departures, SocketStatistics, sum_of
+from protocols.statistics import SocketStatistics
 from protocols.transports.base import url_list
-from protocols.wire.handshake import Greeting
-
-T = TypeVar("T")
-
-CLOSED: Final = "the socket is closed"
-PIPE_ID_MAX: Final = 0x7FFFFFFF
-WAIT_S: Final = 3600.0
-"""Longest single wait: a longer one, or one without an end, is several. The system's clocks have bounds."""
 
 
 class Channel:
     """A lane and the lock under which it is used: what sockets and contexts have in common."""
 
-    closed = False
     _ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
     """What ends an iteration."""
+    _shut = False
 
-    def _open(self, socket: Socket, lane: Any) -> None:
-        self._socket = socket
+    def _open(self, core: Core, lane: Any) -> None:
+        self._core = core
         self._lane: Any = lane
         self._receiving = False
-        lane.readable = lambda count: socket.lock.notify_all()
-        lane.writable = socket.lock.notify_all
+        core.open_lane(lane)
+
+    @property
+    def closed(self) -> bool:
+        return self._shut or self._core.closed
 
     # --- calls
 
@@ -75,12 +60,12 @@ class Channel:
             NotSupported: the pattern only receives.
         """
         frame = as_bytes(body)
-        limit_s = seconds(timeout, self._socket.options.send_timeout_s)
-        with self._socket.call():
+        limit_s = seconds(timeout, self._core.options.send_timeout_s)
+        with self._core:
             if self._put(frame, None):
                 return
             epoch = getattr(self._lane, "epoch", None)
-            taken = self._socket.wait(lambda: self._put(frame, epoch) or None, limit_s)
+            taken = self._core.wait(lambda: self._put(frame, epoch) or None, limit_s)
             if taken is None:
                 raise Timeout(f"no peer took the message within {limit_s:g} s")
 
@@ -92,24 +77,24 @@ class Channel:
             StateError: nothing can come now.
             NotSupported: the pattern only sends.
         """
-        with self._socket.call():
+        with self._core:
             return self._take(timeout)
 
     def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message[PipeView]:
         """As `recv`, with the peer that sent it."""
-        with self._socket.call():
+        with self._core:
             body = self._take(timeout)
             return Message(view_of(self._lane.origin()), b"", body)
 
     def send_nowait(self, body: Body) -> None:
         """As `send`, but raises `WouldBlock` instead of waiting."""
-        with self._socket.call():
+        with self._core:
             if not self._put(as_bytes(body), None):
                 raise WouldBlock("no peer has room for the message")
 
     def recv_nowait(self) -> bytes:
         """As `recv`, but raises `WouldBlock` instead of waiting."""
-        with self._socket.call():
+        with self._core:
             body = self._get(False)
             if body is None:
                 raise WouldBlock("nothing has been received")
@@ -122,24 +107,24 @@ class Channel:
         `Closed` and `NoPeers`, in ``sent``.
         """
         ready = [as_bytes(body) for body in bodies]
-        socket = self._socket
-        limit_s = seconds(timeout, socket.options.send_timeout_s)
+        core = self._core
+        limit_s = seconds(timeout, core.options.send_timeout_s)
         sent = 0
 
         def put() -> bool | None:
             nonlocal sent
             while sent < len(ready):
-                piece = ready[sent : sent + socket.options.send_queue]
+                piece = ready[sent : sent + core.options.send_queue]
                 taken = self._queue().put_many(piece)
                 sent += taken
-                socket.io().settle()
+                core.settle()
                 if taken < len(piece):
                     return None
             return True
 
-        with socket.call():
+        with core:
             try:
-                if put() is None and socket.wait(put, limit_s) is None:
+                if put() is None and core.wait(put, limit_s) is None:
                     raise PartlySent(sent, len(ready))
             except (Closed, NoPeers) as error:
                 error.sent = sent
@@ -147,7 +132,7 @@ class Channel:
 
     def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         """All messages that are there, at least one."""
-        with self._socket.call():
+        with self._core:
             self._queue()
             bodies = [self._take(timeout)]
             inbox = self._queue().inbox
@@ -174,10 +159,10 @@ class Channel:
         if isinstance(lane, QueueLane):
             taken = lane.put(frame)
         else:
-            taken = lane.send(frame, self._socket.io().time(), epoch)
-            self._socket.lock.notify_all()  # a request or survey may have been replaced
-            self._socket.arm()
-        self._socket.io().settle()
+            taken = lane.send(frame, self._core.now(), epoch)
+            self._core.lock.notify_all()  # a request or survey may have been replaced
+            self._core.arm()
+        self._core.settle()
         return taken
 
     def _get(self, waited: bool) -> bytes | None:
@@ -185,12 +170,12 @@ class Channel:
         lane = self._lane
         if isinstance(lane, QueueLane):
             return lane.take()
-        body: bytes | None = lane.recv(self._socket.io().time(), waited)
+        body: bytes | None = lane.recv(self._core.now(), waited)
         return body
 
     def _take(self, timeout: TimeLimit) -> bytes:
-        socket, lane = self._socket, self._lane
-        limit_s = seconds(timeout, socket.options.recv_timeout_s)
+        core, lane = self._core, self._lane
+        limit_s = seconds(timeout, core.options.recv_timeout_s)
         exclusive = isinstance(lane, StateLane) and lane.exclusive
         if exclusive and self._receiving:
             raise StateError("another recv waits here already; concurrent calls take a context each")
@@ -207,7 +192,7 @@ class Channel:
 
         self._receiving = True
         try:
-            body = socket.wait(look, limit_s)
+            body = core.wait(look, limit_s)
         finally:
             self._receiving = False
         if body is None:
@@ -221,14 +206,9 @@ class Channel:
         return self._lane
 
     def _check_open(self) -> None:
-        if self.closed:
-            raise Closed(CLOSED if self is self._socket else "the context is closed")
-
-    def _shut(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self._lane.close()
-            self._socket.lock.notify_all()
+        self._core.check_open()
+        if self._shut:
+            raise Closed("the context is closed")
 
 
 class Socket(Channel):
@@ -252,25 +232,10 @@ class Socket(Channel):
         rng: random.Random | None = None,
         **keywords: Unpack[OptionKeywords],
     ) -> None:
-        self.options = options_of(options, keywords)
-        self.lock = threading.Condition(threading.RLock())
-        """Held by every call, and by the I/O thread while it works."""
-        self.dialers: list[Dialer] = []
-        self.listeners: list[Listener] = []
-        self._rng = rng or random.Random()
-        self._pattern = self._pattern_type(self.options, self._rng)
-        self.greeting = Greeting.of(int(self._pattern.protocol), int(self._pattern.peer))
-        self._pid = os.getpid()
-        self._io: IoThread | None = None
-        self._pipes: dict[int, Pipe] = {}
-        self._connected: dict[Pipe, None] = {}  # those attached, and those that drain after their close
-        self._contexts: list[Channel] = []
-        self._last_pipe_id = self._rng.getrandbits(31)
-        self._attached = 0
-        self._departed = Departures()
-        self._armed: float | None = None
-        self._failure = ""
-        self._open(self, self._pattern.lane)
+        rng = rng or random.Random()
+        pattern = self._pattern_type(options_of(options, keywords), rng)
+        self._open(Core(type(self).__name__, pattern, rng), pattern.lane)
+        self._prepare()
         try:
             for url in url_list(listen):
                 self.listen(url)
@@ -280,8 +245,19 @@ class Socket(Channel):
             self.close()
             raise
 
+    def _prepare(self) -> None:
+        """What a pattern needs before its first peer."""
+
     def __repr__(self) -> str:
-        return f"<blocking {type(self).__name__} with {len(self._pipes)} peers>"
+        return repr(self._core)
+
+    def __del__(self) -> None:
+        core: Core | None = getattr(self, "_core", None)
+        if core is not None and core.forgotten:
+            core.abandon()
+            warnings.warn(
+                f"unclosed {self!r}; use with, or close()", ResourceWarning, stacklevel=2, source=self
+            )
 
     # --- life
 
@@ -298,56 +274,28 @@ class Socket(Channel):
 
         Calls that wait in other threads raise `Closed`.
         """
-        if os.getpid() != self._pid:
-            self.closed = True  # a forked child: the connections are its parent's
-            return
-        with self.lock:
-            if self.closed:
-                return
-            for channel in (self, *self._contexts):
-                channel._shut()
-            self._contexts.clear()
-            for dialer in self.dialers:
-                dialer.close()
-            for listener in self.listeners:
-                listener.close()
-            io = self._io
-            if io is not None:
-                for pipe in list(self._connected):
-                    pipe.close(CLOSED, flush=True)
-                io.settle()
-                self.wait(lambda: not self._connected or None, self.options.linger_s)
-                for pipe in list(self._connected):
-                    pipe.connection.abort()
-                io.stop()
-        if io is not None:
-            io.join()
-        for dialer in self.dialers:
-            dialer.join(self.options.handshake_timeout_s)
-
-    def io(self) -> IoThread:
-        """The I/O thread, which begins with the first use."""
-        if self._io is None:
-            self._io = IoThread(f"i/o of {type(self).__name__}", self.lock, self._io_failed)
-        return self._io
-
-    def _io_failed(self, error: BaseException) -> None:
-        self._failure = f"the I/O thread ended by a defect: {error!r}"
-        for channel in (self, *self._contexts):
-            channel._shut()
+        self._core.close()
 
     # --- endpoints
+
+    @property
+    def dialers(self) -> list[Dialer]:
+        """Oldest first."""
+        return list(self._core.dialers)
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Oldest first."""
+        return list(self._core.listeners)
 
     def dial(self, url: str) -> Dialer:
         """Keep a connection to ``url``, for ever. Returns at once; `Dialer.wait_connected` waits for a peer.
 
         Raises `AddressError` for a URL that can never work.
         """
-        with self.call():
-            self._check_open()
-            dialer = Dialer(self, url)
-            self.dialers.append(dialer)
-            return dialer
+        core = self._core
+        with core:
+            return core.dial(url)
 
     def listen(self, url: str) -> Listener:
         """Accept peers at ``url``; the listener's ``.url`` has port 0 resolved.
@@ -355,181 +303,64 @@ class Socket(Channel):
         Raises:
             AddressInUse, AddressError: cannot listen there.
         """
-        with self.call():
-            self._check_open()
-            listener = Listener(self, url)
-            self.listeners.append(listener)
-            return listener
+        core = self._core
+        with core:
+            return core.listen(url)
 
     # --- who is there
 
     @property
+    def options(self) -> SocketOptions:
+        return self._core.options
+
+    @property
     def protocol(self) -> int:
         """Our protocol number."""
-        return int(self._pattern.protocol)
+        return int(self._core.pattern.protocol)
 
     @property
     def peer(self) -> int:
         """The number of the protocol that we talk to."""
-        return int(self._pattern.peer)
+        return int(self._core.pattern.peer)
 
     @property
     def pipes(self) -> list[PipeView]:
         """The attached peers, oldest first."""
-        with self.lock:
-            return [view_of(pipe) for pipe in self._pipes.values()]
+        with self._core.lock:
+            return [view_of(pipe) for pipe in self._core.roster.pipes.values()]
 
-    def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
-        """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+    def wait_for_peers(self, count: int = 1, timeout: TimeLimit = DEFAULT) -> None:
+        """Return once ``count`` peers are attached; no limit by default. Raises `Timeout`."""
         limit_s = seconds(timeout, None)
+        core = self._core
+        pipes = core.roster.pipes
 
         def look() -> bool | None:
-            self._check_open()
-            return True if len(self._pipes) >= count else None
+            core.check_open()
+            return True if len(pipes) >= count else None
 
-        with self.call():
-            if look() is None and self.wait(look, limit_s) is None:
-                raise Timeout(f"{len(self._pipes)} of {count} peers within {limit_s:g} s")
+        with core:
+            if core.wait(look, limit_s) is None:
+                raise Timeout(f"{len(pipes)} of {count} peers within {limit_s:g} s")
 
     def statistics(self) -> SocketStatistics:
-        with self.lock:
-            present = [pipe.statistics() for pipe in self._pipes.values()]
-            total = sum_of(self._departed.counters, *present)
-            return SocketStatistics(
-                protocol=self._pattern.name,
-                peers=len(present),
-                attached=self._attached,
-                detached=self._attached - len(present),
-                frames_in=total.frames_in,
-                bytes_in=total.bytes_in,
-                frames_out=total.frames_out,
-                bytes_out=total.bytes_out,
-                refused=total.refused,
-                queued=sum(pipe.queued for pipe in present),
-                drops=dict(self._pattern.drops),
-                closed=dict(self._departed.by_cause),
-                recently_closed=tuple(self._departed.recent),
-            )
-
-    # --- for channels and endpoints, with the lock
-
-    def call(self) -> Call:
-        """The lock, of this process; what a call queued is written at its end."""
-        if os.getpid() != self._pid:
-            raise StateError("this socket is another process's; after a fork each makes its own")
-        return Call(self)
-
-    def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
-        """What ``look`` gives, as soon as it gives something; None when the time is over."""
-        deadline = None if limit_s is None else time.monotonic() + limit_s
-        while (found := look()) is None:
-            left_s = WAIT_S if deadline is None else deadline - time.monotonic()
-            if left_s <= 0:
-                return None
-            if self._io is not None:
-                self._io.settle()
-            self.lock.wait(min(left_s, WAIT_S))
-        return found
-
-    def arm(self) -> None:
-        """Have the I/O thread tell the pattern when its next deadline is reached."""
-        deadline = self._pattern.next_deadline()
-        if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
-            self.io().call_at(deadline, self._deadline_reached)
-
-    def _deadline_reached(self) -> None:
-        now = self.io().time()
-        if self._armed is not None and self._armed <= now:
-            self._armed = None
-        self._pattern.deadline_reached(now)
-        self.arm()
-
-    def backoff_s(self, failures: int) -> float:
-        return backoff_s(failures, self.options.reconnect_min_s, self.options.reconnect_max_s, self._rng)
-
-    def attach(self, stream: Stream, *, url: str, dialed: bool) -> Pipe:
-        if self.closed:
-            raise PipeRefused(CLOSED)
-        if len(self._pipes) >= self.options.peers_max:
-            sentence = f"{len(self._pipes)} peers are all there may be; the option peers_max raises that"
-            raise PipeRefused(sentence, reason="too many peers")
-        pipe = Pipe(self._new_pipe_id(), stream, self, url=url, dialed=dialed, limit=self.options.send_queue)
-        pipe.linger_s = self.options.linger_s
-        self._pattern.pipe_attached(pipe, self.io().time())
-        self._pipes[pipe.id] = pipe
-        self._connected[pipe] = None
-        self._attached += 1
-        stream.start(pipe)
-        self.arm()
-        self.lock.notify_all()
-        return pipe
-
-    def _new_pipe_id(self) -> int:
-        while True:
-            self._last_pipe_id = self._last_pipe_id % PIPE_ID_MAX + 1
-            if self._last_pipe_id not in self._pipes:
-                return self._last_pipe_id
-
-    # --- PipeOwner
-
-    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
-        self._pattern.received(pipe, frames, self.io().time())
-
-    def pipe_writable(self, pipe: Pipe) -> None:
-        self._pattern.pipe_writable(pipe, self.io().time())
-        self.arm()
-
-    def pipe_closed(self, pipe: Pipe, reason: str) -> None:
-        if self._pipes.pop(pipe.id, None) is None:
-            return
-        self._departed.add(pipe)
-        if not self.closed:
-            self._pattern.count_lost(pipe)
-        self._pattern.pipe_detached(pipe, self.io().time())
-        if not self.closed:
-            self.arm()
-        self.lock.notify_all()
-
-    def pipe_gone(self, pipe: Pipe) -> None:
-        self._connected.pop(pipe, None)
-        self.lock.notify_all()
-
-
-class Call:
-    """One call: holds the lock, and writes at its end what it queued."""
-
-    __slots__ = ("_socket",)
-
-    def __init__(self, socket: Socket) -> None:
-        self._socket = socket
-
-    def __enter__(self) -> None:
-        self._socket.lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            io = self._socket._io
-            if io is not None:
-                io.settle()
-        finally:
-            self._socket.lock.release()
+        with self._core.lock:
+            return self._core.roster.statistics()
 
 
 class Context(Channel):
     """A conversation of its own, or topics of its own, on a shared socket; for one thread each."""
 
     def __init__(self, socket: Socket, lane: Any) -> None:
-        self._open(socket, lane)
+        self._socket = socket  # which lives as long as somebody uses a context of it
+        self._open(socket._core, lane)
 
     def close(self) -> None:
         """Give up what is under way; calls that wait here raise `Closed`."""
-        with self._socket.lock:
+        with self._core.lock:
             if not self.closed:
-                self._shut()
-                self._socket._contexts.remove(self)
+                self._shut = True
+                self._core.close_lane(self._lane)
 
     def __enter__(self) -> Self:
         return self

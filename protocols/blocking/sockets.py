@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from protocols.blocking.socket import Context, Socket
+from protocols.blocking.socket import Channel, Context, Socket
 from protocols.channel import REPLACED, Body, as_bytes, as_topic
 from protocols.errors import Closed, StateError, SurveyOver, Timeout
 from protocols.options import (
@@ -17,7 +17,7 @@ from protocols.options import (
     OptionKeywords,
     SocketOptions,
     TimeLimit,
-    seconds,
+    request_limits,
     survey_seconds,
 )
 from protocols.patterns.bus import Bus
@@ -78,7 +78,23 @@ class Pull0(Socket):
     _pattern_type = Puller
 
 
-class Sub0(Socket):
+class Subscribing(Channel):
+    """Topics, and an inbox for what begins with one of them."""
+
+    def subscribe(self, topic: str | Body) -> None:
+        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
+        with self._core:
+            self._check_open()
+            self._lane.subscribe(as_topic(topic))
+
+    def unsubscribe(self, topic: str | Body) -> None:
+        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
+        with self._core:
+            self._check_open()
+            self._lane.unsubscribe(as_topic(topic))
+
+
+class Sub0(Subscribing, Socket):
     """What begins with one of the ``topics``; without topics, nothing."""
 
     _pattern_type = Subscriber
@@ -95,25 +111,22 @@ class Sub0(Socket):
     ) -> None:
         if isinstance(topics, (str, bytes)):
             raise TypeError(f"topics is a list of prefixes, as in topics=[{topics!r}]")
-        super().__init__(options=options, rng=rng, **keywords)
-        for topic in topics:
+        self._topics = topics
+        super().__init__(dial=dial, listen=listen, options=options, rng=rng, **keywords)
+
+    def _prepare(self) -> None:
+        for topic in self._topics:
             self.subscribe(topic)
-        for url in [listen] if isinstance(listen, str) else listen:
-            self.listen(url)
-        for url in [dial] if isinstance(dial, str) else dial:
-            self.dial(url)
 
-    def subscribe(self, topic: str | Body) -> None:
-        """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
-        with self.call():
+    def new_context(self) -> SubContext:
+        """A reader with topics of its own, none at first."""
+        with self._core:
             self._check_open()
-            self._lane.subscribe(as_topic(topic))
+            return SubContext(self, self._core.pattern.open_lane())
 
-    def unsubscribe(self, topic: str | Body) -> None:
-        """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
-        with self.call():
-            self._check_open()
-            self._lane.unsubscribe(as_topic(topic))
+
+class SubContext(Subscribing, Context):
+    """Topics and an inbox of its own; it gets its own copy of what it wants."""
 
 
 class Conversing(Socket):
@@ -121,38 +134,48 @@ class Conversing(Socket):
 
     def new_context(self) -> Context:
         """A conversation of its own on this socket."""
-        with self.call():
+        with self._core:
             self._check_open()
-            context = Context(self, self._pattern.open_lane())
-            self._contexts.append(context)
-            return context
+            return Context(self, self._core.pattern.open_lane())
 
 
-class Req0(Conversing):
+class RequestContext(Context):
+    """A conversation of its own on a shared Req0: one request at a time."""
+
+    def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
+        """As `Req0.request`, in this conversation: it replaces a request that is under way."""
+        room_s, limit_s = request_limits(timeout, self._core.options)
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        try:
+            self.send(body, room_s)
+            return self.recv(None if deadline is None else max(deadline - time.monotonic(), 0.0))
+        except Timeout as error:
+            raise Timeout(f"no answer in time: {error}") from error
+
+
+class Req0(Socket):
     """A question to one of the peers, and its answer."""
 
     _pattern_type = Requester
 
+    def new_context(self) -> RequestContext:
+        """A conversation of its own on this socket."""
+        with self._core:
+            self._check_open()
+            return RequestContext(self, self._core.pattern.open_lane())
+
     def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
         """Ask, and return the answer. Any number of threads may ask at once.
 
-        ``timeout`` is for both, the wait for room and for the answer; by default each has the socket's own.
+        ``timeout`` is for both, the wait for room and for the answer. By default ``recv_timeout_s`` is, and
+        ``send_timeout_s`` bounds the wait for room besides.
 
         Raises:
             Timeout, Closed: as they say.
             NoPeers, RequestLost: as the options ``fail_without_peers`` and ``resend_s`` have it.
         """
         with self.new_context() as context:
-            if timeout is DEFAULT:
-                context.send(body)
-                return context.recv()
-            limit_s = seconds(timeout, None)
-            deadline = None if limit_s is None else time.monotonic() + limit_s
-            try:
-                context.send(body, limit_s)
-                return context.recv(None if deadline is None else max(deadline - time.monotonic(), 0.0))
-            except Timeout as error:
-                raise Timeout(f"no answer in time: {error}") from error
+            return context.request(body, timeout)
 
 
 class Answering(Conversing):
@@ -195,10 +218,9 @@ class Respondent0(Answering):
     _pattern_type = Respondent
 
 
-class Surveyor0(Conversing):
-    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+class Surveying(Channel):
+    """Runs one survey at a time; iterating yields its answers and ends when it is over."""
 
-    _pattern_type = Surveyor
     _ends = (Closed, SurveyOver)
 
     def __next__(self) -> bytes:
@@ -218,16 +240,36 @@ class Surveyor0(Conversing):
         """
         limit_s = survey_seconds(survey_s)
         question = as_bytes(body)
-        with self.call():
+        with self._core:
             self._check_open()
             lane: Any = self._lane
-            tally = lane.collect(question, self.io().time(), limit_s, early=early)
-            self.lock.notify_all()  # they wait for what has just been replaced
-            self.arm()
-            self.io().settle()
-            self.wait(lambda: tally.over or None, None)
+            tally = lane.collect(question, self._core.now(), limit_s, early=early)
+            self._core.lock.notify_all()  # they wait for what has just been replaced
+            self._core.arm()
+            self._core.settle()
+            self._core.wait(lambda: tally.over or None, None)
             self._check_open()
             result: SurveyResult | None = lane.take_tally(tally)
             if result is None:
                 raise StateError(REPLACED)
             return result
+
+
+class SurveyContext(Surveying, Context):
+    """A survey of its own on a shared socket, open for ``survey_s`` seconds."""
+
+
+class Surveyor0(Surveying, Socket):
+    """A question to everybody; iterating yields the answers and ends when the survey is over."""
+
+    _pattern_type = Surveyor
+
+    def new_context(self, *, survey_s: float | Default = DEFAULT) -> SurveyContext:
+        """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
+        open_s = survey_seconds(survey_s)
+        with self._core:
+            self._check_open()
+            lane: Any = self._core.pattern.open_lane()
+            if open_s is not None:
+                lane.survey_s = open_s
+            return SurveyContext(self, lane)

@@ -20,7 +20,7 @@ from enum import Enum
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Final, Protocol
 
-from protocols.errors import RemoteProtocolError
+from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
 from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INSIDE_FRAME, Pipe
 from protocols.wire.codec import Codec
@@ -161,6 +161,12 @@ class Stream:
             self._read()
         if events & EVENT_WRITE:
             self.flush()
+
+    def late(self, waited_s: float) -> None:
+        """The time for the handshake is over."""
+        if self.state is State.OPENING:
+            sentence = f"{self._codec.progress()} after {waited_s:g} s"
+            self._fail(HandshakeError(sentence, reason="timeout"))
 
     def early(self, frames: list[bytes]) -> None:
         """Frames that came with the handshake."""

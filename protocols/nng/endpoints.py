@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from protocols.errors import Closed
+from protocols.errors import Closed, Timeout
 from protocols.nng.binding import pynng
-from protocols.waiting import Waiters
+from protocols.options import DEFAULT, TimeLimit, seconds
+from protocols.waiting import Waiters, deadline_of
 
 PORT_0: Final = re.compile(r"^([\w+.-]+://[^/]*):0(?=/|$)")
 
@@ -94,12 +95,15 @@ class NngDialer(NngEndpoint):
         """The peer, while it is attached."""
         return next((pipe for pipe in self._socket.pipes if pipe.dialer_id == self._id), None)
 
-    async def wait_connected(self) -> NngPipe:
-        """Return the pipe, once there is one."""
+    async def wait_connected(self, timeout: TimeLimit = DEFAULT) -> NngPipe:
+        """Return the pipe, once there is one; no limit by default. Raises `Timeout`, `Closed`."""
+        limit_s = seconds(timeout, None)
+        deadline = deadline_of(limit_s)
         while (pipe := self.pipe) is None:
             if self._endpoint is None or self._socket.closed:
                 raise Closed(f"nothing dials {self.url}")
-            await self._socket.peer_waiters.wait(None)
+            if not await self._socket.peer_waiters.wait(deadline):
+                raise Timeout(f"no connection to {self.url} within {limit_s:g} s")
         return pipe
 
     async def aclose(self) -> None:

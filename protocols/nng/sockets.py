@@ -101,7 +101,8 @@ class Req0(Socket):
 
     async def request(self, body: Body, timeout: TimeLimit = DEFAULT) -> bytes:
         """Ask, and return the answer, as `protocols.Req0.request`."""
-        return await request(self.new_context, body, timeout)
+        async with self.new_context() as context:
+            return await request(context, body, timeout, self.options)
 
 
 class Rep0(Socket):

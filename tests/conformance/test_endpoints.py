@@ -266,13 +266,13 @@ async def test_pipe_ids_wrap_and_are_not_used_twice(link: Link) -> None:
     async with link:
         link.transport = "inproc"
         pull = link.ours("Pull0")
-        pull._core.last_pipe_id = 0x7FFFFFFD
+        pull._core.roster.last_pipe_id = 0x7FFFFFFD
         pushes = [link.ours("Push0") for _ in range(4)]
         await link.meet(pull, *pushes)
         assert [pipe.id for pipe in pull.pipes] == [0x7FFFFFFE, 0x7FFFFFFF, 1, 2]
         await pushes[2].aclose()
         await until(lambda: len(pull.pipes) == 3)
-        pull._core.last_pipe_id = 0x7FFFFFFD  # the count has come round
+        pull._core.roster.last_pipe_id = 0x7FFFFFFD  # the count has come round
         await link.join(pull, link.ours("Push0"))
         assert [pipe.id for pipe in pull.pipes] == [0x7FFFFFFE, 0x7FFFFFFF, 2, 1]
 

@@ -19,7 +19,7 @@ from protocols.errors import (
     Timeout,
 )
 from protocols.listening import Listener
-from protocols.options import SocketOptions
+from protocols.options import DEFAULT, SocketOptions
 from protocols.pipe import Connection, Pipe
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket, listen_url, until
@@ -290,3 +290,23 @@ async def test_a_listening_socket_that_refuses_is_counted_and_serves_on(scheme: 
     await listener.aclose()
     await dialer.aclose()
     await peer.aclose()
+
+
+@pytest.mark.virtual
+async def test_waiting_for_a_connection_may_have_a_limit() -> None:
+    dialer = Dialer(FakeSocket(), "inproc://nobody-listens")
+    dialer.start()
+    for timeout in (0.0, 5.0):
+        begin = asyncio.get_running_loop().time()
+        with pytest.raises(Timeout, match=rf"within {timeout:g} s: nobody listens"):
+            await dialer.wait_connected(timeout=timeout)
+        assert asyncio.get_running_loop().time() - begin == pytest.approx(timeout, abs=0.01)
+    with pytest.raises(ValueError, match="seconds from 0"):
+        await dialer.wait_connected(-1)
+    for unlimited in (None, DEFAULT):
+        waiting = asyncio.create_task(dialer.wait_connected(unlimited))
+        await asyncio.sleep(50.0)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    await dialer.aclose()

@@ -231,4 +231,4 @@ async def test_a_socket_forgets_connections_that_are_gone(url: str) -> None:
             async with Push0(dial=pull.listeners[0].url) as push:
                 await push.send(b"x")
                 assert await pull.recv() == b"x"
-        await until(lambda: not pull._core._connected)
+        await until(lambda: not pull._core.roster.connected)

@@ -145,3 +145,31 @@ async def test_serving_refuses_what_makes_no_sense() -> None:
         await rep.serve(bytes.upper)
     with pytest.raises(StateError, match="async with"):
         await Rep0(listen="inproc://x").serve(bytes.upper)
+
+
+async def test_a_context_asks_in_one_call() -> None:
+    """Only the socket could, though its ``request`` is one of a context of its own."""
+    async with Rep0(listen="inproc://context-asks") as rep, Req0(dial="inproc://context-asks") as req:
+        serving = asyncio.create_task(rep.serve(bytes.upper))
+        async with req.new_context() as one, req.new_context() as other:
+            answers = await asyncio.gather(one.request(b"one"), other.request(b"other", timeout=60.0))
+            assert answers == [b"ONE", b"OTHER"]
+            assert await one.request(b"again") == b"AGAIN"
+        await rep.aclose()
+        await serving
+
+
+@pytest.mark.virtual
+async def test_a_request_is_bounded_by_the_time_to_receive() -> None:
+    """With ``recv_timeout_s`` alone it waited for a peer without end."""
+    now = asyncio.get_running_loop().time
+    async with Req0(recv_timeout_s=5.0) as req:
+        begin = now()
+        with pytest.raises(Timeout, match="no answer in time"):
+            await req.request(b"nobody is there")
+        assert now() - begin == pytest.approx(5.0, abs=0.01)
+    async with Req0(recv_timeout_s=5.0, send_timeout_s=2.0) as req:
+        begin = now()
+        with pytest.raises(Timeout, match=r"within 2 s"):
+            await req.request(b"nobody is there")
+        assert now() - begin == pytest.approx(2.0, abs=0.01)

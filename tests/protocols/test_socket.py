@@ -486,7 +486,7 @@ async def test_pipe_ids_are_counted_from_a_start_that_the_generator_gives() -> N
     assert first == await ids(1) != await ids(2)
     assert first[2] - first[0] == 2
     async with Bus0() as bus:
-        bus._core.last_pipe_id = 0x7FFFFFFE
+        bus._core.roster.last_pipe_id = 0x7FFFFFFE
         assert [Peer(bus, name=str(number)).pipe.id for number in range(3)] == [0x7FFFFFFF, 1, 2]
 
 

@@ -27,9 +27,10 @@ from protocols import (
     WouldBlock,
     blocking,
 )
+from protocols.transports import registry
 from tests.support.certificates import authority, config, local
 
-SCHEMES = ["tcp", "ipc", "abstract", "ws", "tls+tcp", "wss"]
+SCHEMES = ["tcp", "ipc", "abstract", "inproc", "ws", "tls+tcp", "wss"]
 PAIRS = [
     ("Push0", "Pull0"),
     ("Pair0", "Pair0"),
@@ -46,6 +47,8 @@ def url_of(scheme: str, folder: Path) -> str:
         return f"ipc://{folder}/socket"
     if scheme == "abstract":
         return f"abstract://{folder.name}-{time.monotonic_ns()}"
+    if scheme == "inproc":
+        return f"inproc://{folder.name}"
     return f"{scheme}://127.0.0.1:0"
 
 
@@ -305,18 +308,20 @@ def test_a_dialer_may_come_first_and_comes_back() -> None:
             dialer.wait_connected(LIMIT_S)
 
 
-def test_addresses_that_cannot_work_are_told_at_once(tmp_path: Path) -> None:
+def test_addresses_that_cannot_work_are_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with made("Pull0", listen="tcp://127.0.0.1:0") as pull:
         with pytest.raises(AddressInUse):
             made("Pull0", listen=pull.listeners[0].url)
     with made("Pull0", listen=f"ipc://{tmp_path}/x"), pytest.raises(AddressInUse):
         made("Pull0", listen=f"ipc://{tmp_path}/x")
     assert not (tmp_path / "x").exists()
-    for url in ("inproc://x", "nonsense", "tcp://127.0.0.1:0"):
+    for url in ("nonsense", "tcp://127.0.0.1:0"):
         with pytest.raises(AddressError):
             made("Pull0", dial=url)
-    with pytest.raises(AddressError, match="without an event loop"):
-        made("Pull0", listen="inproc://x")
+    monkeypatch.setitem(registry._TRANSPORTS, "serial", registry._TRANSPORTS["tcp"])
+    for way in ("listen", "dial"):
+        with pytest.raises(AddressError, match="without an event loop there are tcp, ipc, inproc"):
+            made("Pull0", **{way: "serial://127.0.0.1:9"})
 
 
 def test_a_peer_of_another_protocol_and_a_second_partner_are_refused() -> None:

@@ -1,0 +1,271 @@
+"""What a blocking socket is made of behind its calls: a pattern, its pipes, its endpoints and one lock.
+
+A call takes the lock, asks its lane, and waits on it where the lane has nothing; the I/O thread takes it to
+read, write and keep time, and tells all who wait. So every call may be made by any thread, and several at
+once.
+
+Threads hold the core, and the core holds no socket and no context: one that its program drops while it is
+open is noticed (`abandon`), and its I/O thread closes what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from protocols.blocking.connecting import WAIT_S
+from protocols.blocking.dialling import Dialer
+from protocols.blocking.io_thread import IoThread
+from protocols.blocking.listening import Listener
+from protocols.blocking.stream import Stream
+from protocols.errors import Closed, PipeRefused, StateError
+from protocols.patterns.base import Lane, Pattern
+from protocols.pipe import Pipe
+from protocols.pipe_view import PipeView
+from protocols.roster import Roster
+from protocols.wire.handshake import Greeting
+
+T = TypeVar("T")
+
+CLOSED: Final = "the socket is closed"
+JOIN_S: Final = 0.5
+"""How long closing waits for a dialling thread: the system cannot be interrupted while it looks up a name."""
+
+
+class Core:
+    """See the module. ``name`` is the socket's, for sentences about it. As a context manager it is the lock,
+    for the time of one call: what the call queued is written at its end."""
+
+    def __init__(self, name: str, pattern: Pattern, rng: random.Random) -> None:
+        self.name = name
+        self.pattern = pattern
+        self.options = pattern.options
+        self.rng = rng
+        self.greeting = Greeting.of(int(pattern.protocol), int(pattern.peer))
+        self.lock = threading.Condition(threading.RLock())
+        """Held by every call, and by the I/O thread while it works."""
+        self.closed = False
+        self.dialers: list[Dialer] = []
+        self.listeners: list[Listener] = []
+        self.roster = Roster(pattern)
+        self._lanes: list[Lane] = []
+        self._pid = os.getpid()
+        self._io: IoThread | None = None
+        self._abandoned = False
+        self._armed: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<blocking {self.name} with {len(self.roster.pipes)} peers>"
+
+    # --- calls
+
+    def __enter__(self) -> None:
+        if os.getpid() != self._pid:
+            raise StateError("this socket is another process's; after a fork each makes its own")
+        self.lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.settle()
+        finally:
+            self.lock.release()
+
+    def settle(self) -> None:
+        """Write what this call queued."""
+        if self._io is not None:
+            self._io.settle()
+
+    def now(self) -> float:
+        """The clock of patterns and of the I/O thread."""
+        return time.monotonic()
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise Closed(CLOSED)
+
+    def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
+        """What ``look`` gives, as soon as it gives something; None when the time is over. With the lock."""
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        while (found := look()) is None:
+            left_s = WAIT_S if deadline is None else deadline - time.monotonic()
+            if left_s <= 0:
+                return None
+            self.settle()
+            self.lock.wait(min(left_s, WAIT_S))
+        return found
+
+    def open_lane(self, lane: Any) -> None:
+        """Have a lane tell those who wait. It is closed with the socket."""
+        lock = self.lock
+        lane.readable = lambda count: lock.notify_all()
+        lane.writable = lock.notify_all
+        self._lanes.append(lane)
+
+    def close_lane(self, lane: Lane) -> None:
+        self._lanes.remove(lane)
+        lane.close()
+        self.lock.notify_all()
+
+    # --- life
+
+    @property
+    def io(self) -> IoThread:
+        """The I/O thread, which begins with the first use."""
+        if self._io is None:
+            self._io = IoThread(f"i/o of {self.name}", self.lock, self)
+        return self._io
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether somebody should have closed it, and still could."""
+        return self._io is not None and not self.closed and os.getpid() == self._pid
+
+    def close(self) -> None:
+        """Close, after giving the peers up to ``linger_s`` to read what is queued for them."""
+        if os.getpid() != self._pid:
+            self.closed = True  # a forked child: the connections are its parent's
+            return
+        with self.lock:
+            if self.closed:
+                return
+            self._begin_close()
+            if self._io is not None:
+                self.settle()
+                self.wait(lambda: not self.roster.connected or None, self.options.linger_s)
+                self._cut()
+        if self._io is not None:
+            self._io.join()
+        for dialer in self.dialers:
+            dialer.join(JOIN_S)
+
+    def abandon(self) -> None:
+        """Close without a caller. Any thread may say so, whatever it holds; the I/O thread does it."""
+        self._abandoned = True
+        if self._io is not None:
+            self._io.wake()
+
+    def woken(self) -> None:
+        """The I/O thread: somebody woke it."""
+        if self._abandoned and not self.closed:
+            self._begin_close()
+            if self.options.linger_s is not None:
+                self.io.call_at(self.now() + self.options.linger_s, self._cut)
+            self._end_if_drained()
+
+    def failed(self, error: BaseException) -> None:
+        """The I/O thread ended by a defect: whoever waits must not wait for ever."""
+        self._shut()
+        for dialer in self.dialers:
+            dialer.close()
+
+    def _begin_close(self) -> None:
+        self._shut()
+        for dialer in self.dialers:
+            dialer.close()
+        for listener in self.listeners:
+            listener.close()
+        for pipe in list(self.roster.connected):
+            pipe.close(CLOSED, flush=True)
+
+    def _shut(self) -> None:
+        self.closed = True
+        for lane in self._lanes:
+            lane.close()
+        self._lanes.clear()
+        self.lock.notify_all()
+
+    def _cut(self) -> None:
+        for pipe in list(self.roster.connected):
+            pipe.connection.abort()
+        self.io.stop()
+
+    def _end_if_drained(self) -> None:
+        if self._abandoned and not self.roster.connected:
+            self.io.stop()
+
+    # --- time
+
+    def arm(self) -> None:
+        """Have the I/O thread tell the pattern when its next deadline is reached."""
+        deadline = self.pattern.next_deadline()
+        if deadline is not None and (self._armed is None or deadline < self._armed):
+            self._armed = deadline
+            self.io.call_at(deadline, self._deadline_reached)
+
+    def _deadline_reached(self) -> None:
+        if self.closed:
+            return
+        now = self.now()
+        if self._armed is not None and self._armed <= now:
+            self._armed = None
+        self.pattern.deadline_reached(now)
+        self.arm()
+
+    # --- endpoints, with the lock
+
+    def dial(self, url: str) -> Dialer:
+        self.check_open()
+        dialer = Dialer(self, url)
+        self.dialers.append(dialer)
+        self.io.settle()  # from now on there is a thread, which would close what is forgotten
+        return dialer
+
+    def listen(self, url: str) -> Listener:
+        self.check_open()
+        listener = Listener(self, url)
+        self.listeners.append(listener)
+        self.io.settle()
+        return listener
+
+    def attach(self, stream: Stream, *, url: str, dialed: bool) -> Pipe:
+        """Make a pipe of a stream: wholly, or not at all. Raises `PipeRefused`."""
+        if self.closed:
+            raise PipeRefused(CLOSED)
+        pipe = self.roster.new_pipe(stream, self, url=url, dialed=dialed)
+        pipe.view = SafeView(pipe)
+        self.roster.attach(pipe, self.now())
+        self.roster.connected[pipe] = None
+        stream.start(pipe)
+        self.arm()
+        self.lock.notify_all()
+        return pipe
+
+    # --- PipeOwner
+
+    def pipe_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        self.pattern.received(pipe, frames, self.now())
+
+    def pipe_writable(self, pipe: Pipe) -> None:
+        self.pattern.pipe_writable(pipe, self.now())
+        self.arm()
+
+    def pipe_closed(self, pipe: Pipe, reason: str) -> None:
+        if not self.roster.detach(pipe, self.now(), closing=self.closed):
+            return
+        if not self.closed:
+            self.arm()
+        self.lock.notify_all()
+
+    def pipe_gone(self, pipe: Pipe) -> None:
+        self.roster.connected.pop(pipe, None)
+        self._end_if_drained()
+        self.lock.notify_all()
+
+
+class SafeView(PipeView):
+    """A peer, as programs see it; any thread may close it."""
+
+    __slots__ = ()
+
+    def close(self, reason: str, *, flush: bool = False) -> None:
+        core = self._pipe.owner
+        assert isinstance(core, Core)
+        with core:
+            super().close(reason, flush=flush)

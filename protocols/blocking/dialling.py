@@ -1,0 +1,147 @@
+"""Dialers of blocking sockets: one thread each.
+
+It connects, hands the connection over, waits for its end and begins again after a pause. How long the pause
+is, and what is worth a warning, is decided in `protocols.dial_schedule`, as for sockets of an event loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from protocols.blocking.connecting import Connecting, Interrupt, Opened
+from protocols.blocking.endpoint import EndpointOwner, stream_of
+from protocols.blocking.stream import Stream
+from protocols.dial_schedule import DialSchedule
+from protocols.errors import (
+    AddressError,
+    Closed,
+    PipeRefused,
+    RemoteProtocolError,
+    SPError,
+    Timeout,
+)
+from protocols.options import DEFAULT, TimeLimit, seconds
+from protocols.peer_warnings import PeerWarnings, log
+from protocols.pipe import Pipe
+from protocols.pipe_view import PipeView, view_of
+
+
+class Dialer:
+    """Keeps one pipe to ``url``, until it is closed."""
+
+    def __init__(self, owner: EndpointOwner, url: str) -> None:
+        options = owner.options
+        self.last_error = ""
+        """Why there is no pipe, as a sentence. Empty while connected."""
+        self.attempts = 0
+        self.pause_s = 0.0
+        """The last pause between two attempts."""
+        self._owner = owner
+        self._connecting = Connecting(url, owner.greeting, options, time.monotonic)
+        self.url = self._connecting.url
+        self._schedule = DialSchedule(self.url, options.reconnect_min_s, options.reconnect_max_s, owner.rng)
+        self._warnings = PeerWarnings()
+        self._pipe: Pipe | None = None
+        self._over = threading.Event()  # the pipe has ended, or this is closed
+        self._closed = False
+        self._interrupt = Interrupt()
+        self._thread = threading.Thread(target=self._run, name=f"dial {url}", daemon=True)
+        self._thread.start()
+
+    @property
+    def pipe(self) -> PipeView | None:
+        """The peer, while there is one."""
+        pipe = self._pipe
+        return None if pipe is None or pipe.closed else view_of(pipe)
+
+    def wait_connected(self, timeout: TimeLimit = DEFAULT) -> PipeView:
+        """Return the peer, once there is one; no limit by default. Raises `Timeout`, `Closed`."""
+        limit_s = seconds(timeout, None)
+        with self._owner.lock:
+            self._owner.wait(lambda: self._closed or self.pipe or None, limit_s)
+            pipe = self.pipe
+        why = f": {self.last_error}" if self.last_error else ""
+        if pipe is not None:
+            return pipe
+        if self._closed:
+            raise Closed(f"nothing dials {self.url}{why}")
+        raise Timeout(f"no connection to {self.url} within {limit_s:g} s{why}")
+
+    def close(self) -> None:
+        """Stop dialling. The pipe, if there is one, lives on until its socket closes it."""
+        with self._owner.lock:
+            self._closed = True
+            self._interrupt.set()
+            self._owner.lock.notify_all()
+        self._over.set()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended, unless this is the thread."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._closed:
+                self._one_round()
+        finally:
+            with self._owner.lock:
+                self._interrupt.close()
+
+    def _one_round(self) -> None:
+        self.attempts += 1
+        try:
+            self._connect()
+        except (AddressError, RemoteProtocolError, Timeout, PipeRefused) as error:
+            self.last_error = str(error)
+            self.pause_s, sentence = self._schedule.failed(error)
+        except Closed:
+            return
+        else:
+            since = time.monotonic()
+            self._over.wait()
+            if self._closed:
+                return
+            self._over.clear()
+            self.pause_s, sentence = self._schedule.ended(time.monotonic() - since, self.last_error)
+        if sentence:
+            self._warnings.warn(time.monotonic(), None, "%s", sentence)
+        self._over.wait(self.pause_s)
+
+    def _connect(self) -> None:
+        """One attempt. Raises why it brought no pipe, or `Closed`."""
+        opened = self._connecting.connect(self._owner.options.handshake_timeout_s, self._interrupt)
+        with self._owner.lock:
+            if self._closed:
+                opened.sock.close()
+                raise Closed(f"nothing dials {self.url}")
+            again = bool(self.last_error)
+            self._attach(opened)
+        if again:
+            log.info("connected to %s after %d attempts", self.url, self.attempts)
+
+    def _attach(self, opened: Opened) -> None:
+        stream = stream_of(self._owner, self.url, opened.sock, opened.codec, None)
+        stream.on_end = self._ended
+        try:
+            self._pipe = self._owner.attach(stream, url=self.url, dialed=True)
+        except SPError:
+            stream.on_end = None
+            stream.abort()
+            raise
+        self.last_error = ""
+        stream.early(opened.frames)
+        self._owner.io.settle()
+        self._owner.lock.notify_all()
+
+    def _ended(self, stream: Stream) -> None:
+        """The I/O thread, or a caller's, with the lock."""
+        if stream.failure is not None:
+            self._warnings.broke_a_rule(time.monotonic(), self.url, stream, stream.failure)
+        if self._pipe is not None:
+            self.last_error = self._pipe.close_reason
+        self._pipe = None
+        self._over.set()

@@ -1,0 +1,59 @@
+"""``inproc://name`` between blocking sockets: names of this process, each with a listener.
+
+A connection is a pair of sockets of the kernel, so all that streams do (limits, closing, waiting) holds here
+too. Sockets of an event loop have names of their own: the two kinds do not meet here.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from protocols.errors import AddressInUse
+
+Accept = Callable[[socket.socket], None]
+"""Takes the listener's end, in the dialling thread. Raises OSError."""
+
+_LOCK: Final = threading.Lock()
+_LISTENING: Final[dict[tuple[int, str], Accept]] = {}
+"""By process, since a forked child has none of its parent's threads, and by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    name: str
+
+
+def listen(name: Name, accept: Accept) -> None:
+    """Give ``accept`` what dials this name. Raises `AddressInUse`."""
+    with _LOCK:
+        if _LISTENING.setdefault((os.getpid(), name.name), accept) is not accept:
+            raise AddressInUse(f"inproc://{name.name} is in use in this process; choose another name")
+
+
+def stop(name: Name) -> None:
+    """Nobody listens there any more."""
+    with _LOCK:
+        _LISTENING.pop((os.getpid(), name.name), None)
+
+
+def connect(name: Name) -> socket.socket:
+    """The dialler's end. Raises `ConnectionRefusedError`."""
+    with _LOCK:
+        accept = _LISTENING.get((os.getpid(), name.name))
+    if accept is None:
+        raise ConnectionRefusedError(
+            f"no blocking socket of this process listens at inproc://{name.name}; "
+            "the names of an event loop's sockets are others"
+        )
+    ours, theirs = socket.socketpair()
+    try:
+        accept(theirs)
+    except BaseException:
+        ours.close()
+        raise
+    return ours

@@ -1,0 +1,248 @@
+"""Listeners of blocking sockets. They have no thread: the socket's I/O thread accepts for them.
+
+As on an event loop, at most `HEADERLESS_MAX` connections without a header are kept; beyond them the oldest
+make room. Each round accepts half as many, so that those have been read before they are judged.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from functools import partial
+from selectors import EVENT_READ
+from typing import Any, Final, cast
+
+from protocols.blocking import inproc
+from protocols.blocking.connecting import WITHOUT_LOOP, Extra
+from protocols.blocking.endpoint import EndpointOwner, stream_of
+from protocols.blocking.stream import State, Stream
+from protocols.errors import AddressError, PipeRefused
+from protocols.listening import HEADERLESS_MAX
+from protocols.peer_warnings import PeerWarnings
+from protocols.transports import ipc, tcp, unix_path
+from protocols.transports.base import split_url
+from protocols.transports.certificates import Certificates
+from protocols.transports.descriptors import backlog, descriptor_limit
+from protocols.transports.registry import check_url
+from protocols.transports.tls import listening_certificates
+from protocols.wire.codec import Codec
+from protocols.wire.framing import IPC_LEAD, TCP_LEAD
+from protocols.wire.sp import SpCodec
+from protocols.wire.tls import TlsCodec
+
+EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""The system has no room for one more connection; those that wait stay in the backlog."""
+EXHAUSTED_PAUSE_S: Final = 1.0
+"""How long nothing is accepted then, as asyncio does."""
+NO_DESCRIPTORS: Final = "hardly a file descriptor is left; raise ulimit -n"
+
+
+class Listener:
+    """Accepts peers at ``url``, whose port 0 is resolved. Raises `AddressInUse`, `AddressError`."""
+
+    def __init__(self, owner: EndpointOwner, url: str) -> None:
+        self._owner = owner
+        self._certificates: Certificates | None = None
+        self._file: tuple[str, unix_path.FileIdentity] | None = None
+        self._opening: dict[Stream, None] = {}
+        self._warnings = PeerWarnings()
+        self._sock: socket.socket | None = None
+        self._name: inproc.Name | None = None
+        self._pausing = False
+        self.closed = False
+        self.refused: dict[str, int] = {}
+        """Connections that became no pipe, by reason."""
+        self._scheme, address = split_url(check_url(url))
+        self._plain = self._scheme.rstrip("46")
+        self._path = "/"
+        self._hosts: tuple[str, ...] = ()
+        if self._plain in ("ipc", "unix", "abstract"):
+            self._listen_at_path(address, url)
+        elif self._plain in ("tcp", "tls+tcp", "ws", "wss"):
+            self._listen_at_port(address, url)
+        elif self._plain == "inproc":
+            self._listen_in_process(address, url)
+        else:
+            raise AddressError(f"{url}: {WITHOUT_LOOP}")
+        if self._sock is not None:
+            owner.io.watch_file(self._sock, self, EVENT_READ)
+
+    def _listen_in_process(self, name: str, url: str) -> None:
+        self.url = url
+        self._name = inproc.Name(name)
+        inproc.listen(self._name, self._handed_over)
+
+    def _listen_at_path(self, address: str, url: str) -> None:
+        path = ipc.parse_path(address, self._scheme)
+        self.url = url
+        try:
+            if path.startswith("\0"):
+                self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                self._sock.bind(path)
+                self._sock.listen(backlog())
+                self._sock.setblocking(False)
+            else:
+                self._sock, identity = unix_path.listening_socket(path, self._owner.options)
+                self._file = path, identity
+        except OSError as error:
+            if isinstance(error, AddressError):
+                raise
+            raise ipc.listen_error(url, error) from error
+
+    def _listen_at_port(self, address: str, url: str) -> None:
+        path = ""
+        if self._plain in ("ws", "wss"):
+            from protocols.transports.websocket import check_websocket_listener  # loads wsproto
+
+            web = check_websocket_listener(self._scheme, address)
+            host, port, path = web.host, web.port, web.path
+            self._path = path
+            self._hosts = (
+                web.authority.rpartition(":")[0] or web.authority,
+                *self._owner.options.ws_hosts,
+            )
+        else:
+            target = tcp.parse_address(self._scheme, address)
+            host, port = target.host, target.port
+        if self._plain in ("tls+tcp", "wss"):
+            self._certificates = listening_certificates(self._owner.options, url)
+        family = tcp.FAMILIES["tcp" + self._scheme[len(self._plain) :]]
+        try:
+            found = socket.getaddrinfo(
+                host or None, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            kind, _, _, _, bound = found[0]
+            self._sock = socket.socket(kind, socket.SOCK_STREAM)
+            try:
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                self._sock.bind(bound)
+                self._sock.listen(backlog())
+                self._sock.setblocking(False)
+            except BaseException:
+                self._sock.close()
+                raise
+        except OSError as error:
+            raise tcp.listen_error(url, error) from error
+        host, port = self._sock.getsockname()[:2]
+        self.url = tcp.format_address(host, port, self._plain) + path
+
+    def close(self) -> None:
+        """Accept no more. Pipes live on until their socket closes them."""
+        with self._owner.lock:
+            if self.closed:
+                return
+            self.closed = True
+            if self._sock is not None:
+                if not self._pausing:
+                    self._owner.io.watch_file(self._sock, self, 0)
+                self._sock.close()
+            if self._name is not None:
+                inproc.stop(self._name)
+            if self._file is not None:
+                unix_path.remove(*self._file)
+            for stream in list(self._opening):
+                stream.abort()
+
+    def _handed_over(self, sock: socket.socket) -> None:
+        """A dialling thread: our end of a connection within the process."""
+        with self._owner.lock:
+            if self.closed:
+                sock.close()
+                raise ConnectionRefusedError(f"the listener of {self.url} has closed")
+            self._accepted(sock)
+
+    # --- with the lock
+
+    def happened(self, events: int) -> None:
+        """The I/O thread: somebody connects."""
+        assert self._sock is not None
+        for _ in range(min(backlog(), HEADERLESS_MAX // 2)):
+            try:
+                sock, _ = self._sock.accept()
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    self._pause()
+                return  # nobody more
+            self._accepted(sock)
+
+    def _accepted(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            tcp.tune(cast(Any, Extra(sock)), self._owner.options)
+        stream = stream_of(self._owner, self.url, sock, self._codec(), self._opened)
+        if stream.state is not State.OPENING:
+            return
+        self._opening[stream] = None
+        stream.on_end = self._failed
+        if stream.descriptor > descriptor_limit():
+            self._turn_away(stream, "no descriptors", NO_DESCRIPTORS)
+            return
+        if len(self._opening) > HEADERLESS_MAX:
+            sentence = f"no header yet and {HEADERLESS_MAX} newer connections wait too"
+            self._turn_away(next(iter(self._opening)), "crowded out", sentence)
+        io, limit_s = self._owner.io, self._owner.options.handshake_timeout_s
+        io.call_at(io.time() + limit_s, partial(stream.late, limit_s))
+
+    def _pause(self) -> None:
+        """Accept nothing for a while: whoever waits would be told of again and again."""
+        assert self._sock is not None
+        self._pausing = True
+        io = self._owner.io
+        io.watch_file(self._sock, self, 0)
+        io.call_at(io.time() + EXHAUSTED_PAUSE_S, self._resume)
+        self._warnings.warn(time.monotonic(), "exhausted", "%s accepts nobody: %s", self.url, NO_DESCRIPTORS)
+
+    def _resume(self) -> None:
+        if not self.closed:
+            assert self._sock is not None
+            self._pausing = False
+            self._owner.io.watch_file(self._sock, self, EVENT_READ)
+
+    def _codec(self) -> Codec:
+        greeting, size_max = self._owner.greeting, self._owner.options.recv_size_max
+        codec: Codec
+        if self._plain in ("ws", "wss"):
+            from protocols.wire.upgrade import AcceptingUpgrade, Route
+            from protocols.wire.websocket import WebSocketCodec
+
+            route = Route(greeting, size_max, self._owner.options.ws_origins, self._hosts)
+            codec = WebSocketCodec(AcceptingUpgrade(lambda path: route if path == self._path else None))
+        else:
+            over_a_path = self._plain in ("ipc", "unix", "abstract")
+            codec = SpCodec(greeting, size_max, IPC_LEAD if over_a_path else TCP_LEAD)
+        if self._certificates is not None:
+            codec = TlsCodec(codec, self._certificates.context(time.monotonic()), server_side=True)
+        return codec
+
+    def _opened(self, stream: Stream) -> None:
+        self._opening.pop(stream, None)
+        stream.on_end = self._ended
+        try:
+            self._owner.attach(stream, url=self.url, dialed=False)
+        except PipeRefused as error:
+            self._turn_away(stream, error.reason, str(error))
+
+    def _turn_away(self, stream: Stream, reason: str, sentence: str) -> None:
+        self._opening.pop(stream, None)
+        stream.on_end = None
+        self._refuse(stream, reason, sentence)
+        stream.abort()
+
+    def _failed(self, stream: Stream) -> None:
+        """It ended before it was a pipe."""
+        self._opening.pop(stream, None)
+        failure = stream.failure
+        if failure is None:
+            self._refuse(stream, "closed", "closed before its header")
+        else:
+            self._refuse(stream, failure.reason, str(failure))
+
+    def _ended(self, stream: Stream) -> None:
+        """The end of a pipe."""
+        if stream.failure is not None:
+            self._warnings.broke_a_rule(time.monotonic(), self.url, stream, stream.failure)
+
+    def _refuse(self, stream: Stream, reason: str, sentence: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        self._warnings.refused(time.monotonic(), self.url, stream, reason, sentence)

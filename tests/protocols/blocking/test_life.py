@@ -1,0 +1,146 @@
+"""The end of blocking sockets: closed at once whatever they do, and told of when they are forgotten."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from protocols import Closed, Timeout, blocking
+from tests.protocols.blocking.support import LIMIT_S, silent_listener, until
+
+HUGE_S = 1e12
+
+
+def threads() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+def test_closing_does_not_wait_for_a_handshake() -> None:
+    """It waited for ``handshake_timeout_s``."""
+    with silent_listener() as (url, server):
+        socket = blocking.Pull0(dial=url, handshake_timeout_s=1000.0)
+        peer, _ = server.accept()
+        before = time.monotonic()
+        socket.close()
+        assert time.monotonic() - before < 500.0
+        assert not socket.dialers[0]._thread.is_alive()
+        peer.close()
+
+
+def test_closing_does_not_wait_for_an_address_that_does_not_answer() -> None:
+    """A connect that is under way: a listener whose backlog is full drops what comes."""
+    import socket as sockets
+
+    with sockets.socket() as full, sockets.socket() as one, sockets.socket() as two:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for filler in (one, two):
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        socket = blocking.Pull0(dial=f"tcp://127.0.0.1:{full.getsockname()[1]}", handshake_timeout_s=1000.0)
+        socket.close()
+        assert not socket.dialers[0]._thread.is_alive()
+
+
+def test_closing_ends_a_pause_between_attempts() -> None:
+    socket = blocking.Pull0(dial="tcp://127.0.0.1:1", reconnect_min_s=1000.0, reconnect_max_s=1000.0)
+    until(lambda: socket.dialers[0].last_error)
+    socket.close()
+    assert not socket.dialers[0]._thread.is_alive()
+
+
+def test_any_finite_time_may_be_waited() -> None:
+    """``wait_connected(1e12)`` raised OverflowError, and a deadline that far ended the I/O thread."""
+    with blocking.Surveyor0(listen="tcp://127.0.0.1:0", survey_s=1e9, handshake_timeout_s=1e9) as surveyor:
+        url = surveyor.listeners[0].url
+        with blocking.Respondent0(dial=url, handshake_timeout_s=1e9) as one:
+            one.dialers[0].wait_connected(HUGE_S)
+            surveyor.wait_for_peers(1, HUGE_S)
+            surveyor.send(b"who?", HUGE_S)
+            assert one.recv(HUGE_S) == b"who?"
+            one.send(b"me", HUGE_S)
+            assert surveyor.recv(HUGE_S) == b"me"
+
+
+def test_waiting_for_a_connection_takes_the_times_that_other_calls_take() -> None:
+    with blocking.Pull0() as pull:
+        dialer = pull.dial("tcp://127.0.0.1:1")
+        with pytest.raises(ValueError, match="seconds from 0"):
+            dialer.wait_connected(-1)
+        with pytest.raises(Timeout, match="nobody listens|no connection"):
+            dialer.wait_connected(timeout=0.05)
+
+
+@pytest.mark.parametrize("busy", ["listening", "dialling", "connected"])
+def test_a_socket_that_is_dropped_while_open_is_told_of_and_let_go(busy: str) -> None:
+    """Its threads kept it for ever, and nobody was told."""
+    before = threads()
+    with blocking.Pair0(listen="tcp://127.0.0.1:0") as other:
+        there = threads()
+        socket = blocking.Pair0()
+        if busy == "listening":
+            socket.listen("tcp://127.0.0.1:0")
+        else:
+            dialer = socket.dial(other.listeners[0].url if busy == "connected" else "tcp://127.0.0.1:1")
+            if busy == "connected":
+                dialer.wait_connected(LIMIT_S)
+                socket.send(b"the last word")
+            del dialer
+        core = weakref.ref(socket._core)
+        with pytest.warns(ResourceWarning, match=r"unclosed <blocking Pair0 with \d peers>; use with"):
+            del socket
+            gc.collect()
+        until(lambda: threads() <= there)
+        gc.collect()
+        assert core() is None
+        if busy == "connected":
+            assert other.recv(LIMIT_S) == b"the last word"
+    until(lambda: threads() <= before)
+
+
+def test_a_socket_that_was_closed_or_never_used_is_dropped_in_silence() -> None:
+    socket = blocking.Pair0()
+    del socket
+    with blocking.Pair0(listen="tcp://127.0.0.1:0") as socket:
+        pass
+    del socket
+    gc.collect()  # a warning is an error here
+
+
+def test_a_context_keeps_its_socket() -> None:
+    with blocking.Rep0(listen="tcp://127.0.0.1:0") as rep:
+        context = blocking.Req0(dial=rep.listeners[0].url).new_context()
+        gc.collect()
+        context.send(b"question", LIMIT_S)
+        assert rep.recv(LIMIT_S) == b"question"
+        context._socket.close()
+        with pytest.raises(Closed):
+            context.recv()
+
+
+def test_a_request_is_bounded_by_the_time_to_receive() -> None:
+    """With ``recv_timeout_s`` alone it waited for a peer without end."""
+    with blocking.Req0(recv_timeout_s=0.01) as req:
+        with pytest.raises(Timeout, match="no answer in time"):
+            req.request(b"nobody is there")
+
+
+def test_a_peer_is_closed_under_the_lock_of_its_socket() -> None:
+    """Any thread may close a peer; the pattern was told of it while another thread used the pattern."""
+    with blocking.Pull0(listen="inproc://peer") as pull:
+        with blocking.Push0(dial="inproc://peer", reconnect_min_s=1000.0) as push:
+            pull.wait_for_peers(1, LIMIT_S)
+            (peer,) = pull.pipes
+            closing = threading.Thread(target=peer.close, args=("not wanted",))
+            with pull._core.lock:
+                closing.start()
+                assert pull.pipes == [peer], "nothing happens while another thread has the lock"
+                closing.join(0.05)
+                assert closing.is_alive()
+            closing.join(LIMIT_S)
+            assert peer.closed and peer.close_reason == "not wanted" and pull.pipes == []
+            until(lambda: push.dialers[0].pipe is None)

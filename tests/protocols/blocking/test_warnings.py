@@ -1,0 +1,161 @@
+"""What goes wrong with the peers of a blocking socket is logged as on an event loop.
+
+It was not: a dialer of the wrong protocol tried again in silence for ever, ten times as often as it should.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+
+import pytest
+
+from protocols import blocking
+from protocols.wire.framing import encode_frames
+from protocols.wire.handshake import ProtocolNumber, encode_header
+from tests.protocols.blocking.support import LIMIT_S, raw_peer, silent_listener, until
+from tests.support.ports import free_port
+
+FAST: dict[str, Any] = {"reconnect_min_s": 0.001, "reconnect_max_s": 0.01}
+
+
+@pytest.fixture(autouse=True)
+def _hear_all(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="protocols")
+
+
+def lines(caplog: pytest.LogCaptureFixture, about: str = "") -> list[str]:
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    return [line for line in said if about in line]
+
+
+def test_a_failing_dial_is_logged_at_the_first_and_at_each_changed_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    url = f"tcp://127.0.0.1:{free_port()}"
+    with blocking.Req0(dial=url, **FAST) as req:
+        until(lambda: req.dialers[0].attempts >= 5)
+        assert lines(caplog) == [
+            f"dialling {url} failed: nobody listens at {url}; it is tried again, at least every 0.01 s"
+        ]
+        with blocking.Pull0(listen=url) as pull:
+            until(lambda: pull.listeners[0].refused.get("wrong protocol", 0) >= 5)
+            until(lambda: len(lines(caplog, f"dialling {url}")) == 2)
+        assert "one of the two ends must be changed" in lines(caplog, f"dialling {url}")[1]
+        with blocking.Rep0(listen=url):
+            req.dialers[0].wait_connected(LIMIT_S)
+    assert any(each.getMessage().startswith(f"connected to {url} after") for each in caplog.records)
+
+
+def test_a_dialer_that_cannot_succeed_slows_down_at_once() -> None:
+    """It dialled ten times in the first half second."""
+    with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
+        with blocking.Pub0(dial=pull.listeners[0].url, reconnect_min_s=0.001, reconnect_max_s=1e6) as pub:
+            until(lambda: pull.listeners[0].refused)
+            until(lambda: pub.dialers[0].last_error)
+            assert pub.dialers[0].pause_s >= 5e5
+
+
+def test_a_refused_peer_is_logged_with_its_port_and_the_option(caplog: pytest.LogCaptureFixture) -> None:
+    with blocking.Pull0(listen="tcp://127.0.0.1:0", peers_max=1) as pull:
+        url = pull.listeners[0].url
+        with blocking.Push0(dial=url), raw_peer(url) as second:
+            pull.wait_for_peers(1, LIMIT_S)
+            name = f"tcp://127.0.0.1:{second.getsockname()[1]}"
+            second.sendall(encode_header(ProtocolNumber.PUSH0))
+            while second.recv(100):
+                pass
+            until(lambda: lines(caplog, f"{url} refused {name}"))
+    (line,) = lines(caplog, "refused")
+    assert "the option peers_max raises that" in line
+
+
+def test_a_stranger_is_logged_and_one_that_just_leaves_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
+        url = pull.listeners[0].url
+        raw_peer(url).close()
+        until(lambda: pull.listeners[0].refused == {"closed": 1})
+        with raw_peer(url) as browser:
+            browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            until(lambda: lines(caplog))
+    (line,) = lines(caplog)
+    assert "WebSocket needs a ws:// listener" in line
+
+
+def test_a_connection_lost_to_a_broken_rule_is_logged_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
+    with blocking.Pull0(listen="tcp://127.0.0.1:0", recv_size_max=1000) as pull:
+        with raw_peer(pull.listeners[0].url) as bad:
+            bad.sendall(encode_header(ProtocolNumber.PUSH0) + encode_frames([bytes(2000)]))
+            until(lambda: lines(caplog, "the option recv_size_max raises it"))
+    caplog.clear()
+    with blocking.Pair0(listen="tcp://127.0.0.1:0") as one:
+        with blocking.Pair0(dial=one.listeners[0].url, recv_size_max=1000, reconnect_min_s=10.0) as other:
+            one.wait_for_peers(1, LIMIT_S)
+            one.send(bytes(2000))
+            until(lambda: lines(caplog, "the option recv_size_max raises it"))
+            assert other.dialers[0].last_error
+
+
+def test_a_rule_that_is_broken_with_the_header_does_not_end_the_dialer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The thread ended by the error, and the URL was dialled no more."""
+    with silent_listener() as (url, server):
+        with blocking.Pull0(dial=url, recv_size_max=1000, **FAST) as pull:
+            for _ in range(2):
+                peer, _ = server.accept()
+                peer.sendall(encode_header(ProtocolNumber.PUSH0) + encode_frames([bytes(2000)]))
+                until(lambda: lines(caplog, "the option recv_size_max raises it"))
+                peer.close()
+            assert pull.dialers[0]._thread.is_alive()
+
+
+def test_a_peer_that_sends_no_header_is_refused_at_the_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    with blocking.Pull0(listen="tcp://127.0.0.1:0", handshake_timeout_s=0.01) as pull:
+        with raw_peer(pull.listeners[0].url):
+            until(lambda: lines(caplog, "0 of 8 header bytes after 0.01 s"))
+        assert pull.listeners[0].refused == {"timeout": 1}
+
+
+def test_a_listener_without_descriptors_says_so_and_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """Each look at a backlog that could not be accepted led to the next one: the thread used a whole core."""
+
+    class Exhausted:
+        asked = 0
+
+        def fileno(self) -> int:
+            return sock.fileno()
+
+        def accept(self) -> None:
+            self.asked += 1
+            raise OSError(errno.EMFILE, "too many open files")
+
+    with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
+        listener = pull.listeners[0]
+        sock, exhausted = listener._sock, Exhausted()
+        assert sock is not None
+        with pull._core.lock:
+            listener._sock = exhausted  # type: ignore[assignment]
+            listener.happened(1)
+            listener._sock = sock
+        assert exhausted.asked == 1
+        (line,) = lines(caplog)
+        assert "ulimit -n" in line
+        with blocking.Push0(dial=listener.url) as push:
+            push.send(b"it accepts again after a while")
+            assert pull.recv(LIMIT_S)
+
+
+def test_the_oldest_connections_without_a_header_make_room(caplog: pytest.LogCaptureFixture) -> None:
+    """A flood of silent connections kept honest peers out until the deadline."""
+    with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
+        url = pull.listeners[0].url
+        silent = [raw_peer(url) for _ in range(300)]
+        with blocking.Push0(dial=url) as push:
+            push.send(b"an honest peer")
+            assert pull.recv(LIMIT_S) == b"an honest peer"
+        assert pull.listeners[0].refused["crowded out"] >= 300 - 256
+        for each in silent:
+            each.close()
+    assert lines(caplog, "newer connections wait too")
