@@ -47,7 +47,16 @@ PURE_CLUSTER = (
     "mesh.cluster.admission",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
-PURE_CLIENTS = ("arguments", "calls", "conversation", "feeds", "messages", "publishing", "questions")
+PURE_CLIENTS = (
+    "arguments",
+    "calls",
+    "conversation",
+    "feeds",
+    "messages",
+    "publishing",
+    "questions",
+    "session_schedule",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +239,7 @@ LAYERS = (
             "mesh.wire.fields",
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",
+            "protocols.dial_schedule",
             *(f"mesh.clients.{name}" for name in PURE_CLIENTS),
         ),
         pure=True,
@@ -245,6 +255,7 @@ LAYERS = (
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",
             "mesh.environment",
+            "mesh.logs",
             "mesh.clients",
             "protocols",
         ),

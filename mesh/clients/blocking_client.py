@@ -274,7 +274,7 @@ class BlockingClient:
                 if not session.pump(lambda: question.done, deadline) and (
                     question.deadline + GRACE_S <= time.monotonic() or session.closed
                 ):
-                    conversation.give_up(question)
+                    conversation.give_up(question, session.why_away)
             conversation.forget_late(time.monotonic())
             return question
 

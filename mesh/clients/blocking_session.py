@@ -23,13 +23,14 @@ from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import why_no_session
+from mesh.clients.session_schedule import SessionSchedule
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
+from mesh.logs import log
 from protocols import TlsConfig
 from protocols.errors import SPError
+from protocols.peer_warnings import PeerWarnings
 from protocols.transports.tcp import system_message
 
-RETRY_S: Final = (0.05, 2.0)
-"""First and longest pause between attempts to connect."""
 WAIT_S: Final = 3600.0
 """Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
 
@@ -44,6 +45,9 @@ class BlockingSession:
         self._dialer = BrokerDialer(url, tls, time.monotonic)
         self.closed = False
         self._opened = False
+        self._established = False
+        """Whether `open` succeeded: from then on nobody else tells why there is no session."""
+        self._warnings = PeerWarnings(log)
         self._begin()
 
     def _begin(self) -> None:
@@ -56,7 +60,7 @@ class BlockingSession:
         self._writing = False
         self._dialling = False
         self._wire: BlockingConnection | None = None
-        self._attempts = 0
+        self._schedule = SessionSchedule(self.url, self._rng)
         self._retry_at = 0.0
         self.conversation = Conversation.of(
             self._rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
@@ -86,6 +90,7 @@ class BlockingSession:
                 self._drop("")
                 why = self.conversation.last_error or f"no answer in {self._connect_timeout_s:g} s"
                 raise Disconnected(f"no session with a broker at {self.url}: {why}")
+            self._established = True
 
     def close(self) -> None:
         """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""
@@ -148,7 +153,7 @@ class BlockingSession:
     def _dial(self, deadline: float) -> None:
         """One attempt, by one thread at a time and without the lock, so that all others can be used and
         closed. Raises `Disconnected`."""
-        timeout = min(self._connect_timeout_s, max(0.01, deadline - time.monotonic()))
+        timeout = round(min(self._connect_timeout_s, max(0.01, deadline - time.monotonic())), 3)
         self._dialling = True
         self.changed.release()
         try:
@@ -178,12 +183,7 @@ class BlockingSession:
                 self._dial(deadline)
             except Disconnected as error:
                 self.conversation.last_error = str(error)
-                first_s, longest_s = RETRY_S
-                pause_s = min(longest_s, first_s * 2**self._attempts) * (0.5 + self._rng.random() / 2)
-                self._attempts = min(self._attempts + 1, 16)
-                self._retry_at = time.monotonic() + pause_s
-            else:
-                self._attempts = 0
+                self._pause(str(error.__cause__ or error))
         elif now >= deadline:
             return False
         else:
@@ -195,11 +195,19 @@ class BlockingSession:
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.close()
-        if reason and not self.conversation.last_error:
-            self.conversation.last_error = reason
-        for item in self.conversation.disconnected():
+        for item in self.conversation.disconnected(reason):
             item.wake()
+        if self._established and not self.closed:
+            self._pause(self.conversation.last_error)
         self.changed.notify_all()
+
+    def _pause(self, why: str) -> None:
+        """Do not dial for a while after a session or an attempt has ended; warns of what is new."""
+        now = time.monotonic()
+        pause_s, sentence = self._schedule.ended(now, why)
+        self._retry_at = now + pause_s
+        if sentence and not self.conversation.falls_back:
+            self._warnings.warn(now, None, "%s", sentence)
 
     def _lose(self, error: Exception) -> None:
         """The connection failed."""
@@ -224,15 +232,19 @@ class BlockingSession:
             self._lose(error)
 
     def _read(self, wire: BlockingConnection) -> None:
+        conversation = self.conversation
+        settled = conversation.settled
         try:
             frames = wire.receive()
             if frames:
-                self.conversation.received(frames, time.monotonic())
+                conversation.received(frames, time.monotonic())
         except (OSError, SPError, PeerError) as error:
             if wire is self._wire:
                 self._lose(error)
             return
-        if self.conversation.has_output:
+        if conversation.settled and not settled:
+            self._schedule.began(time.monotonic())
+        if conversation.has_output:
             self._send(wire)
 
     def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:

@@ -292,7 +292,7 @@ class Client:
             left_s = question.deadline + GRACE_S - loop.time()
             if left_s <= 0 or not await self._connection.wait(question, left_s):
                 if question.deadline + GRACE_S <= loop.time():
-                    conversation.give_up(question)
+                    conversation.give_up(question, self._connection.why_away)
         return question
 
     # ------------------------------------------------------------------ state

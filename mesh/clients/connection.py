@@ -19,10 +19,12 @@ from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import why_no_session
 from mesh.clients.publishing import Waitable
+from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.writer import Writer
 from mesh.errors import Disconnected, PeerError
+from mesh.logs import log
 from protocols import Pipe, RawSocket, Req0, SocketOptions, SPError, TlsConfig
-from protocols.dial_schedule import backoff_s
+from protocols.peer_warnings import PeerWarnings
 
 OPTIONS: Final = SocketOptions(
     send_queue=1 << 17, recv_size_max=1 << 20, resend_s=None, linger_s=LINGER_S, handshake_timeout_s=5.0
@@ -48,13 +50,14 @@ class ClientConnection:
         self.closed = False
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
-        self._rng = rng
         self.loop = asyncio.get_running_loop()
         self.conversation = Conversation.of(
             rng, token, name=name, keepalive_s=keepalive_s, now=self.loop.time()
         )
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
+        self._schedule = SessionSchedule(url, rng)
+        self._warnings = PeerWarnings(log)
         self._lost = asyncio.Event()
         self._connector: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -81,6 +84,7 @@ class ClientConnection:
             if isinstance(error, (SPError, OSError)):
                 raise Disconnected(why_no_session(self.url, error)) from error
             raise
+        self._schedule.began(self.loop.time())
         self._connector = self.loop.create_task(self._keep_connected(), name=f"mesh client {self.url}")
         if self._keepalive_s:
             self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
@@ -99,9 +103,9 @@ class ClientConnection:
     async def _settled(self) -> None:
         conversation = self.conversation
         while not conversation.settled and not self.closed:
-            await self.wait(conversation.opened, None)
-            if self.writer.pipe is None and not conversation.settled:
+            if self.writer.pipe is None:  # also if it went before anybody could wait
                 raise Disconnected(f"no session with a broker at {self.url}: {self.why_away}")
+            await self.wait(conversation.opened, None)
         if self.closed:
             raise Disconnected("the client was closed before it had a session")
 
@@ -150,28 +154,42 @@ class ClientConnection:
             await self._socket.aclose()
 
     async def _keep_connected(self) -> None:
-        """Dial again whenever the connection is gone. The pauses grow until a session outlives its pause,
-        so that a broker that accepts and ends this session is not dialled without pause for ever."""
-        attempt = 0
-        pause_s = 0.0
-        began = self.loop.time()
+        """Dial again whenever the connection is gone."""
+        await self._lost.wait()
+        why = self.conversation.last_error
         while True:
-            await self._lost.wait()
+            await asyncio.sleep(self._pause_s(why))
             self._lost.clear()
-            attempt = attempt + 1 if self.loop.time() - began <= pause_s else 0
-            while self.writer.pipe is None:
-                pause_s = backoff_s(attempt, 0.05, 2.0, self._rng)
-                await asyncio.sleep(pause_s)
-                try:
-                    await self._socket.dial_once(self.url, self._connect_timeout_s)
-                except (SPError, OSError) as error:
-                    attempt += 1
-                    self.conversation.last_error = str(error)
-            if not self.conversation.settled:
-                await self.wait(self.conversation.opened, self._connect_timeout_s)
-            began = self.loop.time()
-            if not self.conversation.settled and self.writer.pipe is not None:
-                self.writer.pipe.close("no WELCOME from the broker")
+            try:
+                await self._socket.dial_once(self.url, self._connect_timeout_s)
+            except (SPError, OSError) as error:
+                self.conversation.last_error = why_no_session(self.url, error)
+                why = str(error)
+                continue
+            await self._session_or_close()
+            await self._lost.wait()
+            why = self.conversation.last_error
+
+    def _pause_s(self, why: str) -> float:
+        """How long to wait after a session or an attempt has ended; warns of what is new."""
+        now = self.loop.time()
+        pause_s, sentence = self._schedule.ended(now, why)
+        if sentence and not self.conversation.falls_back:
+            self._warnings.warn(now, None, "%s", sentence)
+        return pause_s
+
+    async def _session_or_close(self) -> None:
+        """Wait for the session on a new connection; close one on which none begins in time."""
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                await self._settled()
+        except Disconnected:
+            return
+        except TimeoutError:
+            if self.writer.pipe is not None:
+                self.writer.pipe.close(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
+        else:
+            self._schedule.began(self.loop.time())
 
     def _tick(self, due: float) -> None:
         """Once a keepalive interval."""
@@ -210,9 +228,7 @@ class ClientConnection:
         if pipe is not self.writer.pipe:
             return
         self.writer.detach()
-        if not self.conversation.last_error:
-            self.conversation.last_error = f"the connection to {self.url} was lost: {reason}"
-        for item in self.conversation.disconnected():
+        for item in self.conversation.disconnected(f"the connection to {self.url} was lost: {reason}"):
             item.wake()
         self._lost.set()
 
@@ -221,7 +237,6 @@ class ClientConnection:
         try:
             woken = conversation.received(frames, self.loop.time())
         except PeerError as error:
-            conversation.last_error = str(error)
             pipe.close(str(error))
             return
         if conversation.has_output:

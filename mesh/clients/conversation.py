@@ -84,6 +84,9 @@ class Conversation(Publishing):
         self.mesh = ""
         self.attached = False
         self.last_error = ""
+        """Why there is no session, or the last one is over."""
+        self._told = False
+        """Whether the broker said why it ends the current connection."""
         self.opened = Waitable()
         """Woken when a session begins, and when one ends."""
         self.gate = Waitable()
@@ -132,6 +135,7 @@ class Conversation(Publishing):
         """A pipe to a broker is there: say HELLO on it."""
         self.attached = True
         self.settled = False
+        self._told = False
         self.keepalive = Keepalive(self.keepalive_s, now)
         self._control.clear()
         self._frames.clear()
@@ -141,9 +145,11 @@ class Conversation(Publishing):
         frame = hello(self._offered, self._secret, self.boot, self.name, self.keepalive_s)
         self._control.append(self.prefix + frame)
 
-    def disconnected(self) -> list[Waitable]:
-        """The pipe is gone. Questions that had been asked end as `Unknown`; the rest waits for the next
-        session."""
+    def disconnected(self, why: str = "") -> list[Waitable]:
+        """The pipe is gone, and ``why``, unless the broker has told. Questions that had been asked end as
+        `Unknown`; the rest waits for the next session."""
+        if why and not self._told:
+            self.last_error = why
         self.attached = False
         if self._offered == FIRST:
             self._offer = SESSION  # the next broker may be of a later version
@@ -262,9 +268,10 @@ class Conversation(Publishing):
             self._frames.append(self.prefix + question.frame(now))
         return question
 
-    def give_up(self, question: Question) -> None:
-        """Its time is over on this side too; an answer that still comes is dropped."""
-        self.questions.give_up(question, self.broker)
+    def give_up(self, question: Question, why: str) -> None:
+        """Its time is over on this side too; an answer that still comes is dropped. ``why``: there is no
+        session, if it was not asked."""
+        self.questions.give_up(question, self.broker, why)
 
     def answer(self, token: Token, body: bytes, headers: bytes = b"", *, status: int = Status.OK) -> bool:
         """Answer a question that was put to one of this client's subscriptions.
@@ -349,12 +356,12 @@ class Conversation(Publishing):
             case [Kind.PING, stamp]:
                 self._say(Kind.PONG, stamp)
             case [Kind.ERROR, code, sentence]:
-                self.last_error = f"{code}: {sentence}"
+                self.last_error, self._told = f"{code}: {sentence}", True
                 if sentence == TOO_LONG_FOR_FIRST:
                     self._offer = FIRST
                 raise SessionError(f"the broker ended the session ({code}): {sentence}")
             case [Kind.BYE, reason]:
-                self.last_error = f"broker {self.broker} left: {reason}"
+                self.last_error, self._told = f"broker {self.broker} left: {reason}", True
                 self.settled = False
                 return [self.opened]
             case [Kind.PONG, stamp]:

@@ -172,12 +172,13 @@ class Questions:
 
     # ------------------------------------------------------------------ what ends them
 
-    def give_up(self, question: Question, broker: str) -> None:
-        """Its time is over on this side too; an answer that still comes is dropped."""
+    def give_up(self, question: Question, broker: str, why: str) -> None:
+        """Its time is over on this side too; an answer that still comes is dropped. ``why`` it was not asked,
+        if it was not."""
         if question.done:
             return
         self._questions.pop(question.id, None)
-        where = f"broker {broker} did not answer" if question.sent else "there was no connection"
+        where = f"broker {broker} did not answer" if question.sent else why
         question.fail(MeshTimeout(f"no answer on {question.topic!r} in {question.timeout_s:g} s: {where}"))
 
     def disconnected(self) -> list[Waitable]:

@@ -60,6 +60,7 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
         _clients("questions", "clients/test_questions", "dataplane/test_exchange"),
         _clients("messages", "clients/test_messages", "clients/test_feeds", "clients/test_malformed_headers"),
         _clients("redeliveries", "clients/test_redeliveries"),
+        _clients("session_schedule", "clients/test_session_schedule"),
         _clients(
             "conversation",
             "clients/test_conversation",

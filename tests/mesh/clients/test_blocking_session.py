@@ -14,7 +14,8 @@ import pytest
 
 from mesh.clients.blocking_client import BlockingClient
 from mesh.clients.blocking_subscription import BlockingSubscription
-from mesh.errors import Disconnected, NotAccepted
+from mesh.errors import Disconnected, MeshTimeout, NotAccepted
+from mesh.wire.session_frames import Kind, encode
 from tests.mesh.clients.blocking_programs import BrokerProcess, start, until
 from tests.mesh.clients.taking import take
 
@@ -143,7 +144,7 @@ def test_closing_ends_every_wait_for_a_broker_that_is_gone() -> None:
         return lambda: wait(mesh, subscription)
 
     threads = [start(waiting(wait), results[name]) for name, (wait, _) in WAITS.items()]
-    until(lambda: mesh._session._wire is None and mesh._session._attempts > 2)
+    until(lambda: mesh._session._wire is None and mesh._session._schedule.failures > 2)
     mesh.close()
     for thread in threads:
         thread.join(120)
@@ -220,6 +221,59 @@ def test_a_thread_about_to_poll_a_connection_that_another_closes_polls_nobody_el
     for pair in others:
         for end in pair:
             end.close()
+
+
+class Doorkeeper(threading.Thread):
+    """Speaks as a broker: answers the first HELLO with WELCOME, and all others with a refusal."""
+
+    def __init__(self, server: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.server = server
+        self.came = 0
+        self.first: socket.socket | None = None
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                peer, _ = self.server.accept()
+            except OSError:
+                return
+            peer.sendall(b"\0SP\0\0\x31\0\0")
+            hello = b""
+            while len(hello) < 20:
+                hello += peer.recv(1000)
+            answer = encode(Kind.ERROR, "SessionError", "this key is not known")
+            if self.first is None:
+                self.first, answer = peer, encode(Kind.WELCOME, 1, 1, "keeper", "m", 1, 10, 1000)
+            answer = hello[16:20] + answer
+            peer.sendall(len(answer).to_bytes(8, "big") + answer)
+            if peer is not self.first:
+                peer.close()
+            self.came += 1
+
+
+def test_a_refusal_that_lasts_is_logged_once_named_to_the_caller_and_not_asked_for_without_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was dialled some thousand times a second, and no line said why."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        keeper = Doorkeeper(server)
+        with BlockingClient(url) as mesh:
+            assert keeper.first is not None
+            keeper.first.close()
+            with pytest.raises(NotAccepted, match="no credit to publish in 0.5 s: SessionError: this key is"):
+                mesh.publish("t", b"x", timeout=0.5)
+            assert 0 < keeper.came - 1 <= 6, "pauses of 25, 50, 100, 200 ms at least"
+            with pytest.raises(MeshTimeout, match="SessionError: this key is not known"):
+                mesh.request("t", timeout=0.01)
+        lost, refused = [record.getMessage() for record in caplog.records if record.name == "mesh"]
+        assert f"the connection to {url} was lost: the broker closed the connection" in lost
+        assert refused == (
+            f"no session with the broker at {url}: SessionError: this key is not known; it is dialled again, "
+            "at least every 2 s"
+        )
 
 
 def test_strangers_at_the_address_are_told_apart() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import re
 
 import pytest
 
@@ -20,7 +22,7 @@ from mesh.errors import (
     Unknown,
 )
 from mesh.wire.session_frames import Kind, encode
-from protocols import RawSocket, Rep0, SharedListener
+from protocols import Pipe, Pub0, RawSocket, Rep0, SharedListener
 from tests.mesh.clients.taking import LOOPBACK, first
 from tests.support.waiting import until
 
@@ -146,6 +148,145 @@ async def test_a_broker_that_ends_every_session_at_once_is_not_dialled_without_p
             assert loop.time() - began > 0.5, "pauses of 50, 100, 200, 400 ms, half of each at least"
             assert "go away" in mesh._conversation.last_error
         await listener.aclose()
+
+
+class Doorkeeper:
+    """Speaks as a broker: answers HELLO with WELCOME, or with the refusal it is given."""
+
+    refusal = ""
+
+    def __init__(self) -> None:
+        self.pipes: list[Pipe] = []
+
+    def pipe_attached(self, pipe: Pipe) -> None:
+        self.pipes.append(pipe)
+
+    def pipe_detached(self, pipe: Pipe, reason: str) -> None: ...
+    def pipe_writable(self, pipe: Pipe) -> None: ...
+    def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        answer = encode(Kind.WELCOME, 1, 1, "keeper", "m", 1, 10, 1000)
+        if self.refusal:
+            answer = encode(Kind.ERROR, "SessionError", self.refusal)
+        pipe.send(frames[0][:4] + answer)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the client has told its operators since it was asked last."""
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == "mesh" and record.levelno == logging.WARNING
+    ]
+    caplog.clear()
+    return told
+
+
+async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A client that was refused dialled for ever, and nobody could see why."""
+    keeper = Doorkeeper()
+    listener = SharedListener(LOOPBACK)
+    async with RawSocket(Rep0, receiver=keeper) as rep:
+        await rep.listen(listener)
+        await listener.start()
+        url = listener.url
+        again = "it is dialled again, at least every 2 s"
+        async with Client(url) as mesh:
+            for refusal in ("this key is not known", "version 3 is too old"):
+                keeper.refusal = refusal
+                keeper.pipes[-1].close("restart")
+                seen = len(keeper.pipes)
+                await until(lambda seen=seen: len(keeper.pipes) == seen + 5)  # type: ignore[misc]
+                with pytest.raises(NotAccepted, match=f"no credit to publish in 0.1 s: .*{refusal}"):
+                    await mesh.publish("t", b"x", timeout=0.1)
+                with pytest.raises(MeshTimeout, match=f"no answer on 't' in 0.1 s: .*{refusal}"):
+                    await mesh.request("t", timeout=0.1)
+                told = warned(caplog)
+                assert f"no session with the broker at {url}: SessionError: {refusal}; {again}" == told[-1]
+                assert len(told) <= 2, "with the end of the session before it"
+        assert not warned(caplog), "a client that is closed tells nothing"
+
+
+async def test_what_is_no_broker_any_more_is_logged_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    async with Broker(listen=LOOPBACK) as broker:
+        url = broker.url
+        mesh = Client(url)
+        await mesh.open()
+    await until(lambda: mesh._connection._schedule.failures > 2)
+    with pytest.raises(NotAccepted, match=re.escape(f"no broker at {url} (nobody listens at {url}); start")):
+        await mesh.publish("t", b"x", timeout=0.01)
+    left, nobody = warned(caplog)
+    assert "left: " in left and f"nobody listens at {url}; it is dialled again" in nobody
+    async with Pub0(listen=url):
+        await until(lambda: "pub0" in mesh._conversation.last_error)
+        with pytest.raises(NotAccepted, match=re.escape(f"no session at {url}: ") + ".*pub0"):
+            await mesh.publish("t", b"x", timeout=0.01)
+        (other,) = warned(caplog)
+        assert "pub0" in other
+    async with Broker(listen=url):
+        assert (await mesh.publish("t", b"x")).level == "accepted"
+        await mesh.aclose()
+
+
+HEADER = b"\0SP\0\0\x31\0\0"
+GARBAGE = (5).to_bytes(8, "big") + b"hello"
+
+
+class Babbler:
+    """A listener whose first frame comes with its header, and is none of a broker."""
+
+    port = 0
+
+    def __init__(self) -> None:
+        self.accepted = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        writer.write(HEADER + GARBAGE)
+        await reader.read()
+        writer.close()
+
+
+@pytest.fixture
+def over_before_anybody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to a `Babbler` has ended when the call that made it returns."""
+    dial_once = RawSocket.dial_once
+
+    async def late(self: RawSocket, url: str, timeout: float) -> Pipe:
+        pipe = await dial_once(self, url, timeout)
+        if url == f"tcp://127.0.0.1:{Babbler.port}":
+            await until(lambda: pipe.closed)
+        return pipe
+
+    monkeypatch.setattr(Babbler, "port", 0)
+    monkeypatch.setattr(RawSocket, "dial_once", late)
+
+
+@pytest.mark.usefixtures("over_before_anybody_waits")
+async def test_a_connection_that_ends_before_anybody_waits_for_its_session_is_told_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    async with await asyncio.start_server(Babbler(), "127.0.0.1", 0) as server:
+        Babbler.port = server.sockets[0].getsockname()[1]
+        began = loop.time()
+        with pytest.raises(Disconnected, match="no session .*: the connection to .* was lost"):
+            await Client(f"tcp://127.0.0.1:{Babbler.port}").open()
+        assert loop.time() - began < 1.0
+
+
+@pytest.mark.usefixtures("over_before_anybody_waits")
+async def test_a_connection_that_ends_as_it_is_made_again_is_not_waited_for() -> None:
+    babbler = Babbler()
+    loop = asyncio.get_running_loop()
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+    Babbler.port = int(broker.url.rpartition(":")[2])
+    async with await asyncio.start_server(babbler, "127.0.0.1", Babbler.port):
+        began = loop.time()
+        await until(lambda: babbler.accepted == 4)
+        assert loop.time() - began < 2.0, "pauses of 50, 100, 200 and 400 ms at most"
+        await mesh.aclose()
 
 
 async def test_without_a_broker_the_error_says_how_to_start_one() -> None:

@@ -115,13 +115,13 @@ def test_giving_up_says_whether_there_was_a_broker() -> None:
     question = asked(questions)
     waiting = questions.add("add", b"", b"", survey=False, timeout_s=1.0, now=0.0)
     for given_up in (question, waiting):
-        questions.give_up(given_up, "alpha")
-    assert str(question.error).endswith("broker alpha did not answer")
-    assert str(waiting.error).endswith("there was no connection")
+        questions.give_up(given_up, "alpha", "nobody listens at tcp://a:1")
+    assert str(question.error) == "no answer on 'add' in 1 s: broker alpha did not answer"
+    assert str(waiting.error) == "no answer on 'add' in 1 s: nobody listens at tcp://a:1"
     assert list(questions) == []
     answered = asked(questions)
     questions.replied(reply(answered, Status.OK))
-    questions.give_up(answered, "alpha")
+    questions.give_up(answered, "alpha", "")
     assert answered.error is None
 
 

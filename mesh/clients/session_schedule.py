@@ -1,0 +1,55 @@
+"""When a client dials its broker again, and what it tells its operators of that. Pure.
+
+A client that has had a session dials for ever, because brokers come back. The pause doubles with each attempt
+that brings no session and each session that is over as soon as the pause before it; a session that lasts
+longer makes it short again. So a broker that ends every session at once is not dialled without pause.
+
+Worth a warning are the first end or failure and each one for another reason: a wrong key, a version or a
+rule that the broker refuses last until somebody changes something.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from protocols.dial_schedule import backoff_s
+
+SHORTEST_S: Final = 0.05
+LONGEST_S: Final = 2.0
+"""The first pause between attempts and the longest one."""
+
+
+class SessionSchedule:
+    """The attempts and sessions of one client with the broker at ``url``."""
+
+    __slots__ = ("_began", "_pause_s", "_rng", "_told", "_url", "failures")
+
+    def __init__(self, url: str, rng: random.Random) -> None:
+        self.failures = 0
+        """Attempts and short sessions since a session lasted."""
+        self._url = url
+        self._rng = rng
+        self._pause_s = 0.0
+        self._began: float | None = None
+        self._told = ""
+        """The reason that was told last; empty since a session lasted."""
+
+    def began(self, now: float) -> None:
+        """There is a session."""
+        self._began = now
+
+    def ended(self, now: float, why: str) -> tuple[float, str]:
+        """The session is over, or the attempt brought none: seconds to wait before the next attempt, and a
+        sentence worth a warning (empty: nothing new)."""
+        began, self._began = self._began, None
+        if began is not None and now - began > self._pause_s:
+            self.failures = 0
+            self._told = ""
+        self._pause_s = backoff_s(self.failures, SHORTEST_S, LONGEST_S, self._rng)
+        self.failures += 1
+        if why == self._told:
+            return self._pause_s, ""
+        self._told = why
+        sentence = f"no session with the broker at {self._url}: {why}"
+        return self._pause_s, f"{sentence}; it is dialled again, at least every {LONGEST_S:g} s"
