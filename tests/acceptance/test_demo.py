@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from signal import SIGTERM
 
 import pytest
+
+from tests.support.children import ends_with_tests
 
 
 @pytest.mark.process
@@ -16,7 +19,7 @@ import pytest
 def test_the_demonstration_ends_by_itself_with_the_verdict_that_all_was_found(tmp_path: Path) -> None:
     out = tmp_path / "demo"
     command = [sys.executable, "-m", "mesh", "demo", "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(ends_with_tests(command, SIGTERM), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the analysis found exactly what was done, and no partition" in done.stdout
     assert (out / "report" / "report.html").is_file()

@@ -20,6 +20,7 @@ import pytest
 from mesh.clients.blocking_client import BlockingClient
 from mesh.clients.client import Client
 from tests.mesh.loopback import LOCAL, ROOMY, Cluster
+from tests.support.children import ends_with_tests
 
 THREADS, FORKS = 200, 50
 JOINERS, DEMONSTRATIONS = 4, 100
@@ -38,7 +39,7 @@ def broker_process(folder: Path) -> Iterator[str]:
     """A `mesh broker` process; gives its URL."""
     ports = folder / "ports.json"
     command = [sys.executable, "-m", "mesh", "broker", "--listen", LOCAL, "--ports-file", str(ports)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    process = subprocess.Popen(ends_with_tests(command), stderr=subprocess.PIPE)
     try:
         assert process.stderr is not None
         process.stderr.readline()  # it says one line when it is ready, the ports file being written before

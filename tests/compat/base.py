@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.mesh.loopback import DEADLINE_S, LOCAL, PERIOD_S, eventually
+from tests.support.children import ends_with_tests
 
 HERE: Final = Path(__file__).parent
 WHEEL: Final = HERE / "mangrove_mesh-0.1.0-py3-none-any.whl"
@@ -52,7 +53,9 @@ async def base_broker(
     command += ["--period", str(PERIOD_S), "--deadline", str(DEADLINE_S)]
     for url in join:
         command += ["--join", url]
-    process = subprocess.Popen(command, cwd=folder, env=environment(site), stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        ends_with_tests(command), cwd=folder, env=environment(site), stderr=subprocess.PIPE
+    )
     assert process.stderr is not None
     try:
 

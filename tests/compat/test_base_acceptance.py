@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.base import HERE, environment
+from tests.support.children import ends_with_tests
 
 pytestmark = pytest.mark.process
 
@@ -49,7 +50,7 @@ def run(base: Path, folder: Path, base_names: str, *arguments: str) -> str:
     options = ["-p", "no:cacheprovider", "-q", "-c", os.devnull, "--rootdir", str(place), "-W", "ignore"]
     command = [str(python), "-m", "pytest", *options, *arguments]
     done = subprocess.run(
-        command,
+        ends_with_tests(command),
         cwd=place,
         env=environment(base, place, **variables),
         stdout=subprocess.PIPE,

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from simulations.evidence.truth import log_rows
 from simulations.world import EPOCH_S
 from tests.differential.namespaces import Hosts
+from tests.support.children import ends_with_tests
 
 T = TypeVar("T")
 
@@ -151,7 +152,7 @@ def _running(command: Sequence[str], stem: Path) -> Iterator[subprocess.Popen[by
     environment = os.environ | {"MANGROVE_MESH_KEY": "a key of the test"}
     with open(f"{stem}.out", "wb") as output, open(f"{stem}.err", "wb") as errors:
         process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=errors, env=environment
+            ends_with_tests(command), stdin=subprocess.PIPE, stdout=output, stderr=errors, env=environment
         )
         assert process.stdin is not None
         try:

@@ -28,6 +28,7 @@ from typing import IO
 
 import pytest
 
+from tests.support.children import ends_with_tests
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,7 +128,7 @@ class Shell:
         line = self.translated(line)
         stays = line.rstrip().endswith("&")
         process = subprocess.Popen(
-            ["bash", "-c", line.rstrip().rstrip("&")],
+            ends_with_tests(["bash", "-c", line.rstrip().rstrip("&")], signal.SIGTERM),
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

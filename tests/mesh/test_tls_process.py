@@ -20,6 +20,7 @@ from mesh import BlockingClient, Client, Disconnected
 from protocols import TlsConfig
 from tests.mesh.loopback import eventually
 from tests.support.certificates import LOCAL, Authority, alice, authority, config, stranger
+from tests.support.children import ends_with_tests
 
 pytestmark = pytest.mark.process
 
@@ -52,7 +53,9 @@ class SecureBroker:
         command += ["--tls-cert", self.cert, "--tls-key", self.key, "--tls-ca", self.ca]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MANGROVE_")}
         with open(self.folder / "log", "wb") as log:
-            self._process = subprocess.Popen(command, cwd=self.folder, env=environment, stderr=log)
+            self._process = subprocess.Popen(
+                ends_with_tests(command), cwd=self.folder, env=environment, stderr=log
+            )
         ports = self.folder / "ports.json"
         await eventually(lambda: ports.exists() or self._process.poll() is not None, "it is ready")  # type: ignore
         assert ports.exists(), self.log()

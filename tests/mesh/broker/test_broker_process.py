@@ -17,6 +17,7 @@ import pytest
 
 from mesh.clients.client import Client
 from tests.mesh.loopback import eventually, rows
+from tests.support.children import ends_with_tests
 
 pytestmark = pytest.mark.process
 
@@ -41,7 +42,7 @@ class BrokerProcess:
         command += ["--state-dir", str(self.folder / "state"), "--period", "1", "--deadline", "1"]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("MANGROVE_")}
         self.process = subprocess.Popen(
-            [*command, *arguments], cwd=self.folder, env=environment, stderr=subprocess.PIPE
+            ends_with_tests([*command, *arguments]), cwd=self.folder, env=environment, stderr=subprocess.PIPE
         )
         await eventually(self.is_ready, f"{self.name} is ready")
         document: dict[str, Any] = json.loads(self.ports.read_text())

@@ -18,6 +18,7 @@ from mesh.cli.exits import ExitCode, explain
 from mesh.cli.settings import NO_TLS, TlsFlags
 from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
 from protocols.errors import AddressError, ConnectionRefused
+from tests.support.children import ends_with_tests
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -248,7 +249,7 @@ MESH = f"{shlex.quote(sys.executable)} -m mesh"
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["bash", "-c", command.replace("mesh ", f"{MESH} ", 1)],
+        ends_with_tests(["bash", "-c", command.replace("mesh ", f"{MESH} ", 1)]),
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -20,6 +20,7 @@ from mesh.cli.cat_job import Job
 from mesh.cli.exits import CommandFailed
 from mesh.cli.formats import FORMATS
 from tests.mesh.cli.cats import cat, finished, job
+from tests.support.children import ends_with_tests
 
 ROOT = Path(__file__).resolve().parents[3]
 SOMEWHERE = "tcp://127.0.0.1:7000"
@@ -263,7 +264,9 @@ async def test_the_engines_understand_each_other() -> None:
 
 
 def start(*arguments: str, **streams: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "mesh", "cat", *arguments], cwd=ROOT, **streams)
+    return subprocess.Popen(
+        ends_with_tests([sys.executable, "-m", "mesh", "cat", *arguments]), cwd=ROOT, **streams
+    )
 
 
 def wait_until_ready(process: subprocess.Popen[bytes]) -> str:

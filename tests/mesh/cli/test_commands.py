@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.children import ends_with_tests
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.process
@@ -39,7 +40,7 @@ class Sandbox:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "mesh", *arguments],
+            ends_with_tests([sys.executable, "-m", "mesh", *arguments]),
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -52,7 +53,7 @@ class Sandbox:
 
     def mesh(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "mesh", *arguments],
+            ends_with_tests([sys.executable, "-m", "mesh", *arguments]),
             cwd=self.folder,
             env=self.environment,
             input=stdin,

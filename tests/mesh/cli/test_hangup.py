@@ -14,6 +14,7 @@ import pytest
 from mesh.broker.reloading import Reloaded
 from mesh.cli.serving import reload_sentence
 from tests.mesh.cli.test_commands import TIMEOUT_S, Running, Sandbox, first_line, sandbox
+from tests.support.children import ends_with_tests
 
 __all__ = ["sandbox"]
 
@@ -58,7 +59,7 @@ def test_a_broker_whose_terminal_goes_leaves_with_a_goodbye(tmp_path: Path) -> N
     ports, logs = tmp_path / "ports", tmp_path / "logs"
     command = [sys.executable, "-m", "mesh", "broker", "--name", "alpha", "--listen", "tcp://127.0.0.1:0"]
     process = subprocess.Popen(
-        [*command, "--ports-file", str(ports), "--log-dir", str(logs)],
+        ends_with_tests([*command, "--ports-file", str(ports), "--log-dir", str(logs)]),
         **{name: inside for name in ("stdin", "stdout", "stderr")},
         start_new_session=True,
         preexec_fn=become_its_terminal,

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import ends_with_tests
+
 pytestmark = pytest.mark.process
 
 NAMELESS = """
@@ -27,7 +29,7 @@ sys.exit(main(sys.argv[1:]))
 
 def nameless(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", NAMELESS, *arguments],
+        ends_with_tests([sys.executable, "-c", NAMELESS, *arguments]),
         cwd=folder,
         env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder)},
         stdout=subprocess.PIPE,

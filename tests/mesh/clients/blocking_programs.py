@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from tests.support.children import ends_with_tests
+
 BROKER = """
 import asyncio, sys
 from mesh.broker.broker import Broker
@@ -22,7 +24,7 @@ asyncio.run(main())
 class BrokerProcess:
     def __init__(self, url: str = "tcp://127.0.0.1:0") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BROKER, url], stdout=subprocess.PIPE, text=True
+            ends_with_tests([sys.executable, "-c", BROKER, url]), stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()

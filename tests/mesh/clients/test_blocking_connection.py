@@ -18,6 +18,7 @@ from mesh import BlockingClient, Disconnected
 from mesh.clients.blocking_connection import BrokerDialer
 from protocols import AddressError, ConnectionRefused, HandshakeError, Timeout, TlsConfig
 from tests.support.certificates import alice, authority, config, local, stranger
+from tests.support.children import ends_with_tests
 
 pytestmark = pytest.mark.process
 
@@ -52,7 +53,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("blocking")
     files = [*local().write(folder, "server"), authority().write(folder)]
     process = subprocess.Popen(
-        [sys.executable, "-c", BROKER, *files, *ANYWHERE.values()], stdout=subprocess.PIPE, text=True
+        ends_with_tests([sys.executable, "-c", BROKER, *files, *ANYWHERE.values()]),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     urls = process.stdout.readline().split()
