@@ -60,6 +60,8 @@ class Vertex:
     taps: int = 0
     disk: tuple[str, ...] = ()
     """Files that it cannot write now, each with the reason."""
+    omitted: tuple[tuple[str, int], ...] = ()
+    """Lists that its status has not in full, each with how many entries are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Picture:
     drops: dict[str, int]
     refused: dict[str, int]
     silent: tuple[str, ...]
+    unlisted: int
+    """Members that a broker knows and no status has room for."""
     views: dict[str, dict[str, str]]
 
     def count(self, *states: str) -> int:
@@ -148,6 +152,7 @@ def compose(
         drops=_summed(statuses, "drops"),
         refused=_summed(statuses, "refused"),
         silent=tuple(map(printable, silent)),
+        unlisted=max(0, max(map(_known, statuses)) - len(nodes)),
         views=views,
     )
 
@@ -168,6 +173,18 @@ def listed(record: Mapping[str, Any], key: str) -> list[Any]:
     """A list of the record; empty where it has none."""
     found = record.get(key)
     return found if isinstance(found, list) else []
+
+
+def omitted(status: Mapping[str, Any]) -> dict[str, int]:
+    """How many entries the lists of a status lack, which was cut to fit into an answer."""
+    counts = status.get("omitted")
+    if not isinstance(counts, dict):
+        return {}
+    return {str(key): int(count) for key in counts if (count := _number(counts, key))}
+
+
+def _known(status: Status) -> int:
+    return len(_members(status)) + omitted(status).get("members", 0)
 
 
 def _number(record: Any, key: str) -> Any:
@@ -231,8 +248,9 @@ def _node(
         rss_bytes=_number(own, "rss_bytes"),
         sessions=_number(own, "sessions"),
         subscriptions=_number(own, "subscriptions"),
-        taps=len(listed(own, "taps")),
+        taps=len(listed(own, "taps")) + omitted(own).get("taps", 0),
         disk=_disk_trouble(own),
+        omitted=tuple(omitted(own).items()),
     )
 
 
@@ -255,6 +273,7 @@ def _over_links(status: Status, key: str) -> int | None:
 
 def _edges(by_id: Mapping[str, Status], before: Mapping[tuple[str, Any], Status]) -> tuple[Edge, ...]:
     ends: dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]] = {}
+    complete = {id for id, status in by_id.items() if "members" not in omitted(status)}
     for id, status in by_id.items():
         for member in _members(status):
             link = member.get("link")
@@ -268,7 +287,7 @@ def _edges(by_id: Mapping[str, Status], before: Mapping[tuple[str, Any], Status]
             a=a,
             b=b,
             ends=len(reports),
-            heard=(a in by_id) + (b in by_id),
+            heard=len({id for id, _ in reports} | ({a, b} & complete)),
             rtt_ms=min(
                 (rtt for _, link in reports if (rtt := _number(link, "rtt_ms")) is not None), default=None
             ),

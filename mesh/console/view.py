@@ -7,7 +7,7 @@ important columns are left out: a screen of 80 x 24 has those that an alarm need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mesh.console.picture import Edge, News, Picture, Vertex, listed
+from mesh.console.picture import Edge, News, Picture, Vertex, listed, omitted
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
 from mesh.printable import printable_document
@@ -27,6 +27,8 @@ from mesh.printable import printable_document
 LATE_WARN_MS: Final = 50.0
 """A loop later than this is worth a colour: a tenth of the heartbeat's deadline."""
 WIDE: Final = 110
+INTEREST_SHOWN: Final = 20
+"""Patterns in the report of a status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
     who = Text(no_wrap=True, overflow="ellipsis")
     who.append("mangrove ", "bold cyan").append(picture.mesh, "bold")
     who.append(f"  {len(picture.nodes)} broker{'s' if len(picture.nodes) != 1 else ''}")
+    if picture.unlisted:
+        who.append(f" and {whole(picture.unlisted)} more", "bold yellow")
     for state in ("alive", "suspect", "dead", "left", "unknown"):
         count = picture.count(state)
         if count:
@@ -209,6 +213,7 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
         said.append("split: " + " | ".join(" ".join(names[id] for id in part) for part in picture.parts))
     said += [f"silent: {name}" for name in picture.silent]
     said += [f"{node.name}: {trouble}" for node in picture.nodes for trouble in node.disk]
+    said += [f"{node.name}: status cut, {_left_out(node.omitted)}" for node in picture.nodes if node.omitted]
     said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
     said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
     said += [f"{number(count)} refused: {_words(reason)}" for reason, count in picture.refused.items()]
@@ -219,6 +224,15 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
     if not said:
         return [Text("none", "green")]
     return [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in said]
+
+
+def whole(count: int) -> str:
+    """A count in full, thousands apart: 4 312."""
+    return f"{count:,}".replace(",", " ")
+
+
+def _left_out(omitted: Iterable[tuple[str, int]]) -> str:
+    return "without " + ", ".join(f"{whole(count)} of {key}" for key, count in omitted)
 
 
 def _words(reason: str) -> str:
@@ -304,7 +318,8 @@ def plain_line(picture: Picture, clock: str) -> str:
     states = " ".join(f"{state}={picture.count(state)}" for state in ("alive", "suspect", "dead", "left"))
     late = picture.late_ms
     return (
-        f"{clock} mesh={picture.mesh} brokers={len(picture.nodes)} {states} parts={len(picture.parts)} "
+        f"{clock} mesh={picture.mesh} brokers={len(picture.nodes) + picture.unlisted} {states} "
+        f"parts={len(picture.parts)} "
         f"in={number(picture.total('msgs_in_s'))}/s out={number(picture.total('msgs_out_s'))}/s "
         f"published={picture.total('published'):.0f} delivered={picture.total('delivered'):.0f} "
         f"dropped={picture.total('dropped'):.0f} late_ms={milliseconds(late)}"
@@ -337,8 +352,10 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
     def get(key: str) -> str:
         return str(status.get(key, "?"))
 
-    taps = len(listed(status, "taps"))
+    lacks = omitted(status)
+    taps = len(listed(status, "taps")) + lacks.get("taps", 0)
     interest = [str(pattern) for pattern in listed(status, "interest")]
+    more = len(interest[INTEREST_SHOWN:]) + lacks.get("interest", 0)
     return [
         ("broker", f"{get('name')} ({get('id')}), {get('state')}, incarnation {get('incarnation')}"),
         ("process", f"{get('host')} pid {get('pid')}, version {get('version')}, up {_uptime(status)}"),
@@ -347,17 +364,10 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("clients", f"{get('sessions')} sessions, {get('subscriptions')} subscriptions, {taps} taps"),
         (
             "interest",
-            " ".join(interest[:20]) + (f" +{len(interest) - 20}" if len(interest) > 20 else "") or "none",
+            " ".join(interest[:INTEREST_SHOWN]) + (f" ... and {whole(more)} more" if more else "") or "none",
         ),
-        *([("left out", _omitted(status))] if status.get("omitted") else []),
+        *([("status", f"cut to fit, {_left_out(lacks.items())}")] if lacks else []),
     ]
-
-
-def _omitted(status: dict[str, Any]) -> str:
-    """The entries that a cut status lacks."""
-    omitted = status["omitted"]
-    counts = omitted.items() if isinstance(omitted, dict) else ()
-    return ", ".join(f"{count} of {key}" for key, count in counts) + ": this status was cut to fit"
 
 
 def _uptime(status: dict[str, Any]) -> str:

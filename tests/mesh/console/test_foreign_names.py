@@ -55,7 +55,7 @@ def test_the_report_of_a_status_shows_foreign_words_escaped() -> None:
     lines = drawn(status_report(compose(found, silent=(HOSTILE,)), found[0], 120), 120, 60)
     assert all(line.isprintable() for line in lines)
     text = "\n".join(lines)
-    assert "left out" in text and "this status was cut to fit" in text
+    assert "cut to fit, without 5 of" in text
 
 
 def test_a_console_without_unicode_shows_a_change_of_state_in_ascii() -> None:

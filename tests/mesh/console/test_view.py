@@ -143,6 +143,37 @@ def test_status_names_the_broker_its_members_and_its_trouble() -> None:
     assert "30 dropped: slow subscriber" in text
 
 
+def test_what_a_status_leaves_out_is_said_with_its_count() -> None:
+    """`+2` stood behind twenty patterns of a status that lacked thousands, and the screen said nothing."""
+    patterns = [f"topic.{number}" for number in range(22)]
+    left_out = {"interest": 4310, "taps": 5, "members": 7}
+    cut = statuses.status(interest=patterns, omitted=left_out)
+    picture = compose([cut])
+    console = Console(file=StringIO(), width=200, _environ={})
+    console.print(status_report(picture, cut, 200))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "topic.19 ... and 4 312 more" in text
+    assert "5 taps" in text
+    assert "5 brokers and 7 more" in text
+    assert "cut to fit, without 4 310 of interest, 5 of taps, 7 of members" in text
+    screen = "\n".join(drawn(Screen(picture, "09:00:00"), 160, 50))
+    assert "5 brokers and 7 more" in screen and "alpha: status cut, without 4 310 of" in screen
+    assert "brokers=12 " in plain_line(picture, "09:00:00")
+
+
+def test_a_link_that_a_cut_status_has_no_room_for_is_not_called_half() -> None:
+    """It was shown as a link of which one end only is up."""
+    alpha, beta = statuses.status("alpha"), statuses.status("beta")
+    beta["members"] = [each for each in beta["members"] if each["name"] != "alpha"]
+    beta["omitted"] = {"members": 1}
+    (edge,) = [each for each in compose([alpha, beta]).edges if {each.a, each.b} == {alpha["id"], beta["id"]}]
+    assert edge.whole
+    beta["omitted"] = {}
+    (edge,) = [each for each in compose([alpha, beta]).edges if {each.a, each.b} == {alpha["id"], beta["id"]}]
+    assert not edge.whole
+
+
 NUMBERS = {
     None: "-",
     0: "0",
