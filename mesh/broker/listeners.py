@@ -192,13 +192,24 @@ def _without(sentence: str, url: str) -> str:
 
 
 async def who_listens(url: str) -> str:
-    """The end of a sentence that names who holds an address; asks there as a stock client."""
+    """The end of a sentence that names who holds an address."""
+    status = await status_at(url)
+    holder = "another program"
+    if status is not None:
+        holder = f"broker {status['name']} of mesh {status['mesh']} (process {status['pid']})"
+    return f"{holder} listens there; stop it or choose another address"
+
+
+async def status_at(
+    url: str, tls: TlsConfig | None = None, timeout_s: float = PROBE_TIMEOUT_S
+) -> dict[str, Any] | None:
+    """The status of the broker at an address, asked as a stock client asks; None if none answers."""
     try:
-        async with Req0(options=SocketOptions(resend_s=None)) as socket:
-            await socket.dial_once(url, timeout=PROBE_TIMEOUT_S)
+        async with Req0(options=SocketOptions(resend_s=None, tls=tls)) as socket:
+            await socket.dial_once(url, timeout=timeout_s)
             await socket.send(b"$sys.status")
-            status: Any = json.loads(await socket.recv(timeout=PROBE_TIMEOUT_S))
-            holder = f"broker {status['name']} of mesh {status['mesh']} (process {status['pid']})"
-            return f"{holder} listens there; stop it or choose another address"
-    except (SPError, OSError, ValueError, KeyError, TypeError):
-        return "another program listens there; stop it or choose another address"
+            status = json.loads(await socket.recv(timeout=timeout_s))
+    except (SPError, OSError, ValueError):
+        return None
+    known = isinstance(status, dict) and all(key in status for key in ("name", "mesh", "pid"))
+    return status if known else None

@@ -25,6 +25,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import protocols
+from mesh.cli.broker_port import WHAT_TO_USE, broker_at, is_refusal
 from mesh.cli.cat_flags import Addresses, Certificates, Other, Printing, Protocols, Sending, misuse
 from mesh.cli.cat_job import Job, plan
 from mesh.cli.exits import CommandFailed, ExitCode, explain
@@ -33,6 +34,8 @@ from protocols.errors import NotSupported, StateError, Timeout
 
 CONNECT_S: Final = 5.0
 """How long the first connection to an address may take, unless `--async` waits for ever."""
+OF_BROKERS: Final = ("Bus0", "Surveyor0", "Respondent0")
+"""Sockets that a mesh broker serves for other brokers."""
 NNG_DRAIN_S: Final = 0.2
 """A pause at the end, as in nngcat: NNG drops unwritten messages when it closes."""
 
@@ -74,17 +77,28 @@ class Cat:
     async def run(self) -> int:
         job = self._job
         async with make_socket(job) as socket:
-            watching = asyncio.create_task(self._watch(socket))
+            tasks = [asyncio.create_task(self._work(socket))]
+            if job.engine != "nng":  # NNG's sockets do not tell who comes and goes
+                tasks.append(asyncio.create_task(self._watch(socket)))
             try:
-                await self._open(socket)
-                await asyncio.sleep(job.delay_s)
-                await self._act(socket)
-                if job.engine == "nng" and job.body is not None:
-                    await asyncio.sleep(NNG_DRAIN_S)
-                await asyncio.sleep(0)  # the peer of the last message is still reported
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in tasks:
+                    if task.done():
+                        task.result()
             finally:
-                watching.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
         return ExitCode.OK
+
+    async def _work(self, socket: Any) -> None:
+        job = self._job
+        await self._open(socket)
+        await asyncio.sleep(job.delay_s)
+        await self._act(socket)
+        if job.engine == "nng" and job.body is not None:
+            await asyncio.sleep(NNG_DRAIN_S)
+        await asyncio.sleep(0)  # the peer of the last message is still reported
 
     async def _open(self, socket: Any) -> None:
         job = self._job
@@ -96,21 +110,24 @@ class Cat:
         dialers = [socket.dial(url) for url in job.dial]
         if not job.background:
             for dialer in dialers:
-                await connected(dialer)
+                await connected(dialer, job)
                 self._say(f"connected to {dialer.url}")
         await socket.wait_for_peers(job.peers)
         self._say("ready")
 
     async def _watch(self, socket: Any) -> None:
-        """Say who comes and goes; NNG's sockets do not tell."""
-        if not self._job.verbose or self._job.engine == "nng":
-            return
+        """Say who comes and goes. Raises `CommandFailed` if a mesh broker hung up on what is not for it."""
+        asked: dict[str, None] = {}
         async for event in socket.events():
-            peer = event.pipe.remote_address or "a peer"
+            pipe = event.pipe
+            peer = pipe.remote_address or "a peer"
             if event.kind == "attached":
                 self._say(f"{peer} is here")
             elif event.kind == "detached":
                 self._say(f"{peer} is gone: {event.reason}")
+                if pipe.dialed and self._job.kind.socket in OF_BROKERS and pipe.url not in asked:
+                    asked[pipe.url] = None
+                    await check_no_broker(pipe.url, self._job)
 
     def _say(self, sentence: str) -> None:
         if self._job.verbose:
@@ -194,6 +211,9 @@ class Cat:
             raise CommandFailed(ExitCode.TIMEOUT, f"no answer within {limit_s:g} s")
 
     def _show(self, body: bytes) -> None:
+        if self._job.kind.socket == "Bus0" and is_refusal(body):
+            where = " or ".join(self._job.dial) or "one of the peers"
+            raise CommandFailed(ExitCode.UNAVAILABLE, f"{where} is a port of a mesh broker; {WHAT_TO_USE}")
         self._printed += 1
         self._write(self._job.show(body))
 
@@ -215,11 +235,20 @@ def make_socket(job: Job) -> Any:
         raise misuse(str(error)) from error
 
 
-async def connected(dialer: Any) -> None:
+async def connected(dialer: Any, job: Job) -> None:
     """Wait for a dialer's first connection. Raises `CommandFailed` with what stands in its way."""
     try:
         async with asyncio.timeout(CONNECT_S):
             await dialer.wait_connected()
     except TimeoutError:
+        if job.engine != "nng" and dialer.last_error:
+            await check_no_broker(dialer.url, job)
         why = dialer.last_error or f"no connection to {dialer.url} within {CONNECT_S:g} s"
         raise CommandFailed(ExitCode.UNAVAILABLE, f"{why}; --async keeps trying") from None
+
+
+async def check_no_broker(url: str, job: Job) -> None:
+    """Raises `CommandFailed` if a mesh broker listens there."""
+    sentence = await broker_at(url, job.options)
+    if sentence is not None:
+        raise CommandFailed(ExitCode.UNAVAILABLE, sentence)

@@ -1,0 +1,38 @@
+"""How ``mesh cat`` finds out that it has dialled a mesh broker with a socket that is for brokers only.
+
+A broker listens for other brokers at the same port, with Bus, Surveyor and Respondent sockets. Whoever dials
+with one of these is connected, and hung up on once he turns out to be no broker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mesh.errors import LinkError
+from mesh.printable import printable
+from mesh.wire.link_frames import LinkKind, decode
+from protocols import SocketOptions
+
+PROBE_TIMEOUT_S: Final = 2.0
+WHAT_TO_USE: Final = (
+    "brokers speak their own protocol there and serve stock sockets by --req, --push, --pub and --sub only"
+)
+
+
+def is_refusal(body: bytes) -> bool:
+    """True for the frame by which a broker hangs up on a Bus socket that is no broker's."""
+    try:
+        return bool(decode(body)[0] == LinkKind.REFUSED)
+    except LinkError:
+        return False
+
+
+async def broker_at(url: str, options: SocketOptions) -> str | None:
+    """The sentence to end with if a mesh broker answers at an address; it is asked as a stock client asks."""
+    from mesh.broker.listeners import status_at  # most runs do without the broker's modules
+
+    status = await status_at(url, options.tls, PROBE_TIMEOUT_S)
+    if status is None:
+        return None
+    who = f"broker {status['name']} of mesh {status['mesh']!r}"
+    return printable(f"{url} is a port of {who}; {WHAT_TO_USE}")
