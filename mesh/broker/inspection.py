@@ -227,6 +227,7 @@ class Inspection:
             dropped=data.dropped,
             traffic=Traffic(data.msgs_in, data.msgs_out, data.bytes_in, data.bytes_out),
             drops=data.drops,
+            unresolved=data.unresolved,
             refused=self._refused(data.refused),
             sessions=data.sessions,
             subscriptions=data.subscriptions,

@@ -129,13 +129,14 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Counters of the broker as a whole, since boot; sessions and subscriptions are now."""
+    """Counters of the broker as a whole, since boot; ``unresolved``, sessions and subscriptions are now."""
 
     published: int
     delivered: int
     dropped: int
     traffic: Traffic
     drops: Mapping[str, int]
+    unresolved: int
     refused: Mapping[str, int]
     sessions: int
     subscriptions: int
@@ -235,6 +236,7 @@ def build_snapshot(
         },
         "rates": dict(rates.current),
         "drops": dict(load.drops),
+        "unresolved": load.unresolved,
         "refused": dict(load.refused),
         "loop": {"late_ms_p50": lateness.p50_ms, "late_ms_max": lateness.max_ms, "faults": faults},
         "rss_bytes": load.rss_bytes,

@@ -97,3 +97,5 @@ class ExchangeStatistics:
     """Publishers whose messages are checked for repetition, now."""
     queued: int
     """Messages that wait for links, now."""
+    unresolved: int
+    """Messages under way when links ended, at most; the other brokers have not said yet what arrived. Now."""

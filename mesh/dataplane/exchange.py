@@ -429,7 +429,7 @@ class Exchange:
                 raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
 
     def _link_over(self, link: Neighbour, now: float) -> None:
-        self._members.link_down(link, now)
+        self._members.link_down(link)
         self._router.forget_routes()
         self._requests.broker_gone(link.member, now)
 
@@ -457,7 +457,6 @@ class Exchange:
             outlet.backlog.check_stall(now)
         for link in self._members.neighbours():
             link.ingress.grant()  # what is given back tells the other side what has arrived
-        self._members.tick(now)
         self._sessions.scan(now, late_s)
 
     def _port_of(self, pipe: Pipe) -> Port | None:
@@ -577,4 +576,5 @@ class Exchange:
             questions=self._requests.open_questions,
             publishers=len(self._publishers),
             queued=sum(link.outlet.backlog.messages for link in self._members.neighbours()),
+            unresolved=sum(member.unresolved.at_most for member in members if member.unresolved),
         )

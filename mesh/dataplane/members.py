@@ -10,11 +10,13 @@ Three things, which are one only in a full mesh:
 
 What is meant for a member without a next hop is dropped and counted with it (``no_link``).
 
-**Messages under way when a link ends.** What was not written is lost and counted at once (``link_down``).
-Of what was written, the credit given back tells what has arrived at least. The rest is held as *unresolved*
-until the other side says over its next link how many messages it has received from here in all (RECEIVED):
-then the loss is counted exactly (``link_lost``). If it does not come back, does not say, or is another run of
-that broker, all unresolved messages are counted.
+**Messages under way when a link ends.** What waited here is lost and counted at once (``link_down``). What
+was handed to the connection may still arrive: a broker that stood still and was held for dead reads it when
+it goes on. Of that, the credit given back tells what has arrived at least. The rest is *unresolved* until the
+other side says over its next link how many messages it has received from here in all (RECEIVED): then the
+loss is counted exactly (``link_lost``). No time settles it: nobody knows how long a broker stands still.
+All of it is counted when the run that these links led to is certainly over, as another run of that broker is
+linked, or when nobody would say: the other side does not know how, or has been forgotten.
 
 Pure. Counters of former members stay in case they return.
 """
@@ -41,8 +43,6 @@ from mesh.wire.session_frames import (
 
 GONE_MAX: Final = 1024
 """Former members whose counters are kept by themselves."""
-RESOLVE_S: Final = 30.0
-"""How long another broker may take to say what it has received."""
 
 
 class Member:
@@ -180,22 +180,21 @@ class Neighbour:
 class Unresolved:
     """Messages that were under way when links to a member ended."""
 
-    __slots__ = ("at_most", "base", "boot", "due", "written")
+    __slots__ = ("at_most", "base", "boot", "written")
 
-    def __init__(self, boot: int, base: int | None, due: float) -> None:
+    def __init__(self, boot: int, base: int | None) -> None:
         self.boot = boot
         """The run of the member that these links led to. Another run counts from zero."""
         self.base = base
         """What the member had received in all when the first of these links came up; None: not known."""
         self.written = 0
-        """Messages written to these links."""
+        """Messages handed to these links."""
         self.at_most = 0
         """Of them, those that may be lost."""
-        self.due = due
 
-    def lost(self, received: int | None, boot: int) -> int:
-        """Given what that run of the member has received in all by now; None: it does not say."""
-        if received is None or self.base is None or boot != self.boot:
+    def lost(self, received: int) -> int:
+        """Given what that run of the member has received in all by now."""
+        if self.base is None:
             return self.at_most
         return min(self.at_most, max(0, self.written - (received - self.base)))
 
@@ -212,7 +211,6 @@ class Members:
         self._tally = tally
         self._links: dict[Pipe, Neighbour] = {}
         self._gone: dict[int, Member] = {}
-        self._unresolved: dict[Member, None] = {}
 
     @staticmethod
     def taker_of(member: Member) -> Outlet | Member:
@@ -256,30 +254,32 @@ class Members:
         )
         self._links[pipe] = link
         member.neighbour = member.next_hop = link
+        unresolved = member.unresolved
+        if unresolved is not None and not (counts and boot == unresolved.boot):
+            self._settle(member, unresolved.at_most)
+        if counts:  # before the credit, so that nothing is sent to here before this is known there
+            link.send_control(encode(Kind.RECEIVED, member.messages_in))
         window = link.ingress.window
         link.send_control(credit_frame(0, window.messages, window.bytes))
-        if counts:
-            link.send_control(encode(Kind.RECEIVED, member.messages_in))
-        else:
-            self._resolve(member, None)
         return link
 
-    def link_down(self, link: Neighbour, now: float) -> None:
+    def link_down(self, link: Neighbour) -> None:
         """A link is over."""
         member, port = link.member, link.port
         link.over = True
         waiting = link.outlet.close()
-        unwritten = port.close()
+        kept = port.close(flushed=True)
         del self._links[port.pipe]
         member.drop("slow_link", link.outlet.dropped)
-        member.drop("link_down", waiting + unwritten)
+        member.drop("link_down", waiting + kept)
         member.messages_out += port.messages_out
         member.bytes_out += port.bytes_out
-        at_most = min(port.messages_out, max(0, link.not_given_back() - unwritten))
+        at_most = min(port.messages_out, max(0, link.not_given_back() - kept))
         unresolved = member.unresolved
-        if unresolved is None and at_most:
-            unresolved = member.unresolved = Unresolved(link.boot, link.told, now + RESOLVE_S)
-            self._unresolved[member] = None
+        if not link.counts:
+            member.drop("link_lost", at_most)
+        elif unresolved is None and at_most:
+            unresolved = member.unresolved = Unresolved(link.boot, link.told)
         if unresolved is not None:
             unresolved.written += port.messages_out
             unresolved.at_most += at_most
@@ -291,7 +291,9 @@ class Members:
     def received(self, link: Neighbour, total: int) -> None:
         """RECEIVED: what the other side has received from here in all, before this link."""
         link.told = total
-        self._resolve(link.member, total, link.boot)
+        unresolved = link.member.unresolved
+        if unresolved is not None:
+            self._settle(link.member, unresolved.lost(total))
 
     def set_next_hop(self, id: int, by: int) -> None:
         """What is meant for a member goes by another's link."""
@@ -301,17 +303,10 @@ class Members:
         """It is no member any more."""
         member.interest_known = False
         member.next_hop = None
-        self._resolve(member, None)
         del self.table[member.id]
         self._gone[member.id] = member
         if len(self._gone) > GONE_MAX:
             self._retire(self._gone.pop(next(iter(self._gone))))
-
-    def tick(self, now: float) -> None:
-        """Count what nobody will say any more."""
-        for member in list(self._unresolved):
-            if member.unresolved is None or now >= member.unresolved.due:
-                self._resolve(member, None)
 
     def all(self) -> list[Member]:
         """Former ones, too."""
@@ -327,14 +322,16 @@ class Members:
         found = {member.id: member.loss() for member in self.all()}
         return {id: loss for id, loss in found.items() if any(loss)}
 
-    def _resolve(self, member: Member, received: int | None, boot: int = 0) -> None:
-        unresolved, member.unresolved = member.unresolved, None
-        self._unresolved.pop(member, None)
-        if unresolved is not None:
-            member.drop("link_lost", unresolved.lost(received, boot))
+    @staticmethod
+    def _settle(member: Member, lost: int) -> None:
+        """It is known what became of the messages that were under way."""
+        member.unresolved = None
+        member.drop("link_lost", lost)
 
     def _retire(self, member: Member) -> None:
         tally = self._tally
+        if member.unresolved is not None:
+            self._settle(member, member.unresolved.at_most)
         for reason, count in member.drops.items():
             tally.drop(reason, count)
         tally.messages_in += member.messages_in

@@ -48,6 +48,7 @@ LOAD = Load(
     delivered=20,
     dropped=1,
     traffic=Traffic(10, 20, 1000, 2000),
+    unresolved=2,
     drops={"slow_subscriber": 1},
     refused={},
     sessions=2,

@@ -223,6 +223,19 @@ class FakeMesh:
         self.nodes[b].exchange.peer_down(a, self.now)
         self.pump()
 
+    def stand_still(self, a: int, b: int, arrives: float) -> None:
+        """Broker ``b`` stood still, so that ``a`` held it for dead and hung up. Then ``b`` goes on: it reads
+        that share of what was under way to it and of what lay in the pipe, then the end of the link."""
+        pipe = self.links.pop((a, b))
+        del self.links[b, a]
+        self.under_way.pop((b, a), None)
+        self.nodes[a].exchange.peer_down(b, self.now)
+        self.tell_members(b)
+        frames = self.under_way.pop((a, b), []) + pipe.take()
+        self.nodes[b].exchange.peer_frames(a, frames[: round(arrives * len(frames))], self.now)
+        self.nodes[b].exchange.peer_down(a, self.now)
+        self.pump()
+
     def client(self, node: int = 1, name: str = "", **options: float) -> FakeClient:
         prefix = (0x80000000 | (len(self.clients) + 1 + node * 100)).to_bytes(4, "big")
         return FakeClient(self, self.nodes[node], name or f"client{len(self.clients) + 1}", prefix, **options)
