@@ -81,6 +81,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         *("schema", "mesh", "id", "name", "boot", "incarnation", "host", "pid", "version", "url"),
         *("client_url", "listeners", "state", "uptime_s", "period_s", "members", "totals", "rates", "drops"),
         *(
+            "unresolved",
             "refused",
             "loop",
             "rss_bytes",
