@@ -113,9 +113,11 @@ def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
     return verdict("healed", looked, "pair(s) that w(as|ere) parted and joined again", wrong)
 
 
-def members_within(evidence: Evidence, number: float = 0, within_s: float = 15.0, after: str = "") -> Verdict:
+def members_within(
+    evidence: Evidence, number: float = 0, within_s: float = 15.0, after: str = "", linked: str = "no"
+) -> Verdict:
     """Of ``number`` 0: of all that are up then. Counted from the last fault of the kind ``after``, or from
-    the start of the first broker."""
+    the start of the first broker. ``linked``: they have links to all of them, too."""
     began = [span.start_s for span in evidence.faults if span.fault.kind == after]
     if after and not began:
         return verdict("members_within", 0, f"fault of kind {after}", [])
@@ -123,7 +125,10 @@ def members_within(evidence: Evidence, number: float = 0, within_s: float = 15.0
     samples = evidence.samples_between(from_s, from_s + within_s + 1.0)
     for sample in samples:
         wanted = int(number) or len(sample.views)
-        if len(sample.views) >= wanted and all(len(view.in_view) == wanted for view in sample.views.values()):
+        seen = len(sample.views) >= wanted and all(
+            len(view.in_view) == wanted for view in sample.views.values()
+        )
+        if seen and (linked == "no" or not any(_unlinked(sample))):
             detail = f"all saw {wanted} members after {sample.at_s - from_s:.1f} s"
             return verdict("members_within", len(sample.views), "table(s)", [], detail=detail)
     last = samples[-1].views if samples else {}
@@ -134,7 +139,16 @@ def members_within(evidence: Evidence, number: float = 0, within_s: float = 15.0
         if len(view.in_view) != (int(number) or len(last))
     ]
     wrong += [f"{len(last)} brokers are up, not {number:g}"] if number and len(last) < number else []
+    if linked == "yes" and samples:
+        wrong += [f"{name} has links to {count} of {len(last) - 1}" for name, count in _unlinked(samples[-1])]
     return verdict("members_within", len(last), "table(s)", wrong or ["the tables never agreed"])
+
+
+def _unlinked(sample: Sample) -> Iterator[tuple[str, int]]:
+    """Who lacks a link to anybody that is up, and how many it has."""
+    for view in sample.views.values():
+        if len(view.links) < len(sample.views) - 1:
+            yield view.name, len(view.links)
 
 
 def view_sizes_at_most(evidence: Evidence, most: float = 10) -> Verdict:
@@ -199,6 +213,7 @@ CHECKS: Final[Sequence[Check]] = (
                 "",
                 "the kind of fault whose last one they are counted from; nothing is the start",
             ),
+            Parameter("linked", "text", "no", "whether all must have links to all, too", ("no", "yes")),
         ),
     ),
     Check(

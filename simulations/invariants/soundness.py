@@ -25,7 +25,7 @@ def sound(evidence: Evidence) -> Verdict:
 
 
 def no_leaks(evidence: Evidence, slack: float = 4) -> Verdict:
-    """In proportion to the members, against the last look before the safety phase."""
+    """In proportion to the other members, against the last look before the safety phase."""
     safety_s = evidence.phases.get("safety_s", 0.0)
     before = _resources([sample for sample in evidence.samples if sample.at_s <= safety_s])
     after = _resources(evidence.rest)
@@ -36,7 +36,7 @@ def no_leaks(evidence: Evidence, slack: float = 4) -> Verdict:
         if usual is None:
             continue
         looked += 1
-        growth = max(1.0, len(view.in_view) / max(1, len(usual.in_view)))
+        growth = max(1.0, (len(view.in_view) - 1) / max(1, len(usual.in_view) - 1))
         for what in RESOURCES:
             most = math.ceil(usual.sizes.get(what, 0) * growth) + slack
             if view.sizes.get(what, 0) > most:

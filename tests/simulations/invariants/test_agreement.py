@@ -9,6 +9,7 @@ import pytest
 from mesh.cluster.membership import State
 from simulations.evidence import Evidence
 from tests.simulations.invariants.histories import (
+    IDS,
     ONE,
     THREE,
     TWO,
@@ -19,6 +20,7 @@ from tests.simulations.invariants.histories import (
     refused,
     spoilt,
     with_view,
+    with_views,
 )
 
 
@@ -88,3 +90,11 @@ def test_members_are_counted_from_the_start_or_from_a_fault() -> None:
     refused(judged(history(), "members_within", number=4, within_s=2.0), "3 brokers are up, not 4")
     assert judged(history(), "members_within", after="crash", within_s=12.0).ok
     refused(judged(history(), "members_within", after="mass_join"), "no fault of kind mass_join")
+
+
+def test_members_that_lack_a_link_are_not_linked_in_time() -> None:
+    evidence = history()
+    assert judged(evidence, "members_within", within_s=2.0, linked="yes").ok
+    with_views(evidence, (ONE,), links=(IDS[TWO],))
+    assert judged(evidence, "members_within", within_s=2.0).ok
+    refused(judged(evidence, "members_within", within_s=2.0, linked="yes"), "broker-1 has links to 1 of 2")

@@ -11,6 +11,7 @@ from simulations.evidence import Evidence, Stream
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
+    IDS,
     ONE,
     SECOND_BOOT,
     THREE,
@@ -24,6 +25,7 @@ from tests.simulations.invariants.histories import (
     right_history,
     spoilt,
     with_view,
+    with_views,
 )
 
 
@@ -95,6 +97,19 @@ SPOILT: list[Spoilt] = [
         right=lambda: _foreign(kind="forged_dead"),
     ),
 ]
+
+
+def test_what_a_broker_holds_may_grow_with_the_others_it_has_links_to() -> None:
+    """Counted with itself, a broker that was linked to one was allowed too little beside two."""
+    evidence = history()
+    (before,) = [each for each in evidence.samples if each.at_s == 3.0]
+    for name in IDS:
+        view = before.views[name]
+        with_view(evidence, 3.0, name, table=view.table[:2], sizes={**view.sizes, "sockets": 3})
+    for sockets, right in ((10, True), (11, False)):
+        with_views(evidence, (ONE,), sizes={**before.views[ONE].sizes, "sockets": sockets})
+        with_view(evidence, 3.0, ONE, sizes={**before.views[ONE].sizes, "sockets": 3})
+        assert judged(evidence, "no_leaks").ok is right
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
