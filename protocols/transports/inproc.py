@@ -79,7 +79,7 @@ class InprocBinding:
             greeting.answer(listener_number)
         except HandshakeError as error:
             listener.fail(error)
-            dialer.fail(HandshakeError("the peer closed before its header", reason="closed"))
+            dialer.fail(HandshakeError(f"the listener refused it: {error}", reason=error.reason))
             return
         listener.open(greeting.own)
         dialer.open(listener_number)

@@ -141,9 +141,25 @@ class Greeting:
         own = self.serves.get(peer)
         if own is not None:
             return own
-        served = ", ".join(protocol_name(number) for number in self.serves) or "nothing"
+        raise HandshakeError(self._mismatch(peer), reason="wrong protocol")
+
+    def refusal(self, peer: int) -> bytes:
+        """The header for a peer that nothing here talks to, if it has not seen ours: it reads from that what
+        it reached, where it would only see the end of the connection. Never one that it would take."""
         wanted = PEER_OF.get(peer)
-        hint = f"; it looks for {protocol_name(wanted)}" if wanted is not None else ""
-        raise HandshakeError(
-            f"the peer is {protocol_name(peer)} and this end talks to {served}{hint}", reason="wrong protocol"
-        )
+        others = (number for number in self.serves.values() if number != wanted)
+        number = next(others, None) if self.wait else None
+        return b"" if number is None else encode_header(number)
+
+    def _mismatch(self, peer: int) -> str:
+        wanted = PEER_OF.get(peer)
+        who = f"the peer is {protocol_name(peer)}"
+        if wanted is not None:
+            who += f", which talks to {protocol_name(wanted)}"
+        if not self.wait:
+            (served,) = self.serves
+            return f"{who}; this end is {protocol_name(self.own)}, which talks to {protocol_name(served)}"
+        if wanted is not None:
+            who += f", and no {protocol_name(wanted)} listens here"
+        served_here = ", ".join(protocol_name(number) for number in self.serves) or "nobody now"
+        return f"{who}; this address takes {served_here}"

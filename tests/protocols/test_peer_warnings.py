@@ -109,7 +109,7 @@ async def test_a_failing_dial_is_logged_at_the_first_and_at_each_changed_reason(
         async with Pull0(listen=url):
             await until(lambda: statistics().failed.get("wrong protocol", 0) >= 5)
         about_pull = [line for line in warnings_in(caplog) if f"dialling {url}" in line][1:]
-        assert "the peer is pull0 and this end talks to rep0" in about_pull[0]
+        assert "; this end is req0, which talks to rep0" in about_pull[0]
         assert "one of the two ends must be changed" in about_pull[0]
         async with Rep0(listen=url):
             await req.dialers[0].wait_connected()
@@ -318,4 +318,23 @@ async def test_push_and_survey_to_the_wrong_end_are_not_silent(caplog: pytest.Lo
         async with Push0(dial=pull.listeners[0].url) as push:
             await push.send(b"served all the same")
             assert await pull.recv() == b"served all the same"
-    assert any("the peer is pull0 and this end talks to respondent0" in line for line in warnings_in(caplog))
+    assert any("; this end is surveyor0, which talks to respondent0" in line for line in warnings_in(caplog))
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "inproc"])
+async def test_a_dialer_that_a_shared_address_does_not_serve_hears_what_it_reached(
+    scheme: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stock PAIR at a broker heard "closed after 0 of 8 header bytes", and tried again for ever."""
+    url = "tcp://127.0.0.1:0" if scheme == "tcp" else "inproc://serves-no-pair"
+    async with SharedListener(url) as listener, Rep0() as rep:
+        await rep.listen(listener)
+        async with Pair0(dial=listener.url, options=FAST) as pair:
+            await until(lambda: pair.dialers[0].statistics().failed.get("wrong protocol"))
+            (told,) = [line for line in warnings_in(caplog) if line.startswith("dialling")]
+            assert "is rep0" in told or "no pair0 listens here" in told
+            assert "one of the two ends must be changed" in told
+    (refused,) = [
+        line for line in warnings_in(caplog) if "refused" in line and not line.startswith("dialling")
+    ]
+    assert "the peer is pair0, which talks to pair0, and no pair0 listens here" in refused

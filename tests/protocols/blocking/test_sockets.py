@@ -329,7 +329,10 @@ def test_a_peer_of_another_protocol_and_a_second_partner_are_refused() -> None:
         url = pair.listeners[0].url
         with made("Pair0", dial=url) as first, made("Pull0", dial=url, reconnect_min_s=0.01) as stranger:
             first.wait_for_peers(1, LIMIT_S)
-            with pytest.raises(Timeout, match="it looks for pair0"):
+            with pytest.raises(
+                Timeout,
+                match="the peer is pair0, .*; this end is pull0, which talks to push0",
+            ):
                 stranger.dialers[0].wait_connected(0.3)
             with made("Pair0", dial=url):
                 first.send(b"still here")

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 from protocols.errors import HandshakeError, LocalProtocolError
 from protocols.wire.handshake import (
     PEER_OF,
+    Greeting,
     ProtocolNumber,
     encode_header,
     parse_header,
     protocol_name,
 )
+from protocols.wire.sp import SpCodec
 
 VECTORS = {
     ProtocolNumber.PAIR0: "0053500000100000",
@@ -92,3 +94,51 @@ def test_a_number_that_does_not_fit_is_the_callers_mistake(number: int) -> None:
 def test_unknown_numbers_have_a_name_too() -> None:
     assert protocol_name(0x30) == "req0"
     assert protocol_name(0x123) == "protocol 0x123"
+
+
+def test_a_wrong_protocol_is_told_with_what_each_end_is_and_wants() -> None:
+    """It said: the peer is pair0 and this end talks to sub0; it looks for pair0."""
+    with pytest.raises(HandshakeError) as alone:
+        Greeting.of(ProtocolNumber.PULL0, ProtocolNumber.PUSH0).answer(ProtocolNumber.REQ0)
+    assert (
+        str(alone.value) == "the peer is req0, which talks to rep0; this end is pull0, which talks to push0"
+    )
+    shared = Greeting(
+        {ProtocolNumber.SUB0: ProtocolNumber.PUB0, ProtocolNumber.REQ0: ProtocolNumber.REP0}, wait=True
+    )
+    with pytest.raises(HandshakeError) as several:
+        shared.answer(ProtocolNumber.PAIR0)
+    assert str(several.value) == (
+        "the peer is pair0, which talks to pair0, and no pair0 listens here; this address takes sub0, req0"
+    )
+    with pytest.raises(
+        HandshakeError, match="the peer is protocol 0x123; this end is pull0, which talks to push0"
+    ):
+        Greeting.of(ProtocolNumber.PULL0, ProtocolNumber.PUSH0).answer(0x123)
+    with pytest.raises(HandshakeError, match="and no pair0 listens here; this address takes nobody now"):
+        Greeting({}, wait=True).answer(ProtocolNumber.PAIR0)
+
+
+@pytest.mark.parametrize("peer", list(ProtocolNumber))
+def test_a_refused_dialler_is_told_what_listens_and_never_what_it_wants(peer: ProtocolNumber) -> None:
+    """It heard nothing: "closed after 0 of 8 header bytes" reads like a broken line."""
+    serves = {other: PEER_OF[other] for other in ProtocolNumber if other != peer}
+    codec = SpCodec(Greeting(serves, wait=True), 0, b"")
+    assert codec.begin() == b""
+    assert codec.receive(encode_header(peer)) == []
+    assert codec.failure is not None and codec.failure.reason == "wrong protocol"
+    told = parse_header(codec.reply)
+    assert told in serves.values() and told != PEER_OF[peer]
+
+
+def test_a_listener_that_serves_nobody_says_nothing() -> None:
+    codec = SpCodec(Greeting({}, wait=True), 0, b"")
+    codec.receive(encode_header(ProtocolNumber.PAIR0))
+    assert codec.failure is not None and codec.reply == b""
+
+
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n", b"\x00SP\x01\x00\x10\x00\x00", bytes(8)])
+def test_what_speaks_no_scalability_protocol_is_told_nothing(garbage: bytes) -> None:
+    codec = SpCodec(Greeting({0x10: 0x10}, wait=True), 0, b"")
+    codec.receive(garbage)
+    assert codec.failure is not None and codec.reply == b""

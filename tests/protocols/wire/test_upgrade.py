@@ -208,7 +208,7 @@ def test_a_refusal_says_what_would_have_been_right() -> None:
     _, _, body = refusal(request(sec_websocket_protocol="chat"))
     assert body == "the request asks for 'chat'; it must name one, and here is rep.sp.nanomsg.org\n"
     _, _, body = refusal(request(sec_websocket_protocol="pull.sp.nanomsg.org"))
-    assert body == "the peer is push0 and this end talks to req0; it looks for pull0\n"
+    assert body == "the peer is push0, which talks to pull0; this end is rep0, which talks to req0\n"
 
 
 def test_pages_of_other_origins_may_connect_where_they_are_named() -> None:
