@@ -7,23 +7,27 @@ from simulations.evidence.evidence import (
     Dialled,
     Evidence,
     Life,
-    Row,
-    Sample,
     Stream,
-    View,
 )
+from simulations.evidence.logs import Row
+from simulations.evidence.reading import EVERY, Reader, read
 from simulations.evidence.recorder import Recorder
+from simulations.evidence.view import Change, Sample, View
 
 __all__ = [
+    "EVERY",
     "FLUSH_S",
     "PHASES",
     "VIEW_STATES",
+    "Change",
     "Dialled",
     "Evidence",
     "Life",
+    "Reader",
     "Recorder",
     "Row",
     "Sample",
     "Stream",
     "View",
+    "read",
 ]

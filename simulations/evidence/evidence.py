@@ -6,15 +6,16 @@ gathers it from a world. Times are seconds since the run began, by the true cloc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import MemberRecord
-from mesh.dataplane.counters import LinkLoss
 from simulations.evidence.ledger import Ledger
+from simulations.evidence.logs import STEADY, Logs, Row
+from simulations.evidence.view import Sample, View
 from simulations.faults.ongoing import Span
 from simulations.scenario import Scenario
 
@@ -24,9 +25,6 @@ VIEW_STATES: Final = ("alive", "suspect")
 """Of members that count as living."""
 PHASES: Final = {"safety": ("safety_s", "healed_s"), "quiet": ("quiet_from_s", "quiet_until_s")}
 """Beginning and end of those that checks ask for by name."""
-
-Row = Mapping[str, Any]
-Patterns = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,73 +56,6 @@ class Dialled:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """One running broker at one instant."""
-
-    name: str
-    life: int
-    id: int
-    boot: int
-    state: str
-    """joining, ready, isolated, leaving."""
-    table: tuple[MemberRecord, ...]
-    """Its record of itself, then those of the others."""
-    links: tuple[int, ...] = ()
-    """To whom one is up."""
-    join: tuple[str, ...] = ()
-    """The URLs it was told to join by."""
-    known: tuple[str, ...] = ()
-    """The URLs of an earlier run that it has not met yet."""
-    digest: bytes = b""
-    interest: Patterns = ()
-    interest_version: int = 1
-    held: Mapping[int, tuple[int, Patterns]] = field(default_factory=dict)
-    """What it holds of the others' interest: version and patterns; version 0 is nothing."""
-    counters: Mapping[str, int] = field(default_factory=dict)
-    """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
-    refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
-    goes over links), dropped (messages for its own subscribers), and copies (of data received) once there is
-    a broadcast tree."""
-    losses: Mapping[int, LinkLoss] = field(default_factory=dict)
-    """By the id of the broker that they were for: messages that did not arrive there, since its boot."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Now: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample tasks,
-    timers."""
-    void_at: float | None = None
-    """When it last voided a round, on its own monotonic clock."""
-    paused: bool = False
-    health: int | None = None
-    """Its local health (rule R10), once there is such a thing."""
-    eager: tuple[int, ...] | None = None
-    """Its tree neighbours, once there is a broadcast tree."""
-
-    @property
-    def me(self) -> MemberRecord:
-        return self.table[0]
-
-    @property
-    def states(self) -> dict[int, str]:
-        """Of all members, by id."""
-        return {record.id: str(record.state) for record in self.table}
-
-    @property
-    def in_view(self) -> list[int]:
-        """Whom it counts as living: alive or suspect."""
-        return [record.id for record in self.table if record.in_view]
-
-    def record(self, id: int) -> MemberRecord | None:
-        return next((record for record in self.table if record.id == id), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """All running brokers at one instant, by name."""
-
-    at_s: float
-    views: Mapping[str, View]
-
-
-@dataclass(frozen=True, slots=True)
 class Stream:
     """One direction of one connection at the end of the run; ``sent`` and ``received`` are bytes."""
 
@@ -142,12 +73,13 @@ class Evidence:
     """All that a run left. See the module."""
 
     scenario: Scenario
-    rows: list[Row] = field(default_factory=list)
-    """Of all brokers' event logs by time, with ``at_s``."""
+    rows: Logs | list[Row] = field(default_factory=list)
+    """Of all brokers' event logs by time, with ``at_s``. Whoever reads them does so along with all others
+    (`simulations.evidence.reading`)."""
     faults: list[Span] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
-    samples: list[Sample] = field(default_factory=list)
+    samples: Sequence[Sample] = field(default_factory=list)
     dials: list[Dialled] = field(default_factory=list)
     """In order, those to where somebody was who had left, by the dialler's table at the look before."""
     phases: dict[str, float] = field(default_factory=dict)
@@ -171,8 +103,7 @@ class Evidence:
     @property
     def end_s(self) -> float:
         """The last moment that anything is known of."""
-        known = [self.phases.get("end_s", 0.0), *(sample.at_s for sample in self.samples[-1:])]
-        return max([*known, *(float(row["at_s"]) for row in self.rows[-1:])])
+        return max([self.phases.get("end_s", 0.0), *(sample.at_s for sample in self.samples[-1:])])
 
     # --- who is who
 
@@ -240,9 +171,16 @@ class Evidence:
     # --- the rows
 
     @cached_property
+    def changes(self) -> list[Row]:
+        """Those that say that something is otherwise than before: of members, of links, of the broker."""
+        if isinstance(self.rows, Logs):
+            return self.rows.changes()
+        return [row for row in self.rows if row["kind"] not in STEADY]
+
+    @cached_property
     def member_rows(self) -> list[Row]:
         """A member changed its state in the writer's eyes; the writer's own leave is not among them."""
-        return [row for row in self.rows if row["kind"] == "mem" and row["node"] != row["subject"]]
+        return [row for row in self.changes if row["kind"] == "mem" and row["node"] != row["subject"]]
 
     @cached_property
     def deaths(self) -> list[Row]:
@@ -250,9 +188,9 @@ class Evidence:
 
     @cached_property
     def by_writer(self) -> dict[tuple[str, str], list[Row]]:
-        """All rows of each life that wrote any, by (node, boot), in the order of writing."""
+        """The `changes` of each life that wrote any, by (node, boot), in the order of writing."""
         found: dict[tuple[str, str], list[Row]] = {}
-        for row in self.rows:
+        for row in self.changes:
             found.setdefault((row["node"], row["boot"]), []).append(row)
         for rows in found.values():
             rows.sort(key=lambda row: int(row["seq"]))

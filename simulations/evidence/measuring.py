@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from simulations.evidence.logs import Row
+from simulations.evidence.reading import EVERY, Reader
 from simulations.faults import KINDS, Fault, Span
 
 OUTAGES: Final = ("crash", "power_off", "pause")
@@ -28,8 +30,6 @@ MENDS: Final = (*RETURNS, "heal")
 """Kinds that trouble nobody."""
 AFTERMATH_S: Final = 6.0
 """So long after a fault its consequences may still come: three periods of a heartbeat missed, twice."""
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,30 +111,88 @@ TOLD: Final[Mapping[str, Callable[[Measures], str]]] = {
 """The measures that a scenario may compare with a paper's."""
 
 
+class Measuring(Reader):
+    """Measures a run while its rows are read. ``spans`` are what was done, and from when to when."""
+
+    kinds = EVERY
+
+    def __init__(self, spans: Sequence[Span], brokers: Sequence[str]) -> None:
+        self.rows = 0
+        """How many there were."""
+        self._spans = spans
+        self._brokers = brokers
+        self._members: list[Row] = []
+        self._names: dict[str, str] = {}
+        self._lives: dict[tuple[str, str], _Heard] = {}
+
+    def on_row(self, row: Row) -> None:
+        self.rows += 1
+        life = (row["node"], row["boot"])
+        heard = self._lives.get(life)
+        if heard is None:
+            heard = self._lives[life] = _Heard(row["at_s"])
+        heard.until_s = row["at_s"]
+        kind = row["kind"]
+        if kind == "hb":
+            heard.heartbeats += 1
+        elif kind == "stats":
+            heard.messages = sum(link["msgs_in"] for link in row["links"])
+            heard.bytes = sum(link["bytes_in"] + link["bytes_out"] for link in row["links"])
+        elif kind == "mem":
+            self._members.append(row)
+        elif kind == "meta":
+            self._names[row["node"]] = row["name"]
+
+    def measures(self, whole_s: float | None = None) -> Measures:
+        """``whole_s``: from the heal to a mesh that was whole for good."""
+        members, names = self._members, self._names
+        deaths = [row for row in members if row["to_state"] == "dead"]
+        trouble = Trouble(self._spans, self._brokers)
+        false = [row for row in deaths if not trouble.at(row["subject_name"], row["at_s"])]
+        healthy = [row for row in false if not trouble.at(names.get(row["node"], ""), row["at_s"])]
+        silences = list(_silences(self._spans, self._brokers))
+        lives = [life for life in self._lives.values() if life.length_s > 1]
+        return Measures(
+            detection_s=Spread.of(_detections(deaths, silences, names, trouble)),
+            return_s=Spread.of(_returns(members, silences, names)),
+            whole_s=whole_s,
+            suspicions=sum(row["to_state"] == "suspect" for row in members),
+            deaths=len(deaths),
+            false_deaths=len(false),
+            false_deaths_of_healthy=len(healthy),
+            flaps=max(Counter((row["node"], row["subject"]) for row in deaths).values(), default=1) - 1,
+            view_sizes=len(_view_sizes(members)),
+            messages_per_broker_s=Spread.of(
+                (each.heartbeats + each.messages) / each.length_s for each in lives
+            ),
+            bytes_per_broker_s=Spread.of(each.bytes / each.length_s for each in lives),
+        )
+
+
 def measure(
-    rows: Sequence[Row], spans: Sequence[Span], brokers: Sequence[str], *, whole_s: float | None = None
+    rows: Iterable[Row], spans: Sequence[Span], brokers: Sequence[str], *, whole_s: float | None = None
 ) -> Measures:
-    """``rows`` are all log rows by time, with ``at_s``; ``spans`` what was done, and from when to when."""
-    members = [row for row in rows if row["kind"] == "mem"]
-    deaths = [row for row in members if row["to_state"] == "dead"]
-    names = {row["node"]: row["name"] for row in rows if row["kind"] == "meta"}
-    trouble = Trouble(spans, brokers)
-    false = [row for row in deaths if not trouble.at(row["subject_name"], row["at_s"])]
-    healthy = [row for row in false if not trouble.at(names.get(row["node"], ""), row["at_s"])]
-    silences = list(_silences(spans, brokers))
-    return Measures(
-        detection_s=Spread.of(_detections(deaths, silences, names, trouble)),
-        return_s=Spread.of(_returns(members, silences, names)),
-        whole_s=whole_s,
-        suspicions=sum(row["to_state"] == "suspect" for row in members),
-        deaths=len(deaths),
-        false_deaths=len(false),
-        false_deaths_of_healthy=len(healthy),
-        flaps=max(Counter((row["node"], row["subject"]) for row in deaths).values(), default=1) - 1,
-        view_sizes=len(_view_sizes(members)),
-        messages_per_broker_s=Spread.of(_rates(rows, _messages)),
-        bytes_per_broker_s=Spread.of(_rates(rows, _bytes)),
-    )
+    """``rows`` are all log rows by time, with ``at_s``."""
+    measuring = Measuring(spans, brokers)
+    for row in rows:
+        measuring.on_row(row)
+    return measuring.measures(whole_s)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What one life of a broker heard, by its log."""
+
+    since_s: float
+    until_s: float = 0.0
+    heartbeats: float = 0.0
+    messages: float = 0.0
+    """As it counted them last."""
+    bytes: float = 0.0
+
+    @property
+    def length_s(self) -> float:
+        return self.until_s - self.since_s
 
 
 class Trouble:
@@ -261,39 +319,6 @@ def _view_sizes(members: Sequence[Row]) -> dict[int, None]:
             view.pop(row["subject"], None)
         sizes[len(view)] = None
     return sizes
-
-
-def _rates(rows: Sequence[Row], amount: Callable[[Row], float]) -> list[float]:
-    """Per second of each life of a broker that lasted for more than one."""
-    begun: dict[tuple[str, str], float] = {}
-    until: dict[tuple[str, str], float] = {}
-    total: dict[tuple[str, str], float] = defaultdict(float)
-    last: dict[tuple[str, str], float] = {}
-    for row in rows:
-        life = (row["node"], row["boot"])
-        begun.setdefault(life, row["at_s"])
-        until[life] = row["at_s"]
-        if row["kind"] == "stats":
-            last[life] = amount(row)
-        else:
-            total[life] += amount(row)
-    return [
-        (total[life] + last.get(life, 0.0)) / (until[life] - begun[life])
-        for life in begun
-        if until[life] - begun[life] > 1
-    ]
-
-
-def _messages(row: Row) -> float:
-    if row["kind"] == "stats":
-        return float(sum(link["msgs_in"] for link in row["links"]))
-    return float(row["kind"] == "hb")
-
-
-def _bytes(row: Row) -> float:
-    if row["kind"] == "stats":
-        return float(sum(link["bytes_in"] + link["bytes_out"] for link in row["links"]))
-    return 0.0
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

@@ -4,39 +4,36 @@ About once a simulated second it looks into the running brokers (a `Sample` of `
 takes the event logs from the virtual disks, the faults as they were done, the lives of all processes and the
 bytes of all connections.
 
-The rows of an event log are timed by their writer's monotonic clock, which the recorder has seen beside the
-true one; their wall clocks may have been stepped.
+Beside the true time it notes what each broker's monotonic clock shows, by which rows are timed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from mesh.broker.broker import Broker
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
-from simulations.evidence import truth
+from simulations.evidence import logs, truth
 from simulations.evidence.evidence import (
     FLUSH_S,
     Dialled,
     Evidence,
     Life,
-    Patterns,
-    Row,
-    Sample,
     Stream,
-    View,
 )
 from simulations.evidence.ledger import Ledger
+from simulations.evidence.logs import Row
+from simulations.evidence.looks import Looks
+from simulations.evidence.view import Patterns, View
+from simulations.kernel.file_content import FileContent
 from simulations.kernel.network import Address, Half
 from simulations.scenario import Scenario
 from simulations.world import Process, World
 
-T = TypeVar("T")
 SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
 POWER_LOSSES: Final = ("power_off", "move")
 STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
@@ -53,7 +50,7 @@ class Recorder:
         self._world = world
         self._scenario = scenario
         self._ledger = ledger
-        self._samples: list[Sample] = []
+        self._looks = Looks()
         self._first_seen: dict[tuple[str, int], float] = {}
         self._identities: dict[tuple[str, int], tuple[int, int]] = {}
         self._clocks: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
@@ -68,7 +65,8 @@ class Recorder:
         """Look at all brokers now; ``deep`` also counts what takes long to count."""
         world = self._world
         now_s = world.now_s
-        if self._samples and self._samples[-1].at_s == now_s and not deep:
+        latest = self._looks.latest
+        if latest is not None and latest.at_s == now_s and not deep:
             return
         deep = deep or now_s >= self._deep_at_s
         if deep:
@@ -79,7 +77,7 @@ class Recorder:
             if not half.ended:
                 seen[1] = now_s
                 sockets[half.owner.name] = sockets.get(half.owner.name, 0) + 1
-        views = {}
+        views = []
         for node in world.nodes.values():
             process = node.process
             if process is None or not process.alive:
@@ -88,12 +86,12 @@ class Recorder:
             self._first_seen.setdefault(key, now_s)
             if isinstance(process.exposed, Broker):
                 view = self._view(process, process.exposed, deep, sockets.get(node.name, 0))
-                views[node.name] = view
+                views.append(view)
                 self._identities[key] = (view.id, view.boot)
                 clock = self._clocks.setdefault(key, ([], []))
                 clock[0].append(process.loop.time())
                 clock[1].append(now_s)
-        self._samples.append(Sample(now_s, views))
+        self._looks.add(now_s, views)
 
     def _view(self, process: Process, broker: Broker, deep: bool, sockets: int) -> View:
         seen = broker.inspect()
@@ -112,21 +110,20 @@ class Recorder:
             sizes["tasks"] = len(asyncio.all_tasks(process.loop))
             sizes["timers"] = process.loop.timers
         held = {peer: (each.version, self._shared(each.patterns)) for peer, each in interest.held.items()}
-        last = self._samples[-1].views.get(process.name) if self._samples else None
         return View(
             name=process.name,
             life=process.life,
             id=seen.id,
             boot=seen.boot,
             state=seen.state,
-            table=_same(last.table if last else None, seen.records),
-            links=_same(last.links if last else None, seen.linked),
+            table=seen.records,
+            links=seen.linked,
             join=addresses.join,
             known=addresses.known,
             digest=seen.digest,
             interest=self._shared(interest.own),
             interest_version=interest.version,
-            held=_same(last.held if last else None, held),
+            held=held,
             counters={
                 "rounds": counted.rounds,
                 "late_rounds": counted.void_rounds["late"],
@@ -140,7 +137,7 @@ class Recorder:
                 "bus_out": sent.bus,
                 "dropped": sum(exchange.drops.get(reason, 0) for reason in HERE),
             },
-            losses=_same(last.losses if last else None, seen.link_losses),
+            losses=seen.link_losses,
             sizes=sizes,
             void_at=void_s,
             paused=process.loop.paused,
@@ -149,7 +146,8 @@ class Recorder:
     def _attempted(self, by: str, whither: Address) -> None:
         """Only dials to who left are kept, by the dialler's table at the last look: a run has thousands of
         others, of which no check asks anything."""
-        view = self._samples[-1].views.get(by) if self._samples else None
+        latest = self._looks.latest
+        view = latest.views.get(by) if latest is not None else None
         if view is None or isinstance(whither, str):
             return
         url = f"tcp://{whither[0]}:{whither[1]}"
@@ -164,15 +162,15 @@ class Recorder:
     def finish(self, phases: dict[str, float]) -> Evidence:
         """Everything is over: take the logs from the disks, and count up the rest."""
         world = self._world
-        rows = truth.log_rows(truth.log_files(world))
-        lives = self._lives(rows)
+        files = truth.log_contents(world)
+        lives = self._lives(logs.log_changes(files))
         return Evidence(
             scenario=self._scenario,
-            rows=self._timed(rows, lives),
+            rows=self._logs(files, lives),
             faults=list(world.ongoing.spans),
             lives=lives,
             ledger=self._ledger,
-            samples=self._samples,
+            samples=self._looks,
             dials=self._dials,
             phases=phases,
             failures=[str(failure) for failure in world.failures],
@@ -240,46 +238,28 @@ class Recorder:
                     return True
         return False
 
-    # --- the time of rows
-
-    def _timed(self, rows: list[dict[str, Any]], lives: Iterable[Life]) -> list[Row]:
-        """Rows by true time, where their writer's clocks were compared with it."""
+    def _logs(self, files: Mapping[str, FileContent], lives: Iterable[Life]) -> logs.Logs:
+        """Where bits were flipped in a log, what looks like a row of one that was struck may say anything."""
         brokers = {
             (format_id(life.id), format_id(life.boot)): life
             for life in lives
             if life.id is not None and life.boot is not None
         }
+        clocks = {
+            writer: clock
+            for writer, life in brokers.items()
+            if (clock := self._clocks.get((life.name, life.number))) is not None
+        }
         flipped = any(
             span.fault.kind == "flipped_bits" and span.fault.text("files", "state") == "log"
             for span in self._world.ongoing.spans
         )
-        if flipped:  # what looks like a row may say anything
-            sound = {key for key, life in brokers.items() if not life.log_lost}
-            rows = [row for row in rows if (row.get("node"), row.get("boot")) in sound]
-        for row in rows:
-            life = brokers.get((row["node"], row["boot"]))
-            if life is not None:
-                row["at_s"] = self._true_s((life.name, life.number), row)
-        return sorted(rows, key=lambda row: (row["at_s"], row["node"], row["boot"], row["seq"]))
+        sound = {writer for writer, life in brokers.items() if not life.log_lost}
+        return logs.Logs(files, clocks, sound if flipped else None)
 
     def _true_s(self, key: tuple[str, int], row: Row) -> float:
-        """Between two comparisons a clock goes evenly, and outside of them nearly as the true one."""
         clock = self._clocks.get(key)
-        if clock is None:
-            return float(row["at_s"])
-        local, true = clock
-        here = float(row["mono_ns"]) / 1e9
-        after = bisect_left(local, here)
-        if 0 < after < len(local):
-            share = (here - local[after - 1]) / (local[after] - local[after - 1])
-            return true[after - 1] + share * (true[after] - true[after - 1])
-        near = min(after, len(local) - 1)
-        return true[near] + here - local[near]
-
-
-def _same(before: T | None, now: T) -> T:
-    """What was seen before, if it is equal: most of what a broker holds stays, and looks are many."""
-    return before if before == now and before is not None else now
+        return float(row["at_s"]) if clock is None else logs.true_s(clock, row)
 
 
 def _stream(half: Half) -> Stream:

@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
-
-import msgspec
 
 from simulations.faults import Fault, Span
 from simulations.kernel.file_content import FileContent
@@ -93,73 +90,19 @@ class Truth:
         }
 
 
-def log_files(world: World) -> dict[str, bytes]:
+def log_contents(world: World) -> dict[str, FileContent]:
     """The event log files of all hosts, by name; names hold the writer's boot, so they differ."""
-    files: dict[str, bytes] = {}
+    files: dict[str, FileContent] = {}
     for host in world.network.hosts:
-        for path, content in world.disk(host).under(LOG_FOLDER).items():
-            files[os.path.basename(path)] = content
+        disk = world.disk(host)
+        for path in disk.paths_under(LOG_FOLDER):
+            files[os.path.basename(path)] = disk.files[path].content
     return files
 
 
-class HeartbeatRow(msgspec.Struct, gc=False):
-    """A row of a heartbeat, read as a mapping is. Nine rows in ten are such, so they take a quarter of the
-    memory of a dict, and their ids are shared."""
-
-    kind: str
-    msg: str
-    node: str
-    boot: str
-    src: str
-    dst: str
-    hb_seq: int
-    rtt_us: int | None
-    inc: int
-    seq: int
-    mono_ns: int
-    ts: str
-    at_s: float = 0.0
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return getattr(self, name)
-        except AttributeError:
-            raise KeyError(name) from None
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self, name, value)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return getattr(self, name, default)
-
-
-_heartbeat: Final = msgspec.json.Decoder(HeartbeatRow).decode
-
-
-def log_rows(files: Mapping[str, bytes]) -> list[Any]:
-    """All whole rows by time, with ``at_s``, the time since the run began; lines torn by a crash, and those
-    that flipped bits made senseless, are left out. Rows are dicts or `HeartbeatRow`.
-    """
-    rows: list[Any] = []
-    for content in files.values():
-        for line in content.split(b"\n"):
-            try:
-                row = _decoded(line)
-                row["at_s"] = datetime.fromisoformat(row["ts"]).timestamp() - EPOCH_S
-                row["ts"] = ""
-            except (ValueError, TypeError, KeyError, msgspec.DecodeError):
-                continue
-            rows.append(row)
-    return sorted(rows, key=lambda row: float(row["at_s"]))
-
-
-def _decoded(line: bytes) -> Any:
-    if b'"kind":"hb"' not in line:
-        return msgspec.json.decode(line)
-    row = _heartbeat(line)
-    row.node, row.boot, row.src, row.dst = map(sys.intern, (row.node, row.boot, row.src, row.dst))
-    row.kind, row.msg = sys.intern(row.kind), sys.intern(row.msg)
-    return row
+def log_files(world: World) -> dict[str, bytes]:
+    """The same as bytes."""
+    return {name: bytes(content) for name, content in log_contents(world).items()}
 
 
 class LogWriter:
@@ -193,13 +136,13 @@ class LogWriter:
         what was copied before. Returns how many files there are.
         """
         self.write()
-        files = log_files(self._world)
+        files = log_contents(self._world)
         for name in self._copied:
             if name not in files:
                 os.unlink(os.path.join(self._folder, name))
         for name, content in files.items():
             with open(os.path.join(self._folder, name), "wb") as file:
-                file.write(content)
+                file.writelines(content.pieces())
         return len(files) + 1
 
     def _copy(self, name: str, content: FileContent) -> None:

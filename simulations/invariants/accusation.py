@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from mesh.broker.identity import format_id
-from simulations.evidence import Evidence
-from simulations.invariants.check import Check, Parameter
+from simulations.evidence import EVERY, Evidence, Row
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import raised
 from simulations.invariants.subjects import WHOM, at_most, named, pairs_watched
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def suspicions_have_witnesses(evidence: Evidence) -> Verdict:
-    names = dict.fromkeys(evidence.writer(row) for row in evidence.rows)
+    names = dict.fromkeys(evidence.writer(row) for row in evidence.changes)
     nacks = {
         (row["node"], row["asker"], row["subject"], row["round"]): None
-        for row in evidence.rows
+        for row in evidence.changes
         if row["kind"] == "help" and row["verdict"] == "nack"
     }
     wrong: list[str] = []
@@ -43,6 +44,7 @@ def suspicions_have_witnesses(evidence: Evidence) -> Verdict:
     return verdict("suspicions_have_witnesses", looked, "suspicion(s) with witnesses", wrong)
 
 
+@at_end
 def void_rounds_accuse_nobody(evidence: Evidence) -> Verdict:
     """An accusation and the judgement of a round happen at the same instant of the same clock."""
     voids: dict[tuple[str, str], dict[int, None]] = {}
@@ -64,6 +66,7 @@ def void_rounds_accuse_nobody(evidence: Evidence) -> Verdict:
     return verdict("void_rounds_accuse_nobody", sum(map(len, voids.values())), "void round(s)", wrong)
 
 
+@at_end
 def local_health(evidence: Evidence, most: float = 4) -> Verdict:
     wrong: list[str] = []
     looked = 0
@@ -81,6 +84,7 @@ def local_health(evidence: Evidence, most: float = 4) -> Verdict:
     return verdict("local_health", looked, "health of a broker at (a moment|moments)", wrong)
 
 
+@at_end
 def suspicions_at_most(
     evidence: Evidence, most: float = 0, per: str = "run", whom: tuple[str, ...] = ()
 ) -> Verdict:
@@ -109,22 +113,35 @@ def suspicions_at_most(
     )
 
 
-def accuses_nobody(evidence: Evidence, whom: tuple[str, ...] = (), of: str = "dead") -> Verdict:
-    names = named(evidence, whom)
-    since_s, until_s = evidence.phase("safety")
-    rows = [row for row in evidence.rows if evidence.writer(row) in names and since_s <= row["at_s"]]
-    bad = ("dead",) if of == "dead" else ("suspect", "dead")
-    wrong = [
-        f"{evidence.writer(row)} called {row['subject_name']} {row['to_state']} at {row['at_s']:.3f} s "
-        f"({row['reason']})"
-        for row in rows
-        if row["kind"] == "mem"
-        and row["to_state"] in bad
-        and raised(row)
-        and row["node"] != row["subject"]
-        and row["at_s"] <= until_s
-    ]
-    return verdict("accuses_nobody", len(rows), "row(s) of their logs", wrong)
+class AccusesNobody(Judge):
+    kinds = EVERY
+
+    def __init__(self, evidence: Evidence, whom: tuple[str, ...] = (), of: str = "dead") -> None:
+        super().__init__(evidence)
+        self._names = named(evidence, whom)
+        self._since_s, self._until_s = evidence.phase("safety")
+        self._bad = ("dead",) if of == "dead" else ("suspect", "dead")
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_row(self, row: Row) -> None:
+        if row["at_s"] < self._since_s or self.evidence.writer(row) not in self._names:
+            return
+        self._looked += 1
+        if (
+            row["kind"] == "mem"
+            and row["to_state"] in self._bad
+            and raised(row)
+            and row["node"] != row["subject"]
+            and row["at_s"] <= self._until_s
+        ):
+            self._wrong.append(
+                f"{self.evidence.writer(row)} called {row['subject_name']} {row['to_state']} at "
+                f"{row['at_s']:.3f} s ({row['reason']})"
+            )
+
+    def finish(self) -> Verdict:
+        return verdict("accuses_nobody", self._looked, "row(s) of their logs", self._wrong)
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -171,7 +188,7 @@ CHECKS: Final[Sequence[Check]] = (
         "accuses_nobody",
         "always",
         "In the safety phase they call nobody dead by themselves.",
-        accuses_nobody,
+        AccusesNobody,
         (WHOM, Parameter("of", "text", "dead", "suspect: nor do they suspect anybody", ("dead", "suspect"))),
     ),
 )

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from simulations.evidence import VIEW_STATES, Evidence, Sample
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import at_most, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def converged(evidence: Evidence) -> Verdict:
     rest = evidence.rest
     wrong: list[str] = []
@@ -68,6 +69,7 @@ def _expected(evidence: Evidence, sample: Sample) -> Iterator[str]:
             yield name
 
 
+@at_end
 def one_digest(evidence: Evidence) -> Verdict:
     """A change of a moment ago may not have reached everybody, so one difference is none yet."""
     rest = evidence.rest
@@ -83,6 +85,7 @@ def one_digest(evidence: Evidence) -> Verdict:
     return verdict("one_digest", len(rest), "moment(s) of rest", wrong)
 
 
+@at_end
 def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
     """After each fault of the network, of pairs to which nothing else was done until then."""
     within_s = within_s or evidence.scenario.bound_s
@@ -113,6 +116,7 @@ def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
     return verdict("healed", looked, "pair(s) that w(as|ere) parted and joined again", wrong)
 
 
+@at_end
 def members_within(
     evidence: Evidence, number: float = 0, within_s: float = 15.0, after: str = "", linked: str = "no"
 ) -> Verdict:
@@ -151,6 +155,7 @@ def _unlinked(sample: Sample) -> Iterator[tuple[str, int]]:
             yield view.name, len(view.links)
 
 
+@at_end
 def view_sizes_at_most(evidence: Evidence, most: float = 10) -> Verdict:
     """How many different numbers of members were seen, in the safety phase."""
     since_s, until_s = evidence.phase("safety")

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from simulations.evidence import Evidence, Sample
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def tree(evidence: Evidence, rmr_max: float = 0.1) -> Verdict:
     """RMR: payloads received for each broker and broadcast, beyond the one that is needed."""
     wrong: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Reader, read
 from simulations.invariants import (
     accusation,
     agreement,
@@ -66,20 +66,26 @@ CHECKS: Final[dict[str, Check]] = {
 }
 
 
-def judge(evidence: Evidence, expect: Iterable[Expectation] = ()) -> list[Verdict]:
-    """Of what must hold in every run and of what this one is expected to show.
+def judge(
+    evidence: Evidence, expect: Iterable[Expectation] = (), also: Iterable[Reader] = ()
+) -> list[Verdict]:
+    """Of what must hold in every run and of what this one is expected to show. ``also`` read along.
 
     An expectation of a check that is asked of every run takes its place. A check of every run whose subject
     did not occur is left out; one that is expected fails then.
     """
     expect = list(expect)
     asked = [CHECKS[each.check] for each in expect]
-    found = []
-    for check in ALL:
-        if check.default and check not in asked and check.needs(evidence):
-            verdict = check.judge(evidence)
-            if not (verdict.empty and check.occasional):
-                found.append(verdict)
-    return found + [
-        check.judge(evidence, **dict(each.parameters)) for check, each in zip(asked, expect, strict=True)
+    always = [check for check in ALL if check.default and check not in asked and check.needs(evidence)]
+    judges = [check.judge_of(evidence) for check in always]
+    judges += [
+        check.judge_of(evidence, **dict(each.parameters)) for check, each in zip(asked, expect, strict=True)
     ]
+    read(evidence, [*judges, *also])
+    verdicts = [judge.finish() for judge in judges]
+    found = [
+        verdict
+        for check, verdict in zip(always, verdicts, strict=False)
+        if not (verdict.empty and check.occasional)
+    ]
+    return found + verdicts[len(always) :]

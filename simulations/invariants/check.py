@@ -1,17 +1,53 @@
-"""What a check is: an invariant, or an expectation that a scenario has, as a function over the evidence."""
+"""What a check is: an invariant, or an expectation that a scenario has, as a reader of what a run left.
+
+A `Judge` reads (`simulations.evidence.reading`), keeps what it needs, and says at the end what it found. What
+needs no more than what the evidence holds anyway (what was done, what became of messages, what the logs say
+of members and links) is a function that is asked at the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Literal
 
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Reader, read
 from simulations.invariants.verdict import Verdict
 
 When = Literal["always", "eventually", "end"]
 ParameterType = Literal["number", "whole number", "text", "names"]
 Value = float | str | tuple[str, ...]
+
+
+class Judge(Reader):
+    """Made of the evidence and the parameters of its check."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+
+    def finish(self) -> Verdict:
+        """Everything has been read."""
+        raise NotImplementedError
+
+
+def at_end(function: Callable[..., Verdict]) -> Callable[..., Judge]:
+    """Who reads nothing, and asks that function when all have read."""
+
+    @wraps(function)
+    def judge(evidence: Evidence, **parameters: Any) -> Judge:
+        return _AtEnd(evidence, lambda: function(evidence, **parameters))
+
+    return judge
+
+
+class _AtEnd(Judge):
+    def __init__(self, evidence: Evidence, ask: Callable[[], Verdict]) -> None:
+        super().__init__(evidence)
+        self._ask = ask
+
+    def finish(self) -> Verdict:
+        return self._ask()
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +64,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """See the module. `judge` takes the evidence and the parameters by name."""
+    """See the module. `judge_of` takes the evidence and the parameters by name."""
 
     id: str
     """As the invariants are numbered: M of membership, D of delivery, X of soundness, S of what scenarios
@@ -37,7 +73,7 @@ class Check:
     when: When
     """What holds at every moment, what comes true within a bound, and what can be asked at the end only."""
     sentence: str
-    judge: Callable[..., Verdict]
+    judge_of: Callable[..., Judge]
     parameters: tuple[Parameter, ...] = ()
     default: bool = False
     """It is asked of every run."""
@@ -51,5 +87,8 @@ class Check:
     dormant: str = ""
     """What must come before there is anything to judge."""
 
-    def __call__(self, evidence: Evidence, **parameters: Any) -> Verdict:
-        return self.judge(evidence, **parameters)
+    def judge(self, evidence: Evidence, **parameters: Any) -> Verdict:
+        """By itself."""
+        judge = self.judge_of(evidence, **parameters)
+        read(evidence, [judge])
+        return judge.finish()

@@ -23,7 +23,7 @@ from mesh.broker.identity import format_id
 from mesh.topics import matches
 from simulations.evidence import VIEW_STATES, Evidence, Life, View
 from simulations.evidence.ledger import Outcome, Publication, Subscribed
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -38,6 +38,7 @@ Missing = dict[Life, dict[Life, list[Publication]]]
 """By the run of the subscriber's broker, then by that of the publisher's."""
 
 
+@at_end
 def conserved(evidence: Evidence) -> Verdict:
     """What is missing is held to what the two brokers concerned dropped: the publisher's on the way to the
     subscriber's, and that one for its own subscribers. A drop may concern several subscriptions and is

@@ -11,12 +11,13 @@ from typing import Final
 
 from simulations.evidence import VIEW_STATES, Evidence, Row, Sample
 from simulations.invariants.bounds import grace_s
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances, raised
 from simulations.invariants.subjects import BY, WHOM, at_most, named, pairs_watched
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
     """``observers``: ``healthy`` looks only at deaths called by those to whom nothing was done either."""
     circumstances = Circumstances(evidence)
@@ -101,6 +102,7 @@ def _raised_deaths(evidence: Evidence) -> list[Row]:
     return [row for rows in deaths.values() for row in ([each for each in rows if raised(each)] or rows)]
 
 
+@at_end
 def flaps_bounded(evidence: Evidence, most: float = 3) -> Verdict:
     """More often only after a hold-down: rows of kind ``hold`` with ``subject`` and ``until_s``."""
     counts: dict[tuple[str, str], list[Row]] = {}
@@ -110,7 +112,7 @@ def flaps_bounded(evidence: Evidence, most: float = 3) -> Verdict:
     for (observer, subject), rows in counts.items():
         holds = [
             row
-            for row in evidence.rows
+            for row in evidence.changes
             if row["kind"] == "hold" and evidence.writer(row) == observer and row["subject_name"] == subject
         ]
         over = sum(row["until_s"] <= rows[-1]["at_s"] for row in holds)
@@ -122,16 +124,22 @@ def flaps_bounded(evidence: Evidence, most: float = 3) -> Verdict:
     return verdict("flaps_bounded", sum(map(len, counts.values())), "death(s)", wrong)
 
 
-def nobody_dead(evidence: Evidence, whom: tuple[str, ...] = (), by: tuple[str, ...] = ()) -> Verdict:
-    names = named(evidence, whom)
-    wrong = [
+def _called_dead(evidence: Evidence, names: Sequence[str], by: tuple[str, ...] = ()) -> list[str]:
+    return [
         f"{evidence.writer(row)} called {row['subject_name']} dead at {row['at_s']:.3f} s ({row['reason']})"
         for row in evidence.deaths
         if row["subject_name"] in names and (not by or evidence.writer(row) in by)
     ]
+
+
+@at_end
+def nobody_dead(evidence: Evidence, whom: tuple[str, ...] = (), by: tuple[str, ...] = ()) -> Verdict:
+    names = named(evidence, whom)
+    wrong = _called_dead(evidence, names, by)
     return verdict("nobody_dead", pairs_watched(evidence, names), "member(s) seen by another", wrong)
 
 
+@at_end
 def deaths_at_most(
     evidence: Evidence, most: float = 1, whom: tuple[str, ...] = (), by: tuple[str, ...] = ()
 ) -> Verdict:
@@ -154,12 +162,13 @@ def deaths_at_most(
     )
 
 
+@at_end
 def alive_through(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
     """In every table at every moment of the safety phase, suspects included."""
     names = named(evidence, whom)
     ids = {life.id: name for name in names for life in evidence.brokers[name]}
     since_s, until_s = evidence.phase("safety")
-    wrong = list(nobody_dead(evidence, tuple(names)).violations)
+    wrong = _called_dead(evidence, names)
     looked = 0
     for sample in evidence.samples_between(since_s, until_s):
         for view in sample.views.values():

@@ -8,13 +8,14 @@ from typing import Final
 from mesh.topics import matches
 from simulations.evidence import PHASES, Evidence
 from simulations.evidence.ledger import Outcome, Publication, Receipt, Subscribed
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances, quantile
 from simulations.invariants.verdict import Verdict, verdict
 
 TAKEN: Final = (Outcome.ACCEPTED, Outcome.SENT)
 
 
+@at_end
 def at_most_once(evidence: Evidence) -> Verdict:
     receipts = evidence.ledger.receipts
     seen: dict[tuple[str, int, bytes], Receipt] = {}
@@ -31,6 +32,7 @@ def at_most_once(evidence: Evidence) -> Verdict:
     return verdict("at_most_once", len(receipts), "deliver(y|ies)", wrong)
 
 
+@at_end
 def in_order(evidence: Evidence) -> Verdict:
     ledger = evidence.ledger
     last: dict[tuple[str, int, str, int, str], int] = {}
@@ -50,6 +52,7 @@ def in_order(evidence: Evidence) -> Verdict:
     return verdict("in_order", len(ledger.receipts), "deliver(y|ies)", wrong)
 
 
+@at_end
 def genuine(evidence: Evidence) -> Verdict:
     ledger = evidence.ledger
     wanted = {(each.subscriber, each.life): each.patterns for each in ledger.subscriptions}
@@ -72,6 +75,7 @@ def genuine(evidence: Evidence) -> Verdict:
     return verdict("genuine", len(ledger.receipts), "deliver(y|ies)", wrong)
 
 
+@at_end
 def complete(evidence: Evidence, within_s: float = 5.0) -> Verdict:
     """Looks at what was published in the quiet time, and at subscriptions that stood throughout. In that time
     what is only sent arrives as well."""
@@ -121,6 +125,7 @@ def _wants(patterns: Sequence[str], topic: str) -> bool:
     return any(matches(pattern, topic) for pattern in patterns)
 
 
+@at_end
 def delivery_delay(
     evidence: Evidence, p50_s: float = 0.0, p99_s: float = 0.0, most_s: float = 0.0, phase: str = "quiet"
 ) -> Verdict:
@@ -150,6 +155,7 @@ def delivery_delay(
     return verdict("delivery_delay", len(delays), "deliver(y|ies)", wrong, detail=detail)
 
 
+@at_end
 def delivered_share(
     evidence: Evidence, least: float = 1.0, phase: str = "safety", except_s: float = 0.0
 ) -> Verdict:

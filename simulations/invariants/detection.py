@@ -11,7 +11,7 @@ from typing import Final
 
 from simulations.evidence import VIEW_STATES, Evidence, Life
 from simulations.invariants.bounds import detection_at_rest_s, detection_s
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import CUTS, Belief, Circumstances, quantile
 from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
@@ -20,6 +20,7 @@ Loss = tuple[str, list[int], float, list[Life]]
 """Who was lost, under which ids, when, and who had to notice."""
 
 
+@at_end
 def detected(
     evidence: Evidence,
     whom: tuple[str, ...] = (),

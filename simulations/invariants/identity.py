@@ -9,13 +9,14 @@ from typing import Final
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Life, View
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, at_end
 from simulations.invariants.circumstances import Belief, Circumstances
 from simulations.invariants.records import shown
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def restarts_are_one_member(evidence: Evidence) -> Verdict:
     """Who comes back with the id it had is one alive member with a greater incarnation, and was welcomed
     once."""
@@ -103,6 +104,7 @@ def _was_unsaved(circumstances: Circumstances, life: Life, earlier: Belief, own:
     return False
 
 
+@at_end
 def one_of_each_id(evidence: Evidence, within_s: float = 0.0) -> Verdict:
     """Two brokers with one id: after so long only one goes on."""
     within_s = within_s or evidence.scenario.bound_s
@@ -128,6 +130,7 @@ def one_of_each_id(evidence: Evidence, within_s: float = 0.0) -> Verdict:
     return verdict("one_of_each_id", looked, "moment(s) of two with one id", wrong)
 
 
+@at_end
 def greater_incarnation(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 5.0) -> Verdict:
     """Of each that was started again with its id: what the others held of it before, whatever its clock and
     disk say."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from simulations.evidence import Evidence, Sample, View
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, at_end
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def interest_known(evidence: Evidence) -> Verdict:
     """A change of a moment ago may be on its way, so a difference counts at two moments in a row, or at the
     last."""

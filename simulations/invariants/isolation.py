@@ -9,12 +9,13 @@ from simulations.evidence import Evidence, Life
 from simulations.invariants.bounds import (
     detection_s,
 )
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, at_end
 from simulations.invariants.circumstances import Circumstances, raised
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def isolated(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
     """Whom the network cut off: it finds that out and calls nobody dead."""
     within_s = within_s or detection_s(evidence)
@@ -47,6 +48,7 @@ def isolated(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0
     return verdict("isolated", looked, "broker(s) cut off", wrong)
 
 
+@at_end
 def back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 10.0) -> Verdict:
     """From the end of what befell each of them, in its eyes and in those of all who were up all the time."""
     circumstances = Circumstances(evidence)

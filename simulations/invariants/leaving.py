@@ -10,7 +10,7 @@ from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
 from simulations.evidence import VIEW_STATES, Evidence, Life, Sample
 from simulations.invariants.bounds import admission_s, grace_s
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
 from simulations.invariants.verdict import Verdict, verdict
@@ -23,11 +23,12 @@ LinksLost = dict[tuple[int, int], list[float]]
 """By the boot of who says so in its log, and the peer's id: when a link between them went down."""
 
 
+@at_end
 def left_by_own_word(evidence: Evidence) -> Verdict:
     """And who left is not dialled again, before it comes back."""
     own: dict[str, list[float]] = {}
     lost = {format_id(life.id) for life in evidence.lives if life.id is not None and life.log_lost}
-    for row in evidence.rows:
+    for row in evidence.changes:
         if row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
             own.setdefault(row["node"], []).append(row["at_s"])
     wrong: list[str] = []
@@ -76,7 +77,7 @@ def _left(sample: Sample) -> Iterator[Leave]:
 
 def _links_lost(evidence: Evidence) -> LinksLost:
     found: LinksLost = {}
-    for row in evidence.rows:
+    for row in evidence.changes:
         if row["kind"] == "link" and row["state"] == "down":
             found.setdefault((int(row["boot"], 16), int(row["peer"], 16)), []).append(row["at_s"])
     return found
@@ -109,6 +110,7 @@ def _let_be(sample: Sample, following: Sample, lost: LinksLost) -> dict[tuple[st
     return found
 
 
+@at_end
 def leaves_are_seen(evidence: Evidence, within_s: float = 2.0) -> Verdict:
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
@@ -154,6 +156,7 @@ def _said_goodbye_s(evidence: Evidence, life: Life) -> float:
     return life.ended_s or 0.0
 
 
+@at_end
 def never_left(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
     """Until the scenario is over and everybody leaves."""
     names = named(evidence, whom)
@@ -166,6 +169,7 @@ def never_left(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
     return verdict("never_left", pairs_watched(evidence, names), "member(s) seen by another", wrong)
 
 
+@at_end
 def left_seen(
     evidence: Evidence,
     whom: tuple[str, ...] = (),

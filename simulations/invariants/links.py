@@ -9,12 +9,13 @@ from simulations.evidence import Evidence, Row, Sample
 from simulations.invariants.bounds import (
     detection_s,
 )
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def degree(evidence: Evidence, least: float = 0, most: float = 0) -> Verdict:
     """``least`` and ``most`` of 0: today everybody has a link to everybody."""
     wrong: list[str] = []
@@ -46,6 +47,7 @@ def _missing_links(sample: Sample, least: float) -> Iterator[str]:
                 yield f"{view.name} has a link to {views[id].name}, which has none to it"
 
 
+@at_end
 def connected(evidence: Evidence) -> Verdict:
     """One may be lost and dialled again; two moments in a row, or the last, are too many."""
     wrong: list[str] = []
@@ -79,6 +81,7 @@ def _unreached(sample: Sample) -> list[str]:
     return [view.name for id, view in views.items() if id not in reached]
 
 
+@at_end
 def links_back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 5.0) -> Verdict:
     """From the end of each impairment of the network that touches them, to a link with every live broker."""
     names = named(evidence, whom)
@@ -113,6 +116,7 @@ def _unlinked(sample: Sample, name: str) -> Iterator[str]:
             yield f"{name} has no link to {other.name}"
 
 
+@at_end
 def link_given_up(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
     """Each link between the named that the network impairs for so long is closed at one end at least."""
     within_s = within_s or detection_s(evidence)
@@ -140,7 +144,7 @@ def _link_downs(evidence: Evidence, one: str, other: str) -> list[Row]:
     ids = {life.id: name for name in (one, other) for life in evidence.brokers[name]}
     return [
         row
-        for row in evidence.rows
+        for row in evidence.changes
         if row["kind"] == "link"
         and row["state"] == "down"
         and evidence.writer(row) in (one, other)

@@ -11,11 +11,12 @@ from simulations.invariants.bounds import (
     SEEN_MAX,
     STRANGERS_MAX,
 )
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.subjects import WHOM, named
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def no_storm(evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0) -> Verdict:
     """Frames that are no data, by each broker, from ``after_s`` after the heal on. ``most_per_s`` of 0: three
     for each link and period."""
@@ -50,6 +51,7 @@ def _spoken(evidence: Evidence, view: View) -> int:
     return view.counters.get("control_out", 0) + (view.counters.get("bus_out", 0) if quiet else 0)
 
 
+@at_end
 def memory_bounded(evidence: Evidence) -> Verdict:
     known = dict.fromkeys(life.id for life in evidence.lives if life.id is not None)
     bounds = {"members": max(1, len(known)), "strangers": STRANGERS_MAX, "seen": SEEN_MAX}
@@ -71,6 +73,7 @@ def memory_bounded(evidence: Evidence) -> Verdict:
     return verdict("memory_bounded", looked, "broker(s) at a moment", wrong)
 
 
+@at_end
 def counted(
     evidence: Evidence,
     whom: tuple[str, ...] = (),

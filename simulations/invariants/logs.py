@@ -6,14 +6,14 @@ the file, and of questions that were answered before READY.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from mesh.broker.identity import format_id
-from simulations.evidence import Evidence, Life, Row
+from simulations.evidence import EVERY, Change, Evidence, Life, Row, Sample, View
 from simulations.invariants.bounds import admission_s
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, Judge
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -21,6 +21,8 @@ CLOCKS_S: Final = 0.05
 """So far apart the clocks of two logs may be read."""
 AT_ONCE_S: Final = 0.001
 """A look and a row that are no further apart may be in either order."""
+REPEATED_S: Final = 3.0
+"""A second answer to a question that is so much later would have no question."""
 LOOKS_S: Final = 1.0
 """From one look at the brokers to the next."""
 
@@ -28,32 +30,96 @@ Times = tuple[float, float]
 """From when to when."""
 Pair = tuple[str, str]
 """Of ids: who writes, and of whom."""
+Writer = tuple[str, str]
+"""Node and boot."""
+Question = tuple[str, str, int]
+"""The ids of who heard and who asked, and the round."""
 
 
-def answers_are_traced(evidence: Evidence) -> Verdict:
-    """Each to the question in the log of who answered, where that must have it. `genuine` traces data."""
-    questions, gaps = _questions(evidence), _gaps(Circumstances(evidence))
-    links, admitted_s = _links(evidence), admission_s(evidence)
-    wrong: list[str] = []
-    looked = 0
-    for row in evidence.rows:
-        if row["kind"] != "hb" or row["msg"] != "answer":
-            continue
+class AnswersAreTraced(Judge):
+    """Each to the question in the log of who answered, where that must have it. `genuine` traces data.
+
+    A question is kept until its answer has come and `REPEATED_S` have passed.
+    """
+
+    kinds = EVERY
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._last_s: dict[Writer, float] = {}
+        """When each wrote its last row."""
+        self._gaps = _gaps(Circumstances(evidence))
+        self._ups_s = _ups(evidence)
+        self._admitted_s = admission_s(evidence)
+        self._questions: dict[Question, tuple[float, ...]] = {}
+        """When they were heard."""
+        self._answered: deque[tuple[float, Question, tuple[float, ...]]] = deque()
+        """Until when questions are kept, and when they were heard."""
+        self._answers: deque[Row] = deque()
+        """Whose questions may be heard still, by a clock that is behind."""
+        self._unlinked: list[tuple[Row, bool]] = []
+        """Those over a link that was new to the asker, and whether there was such a question."""
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_row(self, row: Row) -> None:
+        at_s = self._last_s[row["node"], row["boot"]] = row["at_s"]
+        if row["kind"] != "hb":
+            return
+        while self._answers and self._answers[0]["at_s"] + CLOCKS_S < at_s:
+            self._judge(self._answers.popleft())
+        while self._answered and self._answered[0][0] < at_s:
+            self._forget(*self._answered.popleft()[1:])
+        if row["msg"] == "answer":
+            self._answers.append(row)
+        else:
+            question = (row["node"], row["src"], row["hb_seq"])
+            self._questions[question] = (*self._questions.get(question, ()), at_s)
+
+    def _judge(self, row: Row) -> None:
         asker, answerer, heard = row["node"], row["src"], _when_heard(row)
-        if _may_be_missing(gaps.get(answerer, ()), heard):
-            continue
-        if _may_be_unwritten(
-            links.get((asker, answerer), ()), links.get((answerer, asker), ()), heard, admitted_s
-        ):
-            continue
-        looked += 1
-        if not _is_within(questions.get((answerer, asker, row["hb_seq"]), ()), heard):
-            peer = evidence.name_of(int(answerer, 16))
-            wrong.append(
-                f"{evidence.writer(row)} heard {peer} answer round {row['hb_seq']} at {row['at_s']:.3f} s, "
-                f"and {peer} heard no such question"
+        question = (answerer, asker, row["hb_seq"])
+        moments_s = self._questions.get(question, ())
+        found = _is_within(moments_s, heard)
+        if found:
+            self._answered.append((row["at_s"] + REPEATED_S, question, _those_within(moments_s, heard)))
+        if _may_be_missing(self._gaps.get(answerer, ()), heard):
+            return
+        if _is_within(self._ups_s.get((asker, answerer), ()), (heard[0] - self._admitted_s, heard[1])):
+            self._unlinked.append((row, found))
+            return
+        self._count(row, found)
+
+    def _count(self, row: Row, found: bool) -> None:
+        self._looked += 1
+        if not found:
+            peer = self.evidence.name_of(int(row["src"], 16))
+            self._wrong.append(
+                f"{self.evidence.writer(row)} heard {peer} answer round {row['hb_seq']} at "
+                f"{row['at_s']:.3f} s, and {peer} heard no such question"
             )
-    return verdict("answers_are_traced", looked, "answer(s)", wrong)
+
+    def _forget(self, question: Question, moments_s: tuple[float, ...]) -> None:
+        left = tuple(at_s for at_s in self._questions.get(question, ()) if at_s not in moments_s)
+        if left:
+            self._questions[question] = left
+        else:
+            self._questions.pop(question, None)
+
+    def finish(self) -> Verdict:
+        for row in self._answers:
+            self._judge(row)
+        links = _links(self.evidence, self._last_s)
+        for row, found in self._unlinked:
+            asker, answerer = row["node"], row["src"]
+            if not _may_be_unwritten(
+                links.get((asker, answerer), ()),
+                links.get((answerer, asker), ()),
+                _when_heard(row),
+                self._admitted_s,
+            ):
+                self._count(row, found)
+        return verdict("answers_are_traced", self._looked, "answer(s)", self._wrong)
 
 
 def _when_heard(answer: Row) -> Times:
@@ -65,13 +131,8 @@ def _is_within(moments_s: Iterable[float], times: Times) -> bool:
     return any(times[0] <= at_s <= times[1] for at_s in moments_s)
 
 
-def _questions(evidence: Evidence) -> dict[tuple[str, str, int], list[float]]:
-    """When they were heard, by the ids of who heard and who asked, and the round."""
-    found: dict[tuple[str, str, int], list[float]] = {}
-    for row in evidence.rows:
-        if row["kind"] == "hb" and row["msg"] == "survey":
-            found.setdefault((row["node"], row["src"], row["hb_seq"]), []).append(row["at_s"])
-    return found
+def _those_within(moments_s: Iterable[float], times: Times) -> tuple[float, ...]:
+    return tuple(at_s for at_s in moments_s if times[0] <= at_s <= times[1])
 
 
 def _may_be_unwritten(
@@ -88,10 +149,19 @@ def _may_be_unwritten(
     return not had_one or _is_within((up_s for up_s, _ in answerer), (since_s, until_s + admitted_s))
 
 
-def _links(evidence: Evidence) -> dict[Pair, list[Times]]:
+def _ups(evidence: Evidence) -> dict[Pair, list[float]]:
+    """When a link came up, by the first one's log."""
+    found: dict[Pair, list[float]] = {}
+    for row in evidence.changes:
+        if row["kind"] == "link" and row["state"] == "up":
+            found.setdefault((row["node"], row["peer"]), []).append(row["at_s"])
+    return found
+
+
+def _links(evidence: Evidence, last_s: Mapping[Writer, float]) -> dict[Pair, list[Times]]:
     """From when to when there was one, by the first one's log."""
     found: dict[Pair, list[Times]] = {}
-    for (node, _), rows in evidence.by_writer.items():
+    for (node, boot), rows in evidence.by_writer.items():
         since_s: dict[str, float] = {}
         for row in rows:
             if row["kind"] != "link":
@@ -101,7 +171,7 @@ def _links(evidence: Evidence) -> dict[Pair, list[Times]]:
             if row["state"] == "up":
                 since_s[row["peer"]] = row["at_s"]
         for peer, up_s in since_s.items():
-            found.setdefault((node, peer), []).append((up_s, rows[-1]["at_s"]))
+            found.setdefault((node, peer), []).append((up_s, last_s[node, boot]))
     return found
 
 
@@ -127,49 +197,107 @@ def _gap(circumstances: Circumstances, life: Life) -> Times | None:
     return None if life.how == "left" else (circumstances.written_until_s(life), ended_s)
 
 
-def logs_are_whole(evidence: Evidence) -> Verdict:
+class LogsAreWhole(Judge):
     """Of brokers whose disks worked: no row that they numbered is missing, and what they were seen to hold of
     others is what they had written last.
+
+    A look is judged when everything is read that was written up to right behind it, and only of members of
+    which something was seen or written since the look before, or that differed then.
     """
-    circumstances = Circumstances(evidence)
-    wrong: list[str] = []
-    looked = 0
-    for life in evidence.lives:
-        rows = evidence.by_writer.get((format_id(life.id or 0), format_id(life.boot or 0)), [])
-        if not rows or life.log_lost or circumstances.disk_was_struck(life):
-            continue
-        looked += 1
-        numbers = [0, *(row["seq"] for row in rows)]
-        wrong += [
-            f"the log of {life.name} has no row {before + 1}"
-            for before, number in pairwise(numbers)
-            if number != before + 1
+
+    kinds = EVERY
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        circumstances = Circumstances(evidence)
+        self._logs = {
+            (format_id(life.id), format_id(life.boot)): _Log(life, circumstances.written_until_s(life))
+            for life in evidence.lives
+            if life.id is not None and life.boot is not None
+            if not (life.log_lost or circumstances.disk_was_struck(life))
+        }
+        self._of_boot = {(log.life.name, log.life.boot): log for log in self._logs.values()}
+        self._due: Sample | None = None
+
+    def on_row(self, row: Row) -> None:
+        if self._due is not None and row["at_s"] > self._due.at_s + AT_ONCE_S:
+            self._judge()
+        log = self._logs.get((row["node"], row["boot"]))
+        if log is None:
+            return
+        if row["seq"] != log.seq + 1:
+            log.missing.append(log.seq + 1)
+        log.seq = row["seq"]
+        if row["kind"] == "mem" and row["node"] != row["subject"]:
+            log.changes.append(row)
+
+    def on_change(self, change: Change) -> None:
+        if self._due is not None:
+            self._judge()
+        log = self._of_boot.get((change.view.name, change.view.boot))
+        if log is not None:
+            log.doubtful |= {format_id(record.id): None for record in change.records}
+
+    def on_look(self, sample: Sample) -> None:
+        if self._due is not None:
+            self._judge()
+        self._due = sample
+
+    def _judge(self) -> None:
+        sample, self._due = self._due, None
+        assert sample is not None
+        for view in sample.views.values():
+            log = self._of_boot.get((view.name, view.boot))
+            if log is not None and sample.at_s <= log.until_s:
+                log.compare(self.evidence, sample.at_s, view)
+
+    def finish(self) -> Verdict:
+        if self._due is not None:
+            self._judge()
+        logs = [log for log in self._logs.values() if log.seq]
+        wrong = [
+            each
+            for log in logs
+            for each in (*(f"the log of {log.life.name} has no row {n}" for n in log.missing), *log.wrong)
         ]
-        wrong += _untold(circumstances, life, rows)
-    return verdict("logs_are_whole", looked, "log(s)", wrong)
+        return verdict("logs_are_whole", len(logs), "log(s)", wrong)
 
 
-def _untold(circumstances: Circumstances, life: Life, rows: Sequence[Row]) -> Iterator[str]:
-    evidence = circumstances.evidence
-    changes = [row for row in rows if row["kind"] == "mem" and row["node"] != row["subject"]]
-    until_s = circumstances.written_until_s(life)
-    told: dict[str, str] = {}
-    written = 0
-    for sample in evidence.samples:
-        view = sample.views.get(life.name)
-        if view is None or view.boot != life.boot or sample.at_s > until_s:
-            continue
-        while written < len(changes) and changes[written]["at_s"] <= sample.at_s - AT_ONCE_S:
-            told[changes[written]["subject"]] = changes[written]["to_state"]
-            written += 1
-        news = [each["subject"] for each in changes[written:] if each["at_s"] <= sample.at_s + AT_ONCE_S]
+class _Log:
+    """That of one life, as far as it was read."""
+
+    def __init__(self, life: Life, until_s: float) -> None:
+        self.life = life
+        self.until_s = until_s
+        self.seq = 0
+        self.missing: list[int] = []
+        """Numbers at which rows are missing."""
+        self.changes: deque[Row] = deque()
+        """Of members, that were written, and not before a look that was judged."""
+        self.doubtful: dict[str, None] = {}
+        """The ids of members that are to be looked at."""
+        self.wrong: list[str] = []
+        self._told: dict[str, str] = {}
+        """The state of each as it was written last."""
+
+    def compare(self, evidence: Evidence, at_s: float, view: View) -> None:
+        while self.changes and self.changes[0]["at_s"] <= at_s - AT_ONCE_S:
+            row = self.changes.popleft()
+            self._told[row["subject"]] = row["to_state"]
+            self.doubtful[row["subject"]] = None
+        if not self.doubtful:
+            return
+        news = {row["subject"] for row in self.changes if row["at_s"] <= at_s + AT_ONCE_S}
+        doubtful, self.doubtful = self.doubtful, {}
         for record in view.table[1:]:
             subject = format_id(record.id)
-            if told.get(subject) != record.state and subject not in news:
-                yield (
-                    f"{life.name} holds {evidence.name_of(record.id)} {record.state} at {sample.at_s:.1f} s, "
-                    f"and its log says {told.get(subject, 'nothing of it')}"
-                )
+            if subject in doubtful and self._told.get(subject) != record.state:
+                self.doubtful[subject] = None
+                if subject not in news:
+                    self.wrong.append(
+                        f"{self.life.name} holds {evidence.name_of(record.id)} {record.state} at "
+                        f"{at_s:.1f} s, and its log says {self._told.get(subject, 'nothing of it')}"
+                    )
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -178,7 +306,7 @@ CHECKS: Final[Sequence[Check]] = (
         "logs_are_whole",
         "end",
         "No row is missing from a log whose disk worked, and what a broker is seen to hold is what it wrote.",
-        logs_are_whole,
+        LogsAreWhole,
         default=True,
         occasional=True,
     ),
@@ -187,7 +315,7 @@ CHECKS: Final[Sequence[Check]] = (
         "answers_are_traced",
         "end",
         "Each heartbeat answer that came is one to a question that its sender had heard.",
-        answers_are_traced,
+        AnswersAreTraced,
         default=True,
         occasional=True,
     ),

@@ -2,62 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import Evidence, Row
+from simulations.evidence import Evidence, Row, Sample
 from simulations.invariants.bounds import (
     QUICK_S,
     WAITING_MAX,
 )
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import quantile
 from simulations.invariants.verdict import Verdict, verdict
 
 
-def heartbeats_pass(evidence: Evidence, within_s: float = 0.0, share: float = 1.0) -> Verdict:
+class HeartbeatsPass(Judge):
     """In the safety phase. Half of what a round trip takes beyond the fastest is queueing; answers that came
     after the deadline are only counted by who got them.
     """
-    within_s = within_s or evidence.deadline_s / 2
-    trips: dict[tuple[str, str], list[float]] = {}
-    for row in _answers(evidence):
-        trips.setdefault((evidence.writer(row), row["src"]), []).append(row["rtt_us"] / 1e6)
-    slow = [
-        f"a heartbeat from {writer} to {evidence.name_of(int(peer, 16))} and back waited "
-        f"{(trip - min(times)) / 2:.3f} s each way, more than {within_s:g} s"
-        for (writer, peer), times in trips.items()
-        for trip in times
-        if (trip - min(times)) / 2 > within_s
-    ]
-    late = _late_answers(evidence)
-    count = sum(map(len, trips.values())) + sum(late.values())
-    in_time = (count - len(slow) - sum(late.values())) / count if count else 0.0
-    slow += [f"{times} answers came to {name} after the deadline" for name, times in late.items() if times]
-    detail = f"{in_time:.2%} of them in time"
-    return verdict("heartbeats_pass", count, "heartbeat(s)", slow if in_time < share else [], detail=detail)
 
+    kinds = ("hb",)
 
-def _late_answers(evidence: Evidence) -> dict[str, int]:
-    """How many came to each broker in the safety phase."""
-    late: dict[str, int] = {}
-    for before, sample in pairwise(evidence.samples_between(*evidence.phase("safety"))):
-        for name, view in sample.views.items():
-            earlier = before.views.get(name)
+    def __init__(self, evidence: Evidence, within_s: float = 0.0, share: float = 1.0) -> None:
+        super().__init__(evidence)
+        self._within_s = within_s or evidence.deadline_s / 2
+        self._share = share
+        self._since_s = evidence.phases.get("safety_s", 0.0)
+        self._until_s = evidence.phases.get("healed_s", evidence.end_s)
+        self._fastest: dict[tuple[str, str], float] = {}
+        self._long: dict[tuple[str, str], list[float]] = {}
+        """Round trips that may have waited for too long."""
+        self._count = 0
+        self._late: dict[str, int] = {}
+        self._before: Sample | None = None
+
+    def on_row(self, row: Row) -> None:
+        if row["msg"] != "answer" or not self._since_s <= row["at_s"] <= self._until_s:
+            return
+        self._count += 1
+        pair, trip_s = (self.evidence.writer(row), row["src"]), row["rtt_us"] / 1e6
+        self._fastest[pair] = min(trip_s, self._fastest.get(pair, trip_s))
+        if trip_s / 2 > self._within_s:
+            self._long.setdefault(pair, []).append(trip_s)
+
+    def on_look(self, sample: Sample) -> None:
+        """How many answers came too late to each broker."""
+        since_s, until_s = self.evidence.phase("safety")
+        if not since_s <= sample.at_s <= until_s:
+            return
+        before, self._before = self._before, sample
+        for name, view in sample.views.items() if before is not None else ():
+            earlier = before.views.get(name) if before is not None else None
             if earlier is not None and earlier.boot == view.boot:
                 risen = view.counters.get("late_answers", 0) - earlier.counters.get("late_answers", 0)
-                late[name] = late.get(name, 0) + max(0, risen)
-    return late
+                self._late[name] = self._late.get(name, 0) + max(0, risen)
+
+    def finish(self) -> Verdict:
+        slow = [
+            f"a heartbeat from {writer} to {self.evidence.name_of(int(peer, 16))} and back waited "
+            f"{waited_s:.3f} s each way, more than {self._within_s:g} s"
+            for (writer, peer), times in self._long.items()
+            for trip_s in times
+            if (waited_s := (trip_s - self._fastest[writer, peer]) / 2) > self._within_s
+        ]
+        late = sum(self._late.values())
+        count = self._count + late
+        in_time = (count - len(slow) - late) / count if count else 0.0
+        slow += [
+            f"{times} answers came to {name} after the deadline"
+            for name, times in self._late.items()
+            if times
+        ]
+        wrong = slow if in_time < self._share else []
+        return verdict(
+            "heartbeats_pass", count, "heartbeat(s)", wrong, detail=f"{in_time:.2%} of them in time"
+        )
 
 
-def _answers(evidence: Evidence) -> Iterator[Row]:
-    since_s, until_s = evidence.phases.get("safety_s", 0.0), evidence.phases.get("healed_s", evidence.end_s)
-    for row in evidence.rows:
-        if row["kind"] == "hb" and row["msg"] == "answer" and since_s <= row["at_s"] <= until_s:
-            yield row
-
-
+@at_end
 def others_unaffected(evidence: Evidence, whom: tuple[str, ...] = (), factor: float = 2.0) -> Verdict:
     """``whom`` are slow: deliveries between all others, in the safety phase against the time before it."""
     safety_s = evidence.phases.get("safety_s", 0.0)
@@ -93,7 +114,7 @@ CHECKS: Final[Sequence[Check]] = (
         "heartbeats_pass",
         "always",
         "Heartbeats do not wait behind data for more than half a deadline.",
-        heartbeats_pass,
+        HeartbeatsPass,
         (
             Parameter("within_s", "number", 0.0, "seconds of queueing one way; 0 is half the deadline"),
             Parameter("share", "number", 1.0, "of all heartbeats that must be in time"),

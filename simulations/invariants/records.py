@@ -7,36 +7,59 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mesh.broker.identity import format_id
 from mesh.cluster.membership import RANKS, MemberRecord, merge
-from simulations.evidence import FLUSH_S, VIEW_STATES, Evidence, Row
+from simulations.evidence import EVERY, FLUSH_S, VIEW_STATES, Change, Evidence, Row, Sample
 from simulations.invariants.bounds import (
     TOMBSTONE_S,
 )
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import LIES
 from simulations.invariants.verdict import Verdict, verdict
 
 STATE_RANKS: Final = {str(state): rank for state, rank in RANKS.items()}
 
 
-def records_only_grow(evidence: Evidence) -> Verdict:
-    wrong: list[str] = []
-    last: dict[tuple[str, int, int], tuple[float, tuple[int, int]]] = {}
-    looked = 0
-    for sample, view in evidence.looks():
-        for record in view.table[1:]:
-            looked += 1
+class RecordsOnlyGrow(Judge):
+    """At looks; between two of them the logs tell."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._wrong: list[str] = []
+        self._looked = 0
+        self._held: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._forgotten_s: dict[tuple[str, int, int], float] = {}
+        """When it was seen last, of those that are not held any more."""
+        self._before_s = 0.0
+
+    def on_change(self, change: Change) -> None:
+        view, before = change.view, change.before
+        for record in change.records:
+            if record.id == view.id:
+                continue
             key = (view.name, view.boot, record.id)
-            now = (record.incarnation, RANKS[record.state])
-            before = last.get(key)
-            if before is not None and now < before[1]:
-                wrong.append(
-                    f"{view.name} held {evidence.name_of(record.id)} as {_told(before[1])} at "
-                    f"{before[0]:.1f} s and as {_told(now)} at {sample.at_s:.1f} s"
+            held, now = self._held.get(key), (record.incarnation, RANKS[record.state])
+            if held is not None and now < held:
+                self._wrong.append(
+                    f"{view.name} held {self.evidence.name_of(record.id)} as {_told(held)} at "
+                    f"{self._forgotten_s.get(key, self._before_s):.1f} s and as {_told(now)} at "
+                    f"{change.at_s:.1f} s"
                 )
-            last[key] = (sample.at_s, now)
-    wrong += _shrunk_rows(evidence)
-    return verdict("records_only_grow", looked, "record(s) at a moment", wrong)
+            self._held[key] = now
+            self._forgotten_s.pop(key, None)
+        if before is not None and before.table is not view.table:
+            holds = {record.id for record in view.table}
+            for record in before.table:
+                if record.id not in holds:
+                    self._forgotten_s[view.name, view.boot, record.id] = self._before_s
+
+    def on_look(self, sample: Sample) -> None:
+        self._looked += sum(len(view.table) - 1 for view in sample.views.values())
+        self._before_s = sample.at_s
+
+    def finish(self) -> Verdict:
+        wrong = [*self._wrong, *_shrunk_rows(self.evidence)]
+        return verdict("records_only_grow", self._looked, "record(s) at a moment", wrong)
 
 
 def _shrunk_rows(evidence: Evidence) -> Iterator[str]:
@@ -65,67 +88,108 @@ def _told(pair: tuple[int, int]) -> str:
     return f"{states[pair[1]]} of incarnation {pair[0]}"
 
 
-def only_owners_raise(evidence: Evidence) -> Verdict:
+class OnlyOwnersRaise(Judge):
     """What an earlier run of a member said counts even where a disk has lost it. What somebody lied about is
     left out.
+
+    What a member says only rises, so a record that was right stays so: only those are looked at that are new
+    or were wrong.
     """
-    lies = [
-        (span.start_s, life.id)
-        for span in evidence.faults
-        if span.fault.kind in LIES
-        for name in span.fault.a
-        for life in evidence.brokers.get(name, ())
-    ]
-    words = sorted((row["at_s"], int(row["node"], 16), row["inc"]) for row in evidence.rows)
-    said: dict[int, int] = {}
-    spoken = 0
-    wrong: list[str] = []
-    looked = 0
-    for sample in evidence.samples:
-        while spoken < len(words) and words[spoken][0] <= sample.at_s:
-            _, id, incarnation = words[spoken]
-            said[id] = max(said.get(id, 0), incarnation)
-            spoken += 1
-        for view in sample.views.values():
-            said[view.id] = max(said.get(view.id, 0), view.me.incarnation)
-        lied_about = {id: None for since_s, id in lies if since_s <= sample.at_s}
+
+    kinds = EVERY
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._lies = [
+            (span.start_s, life.id)
+            for span in evidence.faults
+            if span.fault.kind in LIES
+            for name in span.fault.a
+            for life in evidence.brokers.get(name, ())
+        ]
+        self._words: dict[str, int] = {}
+        """By the id as the logs have it."""
+        self._said: dict[int, int] = {}
+        """By looks."""
+        self._doubtful: dict[tuple[str, int], None] = {}
+        """Who holds something of whom that is to be looked at."""
+        self._wrong: list[str] = []
+        self._looked = 0
         # The last words of one that ended may be in no log: it can have refuted twice a period until then.
-        unlogged = math.ceil(2 * FLUSH_S / evidence.period_s)
-        ended = {life.id: None for life in evidence.lives if (life.ended_s or sample.at_s) < sample.at_s}
+        self._unlogged = math.ceil(2 * FLUSH_S / evidence.period_s)
+
+    def on_row(self, row: Row) -> None:
+        if row["inc"] > self._words.get(row["node"], -1):
+            self._words[row["node"]] = row["inc"]
+
+    def on_change(self, change: Change) -> None:
+        self._doubtful |= {(change.view.name, record.id): None for record in change.records}
+
+    def on_look(self, sample: Sample) -> None:
         for view in sample.views.values():
-            for record in view.table[1:]:
-                looked += 1
-                most = said.get(record.id, record.incarnation) + unlogged * (record.id in ended)
-                if record.incarnation > most and record.id not in lied_about:
-                    wrong.append(
-                        f"{view.name} holds incarnation {record.incarnation} of "
-                        f"{evidence.name_of(record.id)} at {sample.at_s:.1f} s, which never went beyond "
-                        f"{most}"
-                    )
-    return verdict("only_owners_raise", looked, "record(s) at a moment", wrong)
+            self._looked += len(view.table) - 1
+            self._said[view.id] = max(self._said.get(view.id, 0), view.me.incarnation)
+        if not self._doubtful:
+            return
+        at_s = sample.at_s
+        lied_about = {id: None for since_s, id in self._lies if since_s <= at_s}
+        ended = {life.id: None for life in self.evidence.lives if (life.ended_s or at_s) < at_s}
+        doubtful, self._doubtful = self._doubtful, {}
+        for name in dict.fromkeys(name for name, _ in doubtful):
+            holder = sample.views.get(name)
+            for record in holder.table[1:] if holder is not None else ():
+                if (name, record.id) in doubtful:
+                    said = self._most(record.id)
+                    if said is None:  # nothing was heard of it yet
+                        self._doubtful[name, record.id] = None
+                        continue
+                    most = said + self._unlogged * (record.id in ended)
+                    if record.incarnation > most:
+                        self._doubtful[name, record.id] = None
+                        if record.id not in lied_about:
+                            self._wrong.append(
+                                f"{name} holds incarnation {record.incarnation} of "
+                                f"{self.evidence.name_of(record.id)} at {at_s:.1f} s, which never went "
+                                f"beyond {most}"
+                            )
+
+    def _most(self, id: int) -> int | None:
+        """That it was heard to call itself."""
+        logged, seen = self._words.get(format_id(id)), self._said.get(id)
+        return max((each for each in (logged, seen) if each is not None), default=None)
+
+    def finish(self) -> Verdict:
+        return verdict("only_owners_raise", self._looked, "record(s) at a moment", self._wrong)
 
 
-def merge_is_order_free(evidence: Evidence, shuffles: float = 5) -> Verdict:
+class MergeIsOrderFree(Judge):
     """The records that were held in the run, merged again in other orders and some twice."""
-    about: dict[int, dict[MemberRecord, None]] = {}
-    for _, view in evidence.looks():
-        for record in view.table:
-            about.setdefault(record.id, {})[record] = None
-    rng = random.Random("the orders of M5")
-    wrong: list[str] = []
-    looked = 0
-    for id, records in about.items():
-        stands = _merged(list(records))
-        for _ in range(int(shuffles)):
-            order = [*records, *rng.sample(list(records), rng.randrange(len(records) + 1))]
-            rng.shuffle(order)
-            looked += 1
-            if _merged(order) != stands:
-                wrong.append(
-                    f"of {evidence.name_of(id)} {shown(stands)} stands or {shown(_merged(order))}, by the "
-                    f"order in which {len(records)} records are merged"
-                )
-    return verdict("merge_is_order_free", looked, "order(s) of records", wrong)
+
+    def __init__(self, evidence: Evidence, shuffles: float = 5) -> None:
+        super().__init__(evidence)
+        self._shuffles = int(shuffles)
+        self._about: dict[int, dict[MemberRecord, None]] = {}
+
+    def on_change(self, change: Change) -> None:
+        for record in change.records:
+            self._about.setdefault(record.id, {})[record] = None
+
+    def finish(self) -> Verdict:
+        rng = random.Random("the orders of M5")
+        wrong: list[str] = []
+        looked = 0
+        for id, records in self._about.items():
+            stands = _merged(list(records))
+            for _ in range(self._shuffles):
+                order = [*records, *rng.sample(list(records), rng.randrange(len(records) + 1))]
+                rng.shuffle(order)
+                looked += 1
+                if _merged(order) != stands:
+                    wrong.append(
+                        f"of {self.evidence.name_of(id)} {shown(stands)} stands or {shown(_merged(order))}, "
+                        f"by the order in which {len(records)} records are merged"
+                    )
+        return verdict("merge_is_order_free", looked, "order(s) of records", wrong)
 
 
 def _merged(records: Sequence[MemberRecord]) -> MemberRecord:
@@ -139,6 +203,7 @@ def shown(record: MemberRecord) -> str:
     return f"{record.state} of incarnation {record.incarnation}"
 
 
+@at_end
 def no_resurrection(evidence: Evidence) -> Verdict:
     """Tombstones are kept, and no stale record raises the dead."""
     wrong: list[str] = []
@@ -163,34 +228,43 @@ def no_resurrection(evidence: Evidence) -> Verdict:
     return verdict("no_resurrection", looked, "tombstone(s)", wrong)
 
 
-def changes_follow(evidence: Evidence) -> Verdict:
+class ChangesFollow(Judge):
     """Each change of a member begins where the last one ended, so joins and leaves take turns."""
-    wrong: list[str] = []
-    looked = 0
-    for rows in evidence.by_writer.values():
-        states: dict[str, str] = {}
-        seq = 0
-        for row in rows:
-            if row["seq"] != seq + 1:
-                states = {}  # a disk that failed cost rows: what follows cannot be compared
-            seq = row["seq"]
-            if row["kind"] != "mem" or row["node"] == row["subject"]:
-                continue
-            looked += 1
-            before = states.get(row["subject"])
-            came = row["from_state"]
-            if before is not None and came not in (before, "unknown"):
-                wrong.append(
-                    f"{evidence.writer(row)} told that {row['subject_name']} went from {came} to "
-                    f"{row['to_state']} at {row['at_s']:.3f} s, when it was {before}"
-                )
-            elif before in VIEW_STATES and came == "unknown":
-                wrong.append(
-                    f"{evidence.writer(row)} told twice that {row['subject_name']} joined, again at "
-                    f"{row['at_s']:.3f} s"
-                )
-            states[row["subject"]] = row["to_state"]
-    return verdict("changes_follow", looked, "change(s) of a member", wrong)
+
+    kinds = EVERY
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._seqs: dict[tuple[str, str], int] = {}
+        self._states: dict[tuple[str, str], dict[str, str]] = {}
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_row(self, row: Row) -> None:
+        writer = (row["node"], row["boot"])
+        if row["seq"] != self._seqs.get(writer, 0) + 1:
+            self._states[writer] = {}  # a disk that failed cost rows: what follows cannot be compared
+        self._seqs[writer] = row["seq"]
+        if row["kind"] != "mem" or row["node"] == row["subject"]:
+            return
+        self._looked += 1
+        states = self._states.setdefault(writer, {})
+        before = states.get(row["subject"])
+        came = row["from_state"]
+        if before is not None and came not in (before, "unknown"):
+            self._wrong.append(
+                f"{self.evidence.writer(row)} told that {row['subject_name']} went from {came} to "
+                f"{row['to_state']} at {row['at_s']:.3f} s, when it was {before}"
+            )
+        elif before in VIEW_STATES and came == "unknown":
+            self._wrong.append(
+                f"{self.evidence.writer(row)} told twice that {row['subject_name']} joined, again at "
+                f"{row['at_s']:.3f} s"
+            )
+        states[row["subject"]] = row["to_state"]
+
+    def finish(self) -> Verdict:
+        return verdict("changes_follow", self._looked, "change(s) of a member", self._wrong)
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -199,7 +273,7 @@ CHECKS: Final[Sequence[Check]] = (
         "records_only_grow",
         "always",
         "What a broker holds of a member never goes back in (incarnation, rank).",
-        records_only_grow,
+        RecordsOnlyGrow,
         needs=Evidence.had_several,
         default=True,
     ),
@@ -208,7 +282,7 @@ CHECKS: Final[Sequence[Check]] = (
         "only_owners_raise",
         "always",
         "No table holds a greater incarnation of a member than the member calls itself.",
-        only_owners_raise,
+        OnlyOwnersRaise,
         needs=Evidence.had_several,
         default=True,
     ),
@@ -217,7 +291,7 @@ CHECKS: Final[Sequence[Check]] = (
         "merge_is_order_free",
         "always",
         "The records of the run, merged in any order and some twice, give the same table.",
-        merge_is_order_free,
+        MergeIsOrderFree,
         (Parameter("shuffles", "whole number", 5, "orders tried of each member's records"),),
         default=True,
     ),
@@ -235,7 +309,7 @@ CHECKS: Final[Sequence[Check]] = (
         "changes_follow",
         "always",
         "What a broker tells of a member's changes is one chain, in which joins and leaves take turns.",
-        changes_follow,
+        ChangesFollow,
         needs=Evidence.had_several,
         default=True,
     ),

@@ -8,12 +8,13 @@ from typing import Final
 from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Sample
 from simulations.invariants.bounds import grace_s
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
+@at_end
 def answers_accusations(evidence: Evidence) -> Verdict:
     """A broker is never anything but alive to itself, or gone; and who accuses it hears so, if it can."""
     circumstances = Circumstances(evidence)
@@ -71,6 +72,7 @@ def _unanswered(
             )
 
 
+@at_end
 def refuted(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
     """Every accusation of a broker that is up, at every observer."""
     within_s = within_s or 2 * evidence.period_s

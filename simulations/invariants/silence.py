@@ -12,7 +12,7 @@ from typing import Final
 from mesh.broker.identity import format_id
 from simulations.evidence import Evidence, View
 from simulations.invariants.bounds import detection_s
-from simulations.invariants.check import Check
+from simulations.invariants.check import Check, at_end
 from simulations.invariants.circumstances import CUTS, Circumstances, Impairment, raised
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -22,6 +22,7 @@ ROUNDS_BEFORE: Final = 2
 """The round in which the silence begins has answers; what is judged are those behind the next."""
 
 
+@at_end
 def deaf_accuse_nobody(evidence: Evidence) -> Verdict:
     circumstances = Circumstances(evidence)
     wrong: list[str] = []
@@ -80,6 +81,7 @@ def _last_look(evidence: Evidence, name: str, at_s: float) -> View | None:
     return before[-1].views.get(name) if before else None
 
 
+@at_end
 def dead_links_end(evidence: Evidence) -> Verdict:
     circumstances = Circumstances(evidence)
     wrong: list[str] = []

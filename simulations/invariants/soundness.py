@@ -10,7 +10,7 @@ from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.bounds import detection_s
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -19,11 +19,13 @@ AFTER_S: Final = 2.0
 RESOURCES: Final = ("sockets", "tasks", "timers")
 
 
+@at_end
 def sound(evidence: Evidence) -> Verdict:
     wrong = [*evidence.failures, *evidence.escapes]
     return verdict("sound", len(evidence.lives), "li(fe|ves) of processes", wrong)
 
 
+@at_end
 def no_leaks(evidence: Evidence, slack: float = 4) -> Verdict:
     """In proportion to the other members, against the last look before the safety phase."""
     safety_s = evidence.phases.get("safety_s", 0.0)
@@ -56,6 +58,7 @@ def _resources(samples: Sequence[Sample]) -> dict[str, View]:
     return found
 
 
+@at_end
 def repeatable(evidence: Evidence) -> Verdict:
     """Looks at the hashes of the run and of its repetitions."""
     hashes = evidence.hashes
@@ -67,6 +70,7 @@ def repeatable(evidence: Evidence) -> Verdict:
     return verdict("repeatable", max(0, len(hashes) - 1), "repetition(s)", wrong)
 
 
+@at_end
 def bytes_conserved(evidence: Evidence) -> Verdict:
     """What was not lost with a broken connection and is not on its way has arrived, and nothing else has."""
     wrong: list[str] = []
@@ -87,6 +91,7 @@ def bytes_conserved(evidence: Evidence) -> Verdict:
     )
 
 
+@at_end
 def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict:
     """After bytes from a stranger: the broker counted them, kept its links, and changed no table. After a lie
     about it: it is alive again in every table.
@@ -173,7 +178,7 @@ def _reached_by_strangers(
     if counted and not causes.may_miss_a_stranger(name, span.start_s, _after(span)):
         if _refused(evidence, name, _after(span)) <= _refused(evidence, name, span.start_s):
             yield f"{what} was not counted"
-    for row in evidence.rows:
+    for row in evidence.changes:
         if not span.start_s < row["at_s"] <= _after(span) or evidence.writer(row) != name:
             continue
         if row["kind"] == "link" and row["state"] == "down":

@@ -2,55 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mesh.clients.calls import GRACE_S
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Row
+from simulations.evidence.ledger import Question
 from simulations.invariants.bounds import ROUND_LATE_MAX, grace_s
-from simulations.invariants.check import Check, Parameter
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
 
-def answers_count_once(evidence: Evidence) -> Verdict:
+class AnswersCountOnce(Judge):
     """Of heartbeats by the event log, of clients' surveys by the ledger."""
-    circumstances = Circumstances(evidence)
-    wrong: list[str] = []
-    seen: dict[tuple[str, str, str, int], None] = {}
-    looked = 0
-    bound_us = ROUND_LATE_MAX * evidence.deadline_s * 1e6
-    for row in evidence.rows:
-        if row["kind"] != "hb" or row["msg"] != "answer":
-            continue
-        looked += 1
-        key = (row["node"], row["boot"], row["src"], row["hb_seq"])
-        peer = evidence.name_of(int(row["src"], 16))
-        what = f"the answer of {peer} to round {row['hb_seq']} of {evidence.writer(row)}"
-        if key in seen:
-            wrong.append(f"{what} was counted twice, again at {row['at_s']:.3f} s")
-        seen[key] = None
-        if row["rtt_us"] > bound_us:
-            writer, since_s = evidence.writer(row), row["at_s"] - grace_s(evidence)
+
+    kinds = ("hb",)
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._circumstances = Circumstances(evidence)
+        self._bound_us = ROUND_LATE_MAX * evidence.deadline_s * 1e6
+        self._seen: dict[tuple[str, str, str], Numbers] = {}
+        """Of each run of a broker: the rounds that another answered."""
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_row(self, row: Row) -> None:
+        if row["msg"] != "answer":
+            return
+        self._looked += 1
+        key = (row["node"], row["boot"], row["src"])
+        rounds = self._seen.get(key)
+        if rounds is None:
+            rounds = self._seen[key] = Numbers()
+        if not rounds.add(row["hb_seq"]):
+            self._wrong.append(f"{self._what(row)} was counted twice, again at {row['at_s']:.3f} s")
+        if row["rtt_us"] > self._bound_us:
+            writer, since_s = self.evidence.writer(row), row["at_s"] - grace_s(self.evidence)
             # In a round for which its broker was late every answer counts, and nobody is judged.
-            late = circumstances.struck(writer, since_s, row["at_s"])
-            if not late and not circumstances.away(writer, since_s, row["at_s"]):
-                wrong.append(f"{what} was counted after {row['rtt_us'] / 1e6:.3f} s")
-    for question in evidence.ledger.questions:
-        responders: dict[str, None] = {}
-        for answer in question.answers:
-            looked += 1
-            what = f"{question.asker} counted an answer of {answer.responder} to {question.name}"
-            if answer.responder in responders:
-                wrong.append(f"{what} twice")
-            responders[answer.responder] = None
-            if answer.question != question.name:
-                wrong.append(f"{what}, which was one to {answer.question}")
-            if question.ended_s is not None and answer.at_s > question.ended_s:
-                wrong.append(f"{what} after the survey was over")
-    return verdict("answers_count_once", looked, "answer(s)", wrong)
+            late = self._circumstances.struck(writer, since_s, row["at_s"])
+            if not late and not self._circumstances.away(writer, since_s, row["at_s"]):
+                self._wrong.append(f"{self._what(row)} was counted after {row['rtt_us'] / 1e6:.3f} s")
+
+    def _what(self, row: Row) -> str:
+        peer = self.evidence.name_of(int(row["src"], 16))
+        return f"the answer of {peer} to round {row['hb_seq']} of {self.evidence.writer(row)}"
+
+    def finish(self) -> Verdict:
+        for question in self.evidence.ledger.questions:
+            self._looked += len(question.answers)
+            self._wrong += _miscounted(question)
+        return verdict("answers_count_once", self._looked, "answer(s)", self._wrong)
 
 
+def _miscounted(question: Question) -> Iterator[str]:
+    responders: dict[str, None] = {}
+    for answer in question.answers:
+        what = f"{question.asker} counted an answer of {answer.responder} to {question.name}"
+        if answer.responder in responders:
+            yield f"{what} twice"
+        responders[answer.responder] = None
+        if answer.question != question.name:
+            yield f"{what}, which was one to {answer.question}"
+        if question.ended_s is not None and answer.at_s > question.ended_s:
+            yield f"{what} after the survey was over"
+
+
+class Numbers:
+    """Whole numbers that were seen; they take no more room for being many in a row."""
+
+    __slots__ = ("_begins", "_ends")
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        """Behind the last of each row."""
+
+    def add(self, number: int) -> bool:
+        """Whether it is new."""
+        begins, ends = self._begins, self._ends
+        if ends and ends[-1] == number:  # as nearly always
+            ends[-1] += 1
+            return True
+        place = bisect_right(begins, number)
+        if place and number < ends[place - 1]:
+            return False
+        joins_before = place > 0 and ends[place - 1] == number
+        joins_next = place < len(begins) and begins[place] == number + 1
+        if joins_before and joins_next:
+            ends[place - 1] = ends.pop(place)
+            del begins[place]
+        elif joins_before:
+            ends[place - 1] += 1
+        elif joins_next:
+            begins[place] -= 1
+        else:
+            begins.insert(place, number)
+            ends.insert(place, number + 1)
+        return True
+
+
+@at_end
 def surveys_return(evidence: Evidence, slack_s: float = 0.1) -> Verdict:
     """Callers whose process was let run until then.
 
@@ -97,7 +151,7 @@ CHECKS: Final[Sequence[Check]] = (
         "answers_count_once",
         "always",
         "No answer counts twice, after its time, or for another question.",
-        answers_count_once,
+        AnswersCountOnce,
         default=True,
         needs=Evidence.had_several,
     ),

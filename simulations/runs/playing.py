@@ -18,7 +18,7 @@ from typing import Any, Final
 from simulations import faults, programs
 from simulations.evidence import Evidence, Recorder, truth
 from simulations.evidence.ledger import Ledger, Outcome
-from simulations.evidence.measuring import TOLD, Measures, measure
+from simulations.evidence.measuring import TOLD, Measures, Measuring
 from simulations.faults import KINDS, Fault
 from simulations.invariants import Verdict, judge
 from simulations.kernel.scheduler import nanoseconds
@@ -189,12 +189,13 @@ class Play:
         # Only now: what a task died of unseen is known when the world has been taken apart.
         self.evidence = evidence = self._recorder.finish(dict(self.phases))
         broken = bool(self.verdicts)
-        verdicts = judge(evidence, self.scenario.expect)
+        measuring = Measuring(self.world.ongoing.spans, self._brokers)
+        verdicts = judge(evidence, self.scenario.expect, also=[measuring])
         # What a run never came to says nothing beside what kept it from that.
         self.verdicts += [verdict for verdict in verdicts if not (broken and verdict.empty)]
         if self._logs is not None:
             self._logs.finish()
-        return self._result(evidence)
+        return self._result(measuring)
 
     def _phases(self) -> None:
         self._start_brokers()
@@ -397,7 +398,7 @@ class Play:
         """One of `OF_THE_RUN`."""
         self.verdicts.append(Verdict(check, looked_at, (violation,)))
 
-    def _result(self, evidence: Evidence) -> Result:
+    def _result(self, measuring: Measuring) -> Result:
         world, ledger = self.world, self.ledger
         return Result(
             scenario=self.scenario,
@@ -421,11 +422,11 @@ class Play:
                 "delivered": len(ledger.receipts),
                 "asked": len(ledger.questions),
                 "answered": sum(len(question.answers) for question in ledger.questions),
-                "log_rows": len(evidence.rows),
+                "log_rows": measuring.rows,
             },
             faults=tuple(f"{at_s:.3f} {fault}" for at_s, fault in world.faults),
             coverage=self.coverage.counts,
-            measures=measure(evidence.rows, world.ongoing.spans, self._brokers, whole_s=self._whole_in_s),
+            measures=measuring.measures(self._whole_in_s),
         )
 
 

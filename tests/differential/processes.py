@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from simulations.evidence.truth import log_rows
+from simulations.evidence.logs import log_rows
 from simulations.world import EPOCH_S
 from tests.differential.namespaces import Hosts
 from tests.support.children import ends_with_tests

@@ -17,7 +17,8 @@ from typing import Final
 import pytest
 
 from simulations import Mesh, World
-from simulations.evidence.truth import log_files, log_rows
+from simulations.evidence.logs import log_rows
+from simulations.evidence.truth import log_files
 from tests.differential.conftest import Played
 from tests.differential.namespaces import hosts
 from tests.differential.processes import RealMesh, on_time

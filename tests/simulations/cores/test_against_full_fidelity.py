@@ -10,6 +10,7 @@ import pytest
 from simulations import cores, programs
 from simulations.cores import Change
 from simulations.evidence import truth
+from simulations.evidence.logs import log_rows
 from simulations.faults import Fault
 from simulations.world import World
 
@@ -96,7 +97,7 @@ def full(name: str, seed: int) -> list[Change]:
         world.schedule([Fault(f.at_s + began_s, f.kind, f.a, f.b, f.for_s, f.value, f.more) for f in faults])
         world.run_for(seconds)
         assert not world.failures and not world.fence.escapes
-        rows = [row for row in truth.log_rows(truth.log_files(world)) if row["kind"] == "mem"]
+        rows = [row for row in log_rows(truth.log_files(world)) if row["kind"] == "mem"]
     writers = {row["subject"]: row["subject_name"] for row in rows}
     changes = [
         Change(

@@ -169,6 +169,7 @@ def right_log() -> Log:
     log.member("broker-2", 28.0, "broker-2", "alive>left")
     log.member("broker-3", 28.1, "broker-2", "alive>left", boot=SECOND_BOOT, inc=3, via="broker-2")
     log.member("broker-3", 31.0, "broker-3", "alive>left", boot=SECOND_BOOT, inc=3)
+    log.number()
     return log
 
 

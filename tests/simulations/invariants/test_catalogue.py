@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def test_every_check_is_proven_on_a_history_that_was_spoilt() -> None:
 
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
 def test_a_check_declares_the_parameters_that_its_function_takes(check: Check) -> None:
-    taken = list(inspect.signature(check.judge).parameters.values())[1:]
+    taken = list(inspect.signature(check.judge_of).parameters.values())[1:]
     declared = {parameter.name: parameter.default for parameter in check.parameters}
     assert declared == {parameter.name: parameter.default for parameter in taken}
     for parameter in check.parameters:
@@ -46,4 +47,4 @@ def test_a_check_declares_the_parameters_that_its_function_takes(check: Check) -
 @pytest.mark.parametrize("check", ALL, ids=lambda check: check.name)
 def test_a_check_says_in_a_sentence_what_must_hold(check: Check) -> None:
     assert check.sentence[0].isupper() and check.sentence.endswith(".")
-    assert check.name == check.judge.__name__
+    assert check.name == re.sub(r"(?<!^)(?=[A-Z])", "_", check.judge_of.__name__).lower()

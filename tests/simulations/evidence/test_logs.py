@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.evidence.truth import HeartbeatRow, log_rows
+from simulations.evidence.logs import HeartbeatRow, log_rows
 
 HEAD = b'{"v":1,"run":"test","ts":"2026-01-01T00:00:05.250000Z","mono_ns":7,"node":"0a","boot":"0b","inc":1,'
 HEARTBEAT = HEAD + b'"seq":3,"kind":"hb","msg":"answer","src":"0c","dst":"0a","hb_seq":9,"rtt_us":812}'

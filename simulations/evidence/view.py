@@ -1,0 +1,117 @@
+"""What a running broker looks like from outside: at one instant, all together, and what is new of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from mesh.cluster.membership import MemberRecord
+from mesh.dataplane.counters import LinkLoss
+
+Patterns = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One running broker at one instant."""
+
+    name: str
+    life: int
+    id: int
+    boot: int
+    state: str
+    """joining, ready, isolated, leaving."""
+    table: tuple[MemberRecord, ...]
+    """Its record of itself, then those of the others."""
+    links: tuple[int, ...] = ()
+    """To whom one is up."""
+    join: tuple[str, ...] = ()
+    """The URLs it was told to join by."""
+    known: tuple[str, ...] = ()
+    """The URLs of an earlier run that it has not met yet."""
+    digest: bytes = b""
+    interest: Patterns = ()
+    interest_version: int = 1
+    held: Mapping[int, tuple[int, Patterns]] = field(default_factory=dict)
+    """What it holds of the others' interest: version and patterns; version 0 is nothing."""
+    counters: Mapping[str, int] = field(default_factory=dict)
+    """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
+    refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
+    goes over links), dropped (messages for its own subscribers), and copies (of data received) once there is
+    a broadcast tree."""
+    losses: Mapping[int, LinkLoss] = field(default_factory=dict)
+    """By the id of the broker that they were for: messages that did not arrive there, since its boot."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Now: members, strangers, barriers, questions, seen, queued, sockets, and in a deep sample tasks,
+    timers."""
+    void_at: float | None = None
+    """When it last voided a round, on its own monotonic clock."""
+    paused: bool = False
+    health: int | None = None
+    """Its local health (rule R10), once there is such a thing."""
+    eager: tuple[int, ...] | None = None
+    """Its tree neighbours, once there is a broadcast tree."""
+
+    def looks_as(self, other: View) -> bool:
+        """In all that changes only when something happens."""
+        return (
+            self.table == other.table
+            and self.links == other.links
+            and self.held == other.held
+            and (self.state, self.interest, self.interest_version, self.digest)
+            == (other.state, other.interest, other.interest_version, other.digest)
+        )
+
+    @property
+    def me(self) -> MemberRecord:
+        return self.table[0]
+
+    @property
+    def states(self) -> dict[int, str]:
+        """Of all members, by id."""
+        return {record.id: str(record.state) for record in self.table}
+
+    @property
+    def in_view(self) -> list[int]:
+        """Whom it counts as living: alive or suspect."""
+        return [record.id for record in self.table if record.in_view]
+
+    def record(self, id: int) -> MemberRecord | None:
+        return next((record for record in self.table if record.id == id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is new of a broker at a look."""
+
+    at_s: float
+    view: View
+    before: View | None
+    """The same broker at the look before; None if it was not there, or had another life."""
+
+    @property
+    def records(self) -> tuple[MemberRecord, ...]:
+        """Those of its table that it did not hold before."""
+        if self.before is None:
+            return self.view.table
+        if self.before.table is self.view.table:
+            return ()
+        held = {record.id: record for record in self.before.table}
+        return tuple(record for record in self.view.table if held.get(record.id) is not record)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All running brokers at one instant, by name."""
+
+    at_s: float
+    views: Mapping[str, View]
+
+    def changes(self, before: Sample | None) -> Iterator[Change]:
+        """Since the sample before. Who looks as before, but for what counts or is counted, has none."""
+        for name, view in self.views.items():
+            earlier = before.views.get(name) if before is not None else None
+            if earlier is not None and (earlier.life, earlier.boot) != (view.life, view.boot):
+                earlier = None
+            if earlier is None or not view.looks_as(earlier):
+                yield Change(self.at_s, view, earlier)
