@@ -6,6 +6,8 @@ gathers it from a world. Times are seconds since the run began, by the true cloc
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -203,8 +205,22 @@ class Evidence:
         since, until = PHASES[name]
         return self.phases.get(since, 0.0), self.phases.get(until, self.end_s)
 
-    def samples_between(self, from_s: float, until_s: float) -> list[Sample]:
-        return [sample for sample in self.samples if from_s <= sample.at_s <= until_s]
+    @cached_property
+    def _looks_s(self) -> list[float]:
+        return [sample.at_s for sample in self.samples]
+
+    def samples_between(self, from_s: float, until_s: float) -> Sequence[Sample]:
+        return self.samples[bisect_left(self._looks_s, from_s) : bisect_right(self._looks_s, until_s)]
+
+    def look_from(self, at_s: float) -> Sample | None:
+        """The first one then or later."""
+        index = bisect_left(self._looks_s, at_s)
+        return self.samples[index] if index < len(self.samples) else None
+
+    def look_until(self, at_s: float) -> Sample | None:
+        """The last one then or before."""
+        index = bisect_right(self._looks_s, at_s)
+        return self.samples[index - 1] if index else None
 
     def looks(self) -> Iterator[tuple[Sample, View]]:
         """At each broker at each moment."""
@@ -213,23 +229,33 @@ class Evidence:
                 yield sample, view
 
     @property
-    def rest(self) -> list[Sample]:
-        """Of the time in which the mesh should be whole and nothing is done to it, before all leave."""
-        held_s = self.phases.get("held_s")
-        if held_s is None:
-            return []
-        return self.samples_between(held_s, self.phases.get("drained_s", self.phases.get("end_s", held_s)))
+    def _rest_s(self) -> tuple[float, float]:
+        """From when to when the mesh should be whole and nothing is done to it, before all leave."""
+        since_s = self.phases.get("held_s", math.inf)
+        return since_s, self.phases.get("drained_s", self.phases.get("end_s", since_s))
+
+    def is_rest(self, at_s: float) -> bool:
+        since_s, until_s = self._rest_s
+        return since_s <= at_s <= until_s
+
+    @property
+    def rest(self) -> Sequence[Sample]:
+        return self.samples_between(*self._rest_s)
+
+    @property
+    def last_rest(self) -> Sample | None:
+        last = self.look_until(self._rest_s[1])
+        return last if last is not None and self.is_rest(last.at_s) else None
 
     def was_whole(self) -> bool:
         """Otherwise `converged` says so, and there was no time of rest to be judged."""
-        return bool(self.rest)
+        return self.last_rest is not None
 
     @property
     def last(self) -> Mapping[str, View]:
         """What the brokers looked like before everybody left, whether the mesh ever was whole or not."""
-        until_s = self.phases.get("drained_s", self.end_s)
-        seen = [sample for sample in self.samples if sample.at_s <= until_s]
-        return seen[-1].views if seen else {}
+        last = self.look_until(self.phases.get("drained_s", self.end_s))
+        return {} if last is None else last.views
 
     def up(self, name: str, from_s: float, until_s: float) -> Life | None:
         """The life of a broker that lasted from the one time to the other."""

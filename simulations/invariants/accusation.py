@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mesh.broker.identity import format_id
-from simulations.evidence import EVERY, Evidence, Row
+from simulations.evidence import EVERY, Evidence, Row, Sample
 from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import raised
 from simulations.invariants.subjects import WHOM, at_most, named, pairs_watched
@@ -44,44 +44,60 @@ def suspicions_have_witnesses(evidence: Evidence) -> Verdict:
     return verdict("suspicions_have_witnesses", looked, "suspicion(s) with witnesses", wrong)
 
 
-@at_end
-def void_rounds_accuse_nobody(evidence: Evidence) -> Verdict:
+class VoidRoundsAccuseNobody(Judge):
     """An accusation and the judgement of a round happen at the same instant of the same clock."""
-    voids: dict[tuple[str, str], dict[int, None]] = {}
-    for _, view in evidence.looks():
-        if view.void_at is not None:
-            key = (format_id(view.id), format_id(view.boot))
-            voids.setdefault(key, {})[round(view.void_at * 1e6)] = None
-    wrong = [
-        f"{evidence.writer(row)} called {row['subject_name']} {row['to_state']} at {row['at_s']:.3f} s, in "
-        "a round that was void"
-        for row in evidence.member_rows
-        if row["to_state"] in ("suspect", "dead")
-        and raised(row)
-        and any(
-            round(row["mono_ns"] / 1e3) + near in voids.get((row["node"], row["boot"]), ())
-            for near in (-1, 0, 1)
-        )
-    ]
-    return verdict("void_rounds_accuse_nobody", sum(map(len, voids.values())), "void round(s)", wrong)
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._voids: dict[tuple[str, str], dict[int, None]] = {}
+
+    def on_look(self, sample: Sample) -> None:
+        for view in sample.views.values():
+            if view.void_at is not None:
+                writer = (format_id(view.id), format_id(view.boot))
+                self._voids.setdefault(writer, {})[round(view.void_at * 1e6)] = None
+
+    def finish(self) -> Verdict:
+        evidence, voids = self.evidence, self._voids
+        wrong = [
+            f"{evidence.writer(row)} called {row['subject_name']} {row['to_state']} at {row['at_s']:.3f} s, "
+            "in a round that was void"
+            for row in evidence.member_rows
+            if row["to_state"] in ("suspect", "dead")
+            and raised(row)
+            and any(
+                round(row["mono_ns"] / 1e3) + near in voids.get((row["node"], row["boot"]), ())
+                for near in (-1, 0, 1)
+            )
+        ]
+        count = sum(map(len, voids.values()))
+        return verdict("void_rounds_accuse_nobody", count, "void round(s)", wrong)
 
 
-@at_end
-def local_health(evidence: Evidence, most: float = 4) -> Verdict:
-    wrong: list[str] = []
-    looked = 0
-    for sample, view in evidence.looks():
-        if view.health is not None:
-            looked += 1
-            if not 0 <= view.health <= most:
-                wrong.append(f"the local health of {view.name} is {view.health} at {sample.at_s:.1f} s")
-    last = evidence.rest[-1].views if evidence.rest else {}
-    wrong += [
-        f"the local health of {view.name} is still {view.health} after all is well"
-        for view in last.values()
-        if view.health
-    ]
-    return verdict("local_health", looked, "health of a broker at (a moment|moments)", wrong)
+class LocalHealth(Judge):
+    def __init__(self, evidence: Evidence, most: float = 4) -> None:
+        super().__init__(evidence)
+        self._most = most
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_look(self, sample: Sample) -> None:
+        for view in sample.views.values():
+            if view.health is not None:
+                self._looked += 1
+                if not 0 <= view.health <= self._most:
+                    self._wrong.append(
+                        f"the local health of {view.name} is {view.health} at {sample.at_s:.1f} s"
+                    )
+
+    def finish(self) -> Verdict:
+        last = self.evidence.last_rest
+        wrong = self._wrong + [
+            f"the local health of {view.name} is still {view.health} after all is well"
+            for view in (last.views.values() if last is not None else ())
+            if view.health
+        ]
+        return verdict("local_health", self._looked, "health of a broker at (a moment|moments)", wrong)
 
 
 @at_end
@@ -158,7 +174,7 @@ CHECKS: Final[Sequence[Check]] = (
         "void_rounds_accuse_nobody",
         "always",
         "A broker accuses nobody in a round that it voids.",
-        void_rounds_accuse_nobody,
+        VoidRoundsAccuseNobody,
         default=True,
         occasional=True,
     ),
@@ -167,7 +183,7 @@ CHECKS: Final[Sequence[Check]] = (
         "local_health",
         "always",
         "Local health stays within its bounds, and is perfect once all is well.",
-        local_health,
+        LocalHealth,
         (Parameter("most", "whole number", 4, "the worst there is"),),
         dormant="local health (rule R10)",
     ),

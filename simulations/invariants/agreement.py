@@ -5,60 +5,101 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from simulations.evidence import VIEW_STATES, Evidence, Sample
-from simulations.invariants.check import Check, Parameter, at_end
+from mesh.cluster.membership import State
+from simulations.evidence import VIEW_STATES, Change, Evidence, Row, Sample, View
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.lasting import Lasting
 from simulations.invariants.subjects import at_most, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
-@at_end
-def converged(evidence: Evidence) -> Verdict:
-    rest = evidence.rest
-    wrong: list[str] = []
-    if not rest:
-        wrong = _never_whole(evidence)
-    strict = evidence.scenario.network.loss == 0
-    for number, sample in enumerate(rest):
-        wrong += differences(evidence, sample, strict=strict or not number)
-    brokers = len(rest[-1].views) if rest else 0
-    detail = f"each of {brokers} brokers by its table" if brokers else ""
-    return verdict("converged", len(rest), "moment(s) of rest", wrong, detail=detail)
+class Converged(Judge):
+    """At each moment of rest. Of a mesh that never was whole: what kept it from that, at the last moment."""
 
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._tables = Tables()
+        self._loses = evidence.scenario.network.loss > 0
+        healed_s = evidence.phases.get("healed_s", 0.0)
+        self._until_s = evidence.phases.get("quiet_from_s", healed_s + evidence.scenario.bound_s)
+        self._healed_s = healed_s
+        self._never: list[str] = []
+        self._wrong: list[str] = []
+        self._looked = 0
+        self._brokers = 0
 
-def _never_whole(evidence: Evidence) -> list[str]:
-    healed_s = evidence.phases.get("healed_s", 0.0)
-    until_s = evidence.phases.get("quiet_from_s", healed_s + evidence.scenario.bound_s)
-    last = evidence.samples_between(healed_s, until_s)[-1:]
-    wrong = [each for sample in last for each in differences(evidence, sample)]
-    return wrong or ["the mesh was never whole"]
+    def on_change(self, change: Change) -> None:
+        self._tables.change(change)
 
+    def on_look(self, sample: Sample) -> None:
+        evidence = self.evidence
+        self._tables.look(sample)
+        if evidence.is_rest(sample.at_s):
+            # Where packets are lost a suspect counts as alive but at first.
+            self._wrong += self._differences(sample, strict=not self._loses or not self._looked)
+            self._looked += 1
+            self._brokers = len(sample.views)
+        elif not self._looked and self._healed_s <= sample.at_s <= self._until_s:
+            self._never = self._differences(sample, strict=True)
 
-def differences(evidence: Evidence, sample: Sample, *, strict: bool = True) -> list[str]:
-    """What the tables of all brokers that were started say wrongly; unless ``strict`` a suspect counts as
-    alive."""
-    views = {name: view for name, view in sample.views.items() if view.state != "leaving"}
-    wrong = [
-        f"{name} is not up at {sample.at_s:.1f} s"
-        for name in _expected(evidence, sample)
-        if name not in views
-    ]
-    live = {view.id: name for name, view in views.items()}
-    for name, view in views.items():
-        seen = [
-            id for id, state in view.states.items() if state == "alive" or (not strict and state == "suspect")
+    def _differences(self, sample: Sample, *, strict: bool) -> list[str]:
+        """What the tables of all brokers that were started say wrongly."""
+        at_s, views = sample.at_s, self._tables.views
+        wrong = [
+            f"{name} is not up at {at_s:.1f} s"
+            for name in _expected(self.evidence, sample)
+            if name not in views
         ]
-        wrong += [
-            f"{name} does not see {other} alive at {sample.at_s:.1f} s"
-            for id, other in live.items()
-            if id not in seen
-        ]
-        wrong += [
-            f"{name} sees {evidence.name_of(id)} alive at {sample.at_s:.1f} s, which is not"
-            for id in seen
-            if id not in live
-        ]
-    return wrong if views else [*wrong, f"no broker is live at {sample.at_s:.1f} s"]
+        for name in views:
+            unseen, gone = self._tables.wrong(name, strict=strict)
+            wrong += [f"{name} does not see {other} alive at {at_s:.1f} s" for other in unseen]
+            wrong += [
+                f"{name} sees {self.evidence.name_of(id)} alive at {at_s:.1f} s, which is not" for id in gone
+            ]
+        return wrong if views else [*wrong, f"no broker is live at {at_s:.1f} s"]
+
+    def finish(self) -> Verdict:
+        wrong = self._wrong if self._looked else self._never or ["the mesh was never whole"]
+        detail = f"each of {self._brokers} brokers by its table" if self._brokers else ""
+        return verdict("converged", self._looked, "moment(s) of rest", wrong, detail=detail)
+
+
+Seen = tuple[list[str], list[int]]
+"""Who is live and is not seen alive, and who is seen alive and is not live."""
+
+
+class Tables:
+    """Those of all brokers that do not leave, each compared with who is live when either has changed."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, View] = {}
+        self._live: dict[int, str] = {}
+        self._known: dict[tuple[str, bool], Seen] = {}
+
+    def change(self, change: Change) -> None:
+        for strict in (True, False):
+            self._known.pop((change.view.name, strict), None)
+
+    def look(self, sample: Sample) -> None:
+        self.views = {name: view for name, view in sample.views.items() if view.state != "leaving"}
+        live = {view.id: name for name, view in self.views.items()}
+        if live != self._live:
+            self._live = live
+            self._known.clear()
+
+    def wrong(self, name: str, *, strict: bool) -> Seen:
+        """Unless ``strict`` a suspect counts as alive."""
+        found = self._known.get((name, strict))
+        if found is None:
+            states = (State.ALIVE,) if strict else (State.ALIVE, State.SUSPECT)
+            seen = [record.id for record in self.views[name].table if record.state in states]
+            held = set(seen)
+            found = self._known[name, strict] = (
+                [other for id, other in self._live.items() if id not in held],
+                [id for id in seen if id not in self._live],
+            )
+        return found
 
 
 def _expected(evidence: Evidence, sample: Sample) -> Iterator[str]:
@@ -69,20 +110,21 @@ def _expected(evidence: Evidence, sample: Sample) -> Iterator[str]:
             yield name
 
 
-@at_end
-def one_digest(evidence: Evidence) -> Verdict:
-    """A change of a moment ago may not have reached everybody, so one difference is none yet."""
-    rest = evidence.rest
-    wrong: list[str] = []
-    before = False
-    for number, sample in enumerate(rest):
+class OneDigest(Judge):
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._lasting: Lasting[str] = Lasting()
+
+    def on_look(self, sample: Sample) -> None:
+        if not self.evidence.is_rest(sample.at_s):
+            return
         digests = {view.digest.hex(): name for name, view in sample.views.items()}
-        differ = len(digests) > 1
-        if differ and (before or number == len(rest) - 1):
-            told = ", ".join(f"{digest} at {name}" for digest, name in digests.items())
-            wrong.append(f"at {sample.at_s:.1f} s the digests differ: {told}")
-        before = differ
-    return verdict("one_digest", len(rest), "moment(s) of rest", wrong)
+        told = ", ".join(f"{digest} at {name}" for digest, name in digests.items())
+        differ = {"digests": f"at {sample.at_s:.1f} s the digests differ: {told}"}
+        self._lasting.look(differ if len(digests) > 1 else {})
+
+    def finish(self) -> Verdict:
+        return verdict("one_digest", self._lasting.moments, "moment(s) of rest", self._lasting.said())
 
 
 @at_end
@@ -100,14 +142,14 @@ def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
             if evidence.up(name, each.from_s, end_s)
             and not circumstances.touched(name, each.until_s + 1e-6, end_s)
         ]
-        later = [sample for sample in evidence.samples if sample.at_s >= end_s]
-        if not later:
+        later = evidence.look_from(end_s)
+        if later is None:
             continue
         for one in names:
             for other in names:
-                if each.parts(evidence.host_of(one), evidence.host_of(other)) and one in later[0].views:
+                if each.parts(evidence.host_of(one), evidence.host_of(other)) and one in later.views:
                     looked += 1
-                    view, id = later[0].views[one], evidence.brokers[other][-1].id
+                    view, id = later.views[one], evidence.brokers[other][-1].id
                     if id not in view.in_view:
                         wrong.append(
                             f"{one} does not see {other} {within_s:g} s after the {each.kind} ended at "
@@ -155,25 +197,52 @@ def _unlinked(sample: Sample) -> Iterator[tuple[str, int]]:
             yield view.name, len(view.links)
 
 
-@at_end
-def view_sizes_at_most(evidence: Evidence, most: float = 10) -> Verdict:
-    """How many different numbers of members were seen, in the safety phase."""
-    since_s, until_s = evidence.phase("safety")
-    counts: dict[tuple[str, str], int] = {}
-    after: dict[tuple[tuple[str, str], float], int] = {}
-    for row in evidence.member_rows:
-        key = (row["node"], row["boot"])
+class ViewSizesAtMost(Judge):
+    """How many different numbers of members were seen, in the safety phase, by the logs and at looks."""
+
+    kinds = ("mem",)
+
+    def __init__(self, evidence: Evidence, most: float = 10) -> None:
+        super().__init__(evidence)
+        self._most = most
+        self._since_s, self._until_s = evidence.phase("safety")
+        self._counts: dict[tuple[str, str], int] = {}
+        self._after: dict[tuple[str, str], tuple[float, int]] = {}
+        """When each changed last, and what it came to: changes of one instant are one step."""
+        self._in_view: dict[str, int] = {}
+        self._sizes: dict[int, None] = {}
+
+    def on_row(self, row: Row) -> None:
+        if row["node"] == row["subject"]:
+            return
+        writer = (row["node"], row["boot"])
         came, went = row["to_state"] in VIEW_STATES, row["from_state"] in VIEW_STATES
-        counts[key] = counts.get(key, 1) + came - went
-        # Changes of one instant are one step.
-        after[key, row["at_s"]] = counts[key]
-    sizes = {size: None for (_, at_s), size in after.items() if since_s <= at_s <= until_s}
-    for sample in evidence.samples_between(since_s, until_s):
-        for view in sample.views.values():
-            sizes[len(view.in_view)] = None
-    wrong = [f"{len(sizes)} numbers of members were seen, more than {most:g}"] if len(sizes) > most else []
-    detail = ", ".join(map(str, sorted(sizes)))
-    return verdict("view_sizes_at_most", len(sizes), "number(s) of members seen", wrong, detail=detail)
+        self._counts[writer] = self._counts.get(writer, 1) + came - went
+        before = self._after.get(writer)
+        if before is not None and before[0] != row["at_s"]:
+            self._step(*before)
+        self._after[writer] = (row["at_s"], self._counts[writer])
+
+    def _step(self, at_s: float, size: int) -> None:
+        if self._since_s <= at_s <= self._until_s:
+            self._sizes[size] = None
+
+    def on_change(self, change: Change) -> None:
+        self._in_view[change.view.name] = len(change.view.in_view)
+
+    def on_look(self, sample: Sample) -> None:
+        if self._since_s <= sample.at_s <= self._until_s:
+            self._sizes |= {self._in_view[name]: None for name in sample.views}
+
+    def finish(self) -> Verdict:
+        for step in self._after.values():
+            self._step(*step)
+        sizes = self._sizes
+        wrong = []
+        if len(sizes) > self._most:
+            wrong = [f"{len(sizes)} numbers of members were seen, more than {self._most:g}"]
+        detail = ", ".join(map(str, sorted(sizes)))
+        return verdict("view_sizes_at_most", len(sizes), "number(s) of members seen", wrong, detail=detail)
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -183,7 +252,7 @@ CHECKS: Final[Sequence[Check]] = (
         "eventually",
         "Within the bound after the heal every broker that was started is up and sees exactly the live "
         "ones, and so it stays.",
-        converged,
+        Converged,
         default=True,
     ),
     Check(
@@ -191,7 +260,7 @@ CHECKS: Final[Sequence[Check]] = (
         "one_digest",
         "eventually",
         "After that all brokers' digests of their tables are equal.",
-        one_digest,
+        OneDigest,
         needs=Evidence.was_whole,
         default=True,
     ),
@@ -226,7 +295,7 @@ CHECKS: Final[Sequence[Check]] = (
         "view_sizes_at_most",
         "always",
         "Few different numbers of members are seen on the way.",
-        view_sizes_at_most,
+        ViewSizesAtMost,
         (at_most("numbers", 10),),
     ),
 )

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import VIEW_STATES, Evidence, Row, Sample
+from simulations.evidence import VIEW_STATES, Change, Evidence, Row, Sample
 from simulations.invariants.bounds import grace_s
-from simulations.invariants.check import Check, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances, raised
 from simulations.invariants.subjects import BY, WHOM, at_most, named, pairs_watched
 from simulations.invariants.verdict import Verdict, verdict
@@ -162,23 +162,38 @@ def deaths_at_most(
     )
 
 
-@at_end
-def alive_through(evidence: Evidence, whom: tuple[str, ...] = ()) -> Verdict:
+class AliveThrough(Judge):
     """In every table at every moment of the safety phase, suspects included."""
-    names = named(evidence, whom)
-    ids = {life.id: name for name in names for life in evidence.brokers[name]}
-    since_s, until_s = evidence.phase("safety")
-    wrong = _called_dead(evidence, names)
-    looked = 0
-    for sample in evidence.samples_between(since_s, until_s):
-        for view in sample.views.values():
-            states = view.states
-            for id, name in ids.items():
-                if id is not None and id != view.id and id in states:
-                    looked += 1
-                    if states[id] not in VIEW_STATES:
-                        wrong.append(f"{view.name} holds {name} {states[id]} at {sample.at_s:.1f} s")
-    return verdict("alive_through", looked, "member(s) seen at a moment", wrong)
+
+    def __init__(self, evidence: Evidence, whom: tuple[str, ...] = ()) -> None:
+        super().__init__(evidence)
+        self._names = named(evidence, whom)
+        self._ids = {life.id: name for name in self._names for life in evidence.brokers[name]}
+        self._since_s, self._until_s = evidence.phase("safety")
+        self._held: dict[str, tuple[int, list[str]]] = {}
+        """By whom: how many of them, and which not as living."""
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_change(self, change: Change) -> None:
+        view = change.view
+        held = [record for record in view.table if record.id in self._ids and record.id != view.id]
+        wrong = [
+            f"{view.name} holds {self._ids[record.id]} {record.state}"
+            for record in held
+            if record.state not in VIEW_STATES
+        ]
+        self._held[view.name] = (len(held), wrong)
+
+    def on_look(self, sample: Sample) -> None:
+        for name in sample.views if self._since_s <= sample.at_s <= self._until_s else ():
+            count, wrong = self._held[name]
+            self._looked += count
+            self._wrong += [f"{each} at {sample.at_s:.1f} s" for each in wrong]
+
+    def finish(self) -> Verdict:
+        wrong = _called_dead(self.evidence, self._names) + self._wrong
+        return verdict("alive_through", self._looked, "member(s) seen at a moment", wrong)
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -223,7 +238,7 @@ CHECKS: Final[Sequence[Check]] = (
         "alive_through",
         "always",
         "Every table holds them alive or suspect throughout the safety phase.",
-        alive_through,
+        AliveThrough,
         (WHOM,),
     ),
 )

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import Evidence, Sample, View
-from simulations.invariants.check import Check, at_end
+from simulations.evidence import Change, Evidence, Sample, View
+from simulations.invariants.check import Check, Judge
+from simulations.invariants.lasting import Lasting
 from simulations.invariants.verdict import Verdict, verdict
 
 
-@at_end
-def interest_known(evidence: Evidence) -> Verdict:
-    """A change of a moment ago may be on its way, so a difference counts at two moments in a row, or at the
-    last."""
-    wrong: list[str] = []
-    looked = 0
-    before: dict[tuple[str, str], None] = {}
-    for number, sample in enumerate(evidence.rest):
-        odd: dict[tuple[str, str], None] = {}
-        for view, owner in _pairs(sample):
-            looked += 1
-            version, patterns = view.held.get(owner.id, (0, ()))
-            if version != owner.interest_version or patterns != owner.interest:
-                odd[view.name, owner.name] = None
-        final = number == len(evidence.rest) - 1
-        wrong += [
-            f"{name} does not hold what {owner} wants at {sample.at_s:.1f} s"
-            for name, owner in odd
-            if final or (name, owner) in before
-        ]
-        before = odd
-    return verdict("interest_known", looked, "table(s) of another's interest", wrong)
+class InterestKnown(Judge):
+    """Two are compared when what one wants or what the other holds has changed."""
 
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._changed: dict[str, None] = {}
+        """Whose view is not compared yet."""
+        self._odd: dict[tuple[str, str], None] = {}
+        """Who does not hold what whom wants."""
+        self._looked = 0
+        self._lasting: Lasting[tuple[str, str]] = Lasting()
 
-def _pairs(sample: Sample) -> Iterator[tuple[View, View]]:
-    for view in sample.views.values():
-        for owner in sample.views.values():
-            if owner is not view:
-                yield view, owner
+    def on_change(self, change: Change) -> None:
+        self._changed[change.view.name] = None
+
+    def on_look(self, sample: Sample) -> None:
+        if not self.evidence.is_rest(sample.at_s):
+            return
+        views, changed = sample.views, self._changed
+        self._looked += len(views) * (len(views) - 1)
+        self._odd = {
+            (name, owner): None
+            for name, owner in self._odd
+            if name in views and owner in views and name not in changed and owner not in changed
+        }
+        for one in changed:
+            for other in views if one in views else ():
+                if other != one:
+                    self._compare(views[one], views[other])
+                    self._compare(views[other], views[one])
+        self._changed = {}
+        self._lasting.look(
+            {
+                (name, owner): f"{name} does not hold what {owner} wants at {sample.at_s:.1f} s"
+                for name, owner in self._odd
+            }
+        )
+
+    def _compare(self, view: View, owner: View) -> None:
+        version, patterns = view.held.get(owner.id, (0, ()))
+        if version != owner.interest_version or patterns != owner.interest:
+            self._odd[view.name, owner.name] = None
+
+    def finish(self) -> Verdict:
+        return verdict("interest_known", self._looked, "table(s) of another's interest", self._lasting.said())
 
 
 def _had_several_at_rest(evidence: Evidence) -> bool:
@@ -51,7 +68,7 @@ CHECKS: Final[Sequence[Check]] = (
         "interest_known",
         "eventually",
         "At rest every broker holds exactly what each other one wants.",
-        interest_known,
+        InterestKnown,
         default=True,
         needs=_had_several_at_rest,
     ),

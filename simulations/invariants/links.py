@@ -5,62 +5,90 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from simulations.evidence import Evidence, Row, Sample
+from simulations.evidence import Change, Evidence, Row, Sample
 from simulations.invariants.bounds import (
     detection_s,
 )
-from simulations.invariants.check import Check, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.lasting import Lasting
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
-@at_end
-def degree(evidence: Evidence, least: float = 0, most: float = 0) -> Verdict:
+class Degree(Judge):
     """``least`` and ``most`` of 0: today everybody has a link to everybody."""
-    wrong: list[str] = []
-    looked = 0
-    for sample, view in evidence.looks():
-        looked += 1
-        bound = most or sum(record.in_view or record.id in view.links for record in view.table[1:])
-        if len(view.links) > bound:
-            wrong.append(
-                f"{view.name} has {len(view.links)} links at {sample.at_s:.1f} s, more than {bound:g}"
-            )
-    before: dict[str, None] = {}
-    for number, sample in enumerate(evidence.rest):
-        final = number == len(evidence.rest) - 1
-        odd = dict.fromkeys(_missing_links(sample, least))
-        wrong += [f"{each} at {sample.at_s:.1f} s" for each in odd if each in before or final]
-        before = odd
-    return verdict("degree", looked, "broker(s) at a moment", wrong)
+
+    def __init__(self, evidence: Evidence, least: float = 0, most: float = 0) -> None:
+        super().__init__(evidence)
+        self._least, self._most = least, most
+        self._bounds: dict[str, float] = {}
+        self._wrong: list[str] = []
+        self._looked = 0
+        self._odd: list[str] | None = None
+        self._up: list[str] = []
+        self._lasting: Lasting[str] = Lasting()
+
+    def on_change(self, change: Change) -> None:
+        view = change.view
+        links = set(view.links)
+        self._bounds[view.name] = self._most or sum(
+            record.in_view or record.id in links for record in view.table[1:]
+        )
+        self._odd = None
+
+    def on_look(self, sample: Sample) -> None:
+        self._looked += len(sample.views)
+        self._wrong += [
+            f"{name} has {len(view.links)} links at {sample.at_s:.1f} s, more than {self._bounds[name]:g}"
+            for name, view in sample.views.items()
+            if len(view.links) > self._bounds[name]
+        ]
+        if self.evidence.is_rest(sample.at_s):
+            if self._odd is None or self._up != list(sample.views):
+                self._odd, self._up = list(_odd_links(sample, self._least)), list(sample.views)
+            self._lasting.look({each: f"{each} at {sample.at_s:.1f} s" for each in self._odd})
+
+    def finish(self) -> Verdict:
+        wrong = self._wrong + self._lasting.said()
+        return verdict("degree", self._looked, "broker(s) at a moment", wrong)
 
 
-def _missing_links(sample: Sample, least: float) -> Iterator[str]:
+def _odd_links(sample: Sample, least: float) -> Iterator[str]:
     views = {view.id: view for view in sample.views.values()}
+    linked = {id: set(view.links) for id, view in views.items()}
     wanted = min(least, len(views) - 1) if least else len(views) - 1
     for view in views.values():
         if len(view.links) < wanted:
             yield f"{view.name} has {len(view.links)} links, fewer than {wanted:g}"
         for id in view.links:
-            if id in views and view.id not in views[id].links:
+            if id in views and view.id not in linked[id]:
                 yield f"{view.name} has a link to {views[id].name}, which has none to it"
 
 
-@at_end
-def connected(evidence: Evidence) -> Verdict:
-    """One may be lost and dialled again; two moments in a row, or the last, are too many."""
-    wrong: list[str] = []
-    before = False
-    for number, sample in enumerate(evidence.rest):
-        unreached = _unreached(sample)
-        if unreached and (before or number == len(evidence.rest) - 1):
-            wrong.append(
-                f"no way of links leads from {next(iter(sample.views))} to {', '.join(unreached)} at "
-                f"{sample.at_s:.1f} s"
-            )
-        before = bool(unreached)
-    return verdict("connected", len(evidence.rest), "moment(s) of rest", wrong)
+class Connected(Judge):
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._unreached: list[str] | None = None
+        self._up: list[str] = []
+        self._lasting: Lasting[str] = Lasting()
+
+    def on_change(self, change: Change) -> None:
+        self._unreached = None
+
+    def on_look(self, sample: Sample) -> None:
+        if not self.evidence.is_rest(sample.at_s):
+            return
+        if self._unreached is None or self._up != list(sample.views):
+            self._unreached, self._up = _unreached(sample), list(sample.views)
+        parted = {
+            "parted": f"no way of links leads from {next(iter(sample.views), '')} to "
+            f"{', '.join(self._unreached)} at {sample.at_s:.1f} s"
+        }
+        self._lasting.look(parted if self._unreached else {})
+
+    def finish(self) -> Verdict:
+        return verdict("connected", self._lasting.moments, "moment(s) of rest", self._lasting.said())
 
 
 def _unreached(sample: Sample) -> list[str]:
@@ -90,11 +118,11 @@ def links_back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: 
     looked = 0
     for each in circumstances.impairments:
         end_s = each.until_s + within_s
-        later = [sample for sample in evidence.samples if sample.at_s >= end_s]
-        if not later:
+        later = evidence.look_from(end_s)
+        if later is None:
             continue
         for name in names:
-            if not each.touches(evidence.host_of(name)) or name not in later[0].views:
+            if not each.touches(evidence.host_of(name)) or name not in later.views:
                 continue
             if any(
                 other is not each and other.from_s <= end_s <= other.until_s
@@ -103,8 +131,7 @@ def links_back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: 
                 continue
             looked += 1
             wrong += [
-                f"{missing} {within_s:g} s after the {each.kind} ended"
-                for missing in _unlinked(later[0], name)
+                f"{missing} {within_s:g} s after the {each.kind} ended" for missing in _unlinked(later, name)
             ]
     return verdict("links_back_within", looked, "broker(s) joined again", wrong)
 
@@ -158,7 +185,7 @@ CHECKS: Final[Sequence[Check]] = (
         "degree",
         "always",
         "No broker has more links than it should, at rest none has fewer, and links have two ends.",
-        degree,
+        Degree,
         (
             Parameter("least", "whole number", 0, "links at rest; 0 is one to every live broker"),
             Parameter("most", "whole number", 0, "links ever; 0 is one to every known broker"),
@@ -170,7 +197,7 @@ CHECKS: Final[Sequence[Check]] = (
         "connected",
         "eventually",
         "At rest the links connect all live brokers.",
-        connected,
+        Connected,
         needs=Evidence.was_whole,
         default=True,
     ),

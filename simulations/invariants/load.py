@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-from simulations.evidence import Evidence, View
+from simulations.evidence import Evidence, Sample, View
 from simulations.invariants.bounds import (
     SEEN_MAX,
     STRANGERS_MAX,
 )
-from simulations.invariants.check import Check, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.subjects import WHOM, named
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -21,7 +21,8 @@ def no_storm(evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0)
     """Frames that are no data, by each broker, from ``after_s`` after the heal on. ``most_per_s`` of 0: three
     for each link and period."""
     since_s = evidence.phases.get("held_s", evidence.end_s) + after_s
-    samples = [sample for sample in evidence.rest if sample.at_s >= since_s] or evidence.rest
+    rest = evidence.rest
+    samples = [sample for sample in rest if sample.at_s >= since_s] or rest
     wrong: list[str] = []
     rates: list[float] = []
     for before, sample in pairwise(samples):
@@ -51,26 +52,32 @@ def _spoken(evidence: Evidence, view: View) -> int:
     return view.counters.get("control_out", 0) + (view.counters.get("bus_out", 0) if quiet else 0)
 
 
-@at_end
-def memory_bounded(evidence: Evidence) -> Verdict:
-    known = dict.fromkeys(life.id for life in evidence.lives if life.id is not None)
-    bounds = {"members": max(1, len(known)), "strangers": STRANGERS_MAX, "seen": SEEN_MAX}
-    wrong: list[str] = []
-    looked = 0
-    for sample, view in evidence.looks():
-        looked += 1
-        wrong += [
+class MemoryBounded(Judge):
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        known = dict.fromkeys(life.id for life in evidence.lives if life.id is not None)
+        self._bounds = {"members": max(1, len(known)), "strangers": STRANGERS_MAX, "seen": SEEN_MAX}
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_look(self, sample: Sample) -> None:
+        self._looked += len(sample.views)
+        self._wrong += [
             f"{view.name} holds {view.sizes[what]} {what} at {sample.at_s:.1f} s, more than {most}"
-            for what, most in bounds.items()
+            for view in sample.views.values()
+            for what, most in self._bounds.items()
             if view.sizes.get(what, 0) > most
         ]
-    for view in evidence.rest[-1].views.values() if evidence.rest else ():
-        wrong += [
+
+    def finish(self) -> Verdict:
+        last = self.evidence.last_rest
+        wrong = self._wrong + [
             f"{view.name} still holds {view.sizes[what]} {what} after all is well"
+            for view in (last.views.values() if last is not None else ())
             for what in ("strangers", "barriers", "questions")
             if view.sizes.get(what, 0)
         ]
-    return verdict("memory_bounded", looked, "broker(s) at a moment", wrong)
+        return verdict("memory_bounded", self._looked, "broker(s) at a moment", wrong)
 
 
 @at_end
@@ -131,7 +138,7 @@ CHECKS: Final[Sequence[Check]] = (
         "memory_bounded",
         "always",
         "Tables and windows keep within their bounds, and nothing is left to wait for at rest.",
-        memory_bounded,
+        MemoryBounded,
         default=True,
     ),
     Check(

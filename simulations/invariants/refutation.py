@@ -5,71 +5,76 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from mesh.cluster.membership import State
-from simulations.evidence import Evidence, Sample
+from mesh.cluster.membership import MemberRecord, State
+from simulations.evidence import Change, Evidence, Sample
 from simulations.invariants.bounds import grace_s
-from simulations.invariants.check import Check, at_end
+from simulations.invariants.check import Check, Judge, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
-@at_end
-def answers_accusations(evidence: Evidence) -> Verdict:
+class AnswersAccusations(Judge):
     """A broker is never anything but alive to itself, or gone; and who accuses it hears so, if it can."""
-    circumstances = Circumstances(evidence)
-    wrong: list[str] = []
-    looked = 0
-    before: Sample | None = None
-    for sample in evidence.samples:
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._circumstances = Circumstances(evidence)
+        self._accused: dict[str, list[MemberRecord]] = {}
+        """By whom, at the last look."""
+        self._before: Sample | None = None
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_change(self, change: Change) -> None:
+        accused = [each for each in change.view.table[1:] if each.state in (State.SUSPECT, State.DEAD)]
+        self._accused[change.view.name] = accused
+
+    def on_look(self, sample: Sample) -> None:
+        self._looked += len(sample.views)
         for view in sample.views.values():
-            looked += 1
             state = view.me.state
             if state not in (State.ALIVE, State.LEFT) or (state is State.LEFT and view.state != "leaving"):
-                wrong.append(f"{view.name} holds itself {state} at {sample.at_s:.1f} s")
-        if before is not None:
-            wrong += _unanswered(evidence, circumstances, before, sample)
-        before = sample
-    return verdict("answers_accusations", looked, "broker(s) at a moment", wrong)
+                self._wrong.append(f"{view.name} holds itself {state} at {sample.at_s:.1f} s")
+        if self._before is not None:
+            self._wrong += self._unanswered(self._before, sample)
+        self._before = sample
 
-
-def _unanswered(
-    evidence: Evidence, circumstances: Circumstances, before: Sample, sample: Sample
-) -> Iterator[str]:
-    """Accusations that stood at two moments some time apart, between two that were linked and well."""
-    from_s, until_s = before.at_s, sample.at_s
-    if until_s - from_s < evidence.period_s / 2:
-        return
-    for observer in sample.views.values():
-        earlier = before.views.get(observer.name)
-        for record in observer.table[1:]:
-            if (
-                earlier is None
-                or record.state not in (State.SUSPECT, State.DEAD)
-                or earlier.boot != observer.boot
-            ):
-                continue
-            name = evidence.name_of(record.id)
-            accused, accused_before = sample.views.get(name), before.views.get(name)
-            if (
-                accused is None
-                or accused.id != record.id
-                or accused_before is None
-                or record not in earlier.table
-                or any(observer.id not in each.links for each in (accused, accused_before))
-                or any(accused.id not in each.links for each in (observer, earlier))
-                or any(
-                    circumstances.touched(each, from_s - grace_s(evidence), until_s)
-                    # A silence too short to excuse a death is long enough to leave something unanswered.
-                    or circumstances.away(each, from_s - grace_s(evidence), until_s)
-                    for each in (name, observer.name)
+    def _unanswered(self, before: Sample, sample: Sample) -> Iterator[str]:
+        """Accusations that stood at two moments some time apart, between two that were linked and well."""
+        evidence, circumstances = self.evidence, self._circumstances
+        from_s, until_s = before.at_s, sample.at_s
+        if until_s - from_s < evidence.period_s / 2:
+            return
+        for observer in sample.views.values():
+            earlier = before.views.get(observer.name)
+            for record in self._accused[observer.name]:
+                if earlier is None or earlier.boot != observer.boot:
+                    continue
+                name = evidence.name_of(record.id)
+                accused, accused_before = sample.views.get(name), before.views.get(name)
+                if (
+                    accused is None
+                    or accused.id != record.id
+                    or accused_before is None
+                    or record not in earlier.table
+                    or any(observer.id not in each.links for each in (accused, accused_before))
+                    or any(accused.id not in each.links for each in (observer, earlier))
+                    or any(
+                        circumstances.touched(each, from_s - grace_s(evidence), until_s)
+                        # A silence too short to excuse a death is long enough to leave something unanswered.
+                        or circumstances.away(each, from_s - grace_s(evidence), until_s)
+                        for each in (name, observer.name)
+                    )
+                ):
+                    continue
+                yield (
+                    f"{name} left it unanswered that {observer.name}, to which it is linked, holds it "
+                    f"{record.state} since {from_s:.1f} s"
                 )
-            ):
-                continue
-            yield (
-                f"{name} left it unanswered that {observer.name}, to which it is linked, holds it "
-                f"{record.state} since {from_s:.1f} s"
-            )
+
+    def finish(self) -> Verdict:
+        return verdict("answers_accusations", self._looked, "broker(s) at a moment", self._wrong)
 
 
 @at_end
@@ -108,7 +113,7 @@ CHECKS: Final[Sequence[Check]] = (
         "answers_accusations",
         "always",
         "No broker holds itself suspect or dead, and none leaves it unanswered that a linked one does.",
-        answers_accusations,
+        AnswersAccusations,
         default=True,
     ),
     Check(

@@ -77,8 +77,8 @@ def _boot_with_others(evidence: Evidence, name: str, from_s: float, until_s: flo
 
 def _last_look(evidence: Evidence, name: str, at_s: float) -> View | None:
     """At that broker, at that time or before, if it was up at the last of all looks."""
-    before = [sample for sample in evidence.samples if sample.at_s <= at_s]
-    return before[-1].views.get(name) if before else None
+    look = evidence.look_until(at_s)
+    return None if look is None else look.views.get(name)
 
 
 @at_end
@@ -88,11 +88,13 @@ def dead_links_end(evidence: Evidence) -> Verdict:
     looked = 0
     for cut in _cuts(circumstances):
         gone_s = cut.from_s + detection_s(evidence) + evidence.period_s
-        later = next((each for each in evidence.samples if gone_s <= each.at_s <= cut.until_s), None)
-        for view in later.views.values() if later is not None else ():
+        later = evidence.look_from(gone_s)
+        if later is None or later.at_s > cut.until_s:
+            continue
+        for view in later.views.values():
             before = _last_look(evidence, view.name, cut.from_s)
             since_s = cut.from_s - evidence.period_s
-            if before is None or before.boot != view.boot or later is None:
+            if before is None or before.boot != view.boot:
                 continue
             if not circumstances.is_well(view.name, since_s, later.at_s):
                 continue

@@ -1,0 +1,32 @@
+"""What is wrong at rest, where news of a moment ago may be on its way.
+
+So a difference counts if it is there at two looks in a row, or at the last one, behind which there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+What = TypeVar("What")
+
+
+class Lasting(Generic[What]):
+    """Is told at each moment of rest what is wrong then: what it is, and how to say it."""
+
+    def __init__(self) -> None:
+        self.moments = 0
+        self._before: Mapping[What, str] = {}
+        self._lasting: list[str] = []
+        self._fresh: list[str] = []
+        """At the last moment, but not at the one before."""
+
+    def look(self, wrong: Mapping[What, str]) -> None:
+        self.moments += 1
+        self._lasting += [said for what, said in wrong.items() if what in self._before]
+        self._fresh = [said for what, said in wrong.items() if what not in self._before]
+        self._before = wrong
+
+    def said(self) -> list[str]:
+        """All that counts, once the last look is over."""
+        return self._lasting + self._fresh
