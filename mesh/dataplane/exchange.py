@@ -38,6 +38,7 @@ from mesh.dataplane.questions import Answer, LocalAsker, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.session_control import SessionControl
 from mesh.dataplane.sessions import LocalTaker, Responder, Session, Subscriber
+from mesh.dataplane.subscribing import PATTERNS_AT_ONCE
 from mesh.errors import NotAccepted, PeerError, SessionError, TopicError
 from mesh.topics import check_pattern, check_topic
 from mesh.topics.routing import Router
@@ -435,8 +436,11 @@ class Exchange:
 
     def _forget(self, member: Member) -> None:
         """It is no member any more: its interest goes, its counters stay in case it returns."""
-        self._router.set_remote(member, ())
         self._members.forget(member)
+        wanted = self._router.forget_remote(member)
+        if wanted is not None and self._router.discard(wanted, PATTERNS_AT_ONCE):
+            self._turn.jobs.append(lambda now: self._router.discard(wanted, PATTERNS_AT_ONCE))
+            self._hooks.work_pending()
 
     # ------------------------------------------------------------------ time and output
 

@@ -3,18 +3,12 @@
 A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
 silence, or with the first rule it breaks. Whatever the end, everything of it goes: subscriptions and their
 interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
-it owes. What was not delivered to it is counted.
-
-A large subscription is long work. It is added in parts, one a call of `SessionControl.work`, so that
-heartbeats and other clients come between. What matches a part is delivered from then on; SUBSCRIBED follows
-the last one.
+it owes. What was not delivered to it is counted. `mesh.dataplane.subscribing` decides what it may want.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.deduplication import Publishers
@@ -24,33 +18,20 @@ from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import Answer, Query
 from mesh.dataplane.requests import Requests
-from mesh.dataplane.sessions import LocalTaker, Session, Subscription
+from mesh.dataplane.sessions import LocalTaker, Session
+from mesh.dataplane.subscribing import SENTENCE_MAX, AboveLimit, Subscribing
 from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
-from mesh.wire.capabilities import SUBSCRIBE_REFUSED
 from mesh.wire.session_frames import (
-    SUBSCRIPTIONS_MAX,
     Keepalive,
     Kind,
-    Role,
     decode,
     encode,
     messages_in,
 )
 from mesh.wire.session_opening import read_hello, welcome
 from protocols.wire import backtrace
-
-SENTENCE_MAX: Final = 250
-"""Characters of a refusal."""
-PATTERNS_AT_ONCE: Final = 512
-"""Patterns of a subscription that are added in one loop turn, some 4 ms; a larger one takes several turns."""
-
-
-class AboveLimit(SessionError):
-    """A claim is above a limit. A subscription's costs the session only if the client knows no other end."""
-
-    reason = "above_limit"
 
 
 class BrokerLeaves(SessionError):
@@ -112,7 +93,7 @@ class SessionControl:
         self._mesh = mesh
         self._options = options
         self._turn = turn
-        self._router = router
+        self._subscribing = Subscribing(name, options, turn, router, interest, requests, tally, self.refuse)
         self._interest = interest
         self._requests = requests
         self._publishers = publishers
@@ -170,17 +151,11 @@ class SessionControl:
                 if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
                     subscription.granted(messages, size, now)
             case [Kind.PATTERNS, number, patterns]:
-                session.add_part(number, patterns)
+                self._subscribing.keep_part(session, number, patterns)
             case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
-                patterns = session.take_parts(number) + patterns
-                try:
-                    self._subscribe(session, number, patterns, role, messages, size, now)
-                except AboveLimit as error:
-                    self._refuse_subscription(session, number, error)
+                self._subscribing.subscribe(session, number, patterns, role, messages, size, now)
             case [Kind.UNSUBSCRIBE, number]:
-                subscription = session.subscriptions.pop(number, None)
-                if subscription is not None:
-                    self._unsubscribe(subscription, now)
+                self._subscribing.unsubscribe(session, number, now)
             case [Kind.REQUEST, id, topic, body, headers, timeout_ms]:
                 blocks.unpack_headers(headers)
                 self._requests.ask(session, id, Query(topic, body, headers), timeout_ms / 1000, False, now)
@@ -201,85 +176,6 @@ class SessionControl:
                 self._end(session, now)
             case [kind, *_]:
                 raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
-
-    def _subscribe(
-        self,
-        session: Session,
-        number: int,
-        patterns: list[str],
-        role: int,
-        messages: int,
-        size: int,
-        now: float,
-    ) -> None:
-        options = self._options
-        if number == 0 or number in session.subscriptions:
-            raise SessionError(f"subscription number {number} is taken")
-        if not patterns or not messages or not size:
-            raise SessionError("a subscription needs at least one pattern and a window above zero")
-        if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
-        if session.patterns + len(patterns) > options.session_patterns_max:
-            raise AboveLimit(
-                f"{session.patterns} patterns and {len(patterns)} more are above the"
-                f" {options.session_patterns_max} that a session may have"
-            )
-        patterns = list(dict.fromkeys(patterns))
-        if role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
-            raise TopicError("only brokers answer on topics that begin with '$'")
-        self._check_size(patterns)
-        subscription = Subscription(session, number, [], role, options, now)
-        if len(patterns) <= PATTERNS_AT_ONCE:
-            self._add(subscription, patterns)
-        subscription.granted(messages, size, now)
-        session.subscriptions[number] = subscription
-        if subscription.patterns:
-            self._interest.confirm(session, number)
-        else:
-            self._turn.jobs.append(partial(self._add_part, subscription, deque(patterns)))
-
-    def _add(self, subscription: Subscription, patterns: list[str]) -> None:
-        """Raises `TopicError` or `AboveLimit` before any change."""
-        self._check_size(patterns)
-        self._router.subscribe(patterns, subscription.role, subscription)
-        self._interest.add(patterns, subscription.role)
-        subscription.patterns += patterns
-        subscription.session.patterns += len(patterns)
-
-    def _check_size(self, patterns: list[str]) -> None:
-        if self._interest.size_with(patterns) > self._options.patterns_max:
-            raise AboveLimit(
-                f"with {len(patterns)} more patterns broker {self._name} would have more than the"
-                f" {self._options.patterns_max} that its clients may want together"
-            )
-
-    def _add_part(self, subscription: Subscription, waiting: deque[str], now: float) -> bool:
-        """A step of a large subscription: True while there is more."""
-        session, number = subscription.session, subscription.number
-        if session.closed or session.subscriptions.get(number) is not subscription:
-            return False  # it ended meanwhile, and with it all that was added
-        part = [waiting.popleft() for _ in range(min(PATTERNS_AT_ONCE, len(waiting)))]
-        try:
-            try:
-                self._add(subscription, part)
-            except AboveLimit as error:
-                del session.subscriptions[number]
-                self._unsubscribe(subscription, now)
-                self._refuse_subscription(session, number, error)
-                return False
-        except (PeerError, TopicError) as error:
-            self.refuse(session.port.pipe, session.prefix, error, now)
-            return False
-        if not waiting:
-            self._interest.confirm(session, number)
-        return bool(waiting)
-
-    def _refuse_subscription(self, session: Session, number: int, error: AboveLimit) -> None:
-        """Raises the error for a client that does not know of single refusals."""
-        if not session.agreed.has(SUBSCRIBE_REFUSED):
-            raise error
-        self._tally.refuse(error.reason)
-        session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
 
     # --- the end
 
@@ -334,22 +230,11 @@ class SessionControl:
 
     def _end(self, session: Session, now: float) -> None:
         """End a session; the caller has taken it out of its table."""
-        for subscription in list(session.subscriptions.values()):
-            self._unsubscribe(subscription, now)
+        self._subscribing.end_all(session, now)
         session.closed = True
-        session.subscriptions.clear()
         session.publisher.sessions -= 1
         self._tally.drop("subscriber_gone", session.port.discard(session.prefix))
         self._interest.forget(session)
         self._requests.asker_gone(session)
         self._tally.messages_in += session.messages_in
         self._tally.bytes_in += session.bytes_in
-
-    def _unsubscribe(self, subscription: Subscription, now: float) -> None:
-        """Takes it out of everything but its session's table."""
-        self._router.unsubscribe(subscription.patterns, subscription)
-        self._interest.remove(subscription.patterns, subscription.role)
-        subscription.session.patterns -= len(subscription.patterns)
-        self._tally.drop("subscriber_gone", subscription.close())
-        self._tally.drop("slow_subscriber", subscription.dropped)
-        self._requests.subscriber_gone(subscription, now)

@@ -9,7 +9,6 @@ Pure. What a client may do is decided in `mesh.dataplane.session_control`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue, NoQueue
 from mesh.dataplane.credit import HeldCredit, Ingress
@@ -17,12 +16,21 @@ from mesh.dataplane.deduplication import Publisher
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder, Outlet, block_encoder, unlimited
 from mesh.dataplane.ports import Port
-from mesh.errors import SessionError
 from mesh.wire.capabilities import Agreed
 from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
 
-PARTS_MAX: Final = 1 << 17
-"""Patterns of one session that wait for their SUBSCRIBE."""
+
+class Parts:
+    """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came; none are
+    ``kept`` when there are ``too_many``."""
+
+    __slots__ = ("count", "kept", "number", "too_many")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.count = 0
+        self.kept: list[str] = []
+        self.too_many = False
 
 
 class Session:
@@ -46,7 +54,7 @@ class Session:
         "late_questions",
         "messages_in",
         "name",
-        "partial",
+        "parts",
         "patterns",
         "port",
         "prefix",
@@ -84,9 +92,9 @@ class Session:
         self.closed = False
         self.subscriptions: dict[int, Subscription] = {}
         self.patterns = 0
-        """Of all subscriptions."""
-        self.partial: tuple[int, list[str]] = (0, [])
-        """The subscription whose SUBSCRIBE is still to come, and its patterns so far."""
+        """Of all subscriptions, those included that are still to be added."""
+        self.parts: Parts | None = None
+        """The subscription whose SUBSCRIBE is still to come."""
         self.budget = Budget(options.waiting_bytes_max)
         self.acks: list[list[int]] = []
         """Ranges of sequence numbers that are committed and not acknowledged yet."""
@@ -104,23 +112,6 @@ class Session:
         self._answer_bytes_max = options.answer_bytes_max
         self._unread = 0
         self._unread_since = 0
-
-    def add_part(self, number: int, patterns: list[str]) -> None:
-        """Patterns of a SUBSCRIBE to come. Raises `SessionError` when there are too many of them."""
-        parts = self.take_parts(number)
-        if len(parts) + len(patterns) > PARTS_MAX:
-            raise SessionError(f"more than {PARTS_MAX} patterns came before the SUBSCRIBE they belong to")
-        parts += patterns
-        self.partial = (number, parts)
-
-    def take_parts(self, number: int) -> list[str]:
-        """The patterns of a subscription that came in parts, none if it has no parts. Raises `SessionError`
-        when the parts are another's."""
-        begun, parts = self.partial
-        if parts and begun != number:
-            raise SessionError(f"frames of subscription {number} came amid the parts of subscription {begun}")
-        self.partial = (0, [])
-        return parts
 
     def send(self, frame: bytes) -> None:
         """In order with the data, and not under credit."""
@@ -147,7 +138,7 @@ class Session:
 class Subscription(Outlet):
     """One client's subscription: an outlet with patterns, a role and its session."""
 
-    __slots__ = ("number", "owes", "patterns", "role", "session")
+    __slots__ = ("added", "number", "owes", "patterns", "role", "session")
 
     def __init__(
         self,
@@ -164,6 +155,8 @@ class Subscription(Outlet):
         self.session = session
         self.number = number
         self.patterns = patterns
+        self.added = 0
+        """How many of the patterns have been added; a large subscription is added in parts."""
         self.role = role
         self.owes: dict[int, None] = {}
         """Tokens of the questions it was asked and has not answered."""

@@ -22,6 +22,9 @@ directly looks at the flag::
 
 Stale routes are removed a few at a time. The cache is bounded by bytes, and dropped whole when it is full.
 
+**The end of large interest** is long work, too. Who ends is hidden at once, so that no route has it from then
+on; its patterns are removed in parts afterwards (`hide`, `forget_remote`).
+
 Pure.
 """
 
@@ -77,6 +80,16 @@ class Route(Generic[Local, Remote]):
         """Its only item is False once interest has changed that may concern the topic."""
 
 
+class Wanted(Generic[Remote]):
+    """What one broker wants, by pattern with its role. ``remote`` is None once the broker is forgotten."""
+
+    __slots__ = ("patterns", "remote")
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote: Remote | None = remote
+        self.patterns: dict[str, int] = {}
+
+
 class _Group:
     """Cached topics that become stale together, with the tuples of takers that their routes share."""
 
@@ -115,9 +128,10 @@ class Router(Generic[Local, Remote]):
         self._cache_bytes = 0
         self._local: PatternTrie[Local] = PatternTrie()
         self._local_answers: PatternTrie[Local] = PatternTrie()
-        self._remote: PatternTrie[Remote] = PatternTrie()
-        self._remote_answers: PatternTrie[Remote] = PatternTrie()
-        self._remote_patterns: dict[Remote, dict[str, int]] = {}
+        self._hidden: set[Local] = set()
+        self._remote: PatternTrie[Wanted[Remote]] = PatternTrie()
+        self._remote_answers: PatternTrie[Wanted[Remote]] = PatternTrie()
+        self._wanted: dict[Remote, Wanted[Remote]] = {}
         self._groups = [_Group() for _ in range(GROUPS)]
         self._stale: deque[_Group] = deque()
         self.cache: dict[bytes, Route[Local, Remote]] = {}
@@ -140,39 +154,64 @@ class Router(Generic[Local, Remote]):
         for pattern in patterns:
             self._local.discard(pattern, local)
             self._local_answers.discard(pattern, local)
-        self._changed(patterns)
+        if local not in self._hidden:
+            self._changed(patterns)
 
-    def set_remote(self, remote: Remote, patterns: Iterable[tuple[str, int]]) -> None:
-        """Replace all that a broker is interested in: (pattern, role) pairs. Raises `TopicError` before
-        any change."""
-        new = dict(patterns)
-        removed = [pattern for pattern in self._remote_patterns.get(remote, ()) if pattern not in new]
-        self.change_remote(remote, new.items(), removed)
+    def hide(self, ended: Iterable[Local]) -> None:
+        """Let no route have these any more. Their patterns are unsubscribed afterwards, then they are to be
+        `release`d."""
+        self._hidden.update(ended)
+        self._changed(("#",))
+
+    def release(self, ended: Local) -> None:
+        """The last pattern of a hidden one is unsubscribed."""
+        self._hidden.discard(ended)
 
     def change_remote(self, remote: Remote, added: Iterable[tuple[str, int]], removed: Iterable[str]) -> None:
         """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
         Raises `TopicError` before any change."""
         added = [(check_pattern(pattern), int(role)) for pattern, role in added]
-        held = self._remote_patterns.setdefault(remote, {})
+        wanted = self._wanted.get(remote)
+        if wanted is None:
+            wanted = self._wanted[remote] = Wanted(remote)
+        held = wanted.patterns
         changed: list[str] = []
         for pattern in removed:
             if held.pop(pattern, None) is not None:
-                self._remote.discard(pattern, remote)
-                self._remote_answers.discard(pattern, remote)
+                self._remote.discard(pattern, wanted)
+                self._remote_answers.discard(pattern, wanted)
                 changed.append(pattern)
         for pattern, role in added:
             if held.get(pattern) == role:
                 continue
             held[pattern] = role
-            self._remote.add(pattern, remote)
+            self._remote.add(pattern, wanted)
             if role == Role.ANSWERS:
-                self._remote_answers.add(pattern, remote)
+                self._remote_answers.add(pattern, wanted)
             else:
-                self._remote_answers.discard(pattern, remote)
+                self._remote_answers.discard(pattern, wanted)
             changed.append(pattern)
         if not held:
-            del self._remote_patterns[remote]
+            del self._wanted[remote]
         self._changed(changed)
+
+    def forget_remote(self, remote: Remote) -> Wanted[Remote] | None:
+        """A broker wants nothing any more; what it wanted is to be removed by `discard`. It may come back and
+        want something meanwhile."""
+        wanted = self._wanted.pop(remote, None)
+        if wanted is not None:
+            wanted.remote = None
+            self._changed(("#",))
+        return wanted
+
+    def discard(self, wanted: Wanted[Remote], most: int) -> bool:
+        """Remove some of what a forgotten broker wanted; whether there is more."""
+        patterns = wanted.patterns
+        for _ in range(min(most, len(patterns))):
+            pattern, _ = patterns.popitem()
+            self._remote.discard(pattern, wanted)
+            self._remote_answers.discard(pattern, wanted)
+        return bool(patterns)
 
     # --- routes
 
@@ -201,15 +240,15 @@ class Router(Generic[Local, Remote]):
             self._sweep()
         group = self._groups[_group_of(text)]
         before = group.size
-        local = tuple(self._local.match(text))
-        remote = tuple(self._remote.match(text))
+        local = self._shown(self._local.match(text))
+        remote = _members(self._remote.match(text))
         found = Route(
             text,
             group.share((*local, *dict.fromkeys(map(self._taker_of, remote)))),
             group.share(local),
             group.share(remote),
-            group.share(tuple(self._local_answers.match(text))),
-            group.share(tuple(self._remote_answers.match(text))),
+            group.share(self._shown(self._local_answers.match(text))),
+            group.share(_members(self._remote_answers.match(text))),
             group.fresh,
         )
         group.topics.append(topic)
@@ -217,6 +256,10 @@ class Router(Generic[Local, Remote]):
         self._cache_bytes += group.size - before
         self.cache[topic] = found
         return found
+
+    def _shown(self, found: list[Local]) -> tuple[Local, ...]:
+        hidden = self._hidden
+        return tuple([local for local in found if local not in hidden]) if hidden else tuple(found)
 
     # --- what a change makes stale
 
@@ -257,6 +300,10 @@ class Router(Generic[Local, Remote]):
                 self._stale.popleft()
                 if not self._stale:
                     return
+
+
+def _members(found: list[Wanted[Remote]]) -> tuple[Remote, ...]:
+    return tuple([wanted.remote for wanted in found if wanted.remote is not None])
 
 
 def _group_of(text: str) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mesh.broker.stock import StockEncoder
 from mesh.cluster.remote_interest import REMOTE_PATTERNS_MAX
-from mesh.dataplane import requests
+from mesh.dataplane import requests, subscribing
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.errors import NotAccepted
 from mesh.limits import EXPORT_MOST, PATTERNS_MOST, Limits
@@ -143,6 +145,89 @@ def test_stock_subscribers_beside_the_most_that_clients_may_want_are_within_what
     exchange.change_subscriber(pipe, exports[1])
     assert len(mesh.interest[1]) == PATTERNS_MOST + 2 * EXPORT_MOST < REMOTE_PATTERNS_MAX
     assert ExchangeOptions().patterns_max == Limits().patterns_max == PATTERNS_MOST
+
+
+def test_patterns_that_wait_for_their_subscribe_are_within_the_limit_of_a_session() -> None:
+    """131 072 of them were kept, whatever the limit."""
+    mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=100))
+    client = mesh.client()
+    (session,) = mesh.nodes[1].exchange._sessions.all()
+    part = [f"a.{number}" for number in range(60)]
+    assert not said(client, encode(Kind.PATTERNS, 1, part))
+    assert session.parts is not None and len(session.parts.kept) == 60
+    for _ in range(3):
+        assert not said(client, encode(Kind.PATTERNS, 1, part))
+        assert session.parts is not None and not session.parts.kept
+    (refusal,) = said(client, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1] and "0 patterns and 241 more" in refusal[2]
+    assert not said(client, encode(Kind.PATTERNS, 2, part), encode(Kind.SUBSCRIBE, 2, ["t"], 0, 1, 1))
+    assert len(mesh.interest[1]) == 61
+
+
+def test_patterns_of_all_sessions_that_wait_for_their_subscribe_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were counted for nobody: a thousand clients could leave 130 million with a broker."""
+    monkeypatch.setattr(subscribing, "WAITING_MAX", 250)
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    clients = [mesh.client() for _ in range(4)]
+    for index, client in enumerate(clients):
+        said(client, encode(Kind.PATTERNS, 1, [f"a.{index}.{number}" for number in range(100)]))
+    kept = [len(session.parts.kept) for session in exchange._sessions.all() if session.parts]
+    assert kept == [100, 100, 0, 0]
+    (refusal,) = said(clients[2], encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+    assert "more than 250 patterns wait" in refusal[2] and "again in a few seconds" in refusal[2]
+    clients[0].lose()
+    said(clients[1], encode(Kind.UNSUBSCRIBE, 1))
+    assert exchange._sessions._subscribing._waiting == 0
+    again = encode(Kind.PATTERNS, 1, [f"b.{number}" for number in range(100)])
+    assert not said(clients[2], again, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+    assert len(mesh.interest[1]) == 101 and exchange._sessions._subscribing._waiting == 0
+
+
+def test_large_subscriptions_at_once_are_within_the_limit_of_a_session_together() -> None:
+    """Each was held to what had been added by then, which was nothing."""
+    mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=3000))
+    client = mesh.client()
+    wanted = [[f"a{index}.{number}" for number in range(1200)] for index in range(4)]
+    frames = [encode(Kind.SUBSCRIBE, index + 1, each, 0, 1, 1) for index, each in enumerate(wanted)]
+    refusals = said(client, *frames)
+    assert [refusal[:2] for refusal in refusals] == [[Kind.UNSUBSCRIBED, 3], [Kind.UNSUBSCRIBED, 4]]
+    assert "2400 patterns and 1200 more" in refusals[0][2] and len(mesh.interest[1]) == 2400
+    (session,) = mesh.nodes[1].exchange._sessions.all()
+    said(client, encode(Kind.UNSUBSCRIBE, 1))
+    assert session.patterns == 1200
+    assert not said(client, encode(Kind.SUBSCRIBE, 5, wanted[2], 0, 1, 1)), "there is room again"
+    assert len(mesh.interest[1]) == 2400
+
+
+def test_a_limit_that_is_reached_while_patterns_are_added_gives_all_of_them_back() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(patterns_max=2000))
+    exchange = mesh.nodes[1].exchange
+    clients = [mesh.client() for _ in range(2)]
+    frames = [
+        encode(Kind.SUBSCRIBE, 1, [f"a{index}.{number}" for number in range(1500)], 0, 1, 1)
+        for index in (0, 1)
+    ]
+    for client, frame in zip(clients, frames, strict=True):
+        exchange.client_frames(client.pipe, [client.conversation.prefix + frame], 0.0)
+    mesh.pump()
+    assert len(mesh.interest[1]) == 1500
+    sessions = exchange._sessions.all()
+    assert [session.patterns for session in sessions] in ([1500, 0], [0, 1500])
+    assert exchange._sessions._subscribing._waiting == 0 and not exchange._turn.jobs
+
+
+def test_a_subscription_that_fits_once_others_are_removed_waits_until_they_are() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(patterns_max=2000))
+    client = mesh.client()
+    for number, count in ((1, 1900), (2, 1800), (3, 300)):
+        frames = [encode(Kind.SUBSCRIBE, number, [f"a{number}.{each}" for each in range(count)], 0, 1, 1)]
+        if number > 1:
+            frames.insert(0, encode(Kind.UNSUBSCRIBE, number - 1))
+        assert not said(client, *frames), number
+        assert len(mesh.interest[1]) == count
 
 
 # --- questions and answers

@@ -10,7 +10,7 @@ from mesh.broker.stock import StockEncoder
 from mesh.clients.feeds import Token
 from mesh.clients.publishing import Ticket
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
-from mesh.dataplane.session_control import PATTERNS_AT_ONCE
+from mesh.dataplane.subscribing import PATTERNS_AT_ONCE
 from mesh.errors import (
     MeshTimeout,
     NoResponders,
@@ -694,6 +694,89 @@ def test_a_large_subscription_that_ends_before_all_is_added_leaves_nothing() -> 
     reader.lose()
     mesh.pump()
     assert exchange.statistics().interest == [] and mesh.interest[1] == []
+
+
+@pytest.mark.parametrize("how", ["unsubscribe", "lose", "lose many"])
+def test_a_large_subscription_that_ends_gets_nothing_more_and_goes_in_parts(how: str) -> None:
+    """20 000 patterns were removed in one turn of 49 ms."""
+    mesh = FakeMesh(2)
+    reader, publisher, other = mesh.client(1), mesh.client(1), mesh.client(1)
+    if how == "lose many":
+        for start in range(0, len(LARGE), 10):
+            reader.conversation.subscribe(LARGE[start : start + 10], Role.LISTEN, 2048, 1 << 20)
+    else:
+        feed = reader.conversation.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+    mesh.pump()
+    fed = other.subscribe(LARGE[7])
+    node, exchange = mesh.nodes[1], mesh.nodes[1].exchange
+    if how == "unsubscribe":
+        reader.conversation.unsubscribe(feed)
+        exchange.client_frames(
+            reader.pipe, reader.conversation.take_control() + reader.conversation.take_frames(), mesh.now
+        )
+    else:
+        mesh.clients.remove(reader)
+        exchange.client_gone(reader.pipe, mesh.now)
+    sizes = []
+    while node.has_work:
+        publisher.conversation.add(LARGE[0], b"x", SENT, b"")
+        publisher.conversation.add(LARGE[7], b"x", SENT, b"")
+        publisher.conversation.flush()
+        exchange.client_frames(publisher.pipe, publisher.conversation.take_frames(), mesh.now)
+        assert not reader.pipe.data
+        node.has_work = False
+        exchange.work(mesh.now)
+        sizes.append(len(mesh.interest[1]))
+    assert len(sizes) == 5 and sizes[-1] == 1
+    assert mesh.interest[1] == [(LARGE[7], 0)] and exchange.statistics().drops == {}
+    assert len(other.take(fed)) == 5
+    assert len(exchange._router._local) == 1 and not exchange._router._hidden
+
+
+def test_who_subscribes_again_while_its_patterns_are_removed_is_served() -> None:
+    mesh = FakeMesh(2)
+    reader, publisher = mesh.client(1), mesh.client(2)
+    for _ in range(3):
+        feed = reader.conversation.subscribe(LARGE, Role.LISTEN, 2048, 1 << 20)
+        reader.conversation.flush()
+        frames = reader.conversation.take_control() + reader.conversation.take_frames()
+        mesh.nodes[1].exchange.client_frames(reader.pipe, frames, mesh.now)
+        for _ in range(3):
+            mesh.nodes[1].exchange.work(mesh.now)
+        reader.conversation.unsubscribe(feed)
+    feed = reader.subscribe(*LARGE)
+    for topic in (LARGE[0], LARGE[-1]):
+        publisher.publish(topic, b"x")
+    assert reader.take(feed) == [(LARGE[0], b"x"), (LARGE[-1], b"x")]
+    assert len(mesh.interest[1]) == len(LARGE) == len(mesh.nodes[1].exchange._router._local)
+
+
+def test_a_broker_with_many_patterns_that_dies_is_forgotten_in_parts() -> None:
+    """65 000 patterns were removed in one turn of 143 ms."""
+    mesh = FakeMesh(2)
+    sender, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe(*LARGE)
+    node, exchange = mesh.nodes[1], mesh.nodes[1].exchange
+    sender.publish(LARGE[0], b"x")
+    mesh.unlink(1, 2)
+    node.has_work = False
+    exchange.members_changed([])
+    turns = 0
+    while node.has_work:
+        sender.conversation.add(LARGE[turns], b"x", SENT, b"")
+        sender.conversation.flush()
+        exchange.client_frames(sender.pipe, sender.conversation.take_frames(), mesh.now)
+        node.has_work = False
+        exchange.work(mesh.now)
+        turns += 1
+        if turns == 2:  # it is back while its earlier patterns go
+            mesh.tell_members()
+            mesh.link(1, 2)
+    assert turns == 4 and exchange.statistics().unwanted == 2
+    mesh.pump()
+    assert [topic for topic, _ in reader.take(feed)] == [LARGE[0], LARGE[2], LARGE[3]]
+    assert len(exchange._router._remote) == len(LARGE)
+    assert exchange.statistics().drops == {}
 
 
 def test_a_bad_pattern_in_a_large_subscription_costs_the_session() -> None:

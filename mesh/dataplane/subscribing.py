@@ -1,0 +1,275 @@
+"""Subscriptions of clients: what one may want, how it is added, and how it goes. Pure.
+
+A large subscription is long work, at its beginning and at its end. Its patterns come in parts (PATTERNS, then
+SUBSCRIBE) and are added in parts, one a loop turn, so that rounds and other clients come between. What
+matches a part is delivered from then on; SUBSCRIBED follows the last one. Who ends is hidden at once and gets
+nothing more; its patterns are removed in parts, too.
+
+**Bounds.** A session has a number of patterns, all that it has asked for included; so has the broker. What
+waits for its SUBSCRIBE or to be added is bounded for all sessions together (`WAITING_MAX`). A subscription
+beyond a bound is refused; it costs the session of a client that knows no other answer. Patterns that are
+being removed still count for the broker: a subscription that would fit without them waits until they are
+gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from mesh.dataplane.counters import Tally
+from mesh.dataplane.local_interest import LocalInterest
+from mesh.dataplane.members import Member
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.ports import Pipe, Turn
+from mesh.dataplane.requests import Requests
+from mesh.dataplane.sessions import LocalTaker, Parts, Session, Subscription
+from mesh.errors import PeerError, SessionError, TopicError
+from mesh.topics.routing import Router
+from mesh.wire.capabilities import SUBSCRIBE_REFUSED
+from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, Kind, Role, encode
+
+SENTENCE_MAX: Final = 250
+"""Characters of a refusal."""
+PATTERNS_AT_ONCE: Final = 512
+"""Patterns that are added or removed in one loop turn, some 4 ms; more take several turns."""
+WAITING_MAX: Final = 1 << 18
+"""Patterns of all sessions that wait for their SUBSCRIBE or to be added."""
+
+Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
+"""The client behind a pipe and a backtrace broke a rule."""
+
+
+class AboveLimit(SessionError):
+    """A claim is above a limit. A subscription's costs the session only if the client knows no other end."""
+
+    reason = "above_limit"
+
+
+class Subscribing:
+    """See the module."""
+
+    def __init__(
+        self,
+        name: str,
+        options: ExchangeOptions,
+        turn: Turn,
+        router: Router[LocalTaker, Member],
+        interest: LocalInterest,
+        requests: Requests,
+        tally: Tally,
+        refuse: Refuse,
+    ) -> None:
+        self._name = name
+        self._options = options
+        self._turn = turn
+        self._router = router
+        self._interest = interest
+        self._requests = requests
+        self._tally = tally
+        self._refuse = refuse
+        self._waiting = 0
+        """Patterns that wait, see `WAITING_MAX`."""
+        self._removing = 0
+        """Jobs that remove patterns."""
+
+    # --- coming
+
+    def keep_part(self, session: Session, number: int, patterns: list[str]) -> None:
+        """PATTERNS: some of what SUBSCRIBE will name. Raises `SessionError` amid another's."""
+        parts = self._parts_of(session, number)
+        if parts is None:
+            parts = session.parts = Parts(number)
+        parts.count += len(patterns)
+        if parts.too_many or self._is_beyond(session, parts.count, len(patterns)):
+            self._waiting -= len(parts.kept)
+            parts.kept, parts.too_many = [], True
+        else:
+            self._waiting += len(patterns)
+            parts.kept += patterns
+
+    def subscribe(
+        self,
+        session: Session,
+        number: int,
+        patterns: list[str],
+        role: int,
+        messages: int,
+        size: int,
+        now: float,
+    ) -> None:
+        """SUBSCRIBE, which may end what came in parts. Raises `PeerError`, `TopicError`."""
+        parts = self._parts_of(session, number) or Parts(number)
+        self._drop_parts(session)
+        try:
+            self._check(session, number, parts, patterns, messages, size)
+            subscription = Subscription(session, number, [], role, self._options, now)
+            self._begin(subscription, list(dict.fromkeys(parts.kept + patterns)))
+        except AboveLimit as error:
+            self._refuse_one(session, number, error)
+            return
+        subscription.granted(messages, size, now)
+        session.subscriptions[number] = subscription
+
+    def _check(
+        self, session: Session, number: int, parts: Parts, patterns: list[str], messages: int, size: int
+    ) -> None:
+        if number == 0 or number in session.subscriptions:
+            raise SessionError(f"subscription number {number} is taken")
+        count = parts.count + len(patterns)
+        if not count or not messages or not size:
+            raise SessionError("a subscription needs at least one pattern and a window above zero")
+        if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
+        if session.patterns + count > self._options.session_patterns_max:
+            raise AboveLimit(
+                f"{session.patterns} patterns and {count} more are above the"
+                f" {self._options.session_patterns_max} that a session may have"
+            )
+        if parts.too_many or self._is_beyond(session, count, count):
+            raise AboveLimit(
+                f"more than {WAITING_MAX} patterns wait to be subscribed at broker {self._name}; subscribe"
+                " again in a few seconds"
+            )
+
+    def _begin(self, subscription: Subscription, patterns: list[str]) -> None:
+        """Add it now, or begin to. Raises `TopicError`, `AboveLimit` before any change."""
+        session, number = subscription.session, subscription.number
+        if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
+            raise TopicError("only brokers answer on topics that begin with '$'")
+        fits = self._fits(patterns)
+        if not fits and not self._removing:
+            raise self._above(patterns)
+        subscription.patterns = patterns
+        if fits and len(patterns) <= PATTERNS_AT_ONCE:
+            self._add(subscription, patterns)
+            self._interest.confirm(session, number)
+        else:
+            self._waiting += len(patterns)
+            self._turn.jobs.append(partial(self._add_part, subscription, deque(patterns)))
+        session.patterns += len(patterns)
+
+    def _add_part(self, subscription: Subscription, waiting: deque[str], now: float) -> bool:
+        """A step of a large subscription: True while there is more."""
+        session, number = subscription.session, subscription.number
+        if session.closed or session.subscriptions.get(number) is not subscription:
+            self._waiting -= len(waiting)
+            return False  # it ended meanwhile, and with it all that was added
+        part = [waiting[place] for place in range(min(PATTERNS_AT_ONCE, len(waiting)))]
+        fits = self._fits(part)
+        if not fits and self._removing:
+            return True
+        for _ in part:
+            waiting.popleft()
+        self._waiting -= len(part)
+        try:
+            if fits:
+                self._add(subscription, part)
+                if waiting:
+                    return True
+                self._interest.confirm(session, number)
+            else:
+                self.end(session, [session.subscriptions.pop(number)], now)
+                self._refuse_one(session, number, self._above(part))
+        except (PeerError, TopicError) as error:
+            self._refuse(session.port.pipe, session.prefix, error, now)
+        self._waiting -= len(waiting)
+        return False
+
+    def _add(self, subscription: Subscription, patterns: list[str]) -> None:
+        """Raises `TopicError` before any change."""
+        self._router.subscribe(patterns, subscription.role, subscription)
+        self._interest.add(patterns, subscription.role)
+        subscription.added += len(patterns)
+
+    # --- bounds
+
+    def _is_beyond(self, session: Session, count: int, more: int) -> bool:
+        """With so many patterns of one subscription, ``more`` of them new here."""
+        most = self._options.session_patterns_max
+        return session.patterns + count > most or self._waiting + more > WAITING_MAX
+
+    def _fits(self, patterns: list[str]) -> bool:
+        return self._interest.size_with(patterns) <= self._options.patterns_max
+
+    def _above(self, patterns: list[str]) -> AboveLimit:
+        return AboveLimit(
+            f"with {len(patterns)} more patterns broker {self._name} would have more than the"
+            f" {self._options.patterns_max} that its clients may want together"
+        )
+
+    def _refuse_one(self, session: Session, number: int, error: AboveLimit) -> None:
+        """Raises the error for a client that does not know of single refusals."""
+        if not session.agreed.has(SUBSCRIBE_REFUSED):
+            raise error
+        self._tally.refuse(error.reason)
+        session.send(encode(Kind.UNSUBSCRIBED, number, str(error)[:SENTENCE_MAX]))
+
+    # --- parts
+
+    @staticmethod
+    def _parts_of(session: Session, number: int) -> Parts | None:
+        parts = session.parts
+        if parts is not None and parts.number != number:
+            raise SessionError(
+                f"frames of subscription {number} came amid the parts of subscription {parts.number}"
+            )
+        return parts
+
+    def _drop_parts(self, session: Session) -> None:
+        if session.parts is not None:
+            self._waiting -= len(session.parts.kept)
+            session.parts = None
+
+    # --- going
+
+    def unsubscribe(self, session: Session, number: int, now: float) -> None:
+        """UNSUBSCRIBE; one that is not there was refused, or has ended."""
+        if session.parts is not None and session.parts.number == number:
+            self._drop_parts(session)
+        subscription = session.subscriptions.pop(number, None)
+        if subscription is not None:
+            self.end(session, [subscription], now)
+
+    def end_all(self, session: Session, now: float) -> None:
+        """The session is over."""
+        self._drop_parts(session)
+        self.end(session, list(session.subscriptions.values()), now)
+        session.subscriptions.clear()
+
+    def end(self, session: Session, ended: Sequence[Subscription], now: float) -> None:
+        """These are out of their session's table, and go out of everything else."""
+        for subscription in ended:
+            session.patterns -= len(subscription.patterns)
+            del subscription.patterns[subscription.added :]
+            self._tally.drop("subscriber_gone", subscription.close())
+            self._tally.drop("slow_subscriber", subscription.dropped)
+            self._requests.subscriber_gone(subscription, now)
+        if sum(subscription.added for subscription in ended) <= PATTERNS_AT_ONCE:
+            for subscription in ended:
+                self._router.unsubscribe(subscription.patterns, subscription)
+                self._interest.remove(subscription.patterns, subscription.role)
+        else:
+            self._router.hide(ended)
+            self._removing += 1
+            self._turn.jobs.append(partial(self._remove_part, deque(ended)))
+
+    def _remove_part(self, ended: deque[Subscription], now: float) -> bool:
+        """A step of the end of many patterns: True while there is more."""
+        left = PATTERNS_AT_ONCE
+        while ended and left > 0:
+            subscription = ended[0]
+            patterns = subscription.patterns
+            part = patterns[-left:]
+            del patterns[-left:]
+            left -= len(part)
+            self._router.unsubscribe(part, subscription)
+            self._interest.remove(part, subscription.role)
+            if not patterns:
+                self._router.release(subscription)
+                ended.popleft()
+        if not ended:
+            self._removing -= 1
+        return bool(ended)
