@@ -29,7 +29,7 @@ from simulations.world import World
 
 IDLE: Final = "idle brokers in full"
 SWARM: Final = "60 s of a scenario with faults, five brokers, traffic"
-ALONE: Final = "cores alone, bounded degree"
+ALONE: Final = "cores alone"
 
 SIZES: Final = (10, 25, 50, 100)
 IDLE_MESSAGES: Final = 100_000
@@ -41,7 +41,7 @@ JOIN_S: Final = 60.0
 SWARM_BROKERS: Final = 5
 SWARM_SCENARIOS: Final = 4
 SWARM_S: Final = 60.0
-ALONE_SECONDS: Final = {1000: 40.0, 10_000: 4.0}
+ALONE_SECONDS: Final = {50: 100.0, 200: 6.0}
 
 RATE: Final = "messages/s"
 PACE: Final = "simulated s/s"
@@ -55,10 +55,6 @@ TARGETS: Final = (
     Target(IDLE, PEAK, "100 brokers", None, 1024, False),
     Target(IDLE, COST, "100 brokers", "10 brokers", 1.5, False),
     Target(SWARM, "wall s", "five brokers", None, 0.5, False),
-    Target(ALONE, RATE, "1000 nodes", None, 250_000, True),
-    Target(ALONE, RATE, "10000 nodes", None, 250_000 / 1.5, True),
-    Target(ALONE, COST, "10000 nodes", "1000 nodes", 1.5, False),
-    Target(ALONE, PEAK, "10000 nodes", None, 4096, False),
 )
 
 
@@ -116,11 +112,11 @@ def run_swarm(scenarios: int, report: Report, gate: Any) -> None:
     report({"wall s": sum(walls_s) / len(walls_s), "at worst": max(walls_s)})
 
 
-def run_alone(nodes: int, seconds: float, report: Report, gate: Any) -> None:
-    """The gossip workload at rest."""
-    field = cores.build("gossip", nodes=nodes, seed=1)
-    start_all(field, "gossip")
-    field.run_for(2.0)
+def run_alone(brokers: int, seconds: float, report: Report, gate: Any) -> None:
+    """Production cores at rest: nothing but surveys and answers."""
+    field = cores.build(nodes=brokers, seed=1)
+    start_all(field)
+    field.run_for(SETTLE_S)
     messages = field.messages
     began = time.perf_counter()
     field.run_for(seconds)
@@ -156,9 +152,11 @@ def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
     )
     alone = [
         Case(
-            ALONE, f"{nodes} nodes", partial(_alone_in_a_process, run_alone, nodes, max(1.0, scale * seconds))
+            ALONE,
+            f"{brokers} brokers",
+            partial(_alone_in_a_process, run_alone, brokers, max(1.0, scale * seconds)),
         )
-        for nodes, seconds in ALONE_SECONDS.items()
+        for brokers, seconds in ALONE_SECONDS.items()
     ]
     return [*idle, swarm, *alone]
 

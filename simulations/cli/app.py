@@ -77,7 +77,6 @@ def simulate(
     keep: str | None = None,
     trace: str | None = None,
     fidelity: Literal["full", "cores"] = "full",
-    core: Literal["membership", "gossip"] | None = None,
     json: bool = False,
 ) -> int:
     """Run real brokers and clients in virtual time, break them on purpose, and judge how they fared.
@@ -103,9 +102,7 @@ def simulate(
     trace
         A file for the history, a line for each turn, arrival and fault; diff reads it.
     fidelity
-        With cores no brokers run but the cores that decide for them, thousands if need be, without clients.
-    core
-        Which one: membership, which is today's and the usual one, or a gossip of bounded degree.
+        With cores no brokers run but the cores that decide for them, hundreds if need be, without clients.
     json
         Print the result as one JSON object, which is equal for equal runs.
     """
@@ -115,8 +112,6 @@ def simulate(
             f"name a scenario: {', '.join(scenario_file.shipped())}; or one of list, faults, swarm, replay, "
             f"shrink, diff",
         )
-    if core is not None and fidelity != "cores":
-        raise CommandFailed(ExitCode.USAGE, "--core says which one --fidelity cores plays; give both")
     progress = Progress(quiet=json and not sys.stderr.isatty())
     began = time.perf_counter()
     size = "full" if full else "ci"
@@ -128,7 +123,7 @@ def simulate(
         chosen = seed if seed is not None else drawn_seed
         if fidelity == "cores":
             _refuse_with_cores(out=out, keep=keep, trace=trace)
-            return _play_cores(found, chosen, core or "membership", as_json=json)
+            return _play_cores(found, chosen, as_json=json)
         try:
             run = playing.Play(
                 found, seed=chosen, size=size, out=out, say=progress, keep_history=trace is not None
@@ -415,13 +410,11 @@ def _interruptible() -> Iterator[Interruption]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _play_cores(
-    scenario: Scenario, seed: int, core: Literal["membership", "gossip"], *, as_json: bool
-) -> int:
+def _play_cores(scenario: Scenario, seed: int, *, as_json: bool) -> int:
     from simulations import cores  # only here: the other commands need none of it
 
     began = time.perf_counter()
-    outcome = cores.play(scenario, seed=seed, core=core)
+    outcome = cores.play(scenario, seed=seed)
     if as_json:
         print(json_format.dumps(outcome.as_json(), indent=2))
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Message = tuple[Any, ...]
 """Nobody changes one after it was sent."""
@@ -20,14 +20,11 @@ class Change(NamedTuple):
 
 
 class Core(Protocol):
-    """What the brokers of all places do. It is one object, since ten thousand would not fit the caches.
+    """What the brokers of all places do: one object for all of them.
 
     Places and wires are numbers. A core is called for places that run, and for no others; it says when it
     wants to be called without a message by `Field.wake`.
     """
-
-    sparse: ClassVar[bool]
-    """Whether `view` leaves out those who are alive."""
 
     def begin(self, place: int, now_ns: int) -> None:
         """A life begins here, and nothing is left of one before."""

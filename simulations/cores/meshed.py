@@ -14,7 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar, Final
+from typing import Final
 
 from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.membership import (
@@ -76,8 +76,6 @@ class Link:
 
 class Meshed:
     """The brokers of a field, by the real machines: who lives where, and who lived there before."""
-
-    sparse: ClassVar[bool] = False
 
     def __init__(self, field: Field) -> None:
         self._field = field

@@ -17,34 +17,34 @@ SETTLE_S = 5.0
 WRONG_SHOWN = 10
 
 
-def play(scenario: Scenario, *, seed: int, core: str = "membership") -> Outcome:
+def play(scenario: Scenario, *, seed: int) -> Outcome:
     """Play it from a seed, at the size it has.
 
     Raises:
         ValueError: it has a fault, or a number of brokers, that the cores alone do not know.
     """
-    check_size(core, scenario.brokers)  # first, since even naming a million takes seconds
+    check_size(scenario.brokers)  # first, since even naming a million takes seconds
     if scenario.spares:
         raise ValueError(f"{scenario.name} has spare brokers, which the cores alone do not know")
     found = resolve(scenario, seed)
     network = found.network
     options = Options(network.latency_s, network.jitter_s, found.period_s, found.deadline_s)
-    field = build(core, nodes=found.brokers, seed=seed, options=options)
+    field = build(nodes=found.brokers, seed=seed, options=options)
     striking = Striking(field)
     striking.check(found.faults)
-    start_all(field, core)
+    start_all(field)
     field.run_for(SETTLE_S + found.warm_s)
     striking.schedule(found.faults, began_s=field.now_s)
     field.run_for(found.safety_length_s)
     striking.heal()
     field.run_for(found.bound_s)
-    return finish(field, core)
+    return finish(field)
 
 
 def told(outcome: Outcome, wall_s: float) -> str:
     """The outcome in lines, as a summary of full fidelity begins."""
     lines = [
-        f"cores alone ({outcome.core}, {outcome.nodes} brokers) --seed {outcome.seed}: "
+        f"cores alone ({outcome.nodes} brokers) --seed {outcome.seed}: "
         f"{'whole at the end' if outcome.ok else 'NOT WHOLE'}",
         f"  history {outcome.history_hash}, {outcome.virtual_s:.1f} virtual seconds in {wall_s:.1f} real ones"
         f" ({outcome.virtual_s / wall_s if wall_s else 0:.0f} : 1)",

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from simulations.cores import KINDS
-from simulations.cores.running import MEMBERSHIP_MAX
+from simulations.cores.running import NODES_MAX
 from simulations.runs.playing import BROKERS_MAX
 from simulations.scenario import Scenario
 from simulations.scenarios import scenario_file
@@ -74,7 +74,7 @@ def measured(scenario: Scenario, size: str, cpu_max_s: int) -> Figures:
     brokers = sized.brokers + sized.spares
     command = [sys.executable, "-m", "mesh", "simulate", scenario.name, "--seed", str(SEED), "--json"]
     command += ["--full"] if size != "ci" else []
-    command += ["--fidelity", "cores", "--core", core_of(brokers)] if size == "cores" else []
+    command += ["--fidelity", "cores"] if size == "cores" else []
     playing = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -102,11 +102,6 @@ def measured(scenario: Scenario, size: str, cpu_max_s: int) -> Figures:
         memory_mb=usage.ru_maxrss // 1024,
         broke="" if result else _broke(playing.returncode, cpu_max_s),
     )
-
-
-def core_of(brokers: int) -> str:
-    """That of today's membership for as many as it can be played with."""
-    return "membership" if brokers <= MEMBERSHIP_MAX else "gossip"
 
 
 def _of_cores(result: dict[str, Any]) -> str:
@@ -142,7 +137,8 @@ def _by_brokers(scenario: Scenario) -> bool:
 def _by_cores(scenario: Scenario) -> bool:
     """The cores alone know all its kinds of faults; some of their numbers they may not."""
     full = scenario.at_size("full")
-    return bool(scenario.full) and not full.spares and all(fault.kind in KINDS for fault in full.faults)
+    fits = full.brokers <= NODES_MAX and not full.spares
+    return bool(scenario.full) and fits and all(fault.kind in KINDS for fault in full.faults)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

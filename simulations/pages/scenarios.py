@@ -75,19 +75,11 @@ CORES: Final = """
 A virtual second of a hundred whole brokers costs up to two of a processor, by the
 [cores alone](simulation-cores.md) a tenth of one. They know no clients and judge nothing but whether the mesh
 is whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
-`python -m simulations.pages.figures --cores`: up to 500 brokers by today's membership, above by the gossip of
-bounded degree, which is a workload and not our membership, and dials nobody anew. What is missing needs
-faults that the cores do not know, or was not played yet.
+`python -m simulations.pages.figures --cores`. What is missing has more than 500 brokers, needs faults that
+the cores do not know, or was not played yet.
 
-| number | name | brokers | core | what came | virtual s | processor s | MB | played at |
-|---|---|---|---|---|---|---|---|---|
-"""
-
-BEFORE_MENDED: Final = ("745041b", "9411a0c")
-"""Commits of rows that were played before the cores were mended the last time."""
-OLDER: Final = """
-Of before the cores' last mend (a58c0b7: what is sent while packets are lost is lost or not when it is sent)
-are the rows of {commits}: {names}. Where packets are lost they may come otherwise today.
+| number | name | brokers | what came | virtual s | processor s | MB | played at |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -112,10 +104,6 @@ def page() -> str:
     parts += [UNPLAYED.format(names=_names(unplayed))] if unplayed else []
     cores = [(each, measured.get((each.name, "cores"))) for each in numbered]
     parts += [CORES, *(_by_the_cores(each, found) for each, found in cores if found is not None)]
-    older = [(each, found) for each, found in cores if found and found.commit in BEFORE_MENDED]
-    if older:
-        commits = " and ".join(sorted({found.commit for _, found in older}))
-        parts += [OLDER.format(commits=commits, names=_names(each for each, _ in older))]
     waiting = [each for each in numbered if each.waiting_for]
     return "".join([*parts, WAITING.format(names=_names(waiting))])
 
@@ -134,8 +122,7 @@ def _compared(scenario: Scenario, small: Figures | None, full: Figures | None) -
 
 
 def _by_the_cores(scenario: Scenario, found: Figures) -> str:
-    core = figures.core_of(found.brokers)
-    return _cells(scenario, str(found.brokers), core, found.ours, *_took(found))
+    return _cells(scenario, str(found.brokers), found.ours, *_took(found))
 
 
 def _at_full_size(scenario: Scenario, found: Figures) -> str:

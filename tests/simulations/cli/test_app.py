@@ -365,7 +365,6 @@ def test_cores_are_played_without_brokers(capsys: Output) -> None:
         (("replay", "nowhere.toml"), 66, "nowhere.toml: there is no such scenario file"),
         (("diff", "calm"), 64, "name two runs, or one and --twice"),
         (("calm", "--seed", "1.5"), 64, '"1.5" is no whole number'),
-        (("calm", "--core", "gossip"), 64, "--core says which one --fidelity cores plays"),
         (("calm", "--keep", "/proc/nowhere/x"), 73, "cannot write /proc/nowhere/x: No such file"),
         (("calm", "--trace", "/"), 73, "cannot write /: Is a directory"),
         (("swarm", "--minutes", "nan"), 64, "--minutes is nan; it must be a number above 0"),

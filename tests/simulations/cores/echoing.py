@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from simulations.cores import Field, Options, Striking
 from simulations.cores.core import Message
 from simulations.kernel.scheduler import SECOND
@@ -11,8 +9,6 @@ from simulations.kernel.scheduler import SECOND
 
 class Echo:
     """Writes down what comes, answers questions, and counts ticks, one a second."""
-
-    sparse: ClassVar[bool] = True
 
     def __init__(self, field: Field) -> None:
         self.heard: list[list[tuple[float, Message]]] = [[], []]

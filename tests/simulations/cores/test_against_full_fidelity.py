@@ -116,7 +116,7 @@ def full(name: str, seed: int) -> list[Change]:
 
 def alone(name: str, seed: int) -> list[Change]:
     faults, seconds = SCENARIOS[name]
-    outcome = cores.run("membership", faults, nodes=BROKERS, seed=seed, seconds=seconds, warm_s=WARM_S)
+    outcome = cores.run(faults, nodes=BROKERS, seed=seed, seconds=seconds, warm_s=WARM_S)
     began_s = outcome.virtual_s - seconds
     return [
         Change(c.at_s - began_s, c.observer, c.subject, c.from_state, c.to_state, c.reason)

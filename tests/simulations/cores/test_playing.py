@@ -19,13 +19,12 @@ SPLIT = Scenario(
 )
 
 
-@pytest.mark.parametrize("core", cores.CORES)
-def test_a_scenario_is_resolved_played_healed_and_whole_at_its_end(core: str) -> None:
-    outcome = cores.play(SPLIT, seed=3, core=core)
+def test_a_scenario_is_resolved_played_healed_and_whole_at_its_end() -> None:
+    outcome = cores.play(SPLIT, seed=3)
     assert outcome.ok, outcome.wrong
     assert outcome.nodes == 6 and outcome.virtual_s > 17 + 30
     assert "broker-4" in {change.subject for change in outcome.changes if change.to_state == "dead"}
-    assert cores.play(SPLIT, seed=3, core=core) == outcome
+    assert cores.play(SPLIT, seed=3) == outcome
 
 
 def test_who_is_not_whole_at_the_end_is_said() -> None:
@@ -34,7 +33,7 @@ def test_who_is_not_whole_at_the_end_is_said() -> None:
     )), seed=1)  # fmt: skip
     assert not outcome.ok
     text = cores.told(outcome, 0.5)
-    assert text.startswith("cores alone (membership, 3 brokers) --seed 1: NOT WHOLE")
+    assert text.startswith("cores alone (3 brokers) --seed 1: NOT WHOLE")
     assert "broker-2" in text.splitlines()[-1]
     assert outcome.as_json()["ok"] is False and outcome.as_json()["wrong"] == list(outcome.wrong)
 
