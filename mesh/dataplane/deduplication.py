@@ -4,11 +4,14 @@ It takes two steps. A block is *reserved* when it comes; when everything that is
 *committed*, and acknowledged only then. What fails in between is *released*: the publisher hears nothing,
 and its retry is taken as new. A retry of what is reserved is a duplicate like any other.
 
-A `Publisher` is one run (boot) of a publishing program. For each at most `RANGES_MAX` ranges of sequence
-numbers are kept; the lowest are forgotten first, as if they had not come. Of publishers at most
-``publishers_max`` are kept, and for all of them together at most ``publishers_max`` times `RANGES_MEAN`
-ranges. One with a session here is always kept; of the others the one that published least recently
-is forgotten, which is counted.
+A `Publisher` is one run (boot) of a publishing program.
+
+**Bounds.** For each publisher at most `RANGES_MAX` ranges of sequence numbers are kept; the lowest are
+forgotten first, as if they had not come. For all of them together at most ``publishers_max`` times
+`RANGES_MEAN` are kept: beyond that, who has most loses the lower half of them, so that one with `RANGES_MEAN`
+or fewer never pays for others. Of publishers at most ``publishers_max`` are kept. One with a session here is
+never forgotten; of the others it is one that was idle since it was looked at last (a second chance, by the
+clock algorithm: in the order of coming, whoever published since goes back to the end). That is counted.
 
 Pure.
 """
@@ -16,6 +19,7 @@ Pure.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from typing import Final
 
 RANGES_MAX: Final = 1024
@@ -23,13 +27,16 @@ RANGES_MEAN: Final = 16
 
 
 class Publisher:
-    """Sequence numbers of one publisher that came. ``sessions``: how many it has here now."""
+    """Sequence numbers of one publisher that came. ``sessions``: how many it has here now; ``recent``: it was
+    used since it was looked at last; ``known``: it has not been forgotten."""
 
-    __slots__ = ("_ends", "_next", "_reserved", "_starts", "_table", "key", "sessions")
+    __slots__ = ("_ends", "_next", "_reserved", "_starts", "_table", "key", "known", "recent", "sessions")
 
     def __init__(self, key: tuple[int, int], table: Publishers) -> None:
         self.key = key
         self.sessions = 0
+        self.recent = False
+        self.known = True
         self._table = table
         self._next = 0
         """All that came has a lower number."""
@@ -87,8 +94,13 @@ class Publisher:
         starts[first:last] = [start]
         ends[first:last] = [end]
         if len(starts) > RANGES_MAX:
-            del starts[0], ends[0]
-        self._table.count_ranges(len(starts) - before)
+            self.forget_lowest(1)
+        if self.known:
+            self._table.count_ranges(len(starts) - before)
+
+    def forget_lowest(self, count: int) -> None:
+        """Take so many ranges as if they had not come."""
+        del self._starts[:count], self._ends[:count]
 
 
 class Publishers:
@@ -99,7 +111,7 @@ class Publishers:
         """Publishers forgotten because there were too many: a retry of theirs may come through twice."""
         self._publishers_max = publishers_max
         self._ranges = 0
-        self._table: dict[tuple[int, int], Publisher] = {}
+        self._table: OrderedDict[tuple[int, int], Publisher] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._table)
@@ -107,27 +119,34 @@ class Publishers:
     def get(self, publisher: int, boot: int) -> Publisher:
         """The record of a publisher, which counts as used now."""
         key = (publisher, boot)
-        table = self._table
-        record = table.get(key)
-        if record is None:
-            record = table[key] = Publisher(key, self)
-            if len(table) > self._publishers_max:
-                self._forget_one()
-        elif len(table) * 2 > self._publishers_max:  # the order of use matters only when it gets full
-            table[key] = table.pop(key)
+        record = self._table.get(key)
+        if record is not None:
+            record.recent = True
+            return record
+        record = self._table[key] = Publisher(key, self)
+        if len(self._table) > self._publishers_max:
+            self._forget_one(record)
         return record
 
     def count_ranges(self, change: int) -> None:
         self._ranges += change
         if self._ranges > self._publishers_max * RANGES_MEAN:
-            self._forget_one()
+            record = max(self._table.values(), key=lambda each: each.ranges)
+            half = record.ranges // 2
+            record.forget_lowest(half)
+            self._ranges -= half
 
-    def _forget_one(self) -> None:
-        """Forget the one used least recently, but none with a session and not the one in use now."""
-        newest = next(reversed(self._table))
-        for key, record in self._table.items():
-            if not record.sessions and key != newest:
-                del self._table[key]
-                self._ranges -= record.ranges
-                self.forgotten += 1
-                return
+    def _forget_one(self, newest: Publisher) -> None:
+        """Forget one that is idle, if there is one, but not the newest."""
+        table = self._table
+        for _ in range(2 * len(table)):  # all may have been used since; then the first of them is the one
+            key, record = next(iter(table.items()))
+            if record.sessions or record.recent or record is newest:
+                record.recent = False
+                table.move_to_end(key)
+                continue
+            del table[key]
+            record.known = False
+            self._ranges -= record.ranges
+            self.forgotten += 1
+            return

@@ -11,7 +11,7 @@ from mesh.dataplane.deduplication import RANGES_MAX, Publisher, Publishers
 
 
 def publisher() -> Publisher:
-    return Publishers(10).get(1, 1)
+    return Publishers(100).get(1, 1)
 
 
 def take(record: Publisher, sequence: int, count: int) -> bool:
@@ -105,16 +105,86 @@ def test_a_publisher_with_a_session_is_never_forgotten() -> None:
     assert table.get(1, 1) is mine and not take(mine, 1, 1)
     assert len(table) == 3 and table.forgotten == 1996
     mine.sessions = 0
-    for id in range(2, 5):
+    for id in range(2, 8):
         table.get(id, 2)
     assert table.get(1, 1) is not mine
 
 
+def ranges_of(table: Publishers) -> int:
+    return sum(record.ranges for record in table._table.values())
+
+
 def test_ranges_of_all_publishers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has most pays with its oldest, and nobody is forgotten for it."""
     monkeypatch.setattr(deduplication, "RANGES_MEAN", 2)
     table = Publishers(10)
     for id in range(1, 8):
         for number in range(5):
             take(table.get(id, 1), number * 10, 1)
-    assert table.forgotten >= 3
-    assert sum(table.get(id, 1).ranges for id in range(1, 8)) <= 21
+    assert table.forgotten == 0 and len(table) == 7
+    assert 15 <= ranges_of(table) <= 20
+    assert all(not take(table.get(id, 1), 40, 1) for id in range(1, 8)), "the newest of each is known"
+
+
+def test_an_active_publisher_is_not_forgotten_because_others_leave_gaps() -> None:
+    """Below half of `publishers_max` the bound on ranges took the one that had come first, however active."""
+    table = Publishers(64)
+    take(table.get(1, 1), 1, 1)
+    for number in range(deduplication.RANGES_MEAN * 64 + 2000):
+        take(table.get(2 + number % 2, 1), number * 10, 1)
+        assert take(table.get(1, 1), number + 2, 1)
+    assert table.forgotten == 0 and len(table) == 3
+    assert not take(table.get(1, 1), 1, 1)
+    assert ranges_of(table) <= deduplication.RANGES_MEAN * 64
+
+
+def test_one_that_published_early_and_goes_on_is_kept_before_one_that_has_stopped() -> None:
+    """Uses counted only once the table was half full."""
+    table = Publishers(8)
+    for id in range(1, 5):
+        take(table.get(id, 1), 1, 1)
+    take(table.get(1, 1), 2, 1)
+    for id in range(5, 12):
+        take(table.get(id, 1), 1, 1)
+    assert table.forgotten == 3
+    assert not take(table.get(1, 1), 1, 1)
+
+
+def test_a_publisher_that_was_forgotten_counts_for_nothing() -> None:
+    table = Publishers(2)
+    record = table.get(1, 1)
+    take(record, 1, 1)
+    for id in (2, 3, 4):
+        take(table.get(id, 1), 1, 1)
+    for number in range(2, 100):
+        take(record, number * 2, 1)  # whoever held on to it
+    assert table._ranges == ranges_of(table) == 2
+
+
+WELL, GAPS, NEW = "well", "gaps", "new"
+STEPS = st.lists(st.tuples(st.sampled_from([WELL, GAPS, GAPS, NEW]), st.integers(0, 1)), min_size=20)
+
+
+@given(STEPS, st.booleans())
+def test_whatever_others_do_an_active_publisher_is_known_and_the_bounds_hold(
+    steps: list[tuple[str, int]], strangers: bool
+) -> None:
+    """Two publish in order all the time; others leave gaps, and strangers come once. A retry of either of the
+    two is always known, though it came over a link and has no session here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deduplication, "RANGES_MEAN", 1)
+        table, sent, newest = Publishers(8), [0, 0], 100
+        for turn, (who, number) in enumerate(steps):
+            if who == GAPS:
+                take(table.get(10 + number, 1), turn * 10, 1)
+            elif who == NEW and strangers:
+                newest += 1
+                take(table.get(newest, 1), 1, 1)
+            for id in (0, 1):
+                if who == WELL or turn % 3 == id:
+                    sent[id] += 1
+                    assert take(table.get(id, 1), sent[id], 1)
+                    assert not take(table.get(id, 1), sent[id], 1)
+                if sent[id]:
+                    assert not take(table.get(id, 1), 1, 1), "its first, long ago"
+            assert len(table) <= 8 and ranges_of(table) == table._ranges <= 8
