@@ -204,7 +204,7 @@ class ClientConnection:
         """Until ``item`` is woken; False when the time is over."""
         future: asyncio.Future[None] = self.loop.create_future()
         waiter = partial(_settle, future)
-        item.waiters.append(waiter)
+        item.waiters[waiter] = None
         try:
             if timeout_s is None:
                 await future
@@ -215,8 +215,7 @@ class ClientConnection:
         except TimeoutError:
             return False
         finally:
-            if waiter in item.waiters:
-                item.waiters.remove(waiter)
+            item.waiters.pop(waiter, None)
 
     # ------------------------------------------------------------------ what the socket calls
 

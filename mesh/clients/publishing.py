@@ -39,15 +39,16 @@ _frame: Final = _FRAME.pack
 
 
 class Waitable:
-    """Something a caller may wait for; ``waiters`` are called, once each, by the shell."""
+    """Something a caller may wait for; ``waiters`` are called in order, once each, by the shell. A dict, as
+    thousands may give up in any order."""
 
     __slots__ = ("waiters",)
 
     def __init__(self) -> None:
-        self.waiters: list[Callable[[], None]] = []
+        self.waiters: dict[Callable[[], None], None] = {}
 
     def wake(self) -> None:
-        waiters, self.waiters = self.waiters, []
+        waiters, self.waiters = self.waiters, {}
         for waiter in waiters:
             waiter()
 
@@ -69,6 +70,7 @@ class Ticket(Waitable):
         "first",
         "pending",
         "sealed_to",
+        "sealed_whole",
     )
 
     def __init__(self) -> None:
@@ -77,12 +79,15 @@ class Ticket(Waitable):
         """Sequence number of the first message; 0 until it is sealed."""
         self.sealed_to = 0
         """Sequence number of the last message that is sealed."""
+        self.sealed_whole = False
+        """Whether that is all of the batch."""
         self.pending = 0
         self.done = False
         self.error: MeshError | None = None
         self.broker = ""
         self.absent: tuple[str, ...] = ()
-        self.cancelled: Sequence[int] = ()
+        self.cancelled: list[int] = []
+        """Places in the batch of messages taken back; ascending once it is sealed."""
         self._accepted: tuple[tuple[int, int], ...] = ()
         self._refused: tuple[tuple[int, int], ...] = ()
 
@@ -192,6 +197,7 @@ class Publishing:
         self._again: deque[tuple[bytes, int]] = deque()
         self._unacked: dict[int, _Unacked] = {}
         self._suffixes: dict[str, bytes] = {}
+        self._suffixes_max = TOPICS_MAX
         self._sequence = 0
         self._frames: list[bytes] = []
         self._published = 0
@@ -256,14 +262,15 @@ class Publishing:
         """Take messages back that are not sealed yet; False when they are under way already."""
         if ticket.sealed or ticket.done:
             return False
-        ticket.cancelled = sorted({*ticket.cancelled, *range(index, index + count)})
+        ticket.cancelled += range(index, index + count)
         return True
 
     def _remember(self, topic: str) -> bytes:
         encoded = check_public_topic(topic)
-        if len(self._suffixes) >= TOPICS_MAX:
+        if len(self._suffixes) >= self._suffixes_max:
             kept = self._suffixes  # topics that are being gathered must stay
             self._suffixes = {name: kept[name] for name in self._gathering() if name in kept}
+            self._suffixes_max = max(TOPICS_MAX, 2 * len(self._suffixes))  # or each new one would look at all
         suffix = self._suffixes[topic] = blocks.suffix_of(encoded, self.publisher, self.boot)
         return suffix
 
@@ -415,9 +422,12 @@ class Publishing:
             self._seal_records(
                 batch, bodies[start:stop], headers[start:stop] if headers is not None else None
             )
+        if ticket is not None:
+            ticket.sealed_whole = True
 
     def _leave_out(self, batch: Batch, ticket: Ticket) -> None:
         gone = set(ticket.cancelled)
+        ticket.cancelled = sorted(gone)
         batch.bodies = [body for index, body in enumerate(batch.bodies) if index not in gone]
         if batch.headers is not None:
             batch.headers = [head for index, head in enumerate(batch.headers) if index not in gone]
@@ -482,14 +492,10 @@ class Publishing:
             ticket.accept(entry.first, entry.last)
             ticket.broker = self.broker
             ticket.absent = tuple(absent)
-            if not ticket.done and ticket.pending == 0 and self._is_sealed_whole(ticket):
+            if not ticket.done and ticket.pending == 0 and ticket.sealed_whole:
                 ticket.done = True
                 woken.append(ticket)
         return woken
-
-    def _is_sealed_whole(self, ticket: Ticket) -> bool:
-        """Whether no part of the ticket's batch is still in the backlog."""
-        return all(batch.ticket is not ticket for batch in self._backlog)
 
     def _pop_unacked(self, ranges: list[list[int]]) -> list[_Unacked]:
         """The blocks that lie whole within the ranges; nearly always they begin where a range begins."""

@@ -111,6 +111,47 @@ def test_the_headers_of_a_cancelled_message_go_with_it() -> None:
     assert [tickets[number][0].receipt(tickets[number][1]).seq for number in (1, 2, 4)] == [1, 2, 3]  # type: ignore[union-attr]
 
 
+@pytest.mark.timeout(60)  # it takes a second; where the cost was the square of the number, minutes
+def test_what_many_callers_do_together_costs_each_the_same() -> None:
+    """4 000 timeouts of one topic took 0.6 s, 16 000 took 10 s; so did ACKs beside a backlog of topics."""
+    count = 100_000
+    conversation = settled(count, 1 << 30)
+    held = [conversation.add_many("t", [b"x"], ACCEPTED) for _ in range(count)]
+    for ticket, index in (*reversed(held[: count // 2]), *held[count // 2 : -1]):
+        assert ticket is not None and conversation.cancel(ticket, index)
+    conversation.flush()
+    ((block,), (ticket, index)) = opened(conversation), held[-1]
+    assert list(block.bodies) == [b"x"] and ticket is not None
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0)
+    assert ticket.receipt(index).seq == 1
+
+
+@pytest.mark.timeout(60)
+def test_an_ack_beside_a_backlog_costs_what_it_costs_without() -> None:
+    conversation = settled(10, 1 << 30)
+    tickets = [conversation.add_many(f"t.{number}", [b"x"], ACCEPTED)[0] for number in range(60_000)]
+    while conversation.gathered:
+        conversation.flush()
+        blocks_out = opened(conversation)
+        acked = [[block.sequence, block.sequence] for block in blocks_out]
+        conversation.received([PREFIX + encode(Kind.ACK, 1, acked, [])], 0.0)
+        conversation.received([PREFIX + encode(Kind.CREDIT, 0, 500, 1 << 20)], 0.0)
+    assert all(ticket is not None and ticket.done for ticket in tickets)
+
+
+@pytest.mark.timeout(60)
+def test_more_topics_at_once_than_are_remembered_cost_each_the_same() -> None:
+    conversation = settled(10, 1 << 30)
+    for number in range(120_000):
+        conversation.open_topic(f"t.{number}").append(b"")
+    assert len(conversation._suffixes) == 120_000, "all of them are needed"
+    conversation.forming.clear()
+    for number in range(120_000):
+        conversation.open_topic(f"u.{number}")
+        conversation.forming.clear()
+    assert len(conversation._suffixes) <= 120_000, "and then they are forgotten"
+
+
 def test_a_batch_of_cancelled_messages_only_is_done_and_nothing_is_sent() -> None:
     conversation = settled()
     ticket, index = conversation.add_many("t", [b"a", b"b"], ACCEPTED)
@@ -355,8 +396,8 @@ def test_who_waits_for_a_ticket_is_called_once() -> None:
     ticket, _ = conversation.add("t", b"x", ACCEPTED, b"")
     assert ticket is not None
     calls: list[str] = []
-    ticket.waiters.append(lambda: calls.append("a"))
-    ticket.waiters.append(lambda: calls.append("b"))
+    ticket.waiters[lambda: calls.append("a")] = None
+    ticket.waiters[lambda: calls.append("b")] = None
     conversation.flush()
     for item in conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 1]], [])], 0.0):
         item.wake()
