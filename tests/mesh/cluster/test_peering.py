@@ -345,6 +345,8 @@ async def test_an_admitted_peer_that_breaks_a_rule_loses_its_link() -> None:
                 encode(LinkKind.TOKEN, b"", bytes(16)),
                 encode(LinkKind.INTEREST, 9, 0, 1, [["not a pattern!", 0]]),
                 encode(LinkKind.INTEREST_HELD, 99),
+                encode(LinkKind.INTEREST, 9, 0, 1, [["news.#", 0]], a.who.id),  # in another's name
+                encode(LinkKind.INTEREST_CHANGE, 1, 2, [["news.#", 0]], [], 12345),
             ),
             start=1,
         ):
