@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Final
 from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from mesh.cli.exits import OUTPUT_ERRNOS, CommandFailed, ExitCode, explain
+from mesh.logs import PeopleFormatter
 from mesh.printable import printable
 from mesh.spelling import nearest
 
@@ -79,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = next((token for token in tokens if not token.startswith("-")), "")
     try:
         _check_command(tokens)
+        _name_warnings(command)
         result = build()(tokens, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return int(result) if isinstance(result, int) else ExitCode.OK
@@ -104,6 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in OUTPUT_ERRNOS and not error.filename:
             _drop_output()
         return _fail(command, *explain(error))
+
+
+def _name_warnings(command: str) -> None:
+    """What a library warns of looks like the command's own sentences, where no log was set up."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PeopleFormatter(f"mesh {command}: %(message)s"))
 
 
 def _fill_standard_streams() -> None:

@@ -27,6 +27,7 @@ from mesh.clients.questions import Answer, SurveyResult
 from mesh.config import ClientConfig
 from mesh.errors import MeshError
 from mesh.printable import printable
+from mesh.topics import check_pattern, check_public_topic, check_topic
 from mesh.wire.session_frames import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
@@ -71,6 +72,7 @@ def pub(
     config
         Read this TOML file instead of looking for one.
     """
+    check_public_topic(topic)
     settings = client_settings(url, timeout, tls, config)
     headers = _headers(header or [])
     if file is not None and body is not None:
@@ -118,6 +120,8 @@ def sub(
         raise CommandFailed(ExitCode.USAGE, "give --raw or --json, not both")
     settings = client_settings(url, None, tls, config)
     show = _shown_as_json if json else _shown_raw if raw else _shown_as_text
+    for pattern in patterns:
+        check_pattern(pattern)
     return asyncio.run(_subscribe(settings, patterns, count, timeout, show))
 
 
@@ -154,6 +158,7 @@ def request(
     """
     settings = client_settings(url, timeout, tls, config)
     question = (body or "").encode("utf-8", "surrogateescape")
+    check_topic(topic)
     return asyncio.run(_request(settings, topic, question, _headers(header or []), json))
 
 
@@ -190,6 +195,7 @@ def survey(
     """
     settings = client_settings(url, None, tls, config)
     question = (body or "").encode("utf-8", "surrogateescape")
+    check_topic(topic)
     return asyncio.run(_survey(settings, topic, question, _headers(header or []), deadline, json))
 
 

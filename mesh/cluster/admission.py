@@ -157,7 +157,7 @@ class Admission:
             case LinkKind.REFUSED, _:
                 reason = message[1] if message[1] in REFUSALS else "refused"
                 self._refused_hello = self.peer is None and reason in ("malformed", "version")
-                raise Refused(reason, f"the other broker refused: {message[2]}")
+                raise Refused(reason, f'the other broker refused this one, saying "{message[2]}"')
             case LinkKind.HELLO, Stage.HELLO:
                 return self._hello(message[1:], frame)
             case LinkKind.PROOF, Stage.PROOF:

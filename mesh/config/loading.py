@@ -63,6 +63,9 @@ def load(
             mistakes it is the first.
     """
     loaded, mistakes = examine(overrides, path=path, environ=environ)
+    if len(mistakes) > 1 and loaded.path is not None:
+        more = f"{len(mistakes) - 1} more: mesh config check {loaded.path}"
+        raise type(mistakes[0])(f"{mistakes[0]} ({more})")
     if mistakes:
         raise mistakes[0]
     return loaded

@@ -157,7 +157,7 @@ def head(picture: Picture, width: int, signs: Signs = UNICODE) -> list[Text]:
     """Two lines: what the mesh is, and what it does."""
     who = Text(no_wrap=True, overflow="ellipsis")
     who.append("mangrove ", "bold cyan").append(picture.mesh, "bold")
-    who.append(f"  {len(picture.nodes)} broker{'s' if len(picture.nodes) != 1 else ''}")
+    who.append(f"  {counted(len(picture.nodes), 'broker')}")
     if picture.unlisted:
         who.append(f" and {whole(picture.unlisted)} more", "bold yellow")
     for state in ("alive", "suspect", "dead", "left", "unknown"):
@@ -229,6 +229,11 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
 def whole(count: int) -> str:
     """A count in full, thousands apart: 4 312."""
     return f"{count:,}".replace(",", " ")
+
+
+def counted(count: Any, noun: str) -> str:
+    """``1 session``, ``2 sessions``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _left_out(omitted: Iterable[tuple[str, int]]) -> str:
@@ -352,6 +357,9 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
     def get(key: str) -> str:
         return str(status.get(key, "?"))
 
+    def _of(noun: str) -> str:
+        return counted(status.get(f"{noun}s", "?"), noun)
+
     lacks = omitted(status)
     taps = len(listed(status, "taps")) + lacks.get("taps", 0)
     interest = [str(pattern) for pattern in listed(status, "interest")]
@@ -361,7 +369,7 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("process", f"{get('host')} pid {get('pid')}, version {get('version')}, up {_uptime(status)}"),
         ("listens at", " ".join(str(url) for url in listed(status, "listeners"))),
         ("known as", f"{get('url')} to brokers, {get('client_url')} to clients"),
-        ("clients", f"{get('sessions')} sessions, {get('subscriptions')} subscriptions, {taps} taps"),
+        ("clients", ", ".join([_of("session"), _of("subscription"), counted(taps, "tap")])),
         (
             "interest",
             " ".join(interest[:INTEREST_SHOWN]) + (f" ... and {whole(more)} more" if more else "") or "none",

@@ -110,6 +110,8 @@ def test_all_mistakes_of_a_file_and_of_variables_are_found_at_once(tmp_path: Pat
     """`mesh config check` named the first only, so that a file with five took five attempts."""
     path = tmp_path / "m.toml"
     path.write_text("[broker]\nnam = 'b'\njoin = ['x', 'tcp://a:1', 'tcp://b']\nperiod_s = 0\n[brokr]\n")
+    with pytest.raises(ConfigError, match=r"m\.toml:2: .* \(5 more: mesh config check .*m\.toml\)$"):
+        config.load(path=str(path), environ={"MANGROVE_MESH": "a b"})
     loaded, mistakes = config.examine(path=str(path), environ={"MANGROVE_MESH": "a b"})
     sentences = [str(mistake) for mistake in mistakes]
     assert [sentence.rpartition("m.toml:")[2].partition(":")[0] for sentence in sentences[:5]] == [*"23345"]

@@ -84,6 +84,11 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["broker", "--config", "nowhere.toml"], 78, "no such configuration file"),
         (["broker", "--listen", "nowhere"], 64, "--listen"),
         (["broker", "--name", "a b"], 64, "--name"),
+        (["pub", "bad topic", "x", "--url", "tcp://127.0.0.1:1"], 64, "topic 'bad topic' has"),
+        (["pub", "$sys.x", "x", "--url", "tcp://127.0.0.1:1"], 64, "such topics are the mesh's own"),
+        (["sub", "a.#.b", "--url", "tcp://127.0.0.1:1"], 64, "pattern 'a.#.b' has"),
+        (["request", "a..b", "x", "--url", "tcp://127.0.0.1:1"], 64, "topic 'a..b' has"),
+        (["survey", "a..b", "x", "--url", "tcp://127.0.0.1:1"], 64, "topic 'a..b' has"),
         (["broker", "--mesh-key-file", "nowhere"], 78, "the mesh key cannot be read"),
     ],
 )
@@ -290,6 +295,14 @@ def test_config_check_says_all_mistakes_and_what_no_value_shows_by_itself(tmp_pa
     ran = shell(f"mesh config check {shlex.quote(str(path))}")
     assert (ran.returncode, ran.stdout) == (ExitCode.CONFIG, "")
     assert "tls+tcp://:7771 needs a certificate" in ran.stderr
+
+
+def test_warnings_of_libraries_are_sentences_of_the_command() -> None:
+    """They stood bare between lines that begin with the command's name."""
+    ran = shell("mesh cat --pair --dial tcp://127.0.0.1:1")
+    assert ran.returncode == 69
+    assert "dialling tcp://127.0.0.1:1 failed" in ran.stderr
+    assert all(line.startswith("mesh cat: ") for line in ran.stderr.splitlines()), ran.stderr
 
 
 def test_a_broken_pipe_that_a_library_made_an_exit_of_is_141(monkeypatch: pytest.MonkeyPatch) -> None:

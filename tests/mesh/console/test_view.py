@@ -139,6 +139,9 @@ def test_status_names_the_broker_its_members_and_its_trouble() -> None:
     assert "alpha (" in text
     assert "host-alpha pid 4242" in text
     assert "4 sessions, 9 subscriptions, 0 taps" in text
+    answers[0] |= {"sessions": 1, "subscriptions": 1, "taps": ["news.#"]}
+    console.print(status_report(compose(answers), answers[0], 80))
+    assert "1 session, 1 subscription, 1 tap " in out.getvalue()
     assert "✕ dead" in text
     assert "30 dropped: slow subscriber" in text
 
