@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from mesh.broker.identity import format_id
+from mesh.cluster.membership import MemberRecord
 from simulations.evidence import FLUSH_S, Evidence, Life, Row
 from simulations.faults import KINDS, Fault
 from simulations.faults.ongoing import Span
@@ -440,10 +441,12 @@ class Circumstances:
         spoilt = {(life.name, life.number): life for life in self.evidence.lives if life.log_lost}
         found: dict[tuple[str, int | None], dict[int, list[Belief]]] = {}
         before_s = 0.0
-        for sample in self.evidence.samples:
+        tables: dict[str, tuple[MemberRecord, ...]] = {}
+        for sample in self.evidence.samples if spoilt else ():
             for view in sample.views.values():
-                if (view.name, view.life) not in spoilt:
+                if (view.name, view.life) not in spoilt or tables.get(view.name) is view.table:
                     continue
+                tables[view.name] = view.table
                 about = found.setdefault((view.name, view.boot), {})
                 for record in view.table[1:]:
                     held = about.setdefault(record.id, [])

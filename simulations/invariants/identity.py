@@ -8,100 +8,105 @@ from typing import Final
 
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
-from simulations.evidence import Evidence, Life, View
-from simulations.invariants.check import Check, at_end
+from simulations.evidence import Change, Evidence, Life, View
+from simulations.invariants.check import Check, Judge, at_end
 from simulations.invariants.circumstances import Belief, Circumstances
 from simulations.invariants.records import shown
 from simulations.invariants.subjects import WHOM, named, within
 from simulations.invariants.verdict import Verdict, verdict
 
 
-@at_end
-def restarts_are_one_member(evidence: Evidence) -> Verdict:
+class RestartsAreOneMember(Judge):
     """Who comes back with the id it had is one alive member with a greater incarnation, and was welcomed
     once."""
-    circumstances = Circumstances(evidence)
-    wrong: list[str] = []
-    looked = 0
-    last = evidence.last
-    for lives in evidence.brokers.values():
-        for before, life in list(pairwise(lives))[-1:]:
-            if before.id != life.id or life.id is None:
-                continue
-            if evidence.twin_between(life.name, life.id, life.started_s, evidence.end_s):
-                continue
-            name, old = life.name, _heard(evidence, before)
-            for view in last.values():
-                if view.name == name:
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._circumstances = Circumstances(evidence)
+        self._named = {(life.id, life.boot): life.name for life in evidence.lives if life.id is not None}
+        self._held: dict[tuple[int | None, int | None], int] = {}
+        """By id and boot: the greatest incarnation in which another held that life."""
+        self._own: dict[tuple[str, int | None], dict[int, float]] = {}
+        """By name and boot: when it was first seen in which incarnation of its own."""
+
+    def on_change(self, change: Change) -> None:
+        view = change.view
+        self._own.setdefault((view.name, view.boot), {}).setdefault(view.me.incarnation, change.at_s)
+        for record in change.records:
+            key = (record.id, record.boot)
+            if self._named.get(key) != view.name:
+                self._held[key] = max(self._held.get(key, 0), record.incarnation)
+
+    def finish(self) -> Verdict:
+        evidence = self.evidence
+        wrong: list[str] = []
+        looked = 0
+        last = evidence.last
+        for lives in evidence.brokers.values():
+            for before, life in list(pairwise(lives))[-1:]:
+                if before.id != life.id or life.id is None:
                     continue
-                looked += 1
-                records = [each for each in view.table if each.name == name and each.in_view]
-                if [each.id for each in records] != [life.id] or records[0].state is not State.ALIVE:
-                    held = ", ".join(map(shown, records)) or "nothing"
-                    wrong.append(f"{view.name} holds {held} of {name}, which was started again")
-                elif records[0].incarnation <= old:
-                    wrong.append(
-                        f"{view.name} holds incarnation {records[0].incarnation} of {name}, known "
-                        f"by {old} before it was started again"
-                    )
-                wrong += _welcomed_twice(evidence, circumstances, view, life)
-    return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
+                if evidence.twin_between(life.name, life.id, life.started_s, evidence.end_s):
+                    continue
+                name, old = life.name, self._heard(before)
+                for view in last.values():
+                    if view.name == name:
+                        continue
+                    looked += 1
+                    records = [each for each in view.table if each.name == name and each.in_view]
+                    if [each.id for each in records] != [life.id] or records[0].state is not State.ALIVE:
+                        held = ", ".join(map(shown, records)) or "nothing"
+                        wrong.append(f"{view.name} holds {held} of {name}, which was started again")
+                    elif records[0].incarnation <= old:
+                        wrong.append(
+                            f"{view.name} holds incarnation {records[0].incarnation} of {name}, known "
+                            f"by {old} before it was started again"
+                        )
+                    wrong += self._welcomed_twice(view, life)
+        return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
 
+    def _heard(self, life: Life) -> int:
+        """The greatest incarnation in which another held that life. What it called itself is saved within a
+        second, so who loses power may come back with an incarnation that it had, but told nobody.
+        """
+        subject = (format_id(life.id or 0), format_id(life.boot or 0))
+        told = (
+            int(row["subject_inc"])
+            for row in self.evidence.member_rows
+            if (row["subject"], row["subject_boot"]) == subject
+        )
+        return max([0, self._held.get((life.id, life.boot), 0), *told])
 
-def _heard(evidence: Evidence, life: Life) -> int:
-    """The greatest incarnation in which another held that life. What it called itself is saved within a
-    second, so who loses power may come back with an incarnation that it had, but told nobody.
-    """
-    held = [
-        record.incarnation
-        for _, view in evidence.looks()
-        if view.name != life.name
-        for record in view.table
-        if (record.id, record.boot) == (life.id, life.boot)
-    ]
-    subject = (format_id(life.id or 0), format_id(life.boot or 0))
-    told = [
-        int(row["subject_inc"])
-        for row in evidence.member_rows
-        if (row["subject"], row["subject_boot"]) == subject
-    ]
-    return max([0, *held, *told])
+    def _welcomed_twice(self, view: View, life: Life) -> Iterator[str]:
+        lives = self.evidence.brokers[view.name]
+        observer = next((each for each in lives if each.number == view.life), None)
+        if observer is None or life.boot is None:
+            return
+        joins = 0
+        own: Belief | None = None
+        before: Belief | None = None
+        for belief in self._circumstances.beliefs(observer, life.id or 0):
+            if belief.boot == format_id(life.boot):
+                if before is None or before.boot != belief.boot:
+                    joins += not (own and before and self._was_unsaved(life, before, own))
+                own = belief
+            before = belief
+        if joins > 1:
+            yield f"{view.name} welcomed {life.name} {joins} times in one run of it"
 
-
-def _welcomed_twice(
-    evidence: Evidence, circumstances: Circumstances, view: View, life: Life
-) -> Iterator[str]:
-    observer = next((each for each in evidence.brokers[view.name] if each.number == view.life), None)
-    if observer is None or life.boot is None:
-        return
-    joins = 0
-    own: Belief | None = None
-    before: Belief | None = None
-    for belief in circumstances.beliefs(observer, life.id or 0):
-        if belief.boot == format_id(life.boot):
-            if before is None or before.boot != belief.boot:
-                joins += not (own and before and _was_unsaved(circumstances, life, before, own))
-            own = belief
-        before = belief
-    if joins > 1:
-        yield f"{view.name} welcomed {life.name} {joins} times in one run of it"
-
-
-def _was_unsaved(circumstances: Circumstances, life: Life, earlier: Belief, own: Belief) -> bool:
-    """An earlier run had told of this incarnation, or a later one, and ended before it was saved: what others
-    remember of that run comes up again."""
-    if earlier.incarnation < own.incarnation:
+    def _was_unsaved(self, life: Life, earlier: Belief, own: Belief) -> bool:
+        """An earlier run had told of this incarnation, or a later one, and ended before it was saved: what
+        others remember of that run comes up again."""
+        if earlier.incarnation < own.incarnation:
+            return False
+        for ended in self.evidence.brokers[life.name]:
+            if ended.id == life.id and ended.boot is not None and format_id(ended.boot) == earlier.boot:
+                saved_s = self._circumstances.written_until_s(ended)
+                return self._circumstances.disk_was_struck(ended) or not any(
+                    at_s <= saved_s and incarnation >= earlier.incarnation
+                    for incarnation, at_s in self._own.get((ended.name, ended.boot), {}).items()
+                )
         return False
-    evidence = circumstances.evidence
-    for ended in evidence.brokers[life.name]:
-        if ended.id == life.id and ended.boot is not None and format_id(ended.boot) == earlier.boot:
-            saved_s = circumstances.written_until_s(ended)
-            return circumstances.disk_was_struck(ended) or not any(
-                sample.at_s <= saved_s and view.me.incarnation >= earlier.incarnation
-                for sample, view in evidence.looks()
-                if (view.name, view.boot) == (ended.name, ended.boot)
-            )
-    return False
 
 
 @at_end
@@ -164,7 +169,7 @@ CHECKS: Final[Sequence[Check]] = (
         "eventually",
         "Who is started again with its id is one alive member with a greater incarnation everywhere, "
         "welcomed once.",
-        restarts_are_one_member,
+        RestartsAreOneMember,
         default=True,
         occasional=True,
     ),

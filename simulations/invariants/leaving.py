@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
-from simulations.evidence import VIEW_STATES, Evidence, Life, Sample
+from simulations.evidence import VIEW_STATES, Change, Evidence, Life, Sample
 from simulations.invariants.bounds import admission_s, grace_s
-from simulations.invariants.check import Check, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
 from simulations.invariants.verdict import Verdict, verdict
@@ -19,60 +19,80 @@ Leave = tuple[str, int, int]
 """Who sees it, in which life, of whom by its id."""
 Gone = dict[Leave, float]
 """Since when it was seen."""
+LetBe = dict[tuple[str, str], tuple[str, Leave]]
+"""By broker and URL: the name of who left."""
 LinksLost = dict[tuple[int, int], list[float]]
 """By the boot of who says so in its log, and the peer's id: when a link between them went down."""
 
 
-@at_end
-def left_by_own_word(evidence: Evidence) -> Verdict:
-    """And who left is not dialled again, before it comes back."""
-    own: dict[str, list[float]] = {}
-    lost = {format_id(life.id) for life in evidence.lives if life.id is not None and life.log_lost}
-    for row in evidence.changes:
-        if row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
-            own.setdefault(row["node"], []).append(row["at_s"])
-    wrong: list[str] = []
-    looked = 0
-    for row in evidence.member_rows:
-        if row["to_state"] == "left":
-            looked += 1
-            said = [at_s for at_s in own.get(row["subject"], ()) if at_s <= row["at_s"] + 1e-3]
-            if not said and row["subject"] not in lost:
-                wrong.append(
-                    f"{evidence.writer(row)} holds that {row['subject_name']} left at {row['at_s']:.3f} s, "
-                    "which never said so"
-                )
-    wrong += _redialled(evidence)
-    return verdict("left_by_own_word", looked, "leave(s) heard of", wrong)
+class LeftByOwnWord(Judge):
+    """And who left is not dialled again, before it comes back.
 
-
-def _redialled(evidence: Evidence) -> Iterator[str]:
-    """At the address of who left nobody is looked for, but by who was told to join there, or has no link that
+    At the address of who left nobody is looked for, but by who was told to join there, or has no link that
     lasted and knows the address from an earlier run. A dial that was under way at the goodbye ends within the
     time of an admission.
     """
-    gone_s: Gone = {}
-    lost = _links_lost(evidence)
-    dials = iter(evidence.dials)
-    dial = next(dials, None)
-    for sample, following in pairwise(evidence.samples):
-        while dial is not None and dial.at_s <= sample.at_s:
-            dial = next(dials, None)
-        gone_s = {key: gone_s.get(key, sample.at_s) for key in _left(sample)}
-        let_be = _let_be(sample, following, lost)
-        while dial is not None and dial.at_s < following.at_s:
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._lost = _links_lost(evidence)
+        self._dials = deque(evidence.dials)
+        self._gone: dict[str, list[int]] = {}
+        """By who sees it: the ids of who left."""
+        self._gone_s: Gone = {}
+        self._before: Sample | None = None
+        self._let_go: dict[str, list[int]] = {}
+        """As it was at the look before."""
+        self._redialled: list[str] = []
+
+    def on_change(self, change: Change) -> None:
+        view = change.view
+        self._gone[view.name] = [each.id for each in view.table[1:] if each.state is State.LEFT]
+
+    def on_look(self, sample: Sample) -> None:
+        before, self._before = self._before, sample
+        if before is not None:
+            self._look(before, sample)
+        self._let_go = {name: self._gone[name] for name in sample.views if self._gone[name]}
+        self._gone_s = {
+            key: self._gone_s.get(key, sample.at_s)
+            for name, ids in self._let_go.items()
+            for key in ((name, sample.views[name].life, id) for id in ids)
+        }
+
+    def _look(self, before: Sample, sample: Sample) -> None:
+        """At what was dialled from one look to the next."""
+        dials = self._dials
+        while dials and dials[0].at_s <= before.at_s:
+            dials.popleft()
+        let_be: LetBe | None = None
+        while dials and dials[0].at_s < sample.at_s:
+            dial = dials.popleft()
+            if let_be is None:
+                let_be = _let_be(before, sample, self._let_go, self._lost)
             name, key = let_be.get((dial.by, dial.url), ("", None))
-            if key is not None and dial.at_s > gone_s[key] + admission_s(evidence):
-                yield f"{dial.by} dialled {name} at {dial.at_s:.3f} s, which had left"
-            dial = next(dials, None)
+            if key is not None and dial.at_s > self._gone_s[key] + admission_s(self.evidence):
+                self._redialled.append(f"{dial.by} dialled {name} at {dial.at_s:.3f} s, which had left")
 
-
-def _left(sample: Sample) -> Iterator[Leave]:
-    """Whom each broker sees to have left."""
-    for view in sample.views.values():
-        for record in view.table[1:]:
-            if record.state is State.LEFT:
-                yield view.name, view.life, record.id
+    def finish(self) -> Verdict:
+        evidence = self.evidence
+        own: dict[str, list[float]] = {}
+        lost = {format_id(life.id) for life in evidence.lives if life.id is not None and life.log_lost}
+        for row in evidence.changes:
+            if row["kind"] == "mem" and row["node"] == row["subject"] and row["to_state"] == "left":
+                own.setdefault(row["node"], []).append(row["at_s"])
+        wrong: list[str] = []
+        looked = 0
+        for row in evidence.member_rows:
+            if row["to_state"] == "left":
+                looked += 1
+                said = [at_s for at_s in own.get(row["subject"], ()) if at_s <= row["at_s"] + 1e-3]
+                if not said and row["subject"] not in lost:
+                    wrong.append(
+                        f"{evidence.writer(row)} holds that {row['subject_name']} left at "
+                        f"{row['at_s']:.3f} s, which never said so"
+                    )
+        return verdict("left_by_own_word", looked, "leave(s) heard of", wrong + self._redialled)
 
 
 def _links_lost(evidence: Evidence) -> LinksLost:
@@ -83,18 +103,19 @@ def _links_lost(evidence: Evidence) -> LinksLost:
     return found
 
 
-def _let_be(sample: Sample, following: Sample, lost: LinksLost) -> dict[tuple[str, str], tuple[str, Leave]]:
-    """By broker and URL: who is not to be dialled there from one look to the next."""
-    found: dict[tuple[str, str], tuple[str, Leave]] = {}
-    for view in sample.views.values():
+def _let_be(sample: Sample, following: Sample, names: Iterable[str], lost: LinksLost) -> LetBe:
+    """Who is not to be dialled from one look to the next, by those ``names``."""
+    found: LetBe = {}
+    for view in (sample.views[name] for name in names):
         later = following.views.get(view.name)
         if later is None or later.life != view.life:
             continue
         others = [record for record in view.table if record.state is not State.LEFT]
+        held = {record.id: record for record in view.table}
         others += [  # who left may have been heard of as living since
             record
             for record in later.table
-            if record.state is not State.LEFT or view.record(record.id) != record
+            if record.state is not State.LEFT or held.get(record.id) != record
         ]
         lasting = any(
             id in later.links
@@ -210,7 +231,7 @@ CHECKS: Final[Sequence[Check]] = (
         "left_by_own_word",
         "always",
         "Only a member's own word makes it left, and who left is not dialled.",
-        left_by_own_word,
+        LeftByOwnWord,
         default=True,
         occasional=True,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from simulations.evidence import Evidence, Life
 from simulations.evidence.ledger import Answered
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
+from simulations.invariants.surveys import Numbers
 from tests.simulations.invariants.histories import (
     ONE,
     THREE,
@@ -107,3 +109,13 @@ def test_no_client_waits_longer_than_a_second_beyond_its_deadline() -> None:
         evidence.ledger.questions[0].ended_s = ended_s
         evidence.faults.append(Span(Fault(4.9, "stall", (ONE,), value=2.0), 4.9))
         assert judged(evidence, "surveys_return").ok is right
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_numbers_that_were_seen_are_known_in_whatever_order_they_came(seed: int) -> None:
+    rng = random.Random(seed)
+    numbers, seen = Numbers(), set[int]()
+    for _ in range(400):
+        number = rng.randrange(60) if rng.random() < 0.5 else max(seen, default=0) + rng.randrange(3)
+        assert numbers.add(number) == (number not in seen), (number, sorted(seen))
+        seen.add(number)
