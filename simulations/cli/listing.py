@@ -13,7 +13,6 @@ from typing import Any
 
 from simulations.faults import KINDS
 from simulations.faults.kind import Kind, Parameter
-from simulations.invariants import CHECKS
 from simulations.scenario import Scenario
 from simulations.scenarios import scenario_file
 
@@ -23,8 +22,6 @@ class Status(StrEnum):
     KNOWN_FAILURE = "known failure"
     WAITS = "waits"
     """Its full size does; at the CI size it may well be played."""
-    DORMANT = "dormant"
-    """It passes, but something that it expects has no subject yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class Row:
     scenario: Scenario
     status: Status
     because: str
-    """What happens instead, what it waits for, or what sleeps; empty if it passes."""
+    """What happens instead, or what it waits for; empty if it passes."""
 
     @property
     def sizes(self) -> str:
@@ -73,14 +70,7 @@ def _row(scenario: Scenario) -> Row:
     if scenario.known_failure:
         because = "; ".join(filter(None, (scenario.known_failure, waits)))
         return Row(scenario, Status.KNOWN_FAILURE, because)
-    if waits:
-        return Row(scenario, Status.WAITS, waits)
-    asleep = [
-        f"{check.name} waits for {check.dormant}"
-        for check in (CHECKS[each.check] for each in scenario.expect)
-        if check.dormant
-    ]
-    return Row(scenario, Status.DORMANT if asleep else Status.PASSES, "; ".join(asleep))
+    return Row(scenario, Status.WAITS if waits else Status.PASSES, waits)
 
 
 def fault_as_json(kind: Kind) -> dict[str, Any]:

@@ -82,7 +82,6 @@ COUNTED: Final = {
     Status.PASSES: "pass",
     Status.KNOWN_FAILURE: "are known failures",
     Status.WAITS: "wait",
-    Status.DORMANT: "expect something that has no subject yet",
 }
 
 

@@ -37,8 +37,7 @@ class View:
     counters: Mapping[str, int] = field(default_factory=dict)
     """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
     refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
-    goes over links), dropped (messages for its own subscribers), and copies (of data received) once there is
-    a broadcast tree."""
+    goes over links) and dropped (messages for its own subscribers)."""
     losses: Mapping[int, LinkLoss] = field(default_factory=dict)
     """By the id of the broker that they were for: messages that did not arrive there, since its boot."""
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -47,10 +46,6 @@ class View:
     void_at: float | None = None
     """When it last voided a round, on its own monotonic clock."""
     paused: bool = False
-    health: int | None = None
-    """Its local health (rule R10), once there is such a thing."""
-    eager: tuple[int, ...] | None = None
-    """Its tree neighbours, once there is a broadcast tree."""
 
     def looks_as(self, other: View) -> bool:
         """In all that changes only when something happens."""

@@ -1,8 +1,4 @@
-"""Who may accuse, and how often: with a witness, in no void round, in good health.
-
-`M9` and `M18` judge what is not there yet. What they read, its coming must provide: in the event log
-``witnesses`` and ``round`` of a suspicion and rows of kind ``help``; in a `View` its ``health``.
-"""
+"""Who may accuse, and how often: in no void round, and not too often."""
 
 from __future__ import annotations
 
@@ -15,33 +11,6 @@ from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import raised
 from simulations.invariants.subjects import WHOM, at_most, named, pairs_watched
 from simulations.invariants.verdict import Verdict, verdict
-
-
-@at_end
-def suspicions_have_witnesses(evidence: Evidence) -> Verdict:
-    names = dict.fromkeys(evidence.writer(row) for row in evidence.changes)
-    nacks = {
-        (row["node"], row["asker"], row["subject"], row["round"]): None
-        for row in evidence.changes
-        if row["kind"] == "help" and row["verdict"] == "nack"
-    }
-    wrong: list[str] = []
-    looked = 0
-    for row in evidence.member_rows:
-        if row["to_state"] != "suspect" or not raised(row) or "witnesses" not in row or len(names) <= 2:
-            continue
-        looked += 1
-        who = f"{evidence.writer(row)} suspected {row['subject_name']} at {row['at_s']:.3f} s"
-        others = [each for each in row["witnesses"] if each != row["node"]]
-        if not others:
-            wrong.append(f"{who} without a witness")
-        wrong += [
-            f"{who} by the word of {evidence.name_of(int(each, 16))}, which never said so in round "
-            f"{row['round']}"
-            for each in others
-            if (each, row["node"], row["subject"], row["round"]) not in nacks
-        ]
-    return verdict("suspicions_have_witnesses", looked, "suspicion(s) with witnesses", wrong)
 
 
 class VoidRoundsAccuseNobody(Judge):
@@ -72,32 +41,6 @@ class VoidRoundsAccuseNobody(Judge):
         ]
         count = sum(map(len, voids.values()))
         return verdict("void_rounds_accuse_nobody", count, "void round(s)", wrong)
-
-
-class LocalHealth(Judge):
-    def __init__(self, evidence: Evidence, most: float = 4) -> None:
-        super().__init__(evidence)
-        self._most = most
-        self._wrong: list[str] = []
-        self._looked = 0
-
-    def on_look(self, sample: Sample) -> None:
-        for view in sample.views.values():
-            if view.health is not None:
-                self._looked += 1
-                if not 0 <= view.health <= self._most:
-                    self._wrong.append(
-                        f"the local health of {view.name} is {view.health} at {sample.at_s:.1f} s"
-                    )
-
-    def finish(self) -> Verdict:
-        last = self.evidence.last_rest
-        wrong = self._wrong + [
-            f"the local health of {view.name} is still {view.health} after all is well"
-            for view in (last.views.values() if last is not None else ())
-            if view.health
-        ]
-        return verdict("local_health", self._looked, "health of a broker at (a moment|moments)", wrong)
 
 
 @at_end
@@ -162,14 +105,6 @@ class AccusesNobody(Judge):
 
 CHECKS: Final[Sequence[Check]] = (
     Check(
-        "M9",
-        "suspicions_have_witnesses",
-        "always",
-        "Every suspicion names a witness other than its raiser, which really said so in that round.",
-        suspicions_have_witnesses,
-        dormant="a witness of every suspicion (rule R5)",
-    ),
-    Check(
         "M10",
         "void_rounds_accuse_nobody",
         "always",
@@ -177,15 +112,6 @@ CHECKS: Final[Sequence[Check]] = (
         VoidRoundsAccuseNobody,
         default=True,
         occasional=True,
-    ),
-    Check(
-        "M18",
-        "local_health",
-        "always",
-        "Local health stays within its bounds, and is perfect once all is well.",
-        LocalHealth,
-        (Parameter("most", "whole number", 4, "the worst there is"),),
-        dormant="local health (rule R10)",
     ),
     Check(
         "S5",

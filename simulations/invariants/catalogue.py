@@ -9,7 +9,6 @@ from simulations.evidence import Evidence, Reader, read
 from simulations.invariants import (
     accusation,
     agreement,
-    broadcast_tree,
     conservation,
     deaths,
     delivery,
@@ -47,7 +46,7 @@ SUBJECTS: Final = (
         load,
         silence,
     ),
-    *(delivery, conservation, broadcast_tree, interest, queueing, surveys, soundness, logs),
+    *(delivery, conservation, interest, queueing, surveys, soundness, logs),
 )
 GROUPS: Final = "MDXS"
 """Of membership, of delivery, of soundness, of what scenarios expect."""

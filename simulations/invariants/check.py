@@ -84,8 +84,6 @@ class Check:
     """What a run must have for it to be asked; then there must be something to look at."""
     elsewhere: str = ""
     """Who looks at it, where one run by itself leaves nothing to look at."""
-    dormant: str = ""
-    """What must come before there is anything to judge."""
 
     def judge(self, evidence: Evidence, **parameters: Any) -> Verdict:
         """By itself."""

@@ -1,8 +1,4 @@
-"""Who is called dead: never without an excuse, and not too often.
-
-`M19` judges what is not there yet, a hold-down: its coming must provide rows of kind ``hold`` in the event
-log.
-"""
+"""Who is called dead: never without an excuse, and not too often."""
 
 from __future__ import annotations
 
@@ -102,28 +98,6 @@ def _raised_deaths(evidence: Evidence) -> list[Row]:
     return [row for rows in deaths.values() for row in ([each for each in rows if raised(each)] or rows)]
 
 
-@at_end
-def flaps_bounded(evidence: Evidence, most: float = 3) -> Verdict:
-    """More often only after a hold-down: rows of kind ``hold`` with ``subject`` and ``until_s``."""
-    counts: dict[tuple[str, str], list[Row]] = {}
-    for row in evidence.deaths:
-        counts.setdefault((evidence.writer(row), row["subject_name"]), []).append(row)
-    wrong: list[str] = []
-    for (observer, subject), rows in counts.items():
-        holds = [
-            row
-            for row in evidence.changes
-            if row["kind"] == "hold" and evidence.writer(row) == observer and row["subject_name"] == subject
-        ]
-        over = sum(row["until_s"] <= rows[-1]["at_s"] for row in holds)
-        if len(rows) > most + over:
-            wrong.append(
-                f"{observer} called {subject} dead {len(rows)} times, with {over} hold periods run out; "
-                f"{most:g} and one for each of them are allowed"
-            )
-    return verdict("flaps_bounded", sum(map(len, counts.values())), "death(s)", wrong)
-
-
 def _called_dead(evidence: Evidence, names: Sequence[str], by: tuple[str, ...] = ()) -> list[str]:
     return [
         f"{evidence.writer(row)} called {row['subject_name']} dead at {row['at_s']:.3f} s ({row['reason']})"
@@ -214,15 +188,6 @@ CHECKS: Final[Sequence[Check]] = (
         ),
         needs=Evidence.had_several,
         default=True,
-    ),
-    Check(
-        "M19",
-        "flaps_bounded",
-        "always",
-        "Nobody calls one member dead more often than three times and once for each hold period run out.",
-        flaps_bounded,
-        (Parameter("most", "whole number", 3, "deaths of one member at one observer without a hold"),),
-        dormant="a hold-down of who flaps (rule R13)",
     ),
     Check("S3", "nobody_dead", "always", "None of them is ever called dead.", nobody_dead, (WHOM, BY)),
     Check(

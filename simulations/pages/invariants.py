@@ -21,8 +21,6 @@ wrong.
 * An `[[expect]]` of a [scenario](scenario-format.md) asks for any check by its id or its name, with its
   parameters, and takes the place of the one of every run. It fails where there is nothing to look at.
 * One run by itself leaves nothing to look at for what is asked **by** somebody else.
-* What is **dormant** judges something that the brokers do not have yet. It is proven on histories written by
-  hand and is asked of runs once that thing comes.
 
 **When**: `always` is judged of the whole run, `eventually` of the time after the heal or after a bound, `end`
 of what the run leaves. *At rest* is from the time at which the mesh is whole again and has stayed so, until
@@ -66,9 +64,7 @@ def page() -> str:
 
 
 def _row(check: Check) -> str:
-    if check.dormant:
-        asked = f"dormant until there is {check.dormant}"
-    elif check.elsewhere:
+    if check.elsewhere:
         asked = f"by {check.elsewhere}"
     elif check.default:
         asked = "of every run in which it happens" if check.occasional else "of every run"

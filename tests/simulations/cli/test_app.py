@@ -136,7 +136,7 @@ def test_scenarios_are_listed(capsys: Output) -> None:
     assert main(["simulate", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["scenario"] for row in rows} == set(scenario_file.shipped())
-    assert {row["status"] for row in rows} <= {"passes", "known failure", "waits", "dormant"}
+    assert {row["status"] for row in rows} <= {"passes", "known failure", "waits"}
     known = sum(row["status"] == "known failure" for row in rows)
     assert shown.splitlines()[-1].startswith(f"{len(rows)} scenarios: ")
     assert f" {known} are known failures, " in shown.splitlines()[-1]

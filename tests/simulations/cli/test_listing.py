@@ -12,10 +12,7 @@ from simulations.cli import listing
 from simulations.cli.listing import Status
 from simulations.cli.showing import scenario_table
 from simulations.faults import KINDS
-from simulations.invariants import ALL
 from simulations.scenario import Expectation, Scenario
-
-ASLEEP = next(check for check in ALL if check.dormant and not check.parameters)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +26,6 @@ ASLEEP = next(check for check in ALL if check.dormant and not check.parameters)
             "they part; the full size waits for an overlay",
         ),
         (Scenario("a", waiting_for="an overlay"), Status.WAITS, "the full size waits for an overlay"),
-        (Scenario("a", expect=(Expectation(ASLEEP.name),)), Status.DORMANT, ASLEEP.dormant),
     ],
 )
 def test_a_status_is_what_the_file_says(scenario: Scenario, status: Status, because: str) -> None:

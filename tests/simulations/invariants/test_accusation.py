@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from mesh.broker.identity import format_id
 from simulations.evidence import Evidence
 from tests.simulations.invariants.histories import (
     ONE,
@@ -22,7 +18,6 @@ from tests.simulations.invariants.histories import (
     refused,
     spoilt,
     with_view,
-    with_views,
 )
 
 
@@ -32,26 +27,6 @@ def _void_instant(evidence: Evidence) -> None:
 
 def _void_accusation(log: Log) -> None:
     log.member(ONE, 9.5, TWO, "alive>suspect")
-
-
-def _witnessed(**changes: Any) -> Callable[[], Evidence]:
-    def spoil(log: Log) -> None:
-        log.write(TWO, 5.0, "help", asker=format_id(1), subject=format_id(3), round=5, verdict="nack")
-        suspicion = {"witnesses": [format_id(2)], "round": 5, **changes}
-        log.member(ONE, 12.0, THREE, "alive>suspect", sub_inc=3, sub_boot=SECOND_BOOT, **suspicion)
-
-    return lambda: history(spoil)
-
-
-def _without_witness(sentence: str, **changes: Any) -> Spoilt:
-    return Spoilt("suspicions_have_witnesses", _witnessed(), _witnessed(**changes), sentence)
-
-
-def _healthy() -> Evidence:
-    evidence = history()
-    with_views(evidence, (ONE, TWO, THREE), health=0)
-    with_view(evidence, 12.0, ONE, health=4)
-    return evidence
 
 
 def _suspect_again(log: Log) -> None:
@@ -65,22 +40,6 @@ SPOILT: list[Spoilt] = [
         "broker-1 called broker-3 suspect at 5.100 s, in a round that was void",
     ),
     log_spoilt("void_rounds_accuse_nobody", _void_accusation, "broker-1 called broker-2 suspect at 9.500 s"),
-    _without_witness("broker-1 suspected broker-3 at 12.000 s without a witness", witnesses=[]),
-    _without_witness("without a witness", witnesses=[format_id(1)]),
-    _without_witness("by the word of broker-3, which never said so in round 5", witnesses=[format_id(3)]),
-    _without_witness("which never said so in round 6", round=6),
-    spoilt(
-        "local_health",
-        lambda evidence: with_view(evidence, 13.0, ONE, health=5),
-        "the local health of broker-1 is 5 at 13.0 s",
-        right=_healthy,
-    ),
-    spoilt(
-        "local_health",
-        lambda evidence: with_view(evidence, 22.0, TWO, health=1),
-        "the local health of broker-2 is still 1 after all is well",
-        right=_healthy,
-    ),
     log_spoilt(
         "suspicions_at_most", _suspect_again, "there were 3 suspicions in the run, more than 2", most=2
     ),

@@ -14,7 +14,6 @@ from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
     IDS,
     ONE,
-    SECOND_BOOT,
     THREE,
     TWO,
     Log,
@@ -39,20 +38,6 @@ def _left_in_a_table(evidence: Evidence) -> None:
     with_view(evidence, 12.0, ONE, table=(record(ONE), record(TWO, State.LEFT)))
 
 
-def _flapping(times: int, held_until_s: float | None = None) -> Evidence:
-    def spoil(log: Log) -> None:
-        for number in range(times - 1):
-            at_s = 12 + 2 * number
-            if held_until_s is not None and number == 2:
-                log.write(
-                    ONE, at_s - 1, "hold", subject=format_id(3), subject_name=THREE, until_s=held_until_s
-                )
-            log.member(ONE, at_s, THREE, "alive>dead", sub_inc=3 + number, sub_boot=SECOND_BOOT)
-            log.member(ONE, at_s + 1, THREE, "dead>alive", sub_inc=4 + number, sub_boot=SECOND_BOOT)
-
-    return right_history(spoil)
-
-
 SPOILT: list[Spoilt] = [
     log_spoilt(
         "no_false_deaths",
@@ -72,15 +57,6 @@ SPOILT: list[Spoilt] = [
     ),
     log_spoilt("alive_through", false_death, "broker-1 called broker-2 dead", whom=(ONE, TWO)),
     spoilt("alive_through", _left_in_a_table, "broker-1 holds broker-2 left at 12.0 s", whom=(TWO,)),
-    Spoilt(
-        "flaps_bounded", lambda: _flapping(3), lambda: _flapping(4), "broker-1 called broker-3 dead 4 times"
-    ),
-    Spoilt(
-        "flaps_bounded",
-        lambda: _flapping(4, held_until_s=16.0),
-        lambda: _flapping(4, held_until_s=99.0),
-        "with 0 hold periods run out",
-    ),
 ]
 
 

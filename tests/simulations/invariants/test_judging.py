@@ -66,11 +66,6 @@ def test_an_expectation_takes_the_place_of_the_check_that_is_asked_of_every_run(
     assert not verdicts[-1].ok and verdicts[-1].check == "detected"
 
 
-def test_what_is_dormant_is_not_asked_of_every_run() -> None:
-    assert [check.id for check in ALL if check.dormant] == ["M9", "M18", "M19", "D5"]
-    assert not any(check.default for check in ALL if check.dormant)
-
-
 def test_one_moment_in_which_news_is_on_its_way_is_no_difference() -> None:
     evidence = right_history()
     with_view(evidence, 18.0, ONE, digest=b"something else", links=(3,), held={3: (2, (("#", 0),))})
