@@ -100,8 +100,11 @@ class BlockingClient:
         key: str | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel when it
-        returns."""
+        """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel when it returns.
+
+        What interrupts it, such as Ctrl-C, takes the message back if it is not on its way yet. Otherwise it
+        may be accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
+        """
         encoded = packed(headers, key)
         return self._publish(topic, [checked_body(body)], level, encoded, timeout)
 
@@ -189,7 +192,13 @@ class BlockingClient:
             return ticket.done
 
         session = self._session
-        if not session.pump(accepted, deadline):
+        try:
+            acknowledged = session.pump(accepted, deadline)
+        except BaseException as error:  # Ctrl-C: nobody will hear what becomes of the messages
+            if not session.conversation.cancel(ticket, index, count):
+                error.add_note("the message was on its way to the broker: it may have been accepted")
+            raise
+        if not acknowledged:
             taken_back = session.conversation.cancel(ticket, index, count)
             raise session.unless_closed(unacknowledged(taken_back, limit_s, session.why_away))
 
@@ -207,7 +216,11 @@ class BlockingClient:
         session = self._session
         with session.ours():
             feed = session.conversation.subscribe(patterns, role, window, window_bytes)
-            session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
+            try:
+                session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
+            except BaseException:  # nobody has it to read from
+                session.conversation.unsubscribe(feed)
+                raise
             if feed.error is not None:
                 raise feed.error
             if not feed.ready:
@@ -269,12 +282,16 @@ class BlockingClient:
                 timeout_s=timeout,
                 now=time.monotonic(),
             )
-            while not question.done:
-                deadline = question.deadline + GRACE_S
-                if not session.pump(lambda: question.done, deadline) and (
-                    question.deadline + GRACE_S <= time.monotonic() or session.closed
-                ):
-                    conversation.give_up(question, session.why_away)
+            try:
+                while not question.done:
+                    deadline = question.deadline + GRACE_S
+                    if not session.pump(lambda: question.done, deadline) and (
+                        question.deadline + GRACE_S <= time.monotonic() or session.closed
+                    ):
+                        conversation.give_up(question, session.why_away)
+            except BaseException:  # nobody waits for the answer any more
+                conversation.give_up(question, "interrupted")
+                raise
             conversation.forget_late(time.monotonic())
             return question
 

@@ -8,8 +8,9 @@ Two calls are made so often that another one inside of them would be felt, `Clie
 and `Client.publish_nowait`: they gather the message here, and go on to the publisher for what is rarer.
 
 Cancelling: a cancelled ``publish`` (level accepted) takes its message back if it was not sealed yet,
-otherwise the message may arrive. A cancelled ``request`` drops its answer. A cancelled wait for a delivery
-loses nothing.
+otherwise the message may arrive. A cancelled ``request`` is not asked if there was no session yet, otherwise
+its answer is dropped. A subscription that is cancelled while it is awaited or entered is closed. A cancelled
+wait for a delivery loses nothing.
 """
 
 from __future__ import annotations
@@ -288,11 +289,15 @@ class Client:
         )
         self._writer.hand_over()
         self._writer.write_now()
-        while not question.done:
-            left_s = question.deadline + GRACE_S - loop.time()
-            if left_s <= 0 or not await self._connection.wait(question, left_s):
-                if question.deadline + GRACE_S <= loop.time():
-                    conversation.give_up(question, self._connection.why_away)
+        try:
+            while not question.done:
+                left_s = question.deadline + GRACE_S - loop.time()
+                if left_s <= 0 or not await self._connection.wait(question, left_s):
+                    if question.deadline + GRACE_S <= loop.time():
+                        conversation.give_up(question, self._connection.why_away)
+        except asyncio.CancelledError:
+            conversation.give_up(question, "cancelled")
+            raise
         return question
 
     # ------------------------------------------------------------------ state

@@ -8,6 +8,7 @@ them, so that no task can overwrite what another one left.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -60,13 +61,21 @@ class Subscription:
     # ------------------------------------------------------------------ the barrier
 
     def __await__(self) -> Generator[Any, None, Subscription]:
-        return self._ready().__await__()
+        return self._ready_or_closed().__await__()
 
     async def __aenter__(self) -> Subscription:
-        return await self._ready()
+        return await self._ready_or_closed()
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    async def _ready_or_closed(self) -> Subscription:
+        """Pass the barrier. Who is cancelled meanwhile does not get the subscription, so nobody reads it."""
+        try:
+            return await self._ready()
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
 
     async def _ready(self) -> Subscription:
         feed = self._feed

@@ -89,6 +89,26 @@ async def test_a_request_nobody_answers_in_time_and_one_that_asked_for_more() ->
         assert await task == b"at last"
 
 
+async def test_a_request_that_is_cancelled_before_there_is_a_session_is_not_asked() -> None:
+    """It was asked in the next session, and somebody acted for nobody."""
+    async with Broker(listen=LOOPBACK) as broker:
+        url = broker.url
+        mesh = Client(url)
+        await mesh.open()
+    await until(lambda: not mesh.connected)
+    asking = asyncio.create_task(mesh.request("add", b"1 2", timeout=20.0))
+    await until(lambda: list(mesh._conversation.questions))
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert asking.cancelled() and not list(mesh._conversation.questions)
+    async with Broker(listen=url), Client(url) as other:
+        subscription = await other.subscribe("add", answers=True)
+        await until(lambda: mesh.connected)
+        await mesh.publish("add", b"next")
+        assert [delivery.is_request for delivery in await first(1, subscription)] == [False]
+        await mesh.aclose()
+
+
 async def test_misuse_is_told_to_the_caller() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         for call in (

@@ -63,6 +63,30 @@ async def test_cancelling_a_wait_for_a_delivery_loses_nothing() -> None:
         assert got == list(range(50))
 
 
+@pytest.mark.parametrize("enter", [False, True])
+async def test_a_subscription_that_is_cancelled_before_it_is_ready_is_taken_back(enter: bool) -> None:
+    """Nobody had it to read from, and its window held the publishers of its topics back."""
+    async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
+        subscription = mesh.subscribe("t")
+        waiting = asyncio.create_task(subscription.__aenter__() if enter else ready(subscription))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert waiting.cancelled() and list(mesh._conversation.feeds) == []
+        iterated = mesh.subscribe("t")
+        waiting = asyncio.create_task(iterated.__anext__())  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert list(mesh._conversation.feeds) == [iterated._feed], "who iterates still has it"
+        await mesh.publish("t", b"x")
+        assert [delivery.body for delivery in await first(1, iterated)] == [b"x"]
+
+
+async def ready(subscription: Subscription) -> Subscription:
+    return await subscription
+
+
 async def test_batches_come_while_a_message_waits_for_its_retry() -> None:
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
         subscription = await mesh.subscribe("t")
