@@ -100,7 +100,7 @@ class BlockingClient:
         key: str | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel when it returns.
+        """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel at the end.
 
         What interrupts it, such as Ctrl-C, takes the message back if it is not on its way yet. Otherwise it
         may be accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
