@@ -19,7 +19,7 @@ import heapq
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from mesh.dataplane.sessions import Session, Subscription
+from mesh.dataplane.sessions import ClientSubscription, Session
 
 TIMEOUT_MAX_S: Final = 3600.0
 
@@ -227,7 +227,7 @@ class PendingAnswer:
     __slots__ = ("broker", "deadline", "responder", "subscriber", "token")
 
     def __init__(
-        self, subscriber: Subscription, broker: int, token: int, responder: int, deadline: float
+        self, subscriber: ClientSubscription, broker: int, token: int, responder: int, deadline: float
     ) -> None:
         self.subscriber = subscriber
         self.broker = broker
@@ -237,7 +237,7 @@ class PendingAnswer:
 
 
 class PendingAnswers:
-    """Subscribers of this broker that owe an answer. Those of one are in `Subscription.owes`, too."""
+    """Subscribers of this broker that owe an answer. Those of one are in `ClientSubscription.owes`, too."""
 
     def __init__(self, first_token: int) -> None:
         self._table: dict[int, PendingAnswer] = {}
@@ -248,7 +248,9 @@ class PendingAnswers:
     def __len__(self) -> int:
         return len(self._table)
 
-    def add(self, subscriber: Subscription, broker: int, token: int, responder: int, deadline: float) -> int:
+    def add(
+        self, subscriber: ClientSubscription, broker: int, token: int, responder: int, deadline: float
+    ) -> int:
         """The token that the subscriber's ANSWER will carry."""
         self._token += 1
         self._table[self._token] = PendingAnswer(subscriber, broker, token, responder, deadline)
@@ -270,7 +272,7 @@ class PendingAnswers:
         pending = self._table[token]
         pending.deadline = min(pending.deadline + more_s, now + TIMEOUT_MAX_S)
 
-    def take_all(self, subscriber: Subscription) -> list[PendingAnswer]:
+    def take_all(self, subscriber: ClientSubscription) -> list[PendingAnswer]:
         """Take out all that a subscriber owes: it is gone."""
         owed = [self._table.pop(token) for token in subscriber.owes]
         subscriber.owes.clear()

@@ -34,7 +34,7 @@ from mesh.dataplane.questions import (
     Questions,
     first_token,
 )
-from mesh.dataplane.sessions import LocalTaker, Responder, Session, Subscription
+from mesh.dataplane.sessions import ClientSubscription, LocalTaker, Responder, Session
 from mesh.errors import NotAccepted
 from mesh.topics import check_topic, is_system
 from mesh.topics.routing import Route, Router
@@ -319,7 +319,7 @@ class Requests:
                 self._return(
                     broker, token, place, Answer(Status.DROPPED, busy.encode(), b"", self._name), now
                 )
-            elif isinstance(taker, Subscription):
+            elif isinstance(taker, ClientSubscription):
                 keep_s = timeout_s * 2 if survey else timeout_s  # late answers to surveys are passed on
                 mine = self._pending.add(taker, broker, token, place, now + keep_s)
                 ask = encode(Kind.ASK, taker.number, mine, int(survey), topic, body, headers, timeout_ms)
@@ -346,7 +346,7 @@ class Requests:
         else:
             self._send(self._members.table.get(pending.broker), encode(Kind.LONGER, pending.token, more_ms))
 
-    def subscriber_gone(self, subscription: Subscription, now: float) -> None:
+    def subscriber_gone(self, subscription: ClientSubscription, now: float) -> None:
         """It will not answer what it was asked: its asker is told."""
         answer = Answer(Status.GONE, b"", b"", subscription.session.name)
         for pending in self._pending.take_all(subscription):
@@ -378,7 +378,7 @@ class Requests:
         return list(takers[:NAMES_MAX])
 
     def _name_of(self, taker: LocalTaker) -> str:
-        return taker.session.name if isinstance(taker, Subscription) else self._name
+        return taker.session.name if isinstance(taker, ClientSubscription) else self._name
 
     # --- time
 

@@ -90,7 +90,7 @@ class Session:
         window = ReceiveWindow(options.session_messages, options.session_bytes)
         self.ingress = Ingress(self, window, port.turn.due, is_link=False)
         self.closed = False
-        self.subscriptions: dict[int, Subscription] = {}
+        self.subscriptions: dict[int, ClientSubscription] = {}
         self.patterns = 0
         """Of all subscriptions, those included that are still to be added."""
         self.parts: Parts | None = None
@@ -135,7 +135,7 @@ class Session:
             self.port.pipe.send_control(self.prefix + frame)
 
 
-class Subscription(Outlet):
+class ClientSubscription(Outlet):
     """One client's subscription: an outlet with patterns, a role and its session."""
 
     __slots__ = ("added", "number", "owes", "patterns", "role", "session")
@@ -192,4 +192,4 @@ class Responder:
         """Never called."""
 
 
-LocalTaker = Subscription | Subscriber | Responder
+LocalTaker = ClientSubscription | Subscriber | Responder

@@ -25,7 +25,7 @@ from mesh.dataplane.members import Member
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.ports import Pipe, Turn
 from mesh.dataplane.requests import Requests
-from mesh.dataplane.sessions import LocalTaker, Parts, Session, Subscription
+from mesh.dataplane.sessions import ClientSubscription, LocalTaker, Parts, Session
 from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire.capabilities import SUBSCRIBE_REFUSED
@@ -105,7 +105,7 @@ class Subscribing:
         self._drop_parts(session)
         try:
             self._check(session, number, parts, patterns, messages, size)
-            subscription = Subscription(session, number, [], role, self._options, now)
+            subscription = ClientSubscription(session, number, [], role, self._options, now)
             self._begin(subscription, list(dict.fromkeys(parts.kept + patterns)))
         except AboveLimit as error:
             self._refuse_one(session, number, error)
@@ -134,7 +134,7 @@ class Subscribing:
                 " again in a few seconds"
             )
 
-    def _begin(self, subscription: Subscription, patterns: list[str]) -> None:
+    def _begin(self, subscription: ClientSubscription, patterns: list[str]) -> None:
         """Add it now, or begin to. Raises `TopicError`, `AboveLimit` before any change."""
         session, number = subscription.session, subscription.number
         if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
@@ -151,7 +151,7 @@ class Subscribing:
             self._turn.jobs.append(partial(self._add_part, subscription, deque(patterns)))
         session.patterns += len(patterns)
 
-    def _add_part(self, subscription: Subscription, waiting: deque[str], now: float) -> bool:
+    def _add_part(self, subscription: ClientSubscription, waiting: deque[str], now: float) -> bool:
         """A step of a large subscription: True while there is more."""
         session, number = subscription.session, subscription.number
         if session.closed or session.subscriptions.get(number) is not subscription:
@@ -178,7 +178,7 @@ class Subscribing:
         self._waiting -= len(waiting)
         return False
 
-    def _add(self, subscription: Subscription, patterns: list[str]) -> None:
+    def _add(self, subscription: ClientSubscription, patterns: list[str]) -> None:
         """Raises `TopicError` before any change."""
         self._router.subscribe(patterns, subscription.role, subscription)
         self._interest.add(patterns, subscription.role)
@@ -239,7 +239,7 @@ class Subscribing:
         self.end(session, list(session.subscriptions.values()), now)
         session.subscriptions.clear()
 
-    def end(self, session: Session, ended: Sequence[Subscription], now: float) -> None:
+    def end(self, session: Session, ended: Sequence[ClientSubscription], now: float) -> None:
         """These are out of their session's table, and go out of everything else."""
         for subscription in ended:
             session.patterns -= len(subscription.patterns)
@@ -256,7 +256,7 @@ class Subscribing:
             self._removing += 1
             self._turn.jobs.append(partial(self._remove_part, deque(ended)))
 
-    def _remove_part(self, ended: deque[Subscription], now: float) -> bool:
+    def _remove_part(self, ended: deque[ClientSubscription], now: float) -> bool:
         """A step of the end of many patterns: True while there is more."""
         left = PATTERNS_AT_ONCE
         while ended and left > 0:
