@@ -1,0 +1,199 @@
+"""A `BlockingClient` without sockets, threads and clocks: its waits turn the time of a `FakeMesh`.
+
+Everything of a blocking client runs but `BlockingConnection`, `BrokerDialer` and the clock; `FakeWire` and
+`FakeDialer` are in their place. A client that polls, waits for news or dials lets time pass, in which the
+mesh works and what was planned (`Broker.plan`) happens. One thread only: what threads do to each other is
+tested over real sockets (`test_blocking_session.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mesh.clients import blocking_client, blocking_session, blocking_subscription
+from protocols.errors import ConnectionRefused
+from tests.mesh.dataplane.neighbourhood import FakeMesh, FakePipe, Node
+
+STEP_S = 0.05
+
+
+class Broker:
+    """A node at an address, and what happens to connections there."""
+
+    def __init__(self, mesh: FakeMesh, node: Node) -> None:
+        self.mesh = mesh
+        self.node = node
+        self.wires: list[FakeWire] = []
+        self.away = ""
+        """How a dial fails: ``refused`` at once, or ``silent`` until its time is over."""
+        self.reads = True
+        """Whether the broker reads; what is sent meanwhile waits in kernels, which take two frames."""
+        self._plans: list[tuple[float, Callable[[], None]]] = []
+
+    def plan(self, in_s: float, act: Callable[[], None]) -> None:
+        self._plans.append((self.mesh.now + in_s, act))
+
+    def carry(self) -> None:
+        """Until nothing moves."""
+        moved = True
+        while moved:
+            moved = False
+            for wire in list(self.wires):
+                moved |= wire.carry(self.node)
+            self.mesh.pump()
+            moved |= any(wire.pipe.queued for wire in self.wires)
+
+    def pass_time(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Whether it came true in that time."""
+        end = self.mesh.now + seconds
+        while True:
+            self.carry()
+            if until():
+                return True
+            if self.mesh.now >= end:
+                return False
+            due = min((at for at, _ in self._plans), default=end)
+            self.mesh.turn(max(0.0, min(STEP_S, end - self.mesh.now, due - self.mesh.now)))
+            for plan in [each for each in self._plans if each[0] <= self.mesh.now]:
+                self._plans.remove(plan)
+                plan[1]()
+
+    def cut(self, *, read: bool, answered: bool) -> None:
+        """All connections break; whether what they had under way was read, and its answers arrived."""
+        for wire in list(self.wires):
+            if read:
+                wire.carry(self.node)
+                self.mesh.pump()
+            if read and answered:
+                wire.carry(self.node)
+            else:
+                wire.inbox.clear()
+            wire.broken = True
+            wire.end()
+
+
+class FakeWire:
+    """Stands for a `BlockingConnection`."""
+
+    KERNEL_FRAMES = 2
+
+    def __init__(self, broker: Broker) -> None:
+        self.pipe = FakePipe()
+        self.inbox: list[bytes] = []
+        self.broken = False
+        self._broker = broker
+        self._out: list[bytes] = []
+        broker.wires.append(self)
+
+    @property
+    def unsent(self) -> list[bytes]:
+        return [] if self._broker.reads else self._out[self.KERNEL_FRAMES :]
+
+    def send(self, frames: list[bytes]) -> None:
+        self._out += frames
+        if self.broken:
+            raise ConnectionResetError("cut")
+
+    def receive(self) -> list[bytes]:
+        """A part at a time, as reads of a socket end anywhere."""
+        if self.inbox:
+            return [self.inbox.pop(0)]
+        if self.broken:
+            raise ConnectionResetError("cut")
+        return []
+
+    def carry(self, node: Node) -> bool:
+        if self.broken or not self._broker.reads:
+            return False
+        out, self._out = self._out, []
+        if out:
+            node.exchange.client_frames(self.pipe, out, self._broker.mesh.now)
+        came = self.pipe.take()
+        self.inbox += came
+        if came:
+            node.exchange.pipe_writable(self.pipe, self._broker.mesh.now)
+        return bool(out or came)
+
+    def ready(self) -> bool:
+        self._broker.carry()
+        return bool(self.inbox) or self.broken
+
+    def watch(self, events: int) -> Any:
+        return SimpleNamespace(poll=self._poll)
+
+    def _poll(self, milliseconds: float) -> bool:
+        waits_to_write = bool(self.unsent)
+        return self._broker.pass_time(
+            milliseconds / 1000,
+            lambda: bool(self.inbox) or self.broken or (waits_to_write and not self.unsent),
+        )
+
+    def unwatch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """What the kernel took still goes."""
+        self.carry(self._broker.node)
+        self.end()
+
+    def end(self) -> None:
+        if self in self._broker.wires:
+            self._broker.wires.remove(self)
+            self._broker.node.exchange.client_gone(self.pipe, self._broker.mesh.now)
+            self._broker.mesh.pump()
+
+
+class FakeDialer:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def connect(self, timeout: float) -> FakeWire:
+        broker = self._broker
+        if broker.away == "silent":
+            broker.pass_time(timeout, lambda: not broker.away)
+        if broker.away:
+            raise ConnectionRefused(f"nobody is there ({broker.away})")
+        return FakeWire(broker)
+
+
+class Condition:
+    """Of the one thread that there is."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> Condition:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def acquire(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+    def notify_all(self) -> None:
+        pass
+
+    def wait(self, timeout: float) -> None:
+        self._broker.pass_time(timeout)
+
+
+def simulate(patch: pytest.MonkeyPatch, broker: Broker) -> None:
+    """Blocking clients made from now on are the broker's, in its mesh's time."""
+    numbers = itertools.count(1)
+    clock = SimpleNamespace(monotonic=lambda: broker.mesh.now)
+    for module in (blocking_client, blocking_session, blocking_subscription):
+        patch.setattr(module, "time", clock)
+    patch.setattr(blocking_session, "threading", SimpleNamespace(Condition=lambda: Condition(broker)))
+    patch.setattr(blocking_session, "BrokerDialer", lambda *_: FakeDialer(broker))
+    random_bytes = SimpleNamespace(getpid=os.getpid, urandom=lambda size: next(numbers).to_bytes(size, "big"))
+    patch.setattr(blocking_session, "os", random_bytes)
