@@ -357,7 +357,7 @@ def _news(statuses: Sequence[Status], names: Mapping[str, str]) -> tuple[News, .
                 told[index] = replace(same, observers=(*same.observers, observer))
             continue
         latest[what] = len(told)
-        text = f"{what} ({reason})" if reason else what
+        text = f"{what} ({reason})" if reason and reason != state else what  # not "left (left)"
         told.append(News(str(row.get("ts", "")), str(row.get("kind", "")), text, state, (observer,)))
     return tuple(told[-EVENTS_MAX:])
 

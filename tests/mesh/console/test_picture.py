@@ -79,6 +79,13 @@ def test_the_same_change_seen_by_many_is_told_once() -> None:
     assert [item.ts for item in picture.news] == sorted(item.ts for item in picture.news)
 
 
+def test_a_reason_that_says_no_more_than_the_state_is_left_out() -> None:
+    """The feed had `beta alive → left (left)`."""
+    gone = statuses.changed("alpha", 9, "09:00:00.000", "beta", "alive", "left", "left")
+    (news,) = compose([statuses.status(events=[gone])]).news
+    assert news.text == "beta alive → left"
+
+
 def test_observers_may_have_different_reasons_for_the_same_news() -> None:
     rows = [
         [statuses.changed("alpha", 1, "09:00:00.0", "beta", "suspect", "dead", "missed 3 rounds")],
