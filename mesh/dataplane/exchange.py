@@ -22,6 +22,7 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
@@ -339,10 +340,25 @@ class Exchange:
         known: bool = True,
     ) -> None:
         """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
-        ``known``: that is all it wants; else more is to come."""
+        ``known``: that is all it wants; else more is to come. Thousands that are removed go in steps."""
         member = self._members.get(member_id)
+        added, removed, unwanted = list(added), list(removed), member.unwanted
+        for pattern, _ in added if unwanted else ():
+            unwanted.pop(pattern, None)
+        if len(removed) > PATTERNS_AT_ONCE:
+            if not unwanted:
+                self._turn.jobs.append(partial(self._remove_unwanted, member))
+                self._hooks.work_pending()
+            unwanted.update(dict.fromkeys(removed))
+            removed = []
         self._router.change_remote(member, added, removed)
         member.interest_known = member.interest_known or known
+
+    def _remove_unwanted(self, member: Member, now: float) -> bool:
+        unwanted = member.unwanted
+        part = [unwanted.popitem()[0] for _ in range(min(PATTERNS_AT_ONCE, len(unwanted)))]
+        self._router.change_remote(member, (), part)
+        return bool(unwanted)
 
     def set_next_hop(self, member_id: int, by: int) -> None:
         """What is meant for a broker goes by another's link; by its own: ``by`` is the broker itself."""
@@ -437,9 +453,10 @@ class Exchange:
     def _forget(self, member: Member) -> None:
         """It is no member any more: its interest goes, its counters stay in case it returns."""
         self._members.forget(member)
+        member.unwanted.clear()
         wanted = self._router.forget_remote(member)
         if wanted is not None and self._router.discard(wanted, PATTERNS_AT_ONCE):
-            self._turn.jobs.append(lambda now: self._router.discard(wanted, PATTERNS_AT_ONCE))
+            self._turn.jobs.append(lambda _: self._router.discard(wanted, PATTERNS_AT_ONCE))
             self._hooks.work_pending()
 
     # ------------------------------------------------------------------ time and output

@@ -61,6 +61,7 @@ class Member:
         "neighbour",
         "next_hop",
         "unresolved",
+        "unwanted",
     )
 
     def __init__(self, id: int, name: str) -> None:
@@ -79,6 +80,8 @@ class Member:
         """Both of earlier links."""
         self.drops: dict[str, int] = {}
         self.unresolved: Unresolved | None = None
+        self.unwanted: dict[str, None] = {}
+        """Patterns that it wants no longer and that are still to be removed."""
 
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         """It is a route's taker only without a next hop: dropped and counted."""

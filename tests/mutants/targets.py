@@ -100,7 +100,7 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
     "dataplane": _package(
         "mesh/dataplane",
         "tests/mesh/dataplane",
-        *("test_intake", "test_requests", "test_bounds", "test_deduplication", "test_exchange"),
+        *("test_intake", "test_requests", "test_gate", "test_bounds", "test_deduplication", "test_exchange"),
         *("../clients/test_versions", "../clients/test_large_subscriptions", "test_conservation"),
     ),
 }

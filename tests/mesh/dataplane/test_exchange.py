@@ -779,6 +779,31 @@ def test_a_broker_with_many_patterns_that_dies_is_forgotten_in_parts() -> None:
     assert exchange.statistics().drops == {}
 
 
+def test_thousands_of_patterns_that_a_broker_wants_no_longer_go_in_parts() -> None:
+    """What a broker wanted beyond what it says in whole was removed in one turn."""
+    mesh = FakeMesh(2)
+    node, exchange, sender = mesh.nodes[1], mesh.nodes[1].exchange, mesh.client(1)
+    exchange.change_peer_interest(2, [(pattern, 0) for pattern in LARGE])
+    exchange.change_peer_interest(2, [("more", 0)], LARGE)
+    assert node.has_work
+    exchange.change_peer_interest(2, [(LARGE[-1], 1), (LARGE[3], 0)], [LARGE[5]])
+    sizes = []
+    while node.has_work:
+        node.has_work = False
+        exchange.work(mesh.now)
+        sizes.append(len(exchange._router._remote))
+    assert len(sizes) == 5 and sizes[0] > 3 * PATTERNS_AT_ONCE and sizes[-1] == 3
+    for topic in (LARGE[-1], LARGE[3], LARGE[5], "more", LARGE[0]):
+        sender.publish(topic, b"x")
+    assert exchange.link_statistics(2).msgs_out == 3 and exchange.statistics().unwanted == 2
+    exchange.change_peer_interest(2, [(pattern, 0) for pattern in LARGE])
+    exchange.change_peer_interest(2, [], LARGE)
+    mesh.unlink(1, 2)
+    exchange.members_changed([])
+    mesh.pump()
+    assert len(exchange._router._remote) == 0 and not exchange._turn.jobs
+
+
 def test_a_bad_pattern_in_a_large_subscription_costs_the_session() -> None:
     mesh = FakeMesh(1)
     reader = mesh.client(1)

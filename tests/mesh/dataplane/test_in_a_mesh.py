@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from typing import Any
 
 import pytest
 
 from mesh import Client
+from mesh.topics import PatternTrie
 from simulations import Mesh, World
 
 
@@ -50,3 +53,69 @@ def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_n
         assert len(got) == len(set(got)) and here.unresolved == 0
         assert here.published == there.msgs_in + here.dropped + here.unwanted, (here.drops, here.unwanted)
         assert len(got) == there.delivered or away_s > 30.0, "its client gave it up by then"
+
+
+PATTERN_S = 150e-6
+"""What a pattern costs at each trie it goes into or out of: some sixty times what it costs here."""
+
+
+def charge_for_patterns(patch: pytest.MonkeyPatch) -> None:
+    """Let interest take the time of the process that changes it; nothing else of a broker takes any."""
+    owed: dict[Any, int] = {}
+
+    def charge(loop: Any) -> None:
+        loop.stall(owed.pop(loop))
+
+    for name in ("add", "discard"):
+        free = getattr(PatternTrie, name)
+
+        def charged(self: Any, *given: Any, free: Any = free) -> None:
+            loop: Any = asyncio.get_running_loop()
+            if loop not in owed:  # behind this turn, whose own end says how long it took
+                loop.scheduler.at(loop.scheduler.now_ns, partial(charge, loop))
+            owed[loop] = owed.get(loop, 0) + round(PATTERN_S * 1e9)
+            free(self, *given)
+
+        patch.setattr(PatternTrie, name, charged)
+
+
+def doubted(mesh: Mesh, *watching: str) -> list[tuple[str, str, str]]:
+    """Who held whom for what, other than alive."""
+    found = []
+    for name in watching:
+        status = mesh.broker(name).statistics()
+        names = {member["id"]: member["name"] for member in status["members"]}
+        rows = [row for row in status["events"] if row["kind"] == "mem"]
+        doubts = [row for row in rows if row["to_state"] not in ("alive", "left")]
+        found += [(name, names[row["subject"]], row["to_state"]) for row in doubts]
+    return found
+
+
+@pytest.mark.parametrize("ends", ["unsubscribes", "crashes", "broker crashes"])
+def test_nobody_healthy_is_suspected_while_20_000_topics_come_and_go(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was wanted went in one turn of the loop, at the broker of who left and at those that forgot a
+    broker: rounds were late by as long."""
+    charge_for_patterns(monkeypatch)
+
+    async def wants(client: Client) -> None:
+        async with client.subscribe(*(f"device.{number}.temperature" for number in range(20_000))):
+            await asyncio.sleep(20.0)
+        await asyncio.sleep(1000.0)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.client("wants", wants)
+        world.run_for(19.0)
+        assert len(mesh.broker("broker-1").inspect().exchange.interest) > 20_000
+        watching = mesh.brokers
+        if ends == "crashes":
+            world.inject("crash", ["wants"])
+        elif ends == "broker crashes":
+            world.inject("crash", ["broker-1"])
+            watching = watching[1:]
+        world.run_for(30.0)
+        assert {pair for pair in doubted(mesh, *watching) if pair[1] in watching} == set()
+        left = [mesh.broker(name).inspect().exchange.interest for name in watching]
+        assert max(map(len, left)) < 10
