@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -105,7 +105,7 @@ class Evidence:
     @property
     def end_s(self) -> float:
         """The last moment that anything is known of."""
-        return max([self.phases.get("end_s", 0.0), *(sample.at_s for sample in self.samples[-1:])])
+        return max([self.phases.get("end_s", 0.0), *self._looks_s[-1:]])
 
     # --- who is who
 
@@ -207,9 +207,12 @@ class Evidence:
 
     @cached_property
     def _looks_s(self) -> list[float]:
+        """When they were."""
         return [sample.at_s for sample in self.samples]
 
     def samples_between(self, from_s: float, until_s: float) -> Sequence[Sample]:
+        """For checks of which the end of the run says what moments they are about. What is asked of all
+        moments is read (`simulations.evidence.reading`)."""
         return self.samples[bisect_left(self._looks_s, from_s) : bisect_right(self._looks_s, until_s)]
 
     def look_from(self, at_s: float) -> Sample | None:
@@ -221,12 +224,6 @@ class Evidence:
         """The last one then or before."""
         index = bisect_right(self._looks_s, at_s)
         return self.samples[index - 1] if index else None
-
-    def looks(self) -> Iterator[tuple[Sample, View]]:
-        """At each broker at each moment."""
-        for sample in self.samples:
-            for view in sample.views.values():
-                yield sample, view
 
     @property
     def _rest_s(self) -> tuple[float, float]:

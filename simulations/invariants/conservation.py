@@ -21,9 +21,9 @@ from typing import Final
 
 from mesh.broker.identity import format_id
 from mesh.topics import matches
-from simulations.evidence import VIEW_STATES, Evidence, Life, View
+from simulations.evidence import VIEW_STATES, Evidence, Life, Sample, View
 from simulations.evidence.ledger import Outcome, Publication, Subscribed
-from simulations.invariants.check import Check, at_end
+from simulations.invariants.check import Check, Judge
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -38,35 +38,47 @@ Missing = dict[Life, dict[Life, list[Publication]]]
 """By the run of the subscriber's broker, then by that of the publisher's."""
 
 
-@at_end
-def conserved(evidence: Evidence) -> Verdict:
+class Conserved(Judge):
     """What is missing is held to what the two brokers concerned dropped: the publisher's on the way to the
     subscriber's, and that one for its own subscribers. A drop may concern several subscriptions and is
     counted once. There is no other broker on the way: this assumes a full mesh."""
-    passage, drops = _Passage(evidence), _Drops(evidence)
-    arrived = {(each.subscriber, each.life, each.body) for each in evidence.ledger.receipts}
-    wrong: list[str] = []
-    looked = 0
-    for subscription in evidence.ledger.subscriptions:
-        if subscription.stock:
-            continue
-        missing: Missing = {}
-        for publication in _owed(evidence, subscription):
-            looked += 1
-            if (subscription.subscriber, subscription.life, publication.body) not in arrived:
-                if not passage.may_vanish(subscription, publication):
-                    here, there = passage.ends(subscription, publication)
-                    missing.setdefault(there, {}).setdefault(here, []).append(publication)
-        wrong += drops.uncounted(subscription, missing)
-    detail = f"{drops.total} drops counted"
-    return verdict("conserved", looked, "deliver(y|ies) owed", wrong, detail=detail)
+
+    def __init__(self, evidence: Evidence) -> None:
+        super().__init__(evidence)
+        self._drops = _Drops()
+
+    def on_look(self, sample: Sample) -> None:
+        self._drops.look(sample)
+
+    def finish(self) -> Verdict:
+        evidence, drops = self.evidence, self._drops
+        passage = _Passage(evidence)
+        arrived = {(each.subscriber, each.life, each.body) for each in evidence.ledger.receipts}
+        wrong: list[str] = []
+        looked = 0
+        for subscription in evidence.ledger.subscriptions:
+            if subscription.stock:
+                continue
+            missing: Missing = {}
+            for publication in _owed(evidence, subscription):
+                looked += 1
+                if (subscription.subscriber, subscription.life, publication.body) not in arrived:
+                    if not passage.may_vanish(subscription, publication):
+                        here, there = passage.ends(subscription, publication)
+                        missing.setdefault(there, {}).setdefault(here, []).append(publication)
+            wrong += drops.uncounted(subscription, missing)
+        detail = f"{drops.total} drops counted"
+        return verdict("conserved", looked, "deliver(y|ies) owed", wrong, detail=detail)
 
 
 class _Drops:
     """What brokers counted as dropped, each life as it was seen last."""
 
-    def __init__(self, evidence: Evidence) -> None:
-        self._seen = {(view.name, view.life): view for _, view in evidence.looks()}
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], View] = {}
+
+    def look(self, sample: Sample) -> None:
+        self._seen |= {(view.name, view.life): view for view in sample.views.values()}
 
     @property
     def total(self) -> int:
@@ -203,7 +215,7 @@ CHECKS: Final[Sequence[Check]] = (
         "conserved",
         "always",
         "What a subscription is owed was delivered, or its broker or the publisher's counted the drop.",
-        conserved,
+        Conserved,
         default=True,
         occasional=True,
         needs=_has_clients,

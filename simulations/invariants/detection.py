@@ -6,6 +6,7 @@ no majority, nothing can be asked; a scenario that names whom it is about asks a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -81,9 +82,9 @@ def _came_back_unseen(evidence: Evidence, observer: Life, id: int, held: Belief,
     """
     if not observer.log_lost:
         return False
-    for sample in evidence.samples:
+    for sample in evidence.samples_between(late_s, math.inf):
         view = sample.views.get(observer.name)
-        if sample.at_s >= late_s and view is not None and view.life == observer.number:
+        if view is not None and view.life == observer.number:
             return any(each.id == id and each.incarnation > held.incarnation for each in view.table)
     return False
 

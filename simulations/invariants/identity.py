@@ -8,7 +8,7 @@ from typing import Final
 
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
-from simulations.evidence import Change, Evidence, Life, View
+from simulations.evidence import Change, Evidence, Life, Sample, View
 from simulations.invariants.check import Check, Judge, at_end
 from simulations.invariants.circumstances import Belief, Circumstances
 from simulations.invariants.records import shown
@@ -109,30 +109,36 @@ class RestartsAreOneMember(Judge):
         return False
 
 
-@at_end
-def one_of_each_id(evidence: Evidence, within_s: float = 0.0) -> Verdict:
+class OneOfEachId(Judge):
     """Two brokers with one id: after so long only one goes on."""
-    within_s = within_s or evidence.scenario.bound_s
-    together: dict[int, float] = {}
-    wrong: list[str] = []
-    looked = 0
-    for sample in evidence.samples:
+
+    def __init__(self, evidence: Evidence, within_s: float = 0.0) -> None:
+        super().__init__(evidence)
+        self._within_s = within_s or evidence.scenario.bound_s
+        self._together_s: dict[int, float] = {}
+        """Since when there are several, by their id."""
+        self._wrong: list[str] = []
+        self._looked = 0
+
+    def on_look(self, sample: Sample) -> None:
         holders: dict[int, list[str]] = {}
         for view in sample.views.values():
             if view.state in ("ready", "isolated"):
                 holders.setdefault(view.id, []).append(view.name)
         for id, names in holders.items():
             if len(names) < 2:
-                together.pop(id, None)
+                self._together_s.pop(id, None)
                 continue
-            looked += 1
-            since_s = together.setdefault(id, sample.at_s)
-            if sample.at_s - since_s >= within_s:
-                wrong.append(
-                    f"{' and '.join(names)} are both {format_id(id)} for more than {within_s:g} s since "
-                    f"{since_s:.1f} s"
+            self._looked += 1
+            since_s = self._together_s.setdefault(id, sample.at_s)
+            if sample.at_s - since_s >= self._within_s:
+                self._wrong.append(
+                    f"{' and '.join(names)} are both {format_id(id)} for more than {self._within_s:g} s "
+                    f"since {since_s:.1f} s"
                 )
-    return verdict("one_of_each_id", looked, "moment(s) of two with one id", wrong)
+
+    def finish(self) -> Verdict:
+        return verdict("one_of_each_id", self._looked, "moment(s) of two with one id", self._wrong)
 
 
 @at_end
@@ -178,7 +184,7 @@ CHECKS: Final[Sequence[Check]] = (
         "one_of_each_id",
         "eventually",
         "Of two brokers with one id at most one goes on.",
-        one_of_each_id,
+        OneOfEachId,
         (within("seconds for which two may; 0 is the scenario's bound"),),
     ),
     Check(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 from simulations.evidence import Evidence, Sample, View
@@ -11,38 +10,55 @@ from simulations.invariants.bounds import (
     SEEN_MAX,
     STRANGERS_MAX,
 )
-from simulations.invariants.check import Check, Judge, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter
 from simulations.invariants.subjects import WHOM, named
 from simulations.invariants.verdict import Verdict, verdict
 
 
-@at_end
-def no_storm(evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0) -> Verdict:
-    """Frames that are no data, by each broker, from ``after_s`` after the heal on. ``most_per_s`` of 0: three
-    for each link and period."""
-    since_s = evidence.phases.get("held_s", evidence.end_s) + after_s
-    rest = evidence.rest
-    samples = [sample for sample in rest if sample.at_s >= since_s] or rest
-    wrong: list[str] = []
-    rates: list[float] = []
-    for before, sample in pairwise(samples):
+class NoStorm(Judge):
+    """Frames that are no data, by each broker, from ``after_s`` after the heal on, or of all the rest where
+    that is shorter. ``most_per_s`` of 0: three for each link and period."""
+
+    def __init__(self, evidence: Evidence, most_per_s: float = 0.0, after_s: float = 10.0) -> None:
+        super().__init__(evidence)
+        self._most_per_s = most_per_s
+        since_s = evidence.phases.get("held_s", evidence.end_s) + after_s
+        last = evidence.last_rest
+        self._since_s = since_s if last is not None and last.at_s >= since_s else 0.0
+        self._before: Sample | None = None
+        self._most = 0.0
+        self._looked = 0
+        self._wrong: list[str] = []
+
+    def on_look(self, sample: Sample) -> None:
+        if sample.at_s < self._since_s or not self.evidence.is_rest(sample.at_s):
+            return
+        before, self._before = self._before, sample
+        if before is None or sample.at_s - before.at_s < self.evidence.period_s / 2:
+            return
         for name, view in sample.views.items():
             earlier = before.views.get(name)
-            seconds = sample.at_s - before.at_s
-            if earlier is None or earlier.boot != view.boot or seconds < evidence.period_s / 2:
-                continue
-            rate = (_spoken(evidence, view) - _spoken(evidence, earlier)) / seconds
-            bound = most_per_s or 3 * max(1, len(view.links)) / evidence.period_s
-            # One round more or less may fall into so short a time.
-            bound += 2 * len(view.links) / seconds if not most_per_s else 0
-            rates.append(rate)
-            if rate > bound:
-                wrong.append(
-                    f"{name} said {rate:.0f} things a second from {before.at_s:.1f} to {sample.at_s:.1f} s, "
-                    f"more than {bound:.0f}"
-                )
-    detail = f"at most {max(rates):.0f} a second" if rates else ""
-    return verdict("no_storm", len(rates), "second(s) of a broker at rest", wrong, detail=detail)
+            if earlier is not None and earlier.boot == view.boot:
+                self._compare(before.at_s, earlier, sample.at_s, view)
+
+    def _compare(self, from_s: float, earlier: View, until_s: float, view: View) -> None:
+        seconds = until_s - from_s
+        rate = (_spoken(self.evidence, view) - _spoken(self.evidence, earlier)) / seconds
+        bound = self._most_per_s or 3 * max(1, len(view.links)) / self.evidence.period_s
+        # One round more or less may fall into so short a time.
+        bound += 2 * len(view.links) / seconds if not self._most_per_s else 0
+        self._looked += 1
+        self._most = max(rate, self._most)
+        if rate > bound:
+            self._wrong.append(
+                f"{view.name} said {rate:.0f} things a second from {from_s:.1f} to {until_s:.1f} s, "
+                f"more than {bound:.0f}"
+            )
+
+    def finish(self) -> Verdict:
+        detail = f"at most {self._most:.0f} a second" if self._looked else ""
+        what = "second(s) of a broker at rest"
+        return verdict("no_storm", self._looked, what, self._wrong, detail=detail)
 
 
 def _spoken(evidence: Evidence, view: View) -> int:
@@ -80,40 +96,44 @@ class MemoryBounded(Judge):
         return verdict("memory_bounded", self._looked, "broker(s) at a moment", wrong)
 
 
-@at_end
-def counted(
-    evidence: Evidence,
-    whom: tuple[str, ...] = (),
-    counter: str = "refused",
-    least: float = 1,
-    most: float = -1,
-) -> Verdict:
+class Counted(Judge):
     """How far a counter of each of them rose in one run of its, from the safety phase on."""
-    names = named(evidence, whom)
-    since_s = evidence.phases.get("safety_s", 0.0)
-    wrong: list[str] = []
-    looked = 0
-    for name in names:
-        views = [
-            sample.views[name]
-            for sample in evidence.samples
-            if sample.at_s >= since_s and name in sample.views
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        whom: tuple[str, ...] = (),
+        counter: str = "refused",
+        least: float = 1,
+        most: float = -1,
+    ) -> None:
+        super().__init__(evidence)
+        self._names = named(evidence, whom)
+        self._counter, self._least, self._most = counter, least, most
+        self._since_s = evidence.phases.get("safety_s", 0.0)
+        self._last: dict[str, tuple[int, int]] = {}
+        """By broker: in which run of it how much was counted."""
+        self._risen: dict[str, int] = {}
+
+    def on_look(self, sample: Sample) -> None:
+        for name in self._names if sample.at_s >= self._since_s else ():
+            view = sample.views.get(name)
+            if view is None:
+                continue
+            count = view.counters.get(self._counter, 0)
+            boot, before = self._last.get(name, (view.boot, count))
+            self._last[name] = (view.boot, count)
+            risen = count - (before if boot == view.boot else 0)
+            self._risen[name] = self._risen.get(name, 0) + max(0, risen)
+
+    def finish(self) -> Verdict:
+        bounds = f"at least {self._least:g}" + (f" and at most {self._most:g}" if self._most >= 0 else "")
+        wrong = [
+            f"{self._counter} of {name} rose by {risen}; {bounds} was expected"
+            for name, risen in self._risen.items()
+            if risen < self._least or 0 <= self._most < risen
         ]
-        if not views:
-            continue
-        looked += 1
-        risen = sum(
-            max(
-                0,
-                later.counters.get(counter, 0)
-                - (view.counters.get(counter, 0) if view.boot == later.boot else 0),
-            )
-            for view, later in pairwise(views)
-        )
-        if risen < least or (0 <= most < risen):
-            bounds = f"at least {least:g}" + (f" and at most {most:g}" if most >= 0 else "")
-            wrong.append(f"{counter} of {name} rose by {risen}; {bounds} was expected")
-    return verdict("counted", looked, "broker(s)", wrong)
+        return verdict("counted", len(self._risen), "broker(s)", wrong)
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -122,7 +142,7 @@ CHECKS: Final[Sequence[Check]] = (
         "no_storm",
         "always",
         "At rest no broker says more than its rounds need.",
-        no_storm,
+        NoStorm,
         (
             Parameter(
                 "most_per_s", "number", 0.0, "frames a second by one broker; 0 is three a link and period"
@@ -146,7 +166,7 @@ CHECKS: Final[Sequence[Check]] = (
         "counted",
         "always",
         "A counter of each of them rises that far.",
-        counted,
+        Counted,
         (
             WHOM,
             Parameter(

@@ -10,7 +10,7 @@ from simulations.invariants.bounds import (
     QUICK_S,
     WAITING_MAX,
 )
-from simulations.invariants.check import Check, Judge, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter
 from simulations.invariants.circumstances import quantile
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -78,34 +78,51 @@ class HeartbeatsPass(Judge):
         )
 
 
-@at_end
-def others_unaffected(evidence: Evidence, whom: tuple[str, ...] = (), factor: float = 2.0) -> Verdict:
+class OthersUnaffected(Judge):
     """``whom`` are slow: deliveries between all others, in the safety phase against the time before it."""
-    safety_s = evidence.phases.get("safety_s", 0.0)
-    healed_s = evidence.phases.get("healed_s", evidence.end_s)
-    slow = dict.fromkeys((*whom, *(life.name for life in evidence.lives if life.host in whom)))
-    before: list[float] = []
-    during: list[float] = []
-    for receipt in evidence.ledger.receipts:
-        publication = evidence.ledger.publications.get(receipt.body)
-        if publication is None or receipt.subscriber in slow or publication.publisher in slow:
-            continue
-        if publication.at_s < safety_s:
-            before.append(receipt.at_s - publication.at_s)
-        elif publication.at_s < healed_s:
-            during.append(receipt.at_s - publication.at_s)
-    wrong: list[str] = []
-    if before and during:
-        usual, now = quantile(before, 0.99), quantile(during, 0.99)
-        if now > max(QUICK_S, factor * usual):
-            wrong.append(f"p99 of deliveries among the others is {now:.4f} s, and was {usual:.4f} s before")
-    for sample in evidence.samples:
+
+    def __init__(self, evidence: Evidence, whom: tuple[str, ...] = (), factor: float = 2.0) -> None:
+        super().__init__(evidence)
+        self._factor = factor
+        self._slow = dict.fromkeys((*whom, *(life.name for life in evidence.lives if life.host in whom)))
+        self._crowded: list[str] = []
+
+    def on_look(self, sample: Sample) -> None:
         for view in sample.views.values():
             most = WAITING_MAX * max(1, len(view.links))
             if view.sizes.get("queued", 0) > most:
-                wrong.append(f"{view.name} holds back {view.sizes['queued']} messages, more than {most}")
-    count = len(during) if before else 0
-    return verdict("others_unaffected", count, "deliver(y|ies) among others", wrong)
+                self._crowded.append(
+                    f"{view.name} holds back {view.sizes['queued']} messages, more than {most}"
+                )
+
+    def finish(self) -> Verdict:
+        before, during = self._delays()
+        wrong: list[str] = []
+        if before and during:
+            usual, now = quantile(before, 0.99), quantile(during, 0.99)
+            if now > max(QUICK_S, self._factor * usual):
+                wrong.append(
+                    f"p99 of deliveries among the others is {now:.4f} s, and was {usual:.4f} s before"
+                )
+        count = len(during) if before else 0
+        return verdict("others_unaffected", count, "deliver(y|ies) among others", wrong + self._crowded)
+
+    def _delays(self) -> tuple[list[float], list[float]]:
+        """Before the safety phase, and in it."""
+        evidence = self.evidence
+        safety_s = evidence.phases.get("safety_s", 0.0)
+        healed_s = evidence.phases.get("healed_s", evidence.end_s)
+        before: list[float] = []
+        during: list[float] = []
+        for receipt in evidence.ledger.receipts:
+            publication = evidence.ledger.publications.get(receipt.body)
+            if publication is None or receipt.subscriber in self._slow or publication.publisher in self._slow:
+                continue
+            if publication.at_s < safety_s:
+                before.append(receipt.at_s - publication.at_s)
+            elif publication.at_s < healed_s:
+                during.append(receipt.at_s - publication.at_s)
+        return before, during
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -125,7 +142,7 @@ CHECKS: Final[Sequence[Check]] = (
         "others_unaffected",
         "always",
         "Who reads slowly delays nobody else, and what waits for it is bounded.",
-        others_unaffected,
+        OthersUnaffected,
         (
             Parameter("whom", "names", (), "who is slow: clients, or brokers with theirs"),
             Parameter("factor", "number", 2.0, "how much slower p99 may become"),

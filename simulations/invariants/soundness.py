@@ -10,7 +10,7 @@ from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.bounds import detection_s
-from simulations.invariants.check import Check, Parameter, at_end
+from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
 from simulations.invariants.verdict import Verdict, verdict
 
@@ -25,37 +25,38 @@ def sound(evidence: Evidence) -> Verdict:
     return verdict("sound", len(evidence.lives), "li(fe|ves) of processes", wrong)
 
 
-@at_end
-def no_leaks(evidence: Evidence, slack: float = 4) -> Verdict:
-    """In proportion to the other members, against the last look before the safety phase."""
-    safety_s = evidence.phases.get("safety_s", 0.0)
-    before = _resources([sample for sample in evidence.samples if sample.at_s <= safety_s])
-    after = _resources(evidence.rest)
-    wrong: list[str] = []
-    looked = 0
-    for name, view in after.items():
-        usual = before.get(name)
-        if usual is None:
-            continue
-        looked += 1
-        growth = max(1.0, (len(view.in_view) - 1) / max(1, len(usual.in_view) - 1))
-        for what in RESOURCES:
-            most = math.ceil(usual.sizes.get(what, 0) * growth) + slack
-            if view.sizes.get(what, 0) > most:
-                wrong.append(
-                    f"{name} has {view.sizes[what]} {what} at rest, and had {usual.sizes.get(what, 0)} "
-                    "before anything "
-                    "was done"
-                )
-    return verdict("no_leaks", looked, "broker(s) before and after", wrong)
+class NoLeaks(Judge):
+    """In proportion to the other members, against the last look before the safety phase. Of the looks at each
+    broker that took long, for only these tell it."""
 
+    def __init__(self, evidence: Evidence, slack: float = 4) -> None:
+        super().__init__(evidence)
+        self._slack = slack
+        self._safety_s = evidence.phases.get("safety_s", 0.0)
+        self._before: dict[str, View] = {}
+        self._after: dict[str, View] = {}
 
-def _resources(samples: Sequence[Sample]) -> dict[str, View]:
-    """Of each broker the last deep look."""
-    found: dict[str, View] = {}
-    for sample in samples:
-        found |= {name: view for name, view in sample.views.items() if "tasks" in view.sizes}
-    return found
+    def on_look(self, sample: Sample) -> None:
+        deep = {name: view for name, view in sample.views.items() if "tasks" in view.sizes}
+        if sample.at_s <= self._safety_s:
+            self._before |= deep
+        if self.evidence.is_rest(sample.at_s):
+            self._after |= deep
+
+    def finish(self) -> Verdict:
+        wrong: list[str] = []
+        both = [name for name in self._after if name in self._before]
+        for name in both:
+            usual, view = self._before[name], self._after[name]
+            growth = max(1.0, (len(view.in_view) - 1) / max(1, len(usual.in_view) - 1))
+            for what in RESOURCES:
+                most = math.ceil(usual.sizes.get(what, 0) * growth) + self._slack
+                if view.sizes.get(what, 0) > most:
+                    wrong.append(
+                        f"{name} has {view.sizes[what]} {what} at rest, and had {usual.sizes.get(what, 0)} "
+                        "before anything was done"
+                    )
+        return verdict("no_leaks", len(both), "broker(s) before and after", wrong)
 
 
 @at_end
@@ -193,8 +194,8 @@ def _reached_by_strangers(
 
 
 def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> Iterator[str]:
-    samples = [sample for sample in evidence.samples if sample.at_s >= _after(span) and name in sample.views]
-    for sample in samples[:1]:
+    later = evidence.samples_between(_after(span), math.inf)
+    for sample in [sample for sample in later if name in sample.views][:1]:
         for view in sample.views.values():
             held = view.record(sample.views[name].id)
             if held is not None and held.state is State.ALIVE:
@@ -207,18 +208,12 @@ def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> I
 
 
 def _refused(evidence: Evidence, name: str, at_s: float) -> int:
-    """What the broker had counted at the last look before that time, or at the first after it."""
-    counts = [
-        (
-            sample.at_s,
-            sample.views[name].counters.get("refused", 0)
-            + sample.views[name].counters.get("refused_records", 0),
-        )
-        for sample in evidence.samples
-        if name in sample.views
-    ]
-    before = [count for seen_s, count in counts if seen_s <= at_s]
-    return before[-1] if before else 0
+    """What the broker had counted at the last look before that time."""
+    for sample in reversed(evidence.samples_between(0.0, at_s)):
+        view = sample.views.get(name)
+        if view is not None:
+            return view.counters.get("refused", 0) + view.counters.get("refused_records", 0)
+    return 0
 
 
 CHECKS: Final[Sequence[Check]] = (
@@ -235,7 +230,7 @@ CHECKS: Final[Sequence[Check]] = (
         "no_leaks",
         "eventually",
         "At rest every broker has as many sockets, tasks and timers as before anything was done.",
-        no_leaks,
+        NoLeaks,
         (Parameter("slack", "whole number", 4, "so many more of each are none"),),
         default=True,
         occasional=True,
