@@ -16,9 +16,15 @@ from protocols.patterns.base import (
     ORPHANS_MAX,
     Intake,
     LossyInbox,
+    Pattern,
+    QueueLane,
     Rotation,
 )
+from protocols.patterns.bus import Bus
+from protocols.patterns.pair import Pair, PairWithHops
 from protocols.patterns.pipeline import Puller, Pusher
+from protocols.patterns.pubsub import Publisher, Subscriber
+from protocols.patterns.star import Star
 from tests.support.link import Plug
 
 
@@ -197,6 +203,21 @@ def test_peers_that_filled_an_inbox_and_left_are_forgotten_once_it_has_room() ->
 def test_a_pattern_without_contexts_says_so() -> None:
     with pytest.raises(Exception, match="push0 sockets have no contexts"):
         Pusher(SocketOptions(), random.Random(1)).open_lane()
+
+
+@pytest.mark.parametrize("kind", [Pair, PairWithHops, Bus, Star, Publisher, Subscriber, Pusher, Puller])
+def test_a_machine_hears_peers_before_a_shell_waits_at_its_lane(kind: type[Pattern]) -> None:
+    """Each is a pattern and a lane at once, and both of these have to be begun."""
+    pattern = kind(SocketOptions(), random.Random(1))
+    plug = Plug(pattern)
+    if isinstance(pattern, Subscriber):
+        pattern.lane.subscribe(b"")
+    plug.say(bytes(4) + b"a body")
+    pattern.pipe_writable(plug.pipe, 1.0)
+    assert isinstance(pattern.lane, QueueLane)
+    heard = kind not in (Publisher, Pusher)
+    assert len(pattern.lane.inbox) == heard
+    assert (sum(pattern.drops.values()) == 0) == heard
 
 
 # --- pipes that weigh

@@ -24,19 +24,6 @@ from tests.support.waiting import turns, until
 SMALL = SocketOptions(send_queue=4, recv_queue=4)
 
 
-async def test_messages_are_dealt_round_one_by_one() -> None:
-    async with Push0() as push:
-        peers = [Peer(push, name=str(number)) for number in range(3)]
-        for number in range(9):
-            await push.send(b"%d" % number)
-        await until(lambda: sum(len(peer.heard) for peer in peers) == 9)
-        assert [peer.heard for peer in peers] == [
-            [b"0", b"3", b"6"],
-            [b"1", b"4", b"7"],
-            [b"2", b"5", b"8"],
-        ]
-
-
 async def test_a_batch_is_dealt_in_slices() -> None:
     async with Push0() as push:
         peers = [Peer(push, name=str(number)) for number in range(2)]

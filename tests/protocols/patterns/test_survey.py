@@ -9,7 +9,6 @@ import pytest
 
 from protocols import (
     Closed,
-    Respondent0,
     SocketOptions,
     StateError,
     Surveyor0,
@@ -19,7 +18,7 @@ from protocols import (
 )
 from protocols.patterns.survey import Surveyor
 from protocols.wire.backtrace import END_BIT, encode_word
-from tests.support.link import Link, Peer, Plug
+from tests.support.link import Peer, Plug
 from tests.support.waiting import turns, until
 
 pytestmark = pytest.mark.virtual
@@ -31,26 +30,6 @@ SHORT = SocketOptions(survey_s=0.02)
 
 def answer(survey: bytes, body: bytes) -> bytes:
     return survey[:4] + body
-
-
-async def test_everybody_is_asked_and_every_answer_comes_back() -> None:
-    async with Surveyor0(options=LONG) as surveyor:
-        respondents = [Respondent0() for _ in range(30)]
-        for respondent in respondents:
-            Link(surveyor, respondent)
-
-        async def serve(number: int) -> None:
-            async for body in respondents[number]:
-                await respondents[number].send(body + b" %d" % number)
-
-        serving = [asyncio.create_task(serve(number)) for number in range(30)]
-        for round_ in range(20):
-            await surveyor.send(b"round %d" % round_)
-            answers = {await surveyor.recv(timeout=10.0) for _ in range(30)}
-            assert answers == {b"round %d %d" % (round_, number) for number in range(30)}
-        for respondent in respondents:
-            await respondent.aclose()
-        await asyncio.gather(*serving)
 
 
 async def test_recv_without_a_survey_is_a_state_error() -> None:
@@ -92,18 +71,6 @@ async def test_an_answer_in_time_can_be_read_after_the_deadline() -> None:
         with pytest.raises(StateError):
             await surveyor.recv()
         assert surveyor.statistics().drops == {"late": 1}
-
-
-async def test_a_readers_timeout_or_cancellation_leaves_the_survey_open() -> None:
-    async with Surveyor0(options=LONG) as surveyor:
-        peer = Peer(surveyor)
-        await surveyor.send(b"q")
-        with pytest.raises(Timeout, match="nothing received within 0.01 s"):
-            await surveyor.recv(timeout=0.01)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(surveyor.recv(), 0.01)
-        peer.say(answer(peer.heard[0], b"a"))
-        assert await surveyor.recv() == b"a"
 
 
 async def test_a_new_survey_gives_up_the_former_and_its_answers() -> None:
