@@ -41,6 +41,7 @@ PURE_CLUSTER = (
     "mesh.cluster.remote_interest",
     "mesh.cluster.bus_probe",
     "mesh.cluster.core",
+    "mesh.cluster.full_mesh",
     "mesh.cluster.joining",
     "mesh.cluster.news",
     "mesh.cluster.pace",

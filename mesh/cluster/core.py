@@ -7,7 +7,8 @@ be told. Here is what ties them:
 * a link that comes or goes is told to all of them;
 * what membership learns of a member moves the overlay's targets, and is news to the links;
 * a broker that joins is ready once it has heard all that `joining` waits for, and has a link to every live
-  member. Only the shell knows whether their interest is held as well, so it calls `settle`;
+  member that it ought to (`mesh.cluster.full_mesh`). Only the shell knows whether their interest is held as
+  well, so it calls `settle`;
 * after each input, what is due to be dialled is dialled, from `begin` until this broker leaves;
 * one deadline for all: `next_deadline`, `tick`.
 
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol, TypeAlias
 
+from mesh.cluster.full_mesh import neighbours_of
 from mesh.cluster.joining import Joining
 from mesh.cluster.membership import (
     DropLink,
@@ -213,9 +215,10 @@ class ClusterCore:
         return self.act(membership.joined(), now)
 
     def unlinked(self) -> list[int]:
-        """Live members without a link. In a full mesh there ought to be none."""
-        linked = self._news.links
-        return [id for id in self.membership.live_ids() if id not in linked]
+        """Live members to which there ought to be a link, and is none."""
+        membership, linked = self.membership, self._news.links
+        wanted = neighbours_of(membership.me.id, membership.live_ids())
+        return [id for id in wanted if id not in linked]
 
     def leave(self, now: float) -> list[Order]:
         """Say goodbye. From then on nobody is surveyed, dialled or told anything else."""

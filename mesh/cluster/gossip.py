@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from mesh.cluster.core import ClusterCore, Order, Send
+from mesh.cluster.full_mesh import may_tell_interest
 from mesh.cluster.links import Link
 from mesh.cluster.membership import MemberRecord, NodeState, State
 from mesh.cluster.remote_interest import BarrierDone, Change, InterestTable, Pattern
@@ -308,6 +309,6 @@ class Gossip:
 
 
 def _check_owner(owner: int, sender: int) -> None:
-    """In a full mesh every member tells its own interest. 0 is a peer that does not name owners."""
-    if owner not in (0, sender):
+    """0 is a peer that does not name owners, and tells its own interest."""
+    if owner and not may_tell_interest(sender, owner):
         raise LinkError(f"interest of {owner:016x} came over the link of {sender:016x}, which is not its own")

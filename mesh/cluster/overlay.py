@@ -1,9 +1,10 @@
-"""Whom to dial, and when: a link to every living member, and news of those that were lost.
+"""Whom to dial, and when: links to living members, and news of those that were lost.
 
 Three kinds of targets, each dialled at most once at a time, with growing pauses between failures:
 
-* **living members without a link** (a full mesh): the lower id dials at once, the higher one only after two
-  periods without a link, so that rarely both do. After a void round both dial at once (`redial`);
+* **living members** to which there ought to be a link (`mesh.cluster.full_mesh`) and is none: the lower id
+  dials at once, the higher one only after two periods without a link, so that rarely both do. After a void
+  round both dial at once (`redial`);
 * **join URLs**, at once, and again for as long as the member behind them is not alive: somebody may be there
   again after a partition. What was learnt about a URL (which member answered, or that it is this broker
   itself) is kept;
@@ -28,6 +29,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from mesh.cluster.full_mesh import ought_to_link
 from mesh.cluster.membership import MemberRecord, State
 from mesh.cluster.pace import Pace
 
@@ -137,7 +139,7 @@ class Overlay:
             self._forget(self._living, record.id)
             return
         self._forget(self._dead, record.id)
-        if record.id not in self._links:
+        if record.id not in self._links and ought_to_link(self._me, record.id):
             self._want(record, now)
 
     def link_up(self, id: int, dial: Dial | None, now: float) -> None:
@@ -157,7 +159,7 @@ class Overlay:
         self._due = None
         since = self._links.pop(id, now)
         record = self._records.get(id)
-        if record is None or not record.in_view:
+        if record is None or not record.in_view or not ought_to_link(self._me, id):
             return
         target = self._want(record, now)
         if now - since >= 2 * self.options.period_s:

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mesh.cluster.full_mesh import ought_to_link
 from mesh.errors import LinkError, TopicError
 from mesh.topics import check_pattern
 from mesh.wire.link_frames import LinkKind, encode
@@ -270,12 +271,14 @@ class InterestTable:
 
     def absent(self) -> tuple[str, ...]:
         """Names of those that a publish here may miss now."""
-        missing = [
-            name
-            for member, name in self._live.items()
-            if member not in self._linked or not self._remote[member].held
-        ]
+        missing = [name for member, name in self._live.items() if self._is_missed(member)]
         return (*self._unheard, *missing)
+
+    def _is_missed(self, member: int) -> bool:
+        remote = self._remote.get(member)
+        if remote is None or not remote.held:
+            return True
+        return member not in self._linked and ought_to_link(self._me, member)
 
     # --- what members say
 

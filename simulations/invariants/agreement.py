@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mesh.cluster.full_mesh import neighbours_of
 from mesh.cluster.membership import State
 from simulations.evidence import VIEW_STATES, Change, Evidence, Row, Sample, View
 from simulations.invariants.check import Check, Judge, Parameter, at_end
@@ -191,9 +192,10 @@ def members_within(
 
 
 def _unlinked(sample: Sample) -> Iterator[tuple[str, int]]:
-    """Who lacks a link to anybody that is up, and how many it has."""
+    """Who lacks a link that it ought to have to anybody that is up, and how many it has."""
+    ids = [view.id for view in sample.views.values()]
     for view in sample.views.values():
-        if len(view.links) < len(sample.views) - 1:
+        if len(view.links) < len(neighbours_of(view.id, ids)):
             yield view.name, len(view.links)
 
 

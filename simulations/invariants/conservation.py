@@ -41,7 +41,7 @@ Missing = dict[Life, dict[Life, list[Publication]]]
 class Conserved(Judge):
     """What is missing is held to what the two brokers concerned dropped: the publisher's on the way to the
     subscriber's, and that one for its own subscribers. A drop may concern several subscriptions and is
-    counted once. There is no other broker on the way: this assumes a full mesh."""
+    counted once. There is no other broker on the way (`mesh.cluster.full_mesh`)."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)

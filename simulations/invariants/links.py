@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mesh.cluster.full_mesh import neighbours_of, ought_to_link
 from simulations.evidence import Change, Evidence, Row, Sample
 from simulations.invariants.bounds import (
     detection_s,
@@ -17,7 +18,7 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class Degree(Judge):
-    """``least`` and ``most`` of 0: today everybody has a link to everybody."""
+    """``least`` and ``most`` of 0: as `mesh.cluster.full_mesh` has it."""
 
     def __init__(self, evidence: Evidence, least: float = 0, most: float = 0) -> None:
         super().__init__(evidence)
@@ -32,9 +33,8 @@ class Degree(Judge):
     def on_change(self, change: Change) -> None:
         view = change.view
         links = set(view.links)
-        self._bounds[view.name] = self._most or sum(
-            record.in_view or record.id in links for record in view.table[1:]
-        )
+        known = [record.id for record in view.table[1:] if record.in_view or record.id in links]
+        self._bounds[view.name] = self._most or len(neighbours_of(view.id, known))
         self._odd = None
 
     def on_look(self, sample: Sample) -> None:
@@ -57,8 +57,9 @@ class Degree(Judge):
 def _odd_links(sample: Sample, least: float) -> Iterator[str]:
     views = {view.id: view for view in sample.views.values()}
     linked = {id: set(view.links) for id, view in views.items()}
-    wanted = min(least, len(views) - 1) if least else len(views) - 1
     for view in views.values():
+        neighbours = len(neighbours_of(view.id, views))
+        wanted = min(least, neighbours) if least else neighbours
         if len(view.links) < wanted:
             yield f"{view.name} has {len(view.links)} links, fewer than {wanted:g}"
         for id in view.links:
@@ -139,7 +140,7 @@ def links_back_within(evidence: Evidence, whom: tuple[str, ...] = (), within_s: 
 def _unlinked(sample: Sample, name: str) -> Iterator[str]:
     view = sample.views[name]
     for other in sample.views.values():
-        if other is not view and other.id not in view.links:
+        if ought_to_link(view.id, other.id) and other.id not in view.links:
             yield f"{name} has no link to {other.name}"
 
 

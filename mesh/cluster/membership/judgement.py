@@ -23,6 +23,7 @@ import random
 from dataclasses import replace
 from typing import Final
 
+from mesh.cluster.full_mesh import ought_to_link
 from mesh.cluster.membership.instructions import DropLink, Instruction, NodeState, Redial, Survey, Tell
 from mesh.cluster.membership.options import MembershipOptions
 from mesh.cluster.membership.own_record import OwnRecord
@@ -181,6 +182,8 @@ class Judgement:
         record = member.record
         if member.linked and record.id not in self._asked:
             return  # linked since the round began
+        if not member.linked and not ought_to_link(self._own.record.id, record.id):
+            return  # others judge it
         if not member.judged:
             member.unjudged_rounds += 1
             member.judged = member.unjudged_rounds >= UNJUDGED_ROUNDS_MAX
