@@ -213,7 +213,7 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
         said.append("split: " + " | ".join(" ".join(names[id] for id in part) for part in picture.parts))
     said += [f"silent: {name}" for name in picture.silent]
     said += [f"{node.name}: {trouble}" for node in picture.nodes for trouble in node.disk]
-    said += [f"{node.name}: status cut, {_left_out(node.omitted)}" for node in picture.nodes if node.omitted]
+    said += [f"{node.name}: {_left_out(node.omitted)} cut off" for node in picture.nodes if node.omitted]
     said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
     said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
     said += [f"{number(count)} refused: {_words(reason)}" for reason, count in picture.refused.items()]
@@ -237,7 +237,7 @@ def counted(count: Any, noun: str) -> str:
 
 
 def _left_out(omitted: Iterable[tuple[str, int]]) -> str:
-    return "without " + ", ".join(f"{whole(count)} of {key}" for key, count in omitted)
+    return ", ".join(f"{whole(count)} of {key}" for key, count in omitted)
 
 
 def _words(reason: str) -> str:
@@ -374,7 +374,7 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
             "interest",
             " ".join(interest[:INTEREST_SHOWN]) + (f" ... and {whole(more)} more" if more else "") or "none",
         ),
-        *([("status", f"cut to fit, {_left_out(lacks.items())}")] if lacks else []),
+        *([("status", f"cut to fit, without {_left_out(lacks.items())}")] if lacks else []),
     ]
 
 

@@ -161,7 +161,9 @@ def test_what_a_status_leaves_out_is_said_with_its_count() -> None:
     assert "5 brokers and 7 more" in text
     assert "cut to fit, without 4 310 of interest, 5 of taps, 7 of members" in text
     screen = "\n".join(drawn(Screen(picture, "09:00:00"), 160, 50))
-    assert "5 brokers and 7 more" in screen and "alpha: status cut, without 4 310 of" in screen
+    assert "5 brokers and 7 more" in screen and "alpha: 4 310 of interest, 5 of taps" in screen
+    narrow = "\n".join(drawn(Screen(picture, "09:00:00")))
+    assert "5 brokers and 7 more" in narrow and "alpha: 4 310 of" in narrow
     assert "brokers=12 " in plain_line(picture, "09:00:00")
 
 
