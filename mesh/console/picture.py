@@ -11,7 +11,7 @@ of a picture is printable: names, hosts and reasons are others' words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -203,7 +203,19 @@ def _nodes(
     for id, status in by_id.items():
         records.setdefault(id, status)
     nodes = [_node(id, record, connected, by_id.get(id), views) for id, record in records.items()]
-    return tuple(sorted(nodes, key=lambda node: (node.name, node.id)))
+    return tuple(sorted(_told_apart(nodes), key=lambda node: (node.name, node.id)))
+
+
+def _told_apart(nodes: Sequence[Vertex]) -> Iterator[Vertex]:
+    """Brokers of one name have the start of their ids behind it, but for the only one of them that lives: a
+    broker without a state folder is another one after each restart."""
+    of_name: dict[str, list[Vertex]] = {}
+    for node in nodes:
+        of_name.setdefault(node.name, []).append(node)
+    for node in nodes:
+        same = of_name[node.name]
+        alone = len(same) == 1 or [each for each in same if each.state in LIVE] == [node]
+        yield node if alone else replace(node, name=f"{node.name}~{node.id[:4]}")
 
 
 def _node(
@@ -366,7 +378,7 @@ def _told(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[str, str, s
     """The event, its reason (other brokers may give another), and the state that gives its colour."""
     reason = str(row.get("reason") or "")
     if row.get("kind") == "mem":
-        subject = str(row.get("subject_name") or names.get(str(row.get("subject")), "?"))
+        subject = str(names.get(str(row.get("subject"))) or row.get("subject_name") or "?")
         state = str(row.get("to_state", "unknown"))
         return f"{subject} {row.get('from_state', '?')} → {state}", reason, state
     if row.get("kind") == "link":

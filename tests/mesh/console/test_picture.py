@@ -86,6 +86,19 @@ def test_a_reason_that_says_no_more_than_the_state_is_left_out() -> None:
     assert news.text == "beta alive → left"
 
 
+def test_brokers_of_one_name_are_told_apart_by_their_ids() -> None:
+    """The feed had `link alpha - alpha up`, the table two rows called alpha."""
+    names = {"b1": "alive", "c2": "left", "d3": "dead"}
+    members = [
+        statuses.member("alpha", state, id=f"{start}{0:014x}", is_self=start == "b1")
+        for start, state in names.items()
+    ]
+    status = statuses.status("alpha", members, id=f"b1{0:014x}")
+    assert [node.name for node in compose([status]).nodes] == ["alpha", "alpha~c200", "alpha~d300"]
+    members[2]["state"] = "suspect"
+    assert [node.name for node in compose([status]).nodes] == ["alpha~b100", "alpha~c200", "alpha~d300"]
+
+
 def test_observers_may_have_different_reasons_for_the_same_news() -> None:
     rows = [
         [statuses.changed("alpha", 1, "09:00:00.0", "beta", "suspect", "dead", "missed 3 rounds")],
