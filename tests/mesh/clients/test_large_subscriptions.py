@@ -103,6 +103,14 @@ def test_wrong_parts_cost_the_session_with_a_sentence(frames: list[bytes], word:
     assert word in str(error[2]) and client.pipe.closed
 
 
+def test_more_parts_than_a_session_may_have_are_not_kept_and_cost_the_subscription_only() -> None:
+    client = FakeMesh(1).client()
+    parts = [encode(Kind.PATTERNS, 1, ["x"] * 65_536)] * 3
+    (refusal,) = said(client, *parts, encode(Kind.SUBSCRIBE, 1, ["d"], 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1] and "196609 more are above the 32768" in refusal[2]
+    assert not client.pipe.closed
+
+
 def test_a_subscription_above_a_limit_is_refused_and_the_session_goes_on() -> None:
     mesh = FakeMesh(1)
     client = mesh.client()
