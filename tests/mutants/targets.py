@@ -41,7 +41,7 @@ def _package(folder: str, tests: str, *also: str) -> tuple[Target, ...]:
 GROUPS: Final[dict[str, tuple[Target, ...]]] = {
     "clients": (
         _clients("arguments", "clients/test_arguments"),
-        _clients("calls", "clients/test_calls"),
+        _clients("calls", "clients/test_calls", "clients/test_waiting_times"),
         _clients(
             "publishing",
             "clients/test_publishing",
@@ -82,7 +82,12 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
             "clients/test_blocking_client",
         ),
         _clients("blocking_session", "clients/test_blocking_session", "clients/test_blocking_client"),
-        _clients("blocking_client", "clients/test_blocking_client", "clients/test_blocking_session"),
+        _clients(
+            "blocking_client",
+            "clients/test_interrupts",
+            "clients/test_blocking_client",
+            "clients/test_blocking_session",
+        ),
         _clients("blocking_connection", "clients/test_blocking_connection", "clients/test_blocking_session"),
     ),
     "membership": _package(

@@ -107,6 +107,18 @@ def test_an_idle_client_flushes_at_the_end_of_the_turn_and_a_busy_one_after_a_wh
     assert desk.conversation.statistics().published == 1 + turns
 
 
+def test_after_a_turn_without_messages_the_client_is_idle_again() -> None:
+    desk = Desk()
+    desk.gather()
+    desk.loop.turn()
+    assert desk.left() == 1 and desk.writer.scheduled
+    desk.loop.turn()
+    assert not desk.writer.scheduled
+    desk.gather()
+    desk.loop.turn()
+    assert desk.left() == 1, "at the end of its turn, not after a while"
+
+
 def test_without_credit_no_turn_comes_until_there_is_some() -> None:
     desk = Desk(credit=1)
     desk.gather(1)
@@ -117,6 +129,7 @@ def test_without_credit_no_turn_comes_until_there_is_some() -> None:
     assert not desk.writer.scheduled and not desk.loop.soon, "it does not spin"
     desk.writer.credit_came()
     assert not desk.writer.scheduled, "frames came, but no credit among them"
+    desk.loop.now += 2 * LONE_S  # a message that waited for credit is not alone, however long that took
     desk.hear(Kind.CREDIT, 0, 10, 1 << 20)
     assert desk.writer.scheduled and not desk.writer.lone
     desk.loop.turn(DEFER_S)

@@ -1,0 +1,80 @@
+"""How long the calls of a client wait by default, as the guides and docstrings say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from mesh.broker.broker import Broker
+from mesh.clients.client import Client
+from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted
+from protocols import RawSocket, Rep0, SharedListener
+from tests.mesh.clients.taking import LOOPBACK
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.virtual
+
+
+async def ended(call: Awaitable[object]) -> tuple[type, float]:
+    """As what a call ended, and after how many seconds."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        await call
+    except MeshError as error:
+        return type(error), round(loop.time() - began, 2)
+    raise AssertionError("it has a result")
+
+
+async def test_calls_end_in_time_while_there_is_no_broker() -> None:
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+    await until(lambda: not mesh.connected)
+    found = await asyncio.gather(
+        ended(mesh.publish("t", b"x")),
+        ended(mesh.publish("t", b"x", level="sent")),
+        ended(mesh.flush()),
+        ended(mesh.subscribe("t")),
+        ended(mesh.request("t")),
+        ended(mesh.survey("t")),
+    )
+    assert found == [
+        (NotAccepted, 10.0),
+        (MeshTimeout, 10.0),
+        (MeshTimeout, 10.0),
+        (MeshTimeout, 10.0),
+        (MeshTimeout, 6.0),
+        (MeshTimeout, 2.0),
+    ], "questions a second later than the broker would end them"
+    began = asyncio.get_running_loop().time()
+    await mesh.aclose()
+    assert asyncio.get_running_loop().time() - began < 0.1
+
+
+class Silent:
+    def pipe_attached(self, pipe: object) -> None: ...
+    def pipe_detached(self, pipe: object, reason: str) -> None: ...
+    def pipe_writable(self, pipe: object) -> None: ...
+    def frames_received(self, pipe: object, frames: list[bytes]) -> None: ...
+
+
+async def test_opening_ends_in_time_where_nobody_answers() -> None:
+    listener = SharedListener(LOOPBACK)
+    async with RawSocket(Rep0, receiver=Silent()) as rep:
+        await rep.listen(listener)
+        await listener.start()
+        assert await ended(Client(listener.url).open()) == (Disconnected, 5.0)
+        await listener.aclose()
+
+
+async def test_closing_waits_a_second_for_a_broker_that_does_not_read() -> None:
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+        mesh._conversation.sync = lambda: 1 << 60  # type: ignore[method-assign]  # a sign that never comes
+        began = asyncio.get_running_loop().time()
+        await mesh.aclose()
+        assert asyncio.get_running_loop().time() - began == pytest.approx(1.0, abs=0.2)
