@@ -159,3 +159,20 @@ def test_the_oldest_connections_without_a_header_make_room(caplog: pytest.LogCap
         for each in silent:
             each.close()
     assert lines(caplog, "newer connections wait too")
+
+
+def test_the_last_descriptors_are_the_programs(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flood of connections took them all: the program could open no file any more."""
+    with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
+        url = pull.listeners[0].url
+        monkeypatch.setattr("protocols.blocking.listening.descriptor_limit", lambda: 0)
+        with raw_peer(url) as peer:
+            assert peer.recv(100) in (b"", encode_header(ProtocolNumber.PULL0))
+            until(lambda: pull.listeners[0].refused == {"no descriptors": 1})
+        monkeypatch.undo()
+        with blocking.Push0(dial=url) as push:
+            push.send(b"there is room again")
+            assert pull.recv(LIMIT_S)
+    assert "ulimit -n" in lines(caplog, "refused")[0]

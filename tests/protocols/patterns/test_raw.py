@@ -176,16 +176,21 @@ async def test_pipes_take_turns_and_a_full_inbox_stops_reading_that_pipe_only() 
             await socket.recv_run(timeout=0.01)
 
 
-async def test_large_frames_fill_a_raw_inbox_by_their_bytes() -> None:
+@pytest.mark.parametrize("one_by_one", [False, True])
+async def test_large_frames_fill_a_raw_inbox_by_their_bytes(one_by_one: bool) -> None:
     async with RawSocket(Bus0) as socket:
         peer = Peer(socket)
         megabyte = bytes(1 << 20)
-        for _ in range(16):
+        for _ in range(2):  # an inbox that was emptied has all of its room again
+            for _ in range(16):
+                assert not peer.connection.paused
+                peer.say(megabyte)
+            assert peer.connection.paused
+            if one_by_one:
+                assert [len(await socket.recv()) for _ in range(16)] == [1 << 20] * 16
+            else:
+                await socket.recv_run()
             assert not peer.connection.paused
-            peer.say(megabyte)
-        assert peer.connection.paused
-        await socket.recv_run()
-        assert not peer.connection.paused
 
 
 async def test_one_frame_at_a_time_also_takes_turns() -> None:
