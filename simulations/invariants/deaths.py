@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from simulations.evidence import VIEW_STATES, Change, Evidence, Row, Sample
+from simulations.evidence import Evidence, Row, Sample
 from simulations.invariants.bounds import grace_s
-from simulations.invariants.check import Check, Judge, Parameter, at_end
+from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances, raised
 from simulations.invariants.subjects import BY, WHOM, at_most, named, pairs_watched
 from simulations.invariants.verdict import Verdict, verdict
@@ -136,40 +136,6 @@ def deaths_at_most(
     )
 
 
-class AliveThrough(Judge):
-    """In every table at every moment of the safety phase, suspects included."""
-
-    def __init__(self, evidence: Evidence, whom: tuple[str, ...] = ()) -> None:
-        super().__init__(evidence)
-        self._names = named(evidence, whom)
-        self._ids = {life.id: name for name in self._names for life in evidence.brokers[name]}
-        self._since_s, self._until_s = evidence.phase("safety")
-        self._held: dict[str, tuple[int, list[str]]] = {}
-        """By whom: how many of them, and which not as living."""
-        self._wrong: list[str] = []
-        self._looked = 0
-
-    def on_change(self, change: Change) -> None:
-        view = change.view
-        held = [record for record in view.table if record.id in self._ids and record.id != view.id]
-        wrong = [
-            f"{view.name} holds {self._ids[record.id]} {record.state}"
-            for record in held
-            if record.state not in VIEW_STATES
-        ]
-        self._held[view.name] = (len(held), wrong)
-
-    def on_look(self, sample: Sample) -> None:
-        for name in sample.views if self._since_s <= sample.at_s <= self._until_s else ():
-            count, wrong = self._held[name]
-            self._looked += count
-            self._wrong += [f"{each} at {sample.at_s:.1f} s" for each in wrong]
-
-    def finish(self) -> Verdict:
-        wrong = _called_dead(self.evidence, self._names) + self._wrong
-        return verdict("alive_through", self._looked, "member(s) seen at a moment", wrong)
-
-
 CHECKS: Final[Sequence[Check]] = (
     Check(
         "M8",
@@ -197,13 +163,5 @@ CHECKS: Final[Sequence[Check]] = (
         "No observer calls one of them dead more often than that.",
         deaths_at_most,
         (at_most("deaths of one member at one observer", 1), WHOM, BY),
-    ),
-    Check(
-        "S8",
-        "alive_through",
-        "always",
-        "Every table holds them alive or suspect throughout the safety phase.",
-        AliveThrough,
-        (WHOM,),
     ),
 )

@@ -141,7 +141,6 @@ PROOFS = [
         "accuses_nobody", "broker-1 called broker-2", bugs.about(TWO, bugs.kill), NOTHING, {"whom": (ONE,)}
     ),
     Proof("never_left", "holds that broker-2 left", bugs.about(TWO, bugs.bid_farewell)),
-    Proof("alive_through", "called broker-2 dead", bugs.about(TWO, bugs.kill), NOTHING, ABOUT_TWO),
     Proof("refuted", "held broker-3 suspect", bugs.deaf, PAUSE, {"whom": (THREE,), "within_s": 5.0}),
     Proof("isolated", "it was still ready", bugs.never_isolated, SPLIT, {"whom": (ONE,)}),
     Proof("back_within", "holds broker-1 dead 10 s after", bugs.deaf, SPLIT, {"whom": (ONE,)}),

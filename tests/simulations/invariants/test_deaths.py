@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.broker.identity import format_id
-from mesh.cluster.membership import State
-from simulations.evidence import Evidence, Life
+from simulations.evidence import Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
@@ -22,20 +21,14 @@ from tests.simulations.invariants.histories import (
     history,
     judged,
     log_spoilt,
-    record,
     refused,
     right_history,
-    spoilt,
     with_view,
 )
 
 
 def _false_death_heard(log: Log) -> None:
     log.member(ONE, 22.0, TWO, "alive>dead", via=THREE)
-
-
-def _left_in_a_table(evidence: Evidence) -> None:
-    with_view(evidence, 12.0, ONE, table=(record(ONE), record(TWO, State.LEFT)))
 
 
 SPOILT: list[Spoilt] = [
@@ -55,8 +48,6 @@ SPOILT: list[Spoilt] = [
         most=0,
         whom=(TWO,),
     ),
-    log_spoilt("alive_through", false_death, "broker-1 called broker-2 dead", whom=(ONE, TWO)),
-    spoilt("alive_through", _left_in_a_table, "broker-1 holds broker-2 left at 12.0 s", whom=(TWO,)),
 ]
 
 
