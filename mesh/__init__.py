@@ -67,7 +67,7 @@ __all__ = [
     "Unknown",
 ]
 
-_HOMES = {
+_MODULES = {
     "Answer": "mesh.clients.questions",
     "Batch": "mesh.clients.messages",
     "BlockingClient": "mesh.clients.blocking_client",
@@ -95,8 +95,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'mesh' has no attribute {name!r}")
     if sys.platform == "win32":
         import_module("protocols.system")  # refuses it, before the rest misses modules of Unix
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

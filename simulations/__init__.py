@@ -26,7 +26,7 @@ __all__ = [
     "World",
 ]
 
-_HOMES = {
+_MODULES = {
     "ConditionNotMet": "simulations.world",
     "Deadlock": "simulations.world",
     "Fault": "simulations.faults",
@@ -40,8 +40,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'simulations' has no attribute {name!r}")
     if sys.platform == "win32":
         import_module("protocols.system")  # refuses it, before the rest misses modules of Unix
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -603,7 +603,7 @@ def test_init_files_only_re_export() -> None:
                 if isinstance(node, ast.AnnAssign)
                 else []
             )
-            dunder = bool(names) and all(re.fullmatch(r"__\w+__|_HOMES", target) for target in names)
+            dunder = bool(names) and all(re.fullmatch(r"__\w+__|_MODULES", target) for target in names)
             typing = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
             lazy = isinstance(node, ast.FunctionDef) and node.name == "__getattr__"  # PEP 562
             imports = isinstance(node, ast.Import | ast.ImportFrom)

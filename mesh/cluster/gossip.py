@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.full_mesh import may_tell_interest
-from mesh.cluster.links import Link
+from mesh.cluster.link import Link
 from mesh.cluster.membership import MemberRecord, NodeState, State
 from mesh.cluster.remote_interest import BarrierDone, Change, InterestTable, Pattern
 from mesh.errors import LinkError

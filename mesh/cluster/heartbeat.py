@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from mesh.cluster.admission import Stage
-from mesh.cluster.links import Link
+from mesh.cluster.link import Link
 from mesh.cluster.membership import Instruction, Membership
 from mesh.cluster.remote_interest import InterestTable
 from mesh.errors import LinkError

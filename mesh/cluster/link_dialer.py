@@ -1,9 +1,9 @@
 """Attempts at links to addresses that the overlay names.
 
 An attempt is one task: the Bus, its admission, the two survey connections, READY (see `mesh.cluster.links`).
-It ends with a link, or after `Linking.admission_s` from its first connection with a reason. That is counted,
-said in the log once as long as it stays the same, and followed by a pause that `mesh.cluster.overlay`
-decides.
+It ends with a link, or after `LinkManager.admission_s` from its first connection with a reason. That is
+counted, said in the log once as long as it stays the same, and followed by a pause that
+`mesh.cluster.overlay` decides.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Final
 
 from mesh.cluster.admission import Stage
-from mesh.cluster.links import Link, LinkEnded, Linking
+from mesh.cluster.link import Link, LinkEnded
+from mesh.cluster.links import LinkManager
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.cluster.own_address import has_host, host_of, with_host
 from mesh.listen import is_secure
@@ -34,9 +35,9 @@ class LinkDialer:
     """See the module. ``failed`` is told each attempt that brought no link: others may be due."""
 
     def __init__(
-        self, linking: Linking, overlay: Overlay, *, dial_s: float, failed: Callable[[Dial], None]
+        self, manager: LinkManager, overlay: Overlay, *, dial_s: float, failed: Callable[[Dial], None]
     ) -> None:
-        self._linking = linking
+        self._manager = manager
         self._overlay = overlay
         self._dial_s = dial_s
         self._failed = failed
@@ -80,21 +81,21 @@ class LinkDialer:
 
     async def _attempt(self, dial: Dial) -> bool:
         """Whether a link came of it."""
-        linking = self._linking
+        manager = self._manager
         bus: Pipe | None = None
         link: Link | None = None
         try:
             dial_s = self._dial_s * self._overlay.pace.patience
-            options = dial_options(linking.bus.options, dial.url, dial_s)
-            bus = await linking.bus.dial_once(dial.url, dial_s, options=options)
-            link = linking.begin(bus, dial, linking.offer)  # it ends by itself if it takes too long
+            options = dial_options(manager.bus.options, dial.url, dial_s)
+            bus = await manager.bus.dial_once(dial.url, dial_s, options=options)
+            link = manager.begin(bus, dial, manager.offer)  # it ends by itself if it takes too long
             await link.ended_or(Stage.READY)
             if link.admission.speaks_first:  # a broker of version 1 refuses what it does not know
-                bus = await linking.bus.dial_once(dial.url, dial_s, options=options)
-                link = linking.begin(bus, dial, FIRST)
+                bus = await manager.bus.dial_once(dial.url, dial_s, options=options)
+                link = manager.begin(bus, dial, FIRST)
             await link.reached(Stage.READY)
             url = same_address(dial.url, bus.remote_address)
-            for which, socket in (("surveyor", linking.surveyor), ("respondent", linking.respondent)):
+            for which, socket in (("surveyor", manager.surveyor), ("respondent", manager.respondent)):
                 pipe = await socket.dial_once(url, dial_s, options=options)
                 self._offer(link, which, pipe)
             await link.reached(Stage.UP)
@@ -131,7 +132,7 @@ class LinkDialer:
         """No link came of it; ``refusal`` is a word to count by, ``reason`` a sentence."""
         found = refusal not in ABSENT or link is not None
         if link is not None:
-            self._linking.end(link, reason)
+            self._manager.end(link, reason)
             refusal = link.refusal
         if refusal:
             self.failures[refusal] = self.failures.get(refusal, 0) + 1

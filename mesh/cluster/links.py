@@ -11,11 +11,11 @@ others are closed::
     BIND with the token on each  ---->       bound to the Bus that got the token
     up                     <-- READY --      up
 
-Whoever is not done `Linking.admission_s` after its first connection is closed; a broker whose own loop is
+Whoever is not done `LinkManager.admission_s` after its first connection is closed; a broker whose own loop is
 late grants more time (`mesh.cluster.pace`). Strangers and unbound
 connections are at most `STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
 brokers are one too many: the better rank stays (`mesh.cluster.admission.supersedes`). Each refusal is said to
-the other side, and counted.
+the other side, and counted (`mesh.cluster.refusals`). What is known of one link: `mesh.cluster.link`.
 
 Nothing is ever broadcast: each pipe is addressed by itself, so what is not admitted gets nothing. The
 dialler's steps are in `mesh.cluster.link_dialer`. What comes over a link that is up is the owner's business.
@@ -25,18 +25,18 @@ Everything here happens in callbacks of the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
 from mesh.cluster.admission import Admission, Refused, Stage, supersedes
-from mesh.cluster.bus_probe import BusProbe
+from mesh.cluster.link import Link
 from mesh.cluster.membership import Membership, NodeState
 from mesh.cluster.overlay import Dial, Overlay
+from mesh.cluster.refusals import Refusals
 from mesh.environment import Environment
 from mesh.errors import LinkError
-from mesh.wire.capabilities import LINK, Agreed, Offer
+from mesh.wire.capabilities import LINK, Offer
 from mesh.wire.link_frames import (
     CHALLENGE_SIZE,
     SENTENCE_MAX,
@@ -48,9 +48,6 @@ from mesh.wire.link_frames import (
 )
 from protocols import Bus0, Pipe, PipeRefused, RawSocket, Respondent0, SocketOptions, Surveyor0, TlsConfig
 from protocols.wire.backtrace import WORD_SIZE
-from protocols.wire.handshake import ProtocolNumber
-
-log = logging.getLogger("mesh")
 
 STRANGERS_MAX: Final = 64
 """Connections under admission, and survey connections without a token, each; one more drops the oldest."""
@@ -58,104 +55,6 @@ BUS_QUEUE: Final = 65_536
 """Frames on a Bus pipe: credit is the bound there, the pipe must not refuse before it."""
 LINGER_S: Final = 1.0
 """What is queued on a link that is over has so long to be written."""
-SAID_MAX: Final = 256
-"""Refusals said in a run; the sentence has the stranger's words in it, so it must not choose how many."""
-
-
-class LinkEnded(Exception):
-    """A link ended before it was up; says why."""
-
-
-class Link:
-    """A link in the making, or up.
-
-    ``goodbye`` is kept by `mesh.cluster.gossip`, ``compared`` by `mesh.cluster.heartbeat`,
-    ``bus_probe`` by `mesh.cluster.peering`. ``rtt_s`` is the admission's until it is measured.
-    """
-
-    __slots__ = (
-        "admission",
-        "began_at",
-        "bus",
-        "bus_probe",
-        "changed",
-        "compared",
-        "deadline",
-        "dial",
-        "end_reason",
-        "ended",
-        "goodbye",
-        "member",
-        "refusal",
-        "respondent",
-        "rtt_s",
-        "spoke_at",
-        "surveyor",
-        "up",
-        "up_since",
-    )
-
-    def __init__(self, bus: Pipe, admission: Admission, dial: Dial | None, now: float) -> None:
-        self.bus = bus
-        self.admission = admission
-        self.dial = dial
-        self.surveyor: Pipe | None = None
-        self.respondent: Pipe | None = None
-        self.member = 0
-        """The peer's id, from when the link is up."""
-        self.up = False
-        self.up_since = 0.0
-        self.ended = False
-        self.end_reason = ""
-        self.refusal = ""
-        self.goodbye = False
-        self.bus_probe = BusProbe()
-        self.rtt_s = 0.0
-        self.spoke_at = now
-        self.began_at = now
-        self.compared: tuple[bytes, int, bytes] | None = None
-        self.deadline: asyncio.TimerHandle | None = None
-        self.changed: asyncio.Future[None] | None = None
-
-    @property
-    def peer(self) -> Hello:
-        peer = self.admission.peer
-        assert peer is not None, "the peer has said HELLO"
-        return peer
-
-    @property
-    def agreed(self) -> Agreed:
-        """The version and the capabilities that both sides speak."""
-        return self.admission.agreed
-
-    def say(self, frames: Iterable[bytes]) -> None:
-        """On the Bus, ahead of data."""
-        for frame in frames:
-            self.bus.send_control(frame)
-
-    def keep(self, which: str, pipe: Pipe) -> None:
-        """That survey connection is this link's."""
-        pipe.context = self
-        if which == "surveyor":
-            self.surveyor = pipe
-        else:
-            self.respondent = pipe
-
-    def notify(self) -> None:
-        if self.changed is not None and not self.changed.done():
-            self.changed.set_result(None)
-
-    async def ended_or(self, stage: Stage) -> None:
-        """Return at that stage of the admission, or when the link has ended."""
-        while self.admission.stage is not stage and not self.ended:
-            self.changed = asyncio.get_running_loop().create_future()
-            await self.changed
-
-    async def reached(self, stage: Stage) -> None:
-        """Return at that stage of the admission; raises `LinkEnded` if the link ends before."""
-        await self.ended_or(stage)
-        if self.ended:
-            raise LinkEnded(self.end_reason)
 
 
 Received: TypeAlias = Callable[[Link, Pipe, list[bytes]], None]
@@ -184,59 +83,59 @@ class LinkOwner(Protocol):
 class _Bus:
     """Receiver of the Bus socket."""
 
-    def __init__(self, linking: Linking) -> None:
-        self._linking = linking
+    def __init__(self, manager: LinkManager) -> None:
+        self._manager = manager
 
     def pipe_attached(self, pipe: Pipe) -> None:
         if not pipe.dialed:
-            self._linking._stranger_came(pipe)
+            self._manager._bus_attached(pipe)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         if isinstance(pipe.context, Link):
-            self._linking.end(pipe.context, reason)
+            self._manager.end(pipe.context, reason)
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if isinstance(pipe.context, Link):
-            self._linking._bus_frames(pipe.context, frames)
+            self._manager._bus_frames(pipe.context, frames)
         elif not isinstance(pipe.context, Refused):  # who is turned away may speak, unheard
             pipe.close("it spoke before its turn")
 
     def pipe_writable(self, pipe: Pipe) -> None:
-        self._linking._owner.link_writable(pipe)
+        self._manager._owner.link_writable(pipe)
 
 
 class _Heartbeat:
     """Receiver of a survey socket. A pipe belongs to nobody until its first frame, BIND, brought a token."""
 
-    def __init__(self, name: str, linking: Linking, received: Received) -> None:
+    def __init__(self, name: str, manager: LinkManager, received: Received) -> None:
         self._name = name
-        self._linking = linking
+        self._manager = manager
         self._received = received
 
     def pipe_attached(self, pipe: Pipe) -> None:
         if not pipe.dialed:
-            self._linking._unbound_came(pipe)
+            self._manager._heartbeat_attached(pipe)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
-        self._linking._unbound_gone(pipe)
+        self._manager._forget_unbound(pipe)
         if isinstance(pipe.context, Link):
-            self._linking.end(pipe.context, f"heartbeat connection lost: {reason}")
+            self._manager.end(pipe.context, f"heartbeat connection lost: {reason}")
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if pipe.context is None:
-            self._linking._bind(self._name, pipe, frames.pop(0))
+            self._manager._bind(self._name, pipe, frames.pop(0))
         link = pipe.context
         if isinstance(link, Link) and frames:
             received = self._received  # an attribute is read faster than called
             try:
                 received(link, pipe, frames)
             except LinkError as error:
-                self._linking.broke_a_rule(link, error)
+                self._manager.broke_a_rule(link, error)
 
     def pipe_writable(self, pipe: Pipe) -> None: ...
 
 
-class Linking:
+class LinkManager:
     """See the module. Nobody is let in before `open`.
 
     Args:
@@ -275,16 +174,14 @@ class Linking:
         self._make_sockets(surveys, answers, environment.rng, tls)
         self.offer = LINK
         """What this broker speaks."""
-        self.links: dict[int, Link] = {}
+        self.up: dict[int, Link] = {}
         """Those that are up, by member."""
-        self._said: dict[tuple[str, str], None] = {}
         self._strangers: dict[Link, None] = {}
         self._tokens: dict[bytes, Link] = {}
         self._unbound: dict[Pipe, asyncio.TimerHandle] = {}
         self._epochs: dict[int, int] = {}
         self._opened = False
-        self.refused: dict[str, int] = {}
-        """Connections from others that were not admitted, and links lost for a broken rule, by reason."""
+        self.refusals = Refusals()
 
     def _make_sockets(
         self, surveys: Received, answers: Received, rng: random.Random, tls: TlsConfig | None
@@ -322,12 +219,12 @@ class Linking:
 
     def hang_up(self, reason: str, *, flush: bool = False) -> None:
         """End all links, up or in the making."""
-        for link in [*self.links.values(), *self._strangers]:
+        for link in [*self.up.values(), *self._strangers]:
             self.end(link, reason, flush=flush)
 
     def forget(self, member: int) -> None:
         """A member is remembered no longer, nor the epochs of links with it."""
-        if member not in self.links:
+        if member not in self.up:
             self._epochs.pop(member, None)
 
     async def aclose(self) -> None:
@@ -338,7 +235,7 @@ class Linking:
 
     # --- admission, on the Bus
 
-    def _stranger_came(self, bus: Pipe) -> None:
+    def _bus_attached(self, bus: Pipe) -> None:
         if not self._opened or self._membership.node_state is NodeState.LEAVING:
             raise PipeRefused("this broker is starting or leaving")
         try:
@@ -349,13 +246,13 @@ class Linking:
             return
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
-            self._refuse(oldest, Refused("crowded out", "too many strangers are at the door; come again"))
+            self._refuse(oldest, Refused("crowded out", "too many connections wait for admission; try later"))
         self.begin(bus, None, self.offer)
 
     def _turn_away(self, bus: Pipe, refusal: Refused) -> None:
         """Not even our name is said to who is not to be a peer here."""
-        self._count(refusal.reason)
-        self._say_refused(bus.remote_address.rpartition(":")[0], str(refusal))
+        self.refusals.count(refusal.reason)
+        self.refusals.warn_of_broker(bus, str(refusal))
         bus.send_control(encode(LinkKind.REFUSED, refusal.reason, str(refusal)[:SENTENCE_MAX]))
         bus.close(refusal.reason, flush=True)
 
@@ -404,7 +301,7 @@ class Linking:
         stage = link.admission.stage.value
         sentence = f"not admitted within {waited_s:.1f} s, still waiting for {stage}"
         if link.dial is None and link.admission.peer is None:
-            self._say_stranger(link.bus)
+            self.refusals.warn_of_stranger(link.bus)
         self._refuse(link, Refused("deadline", sentence))
 
     def _bus_frames(self, link: Link, frames: list[bytes]) -> None:
@@ -445,19 +342,19 @@ class Linking:
     def _check_needed(self, peer: Hello) -> None:
         """Who was dialled by a second address, or at that of somebody who is dead, may be linked already. A
         new link has the greater epoch, so it is for the dialler not to make one. Raises `Refused`."""
-        old = self.links.get(peer.id)
+        old = self.up.get(peer.id)
         if old is not None and old.peer.boot == peer.boot and self._membership.answers(peer.id):
             raise Refused("duplicate", "these two brokers have a link that works")
 
     # --- binding, on survey connections
 
-    def _unbound_came(self, pipe: Pipe) -> None:
+    def _heartbeat_attached(self, pipe: Pipe) -> None:
         if not self._opened:
             raise PipeRefused("this broker is starting or leaving")
         self._admit_peer(pipe)
         if len(self._unbound) >= STRANGERS_MAX:
             next(iter(self._unbound)).close("too many heartbeat connections without a token")
-            self._count("crowded out")
+            self.refusals.count("crowded out")
         now = self._clock()
         self._unbound[pipe] = self._loop.call_later(self.admission_s, self._unbound_late, pipe, now)
 
@@ -468,23 +365,23 @@ class Linking:
             wait_s = min(left_s, self.admission_s)
             self._unbound[pipe] = self._loop.call_later(wait_s, self._unbound_late, pipe, came_at)
             return
-        self._count("deadline")
-        self._say_stranger(pipe)
+        self.refusals.count("deadline")
+        self.refusals.warn_of_stranger(pipe)
         pipe.close(f"no token within {waited_s:.1f} s")
 
-    def _unbound_gone(self, pipe: Pipe) -> None:
+    def _forget_unbound(self, pipe: Pipe) -> None:
         deadline = self._unbound.pop(pipe, None)
         if deadline is not None:
             deadline.cancel()
 
     def _bind(self, which: str, pipe: Pipe, frame: bytes) -> None:
         """The first frame of a survey connection that somebody opened to us."""
-        self._unbound_gone(pipe)
+        self._forget_unbound(pipe)
         try:
             link = self._bound_to(frame)
         except LinkError as error:
-            self._count("token")
-            self._say_stranger(pipe)
+            self.refusals.count("token")
+            self.refusals.warn_of_stranger(pipe)
             pipe.close(str(error))
             return
         try:
@@ -512,7 +409,7 @@ class Linking:
     def _up(self, link: Link) -> None:
         """All three connections are there; a duplicate is decided now."""
         member = link.peer.id
-        old = self.links.get(member)
+        old = self.up.get(member)
         if old is not None:
             if not self._better(link, old):
                 self._refuse(link, Refused("duplicate", "there is a better link between these two brokers"))
@@ -524,7 +421,7 @@ class Linking:
         if link.deadline is not None:
             link.deadline.cancel()
         link.member, link.up, link.up_since = member, True, now
-        self.links[member] = link
+        self.up[member] = link
         self._epochs[member] = max(self._epochs.get(member, 0), link.admission.rank.epoch)
         if link.dial is None:
             link.say([encode(LinkKind.READY)])
@@ -544,42 +441,22 @@ class Linking:
         sentence = str(refusal)
         link.refusal = refusal.reason
         if link.dial is None:
-            self._count(refusal.reason)
+            self.refusals.count(refusal.reason)
             if refusal.reason in ("version", "mesh", "key", "conflict"):
-                self._say_refused(link.bus.remote_address.rpartition(":")[0], sentence)
+                self.refusals.warn_of_broker(link.bus, sentence)
         link.say([encode(LinkKind.REFUSED, refusal.reason, sentence[:SENTENCE_MAX])])
         self.end(link, refusal.reason if refusal.reason == "duplicate" else sentence, flush=True)
 
-    def _say_refused(self, host: str, sentence: str) -> None:
-        """Once for a host and a sentence: a refused broker dials for ever, from another port each time."""
-        if (host, sentence) in self._said or len(self._said) >= SAID_MAX:
-            return
-        self._said[host, sentence] = None
-        log.warning("a broker at %s was refused: %s (said once, then only counted)", host, sentence)
-
-    def _say_stranger(self, pipe: Pipe) -> None:
-        """Somebody's own SP socket came to where brokers talk; said once for a host and a protocol."""
-        host, protocol = pipe.remote_address.rpartition(":")[0], ProtocolNumber(pipe.peer).name
-        if (host, protocol) in self._said or len(self._said) >= SAID_MAX:
-            return
-        self._said[host, protocol] = None
-        log.warning(
-            "a %s socket at %s is no broker and was hung up on; stock clients use REQ, PUSH, PUB or SUB"
-            " (said once, then only counted)",
-            protocol,
-            pipe.remote_address,
-        )
-
     def drop(self, member: int, reason: str) -> None:
         """The session on a link broke a rule; the link goes and is dialled again."""
-        link = self.links.get(member)
+        link = self.up.get(member)
         if link is not None:
-            self._count("session")
+            self.refusals.count("session")
             self.end(link, reason)
 
     def broke_a_rule(self, link: Link, error: LinkError) -> None:
         """The peer of a link sent what it must not; the link ends, and is dialled again."""
-        self._count(error.reason)
+        self.refusals.count(error.reason)
         self.end(link, str(error))
 
     def end(self, link: Link, reason: str, *, flush: bool = False) -> None:
@@ -590,14 +467,14 @@ class Linking:
             self._take_down(link, reason, flush=flush)
             self._owner.link_down(link, reason, replaced=False)
         else:
-            self._let_go(link, reason, flush=flush)
+            self._close(link, reason, flush=flush)
 
     def _take_down(self, link: Link, reason: str, *, flush: bool = False) -> None:
         """A link is no longer the member's."""
-        del self.links[link.peer.id]
-        self._let_go(link, reason, flush=flush)
+        del self.up[link.peer.id]
+        self._close(link, reason, flush=flush)
 
-    def _let_go(self, link: Link, reason: str, *, flush: bool) -> None:
+    def _close(self, link: Link, reason: str, *, flush: bool) -> None:
         link.ended, link.end_reason = True, reason
         self._strangers.pop(link, None)
         self._tokens.pop(link.admission.token, None)
@@ -607,9 +484,6 @@ class Linking:
             if pipe is not None:
                 pipe.close(reason, flush=flush)
         link.notify()
-
-    def _count(self, reason: str) -> None:
-        self.refused[reason] = self.refused.get(reason, 0) + 1
 
 
 def _child(rng: random.Random) -> random.Random:

@@ -26,8 +26,9 @@ from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
 from mesh.cluster.core import ClusterCore, JoiningChanged, KnownPeerLike, MayRoute, Order, Send
 from mesh.cluster.gossip import Gossip, GossipHooks
 from mesh.cluster.heartbeat import RoundHooks, Rounds
+from mesh.cluster.link import Link
 from mesh.cluster.link_dialer import LinkDialer
-from mesh.cluster.links import Link, Linking
+from mesh.cluster.links import LinkManager
 from mesh.cluster.membership import (
     DropLink,
     Instruction,
@@ -236,7 +237,7 @@ class Peering:
         self.interest = InterestTable(me.id)
         self.rounds = Rounds(self.membership, self.interest, act=self._act, hooks=hooks)
         dial_s = max(1.0, period_s)
-        self.linking = Linking(
+        self.link_manager = LinkManager(
             mesh=mesh,
             mesh_key=mesh_key,
             tls=tls,
@@ -249,14 +250,14 @@ class Peering:
             surveys=self.rounds.surveys_received,
             answers=self.rounds.answers_received,
         )
-        self.dialer = LinkDialer(self.linking, self.overlay, dial_s=dial_s, failed=self._dial_failed)
-        self._links = self.linking.links
+        self.dialer = LinkDialer(self.link_manager, self.overlay, dial_s=dial_s, failed=self._dial_failed)
+        self._links = self.link_manager.up
         self.gossip = Gossip(
             core,
             self.interest,
             self._links,
             execute=self._execute,
-            fail=self.linking.broke_a_rule,
+            fail=self.link_manager.broke_a_rule,
             hooks=hooks,
         )
         self._address = OwnAddress(advertise)
@@ -272,7 +273,7 @@ class Peering:
     @property
     def sockets(self) -> list[RawSocket]:
         """Those that the broker's listeners serve."""
-        return self.linking.sockets
+        return self.link_manager.sockets
 
     @property
     def url(self) -> str:
@@ -318,19 +319,19 @@ class Peering:
             refutations=counted.refutations,
             refused_records=counted.refused_records,
             syncs=counted.syncs,
-            refused=dict(self.linking.refused),
+            refused=dict(self.link_manager.refusals.counts),
             dial_failures=dict(self.dialer.failures),
             members=counted.members,
             links=len(self._links),
-            strangers=self.linking.strangers,
+            strangers=self.link_manager.strangers,
         )
 
     def frames_out(self) -> FramesOut:
         """Over all links since the start; costs by their number."""
-        linking = self.linking
-        surveyor, respondent = linking.surveyor.statistics(), linking.respondent.statistics()
+        manager = self.link_manager
+        surveyor, respondent = manager.surveyor.statistics(), manager.respondent.statistics()
         return FramesOut(
-            control=surveyor.frames_out + respondent.frames_out, bus=linking.bus.statistics().frames_out
+            control=surveyor.frames_out + respondent.frames_out, bus=manager.bus.statistics().frames_out
         )
 
     def records(self) -> tuple[MemberRecord, ...]:
@@ -345,7 +346,7 @@ class Peering:
     @property
     def admissions(self) -> tuple[str, ...]:
         """The stage of each admission under way."""
-        return tuple(stage.value for stage in self.linking.admissions)
+        return tuple(stage.value for stage in self.link_manager.admissions)
 
     def addresses(self) -> Addresses:
         return Addresses(self.overlay.join, self.overlay.known)
@@ -374,7 +375,7 @@ class Peering:
             client_url = peer_url
         else:
             client_url = self._client_address.listening(client_urls)
-        self.linking.open()
+        self.link_manager.open()
         self._started = True
         self._execute(self.core.begin(peer_url, client_url, self._clock()))
 
@@ -390,7 +391,7 @@ class Peering:
 
     def drop_link(self, member: int, reason: str) -> None:
         """The session on a link broke a rule; the link goes and is dialled again."""
-        self.linking.drop(member, reason)
+        self.link_manager.drop(member, reason)
 
     async def leave(self) -> None:
         """Tell all that this broker goes, give them up to `LEAVE_S` to hear, and hang up.
@@ -405,7 +406,7 @@ class Peering:
             await self.gossip.wait_heard(LEAVE_S)
             await self.dialer.stop()
         finally:
-            self.linking.hang_up("left", flush=True)
+            self.link_manager.hang_up("left", flush=True)
 
     async def aclose(self) -> None:
         """Let go of everything, without a word if `leave` was not called."""
@@ -413,9 +414,9 @@ class Peering:
         if self._timer is not None:
             self._timer.cancel()
         self.gossip.stop()
-        self.linking.shut()
+        self.link_manager.shut()
         await self.dialer.stop()
-        await self.linking.aclose()
+        await self.link_manager.aclose()
 
     # --- the core's orders
 
@@ -440,14 +441,14 @@ class Peering:
                     self._hooks.member_changed(record, from_state, reason, via)
                     self._live_changed()
                 case MemberForgotten(record):
-                    self.linking.forget(record.id)
+                    self.link_manager.forget(record.id)
                     self.dialer.forget(record.peer_url)
                 case SelfChanged(record):
                     self._hooks.self_changed(record)
                 case DropLink(member, reason):
                     link = self._links.get(member)
                     if link is not None:
-                        self.linking.end(link, reason, flush=True)
+                        self.link_manager.end(link, reason, flush=True)
                 case NodeChanged(_, state):
                     self._hooks.state_changed(state)
                     self.gossip.check_absent()
@@ -464,7 +465,7 @@ class Peering:
                 link.say([encode(Kind.PING, 0)])
             elif link.bus_probe.dead:
                 reason = f"nothing came on its data connection in {SILENT_ROUNDS_MAX} rounds"
-                self.linking.end(link, reason)
+                self.link_manager.end(link, reason)
 
     def _dial_failed(self, dial: Dial) -> None:
         self._execute(self.core.dial_failed(dial, self._clock()))
@@ -550,7 +551,7 @@ class Peering:
             elif frame[1] == LinkKind.REFUSED:
                 # READY crossed it: the dialler has had a better link meanwhile and gives this one up.
                 _, reason, sentence = decode(frame)
-                self.linking.end(link, reason if reason == "duplicate" else sentence)
+                self.link_manager.end(link, reason if reason == "duplicate" else sentence)
             elif not link.ended:
                 self.gossip.received(link, frame)
         if session and not link.ended:

@@ -8,10 +8,10 @@ IDLE --send--> ASKED --reply--> ANSWERED --recv--> IDLE
                  +-- send: the former request is given up, its reply ignored
 ```
 
-An ASKED request is on a pipe or, when its pipe was lost and no other has room, *homeless* until one has. It
+An ASKED request is on a pipe or, when its pipe was lost and no other has room, *unassigned* until one has. It
 is sent again with the same id: at once when its pipe is lost, and each ``resend_s`` without a reply (so a
 replier may see it twice). Requests are dealt round to the pipes that have room; where none has, ``send``
-waits; with ``best_effort`` the request is homeless instead. With ``fail_without_peers`` nothing waits for a
+waits; with ``best_effort`` the request is unassigned instead. With ``fail_without_peers`` nothing waits for a
 peer: without any, ``send`` raises, and when the last one goes every request fails.
 
 An id is 31 bits, starting at random, with bit 31 set; a reply whose id nobody waits for is dropped.
@@ -43,7 +43,7 @@ class Ids:
 
 
 class Request:
-    """One question under way; ``pipe`` is None while it is homeless."""
+    """One question under way; ``pipe`` is None while it is unassigned."""
 
     __slots__ = ("due", "frame", "id", "lane", "pipe")
 
@@ -130,7 +130,7 @@ class Requester(Pattern):
         self._resend_s = options.resend_s
         self._requests: dict[int, Request] = {}
         self._due: dict[int, Request] = {}  # those on a pipe, the next to be sent again first
-        self._homeless: dict[int, Request] = {}
+        self._unassigned: dict[int, Request] = {}
 
     def open_lane(self) -> RequesterLane:
         return RequesterLane(self)
@@ -150,7 +150,7 @@ class Requester(Pattern):
         request = Request(id, frame, lane, pipe)
         self._requests[id] = request
         if pipe is None:
-            self._homeless[id] = request
+            self._unassigned[id] = request
         elif self._resend_s:  # as `_schedule`, which is a call more
             request.due = now + self._resend_s
             self._due[id] = request
@@ -161,14 +161,14 @@ class Requester(Pattern):
         id = request.id
         self._requests.pop(id, None)
         self._due.pop(id, None)
-        if self._homeless:
-            self._homeless.pop(id, None)
+        if self._unassigned:
+            self._unassigned.pop(id, None)
 
     # --- pipes
 
     def pipe_attached(self, pipe: Pipe, now: float) -> None:
         self._rotation.add(pipe)
-        self._house(now)
+        self._assign_waiting(now)
         self.lane.writable()
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None:
@@ -233,13 +233,13 @@ class Requester(Pattern):
         self._due.pop(request.id, None)
         request.pipe = self._rotation.send(request.frame)
         if request.pipe is None:
-            self._homeless[request.id] = request
+            self._unassigned[request.id] = request
         else:
             self._schedule(request, now)
 
-    def _house(self, now: float) -> None:
-        homeless, self._homeless = self._homeless, {}
-        for request in homeless.values():
+    def _assign_waiting(self, now: float) -> None:
+        unassigned, self._unassigned = self._unassigned, {}
+        for request in unassigned.values():
             self._send_again(request, now)
 
     def _schedule(self, request: Request, now: float) -> None:

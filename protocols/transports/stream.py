@@ -61,7 +61,7 @@ and frames have come; the peer does not read what our codec answers."""
 _RUNNING: Final = State.RUNNING  # a global is found faster than an attribute, and this is asked on every read
 
 
-def nobody_vouches(transport: asyncio.Transport) -> None:
+def no_identity(transport: asyncio.Transport) -> None:
     """The ``identify`` of transports whose network knows no identities."""
 
 
@@ -73,7 +73,7 @@ class StreamKind:
     describe: Callable[[object], str]
     tune: Callable[[asyncio.Transport, SocketOptions], None]
     codec: Callable[[Greeting, SocketOptions], Codec]
-    identify: Callable[[asyncio.Transport], PeerIdentity | None] = nobody_vouches
+    identify: Callable[[asyncio.Transport], PeerIdentity | None] = no_identity
 
 
 class StreamConnection(asyncio.BufferedProtocol):
@@ -321,7 +321,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         self._end(self._ended_early(reason), reason, cause)
         self._cancel_deadline()
         self._transport = None
-        self._be_gone()
+        self._report_gone()
 
     def _ended_early(self, how: str) -> HandshakeError:
         return HandshakeError(f"{how} after {self._codec.progress()}", reason="closed")
@@ -543,9 +543,9 @@ class StreamConnection(asyncio.BufferedProtocol):
             self._end_pipe()
             self._watcher.connection_ended(self, None if isinstance(error, HandshakeError) else error)
         if self._transport is None:
-            self._be_gone()
+            self._report_gone()
 
-    def _be_gone(self) -> None:
+    def _report_gone(self) -> None:
         if not self._gone:
             self._gone = True
             self._watcher.connection_gone(self)

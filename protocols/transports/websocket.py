@@ -230,15 +230,15 @@ class WebSocketPort:
     def _accept(self) -> StreamConnection:
         oldest = next(iter(self.endpoints.values()), self._last)
         assert oldest is not None, "a port is opened for somebody"
-        visit = Visit(self, oldest.watcher)
-        codec: Codec = WebSocketCodec(AcceptingUpgrade(visit.find))
+        watcher = PathWatcher(self, oldest.watcher)
+        codec: Codec = WebSocketCodec(AcceptingUpgrade(watcher.find))
         if self.certificates is not None:
             codec = accepting_codec(codec, self.certificates)
         kind = StreamKind(partial(describe, scheme=self._scheme), tune, lambda greeting, options: codec)
-        return StreamConnection(kind, oldest.route.greeting, oldest.options, visit)
+        return StreamConnection(kind, oldest.route.greeting, oldest.options, watcher)
 
 
-class Visit:
+class PathWatcher:
     """The watcher of one accepted connection: first the port's oldest listener, then the one it asks for."""
 
     __slots__ = ("_endpoint", "_port", "_watcher")

@@ -19,7 +19,7 @@ from simulations.faults.record import Fault
 from simulations.kernel.scheduler import nanoseconds
 
 if TYPE_CHECKING:
-    from mesh.cluster.links import Link
+    from mesh.cluster.link import Link
     from simulations.world import Node, World
 
 TIMES: Final = 3.0
@@ -49,7 +49,7 @@ def _broker(node: Node) -> Broker | None:
 
 def _links(broker: Broker) -> list[Link]:
     """Those that are up, to speak on: a broker offers nobody a way to lie, so this reaches inside."""
-    return list(broker._running.peering.linking.links.values())
+    return list(broker._running.peering.link_manager.up.values())
 
 
 def _forge_death(world: World, fault: Fault) -> None:

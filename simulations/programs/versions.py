@@ -23,6 +23,7 @@ FIELD: Final = {"of": "a version to come"}
 COPIED: Final = (
     "mesh.wire.link_frames",
     "mesh.cluster.admission",
+    "mesh.cluster.link",
     "mesh.cluster.links",
     "mesh.cluster.joining",
     "mesh.cluster.core",

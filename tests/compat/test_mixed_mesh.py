@@ -96,7 +96,7 @@ async def test_a_broker_of_the_base_is_a_member_whoever_dials(
     async with mixed(base, tmp_path, founder=founder) as (present, url):
         alpha, bravo = present
         assert await seen_by(url) == dict.fromkeys(NAMES, "alive")
-        links = alpha._running.peering.linking.links.values()
+        links = alpha._running.peering.link_manager.up.values()
         assert {link.peer.name: link.agreed.version for link in links} == {"bravo": 2, "old": 1}
         await alpha.leave()
         await eventually(lambda: states(bravo)["alpha"] == "left", "bravo heard that alpha left")

@@ -139,7 +139,7 @@ class Peer:
     def link_frames(self, member: int, frames: list[bytes]) -> None:
         for frame in frames:
             if frame == PING:  # as a session does
-                self.peering.linking.links[member].bus.send(PONG)
+                self.peering.link_manager.up[member].bus.send(PONG)
             elif frame != PONG:
                 self.frames.append((member, frame))
 

@@ -18,8 +18,9 @@ import pytest
 from mesh.broker.event_log import EventLog
 from mesh.broker.inspection import Inspection
 from mesh.broker.node import Node
+from mesh.cluster.link import Link
 from mesh.cluster.link_dialer import LinkDialer
-from mesh.cluster.links import Link, Linking
+from mesh.cluster.links import LinkManager
 from mesh.cluster.membership import (
     Instruction,
     MemberRecord,
@@ -310,13 +311,13 @@ def never_redial(patch: pytest.MonkeyPatch) -> None:
 
 def keep_dead_links(patch: pytest.MonkeyPatch) -> None:
     """A link ends by a goodbye, or when TCP has had enough."""
-    end = Linking.end
+    end = LinkManager.end
 
-    def broken(self: Linking, link: Link, reason: str, **how: Any) -> None:
+    def broken(self: LinkManager, link: Link, reason: str, **how: Any) -> None:
         if reason != "dead" and not reason.startswith(("no answer", "nothing came")):
             end(self, link, reason, **how)
 
-    patch.setattr(Linking, "end", broken)
+    patch.setattr(LinkManager, "end", broken)
 
 
 # --- messages

@@ -154,7 +154,7 @@ class Judgement:
                     self._judge_member(member, now, out)
         if self._silent_in_row >= self.options.misses_max and self._own.node_state is NodeState.READY:
             self._own.become(_ISOLATED, out)
-        self._roster.bury(now, out)
+        self._roster.expire(now, out)
 
     def _count(self, late: bool, silent: bool) -> None:
         if late:

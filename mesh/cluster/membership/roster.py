@@ -129,7 +129,7 @@ class Roster:
         self.toggle(member.record)
         out.append(MemberForgotten(member.record))
 
-    def bury(self, now: float, out: list[Instruction]) -> None:
+    def expire(self, now: float, out: list[Instruction]) -> None:
         """Forget tombstones of a day ago; let go of links to those who left and did not hang up."""
         for id, member in list(self.members.items()):
             if member.record.state in IN_VIEW:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.cluster.links import Linking
+from mesh.cluster.links import LinkManager
 from simulations import Mesh, World
 
 
@@ -14,16 +14,16 @@ def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
 ) -> None:
     """The address counted as being dialled for ever: it was never tried again, and the place under the bound
     of dials under way was gone."""
-    begin, faults = Linking.begin, 0
+    begin, faults = LinkManager.begin, 0
 
-    def broken(self: Linking, *arguments: object) -> object:
+    def broken(self: LinkManager, *arguments: object) -> object:
         nonlocal faults
         if faults < 6 and arguments[1] is not None:  # we dialled
             faults += 1
             raise LookupError("a defect")
         return begin(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Linking, "begin", broken)
+    monkeypatch.setattr(LinkManager, "begin", broken)
     with World(seed, keep_failures=True) as world:
         mesh = Mesh(world, brokers=3)
         world.run_for(10)

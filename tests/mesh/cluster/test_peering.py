@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mesh.cluster import links
+from mesh.cluster import refusals
 from mesh.cluster.core import Send
 from mesh.cluster.membership import MemberForgotten, NodeState
 from mesh.cluster.overlay import Dial
@@ -297,16 +297,16 @@ async def test_a_bad_greeting_costs_the_connection_and_is_counted(frame: bytes, 
 async def test_tokens_are_good_for_one_admission_and_kept_no_longer() -> None:
     async with Peers() as peers, Bus0(options=SocketOptions(recv_timeout_s=10)) as stranger:
         a, b = await peers.mesh("a", "b")
-        assert a.peering.linking._tokens == b.peering.linking._tokens == {}, "both links are up"
+        assert a.peering.link_manager._tokens == b.peering.link_manager._tokens == {}, "both links are up"
         stranger.dial(a.url)
         await stranger.wait_for_peers(1, timeout=5)
         await stranger.send(greeting(offer=FIRST).encode())
         assert (await stranger.recv())[1] == LinkKind.HELLO
         await stranger.send(encode(LinkKind.PROOF, b""))
         token = decode(await stranger.recv())[2]
-        assert list(a.peering.linking._tokens) == [token]
+        assert list(a.peering.link_manager._tokens) == [token]
         await stranger.aclose()
-        await until(lambda: not a.peering.linking._tokens, "the token went with its connection")
+        await until(lambda: not a.peering.link_manager._tokens, "the token went with its connection")
         before = a.peering.statistics().refused.get("token", 0)
         async with RawSocket(Respondent0) as late:
             pipe = await late.dial_once(a.url)
@@ -319,7 +319,7 @@ async def test_a_stranger_cannot_choose_how_much_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is said has the stranger's mesh in it, which may be another each time."""
-    monkeypatch.setattr(links, "SAID_MAX", 5)
+    monkeypatch.setattr(refusals, "WARNINGS_MAX", 5)
     async with Peers() as peers, RawSocket(Bus0) as stranger:
         a = await peers.peer("a")
         for number in range(12):
@@ -399,7 +399,7 @@ async def test_who_is_at_a_join_url_is_believed_only_once_it_has_proven_it() -> 
 async def test_a_peer_that_reads_nothing_loses_its_link_in_the_middle_of_news_for_all() -> None:
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
-        deaf = a.peering.linking.links[b.who.id]
+        deaf = a.peering.link_manager.up[b.who.id]
         for _ in range(CONTROL_MAX):
             deaf.bus.send_control(encode(LinkKind.MEMBERS, 0, []))
         news = (a.peering.membership.me,)
@@ -417,9 +417,9 @@ async def test_what_the_table_forgets_is_forgotten_by_all() -> None:
         await until(lambda: a.states()["b"] == "dead", "b is dead for a")
         await until(lambda: a.peering.dialer.failures.get("unreachable"), "b was dialled in vain")
         (gone,) = [view.record for view in a.peering.members() if view.record.name == "b"]
-        assert a.peering.linking._epochs and a.peering.overlay._records and a.peering.dialer._complained
+        assert a.peering.link_manager._epochs and a.peering.overlay._records and a.peering.dialer._complained
         a.peering._act([MemberForgotten(gone)])
-        kept = a.peering.linking._epochs, a.peering.overlay._records, a.peering.dialer._complained
+        kept = a.peering.link_manager._epochs, a.peering.overlay._records, a.peering.dialer._complained
         assert kept == ({}, {}, {})
 
 
@@ -458,7 +458,7 @@ async def test_garbage_on_a_heartbeat_connection_costs_the_link_only(socket: int
     async with Peers() as peers:
         a, b, c = await peers.mesh("a", "b", "c")
         theirs = b.peering.links()[0]
-        link = b.peering.linking.links[a.who.id]
+        link = b.peering.link_manager.up[a.who.id]
         pipe = (link.surveyor, link.respondent)[socket - 1]
         assert pipe is not None and theirs
         pipe.send(frame)

@@ -294,14 +294,14 @@ class ReqRepMachine(AskingMachine):
         requests = self.requester._requests
         under_way = [lane for lane in self.lanes if lane._request is not None]
         assert len(requests) == len(under_way), "a request that nobody waits for is kept"
-        assert {*self.requester._due, *self.requester._homeless} == set(requests)
-        assert not {*self.requester._due} & {*self.requester._homeless}
+        assert {*self.requester._due, *self.requester._unassigned} == set(requests)
+        assert not {*self.requester._due} & {*self.requester._unassigned}
         due = [request.due for request in self.requester._due.values()]
         assert due == sorted(due), "what is due first is not first"
         for request in requests.values():
             if request.pipe is None:
                 assert all(pipe.full for pipe in self.asker.pipes.values()), (
-                    "homeless beside a pipe with room"
+                    "unassigned beside a pipe with room"
                 )
             else:
                 assert request.pipe.id in self.asker.pipes, "a request is on a pipe that has gone"

@@ -138,7 +138,7 @@ FAULTS: dict[str, tuple[type[Any], object, str, Callable[..., Any]]] = {
         "pipe_detached",
         lambda self, pipe, now: self._rotation.discard(pipe),
     ),
-    "a homeless request finds no room": (ReqRepMachine, reqrep.Requester, "_house", nothing),
+    "a unassigned request finds no room": (ReqRepMachine, reqrep.Requester, "_assign_waiting", nothing),
     "a request given up is answered": (ReqRepMachine, reqrep.Requester, "forget", nothing),
     "an unread reply outlives the next request": (ReqRepMachine, reqrep.RequesterLane, "_give_up", nothing),
     "a question is put back": (ReqRepMachine, base.Intake, "take", takes_the_newest),

@@ -310,7 +310,7 @@ def test_each_resend_time_without_an_answer_it_is_sent_again() -> None:
         assert plug.take() == [first]
 
 
-def test_a_homeless_question_has_no_deadline_and_goes_before_new_ones() -> None:
+def test_a_unassigned_question_has_no_deadline_and_goes_before_new_ones() -> None:
     pattern = requester(5.0)
     plug = Plug(pattern)
     pattern.lane.send(b"old", 0.0)
@@ -331,7 +331,7 @@ def test_giving_up_forgets_every_trace() -> None:
     other = Plug(pattern, 2)
     assert other.take() == []
     assert pattern.next_deadline() is None
-    assert not pattern._requests and not pattern._homeless
+    assert not pattern._requests and not pattern._unassigned
 
 
 Step = st.one_of(
@@ -384,6 +384,6 @@ def test_whatever_happens_a_lane_gets_the_answer_to_its_own_last_question(
                 plug.say(frame[:4] + b"re " + frame[4:], now=now)
         wire += [(plug, frame) for plug in plugs for frame in plug.take()]
         assert len(pattern._requests) <= 4
-        assert set(pattern._due).isdisjoint(pattern._homeless)
+        assert set(pattern._due).isdisjoint(pattern._unassigned)
         due = pattern.next_deadline()
         assert due is None or due == min(request.due for request in pattern._due.values())

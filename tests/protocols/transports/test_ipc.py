@@ -187,7 +187,7 @@ async def test_of_another_process_it_is_that_process(tmp_path: Path) -> None:
         await until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid)
 
 
-async def test_over_tcp_and_inproc_nobody_vouches_for_the_peer() -> None:
+async def test_over_tcp_and_inproc_no_identity_for_the_peer() -> None:
     for url in ("tcp://127.0.0.1:0", "inproc://who"):
         async with Pull0(listen=url) as pull, Push0() as push:
             await push.dial_once(pull.listeners[0].url)

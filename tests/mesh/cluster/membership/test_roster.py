@@ -76,10 +76,10 @@ def test_only_tombstones_without_a_link_are_forgotten_by_age() -> None:
         record(2), record(3, 1, State.SUSPECT), record(4, 1, State.DEAD), record(5, 1, State.LEFT)
     )
     out: list[Instruction] = []
-    roster.bury(day_s, out)
+    roster.expire(day_s, out)
     assert out == [] and len(roster.members) == 4, "a day is not over yet"
     roster.members[5].linked = True
-    roster.bury(day_s + 0.1, out)
+    roster.expire(day_s + 0.1, out)
     assert out == [MemberForgotten(record(4, 1, State.DEAD)), DropLink(5, "left")]
     assert set(roster.members) == {2, 3, 5}
 
