@@ -94,6 +94,13 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
         "mesh/cluster/membership",
         "tests/mesh/cluster/membership",
         *("test_machine", "test_judgement", "test_roster", "test_belief", "test_own_record"),
+    )
+    + tuple(
+        Target(
+            f"mesh/cluster/{name}.py",
+            (f"tests/mesh/cluster/test_{name}.py", "tests/mesh/cluster/membership/test_machine.py"),
+        )
+        for name in ("core", "news", "full_mesh")
     ),
     "storage": (Target("mesh/storage.py", ("tests/mesh/test_storage.py",)),),
     "patterns": _package(
