@@ -230,6 +230,25 @@ def test_a_subscription_that_fits_once_others_are_removed_waits_until_they_are()
         assert len(mesh.interest[1]) == count
 
 
+def test_a_subscription_that_cannot_fit_is_refused_before_any_of_it_is_added() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(patterns_max=1000))
+    client, node = mesh.client(), mesh.nodes[1]
+    frame = encode(Kind.SUBSCRIBE, 1, [f"a.{number}" for number in range(1500)], 0, 1, 1)
+    node.exchange.client_frames(client.pipe, [client.conversation.prefix + frame], 0.0)
+    (refusal,) = [decode(frame, 4) for frame in client.pipe.take()]
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1] and "with 1500 more patterns" in refusal[2]
+    assert not node.has_work and node.version == 0
+
+
+def test_clients_may_listen_but_not_answer_on_topics_of_the_mesh() -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    assert not said(client, encode(Kind.SUBSCRIBE, 1, ["$sys.status"], Role.LISTEN, 1, 1))
+    (error,) = said(client, encode(Kind.SUBSCRIBE, 2, ["t", "$sys.status"], Role.ANSWERS, 1, 1))
+    assert error[0] == Kind.ERROR and "only brokers answer" in error[2] and client.pipe.closed
+    assert mesh.interest[1] == []
+
+
 # --- questions and answers
 
 

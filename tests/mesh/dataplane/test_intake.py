@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.broker.stock import StockEncoder
+from mesh.errors import NotAccepted
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
 from mesh.wire.session_frames import DATA_SIZE, Kind, data_head, decode
@@ -78,3 +79,14 @@ def test_a_stock_subscriber_that_changes_its_patterns_changes_the_interest_of_it
     exchange.remove_subscriber(pipe)
     exchange.remove_subscriber(pipe)
     assert mesh.interest[1] == []
+
+
+def test_what_a_leaving_broker_refuses_is_counted_only_where_nobody_waits_to_hear() -> None:
+    exchange = FakeMesh(1).nodes[1].exchange
+    exchange.leave("restart", 0.0)
+    with pytest.raises(NotAccepted, match="restart"):
+        exchange.publish("t", [b"x", b"y"], "accepted", 0.0)
+    assert exchange.statistics().drops == {}
+    with pytest.raises(NotAccepted, match="restart"):
+        exchange.publish("t", [b"x", b"y"], "sent", 0.0)
+    assert exchange.statistics().drops == {"leaving": 2}
