@@ -46,7 +46,7 @@ def test_of_one_member_only_the_last_change_is_told() -> None:
 def test_a_whole_table_takes_the_place_of_what_waits_on_that_link() -> None:
     news = between(2, 3)
     news.tell([record(9)], 0, 1.0)
-    assert news.told_all(2) and not news.told_all(5)
+    assert news.told_all(2) is True and news.told_all(5) is False
     assert news.take(1.0) == [(3, (record(9),))]
 
 
