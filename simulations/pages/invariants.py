@@ -14,7 +14,9 @@ compares them.
 
 A check looks at what a run left: the brokers' event logs, what they looked like once a simulated second,
 what clients sent and got, and what was really done. It says how many things it looked at and what it found
-wrong.
+wrong. All checks read a run together, once, in the order of time: rows of the logs, what is new of a broker
+at a look, and the look as a whole (`simulations/evidence/reading.py`). Each keeps only what it needs, so
+what checks take grows with the links and with what happens, and not with how long heartbeats go on.
 
 * Those of **every run** need not be asked for. Some are about what does not happen in every run (a broker
   that leaves, a void round); they say nothing where it did not.
