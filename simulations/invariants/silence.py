@@ -1,6 +1,7 @@
-"""What a broker makes of hearing nothing: it accuses nobody by that, and lets go of links that bring nothing.
+"""What a broker makes of hearing nothing: it accuses nobody by that, knows itself isolated, and lets go of
+links that bring nothing.
 
-Both are judged by what was really done, and not by what the broker says of its rounds: one that takes a
+All are judged by what was really done, and not by what the broker says of its rounds: one that takes a
 silent round for a good one would say nothing of it.
 """
 
@@ -44,6 +45,29 @@ def deaf_accuse_nobody(evidence: Evidence) -> Verdict:
                 and (evidence.writer(row), row["boot"]) == (name, boot)
             ]
     return verdict("deaf_accuse_nobody", looked, "broker(s) that heard nobody", wrong)
+
+
+@at_end
+def deaf_know_it(evidence: Evidence) -> Verdict:
+    circumstances = Circumstances(evidence)
+    wrong: list[str] = []
+    looked = 0
+    for name in evidence.brokers:
+        for from_s, until_s in _alone(evidence, circumstances, name):
+            look = evidence.look_from(from_s + detection_s(evidence) + evidence.period_s)
+            if look is None or look.at_s > until_s or name not in look.views:
+                continue
+            if _boot_with_others(evidence, name, from_s, look.at_s) is None:
+                continue
+            if not circumstances.is_well(name, from_s - evidence.period_s, look.at_s):
+                continue
+            looked += 1
+            state = look.views[name].state
+            if state != "isolated":
+                wrong.append(
+                    f"{name} is {state} at {look.at_s:.1f} s and heard nobody from {from_s:.3f} s on"
+                )
+    return verdict("deaf_know_it", looked, "broker(s) that heard nobody", wrong)
 
 
 def _alone(evidence: Evidence, circumstances: Circumstances, name: str) -> Iterator[tuple[float, float]]:
@@ -126,6 +150,15 @@ CHECKS: Final[Sequence[Check]] = (
         "always",
         "Who hears none of at least two others accuses nobody, from the second period and a deadline on.",
         deaf_accuse_nobody,
+        default=True,
+        occasional=True,
+    ),
+    Check(
+        "M26",
+        "deaf_know_it",
+        "always",
+        "Who is well and hears none of at least two others is isolated after five periods and a deadline.",
+        deaf_know_it,
         default=True,
         occasional=True,
     ),

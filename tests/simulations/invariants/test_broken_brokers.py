@@ -103,6 +103,7 @@ PROOFS = [
         bugs.instead(Judgement, "_void", bugs.judge_unheard),
         SPLIT,
     ),
+    Proof("deaf_know_it", "broker-1 is ready", bugs.never_isolated, SPLIT),
     Proof("dead_links_end", "still has its link to broker-1", bugs.keep_dead_links, SPLIT),
     Proof("left_by_own_word", "which never said so", bugs.about(TWO, bugs.bid_farewell)),
     Proof("left_by_own_word", "dialled broker-3 at", bugs.dial_who_left, LEAVE),

@@ -46,19 +46,16 @@ def _lost(evidence: Evidence) -> None:
     evidence.ledger.receipts.remove(_in_quiet(evidence))
 
 
-def _in_quiet(evidence: Evidence) -> Receipt:
-    return next(each for each in evidence.ledger.receipts if each.at_s > 17)
+def _later(receipt_of: Callable[[Evidence], Receipt], by_s: float) -> Callable[[Evidence], None]:
+    def spoil(evidence: Evidence) -> None:
+        receipts, receipt = evidence.ledger.receipts, receipt_of(evidence)
+        receipts[receipts.index(receipt)] = replace(receipt, at_s=receipt.at_s + by_s)
+
+    return spoil
 
 
-def _slow(evidence: Evidence) -> None:
-    receipt = _in_quiet(evidence)
-    evidence.ledger.receipts[evidence.ledger.receipts.index(receipt)] = replace(
-        receipt, at_s=receipt.at_s + 7
-    )
-
-
-def _in_quiet(evidence: Evidence) -> Receipt:
-    return next(each for each in evidence.ledger.receipts if each.at_s > 17)
+def _at_the_publishers_broker(evidence: Evidence) -> Receipt:
+    return next(each for each in evidence.ledger.receipts if each.at_s > 17 and each.subscriber == "sub-2")
 
 
 def _not_accepted(evidence: Evidence) -> None:
@@ -86,7 +83,8 @@ SPOILT: list[Spoilt] = [
     spoilt("genuine", _receipt(subscriber="sub-2"), "had not subscribed"),
     spoilt("genuine", _receipt(life=7), "had not subscribed"),
     spoilt("complete", _lost, "never got number"),
-    spoilt("complete", _slow, "only 7.00 s later"),
+    spoilt("complete", _later(_in_quiet, 7.0), "only 7.00 s later"),
+    spoilt("complete", _later(_at_the_publishers_broker, 0.5), "only 0.50 s later"),
     spoilt("complete", _not_accepted, "is unknown in a time without faults"),
     spoilt("complete", _no_quiet_time, "there was no quiet time"),
     spoilt("delivery_delay", lambda evidence: slower(evidence, "sub-1", 0.5), "the slowest of", most_s=0.01),

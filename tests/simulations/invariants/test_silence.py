@@ -32,6 +32,7 @@ def _alone(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
     cut(evidence, 12.5, 20.5, b=())
     for name in IDS:
         with_view(evidence, 18.0, name, links=() if name == ONE else (IDS[TWO], IDS[THREE]))
+    with_view(evidence, 18.0, ONE, state="isolated")
     return evidence
 
 
@@ -39,6 +40,10 @@ def _blocked(spoil: Callable[[Log], None] = lambda log: None) -> Evidence:
     evidence = history(spoil)
     evidence.faults.append(Span(Fault(12.5, "block_io", (ONE,), for_s=8.0), 12.5, 20.5))
     return evidence
+
+
+def _believes_it_is_ready(evidence: Evidence) -> None:
+    with_view(evidence, 18.0, ONE, state="ready")
 
 
 def _accuses_at(at_s: float, state: str = "dead") -> Callable[[Log], None]:
@@ -58,6 +63,12 @@ SPOILT: list[Spoilt] = [
     ),
     log_spoilt("deaf_accuse_nobody", _accuses_at(16.0, "suspect"), "called broker-2 suspect", right=_blocked),
     spoilt(
+        "deaf_know_it",
+        _believes_it_is_ready,
+        "broker-1 is ready at 18.0 s and heard nobody from 12.500 s on",
+        right=_alone,
+    ),
+    spoilt(
         "dead_links_end",
         _keeps(ONE, TWO),
         "broker-1 still has its link to broker-2 at 18.0 s, over which nothing passes since 12.500 s",
@@ -70,6 +81,14 @@ SPOILT: list[Spoilt] = [
 @pytest.mark.parametrize("case", SPOILT, ids=str)
 def test_it_is_found(case: Spoilt) -> None:
     case.must_be_found()
+
+
+@pytest.mark.parametrize("fault", ["pause", "stall"])
+def test_who_was_struck_itself_need_not_know_that_it_is_alone(fault: str) -> None:
+    evidence = _alone()
+    _believes_it_is_ready(evidence)
+    evidence.faults.append(Span(Fault(16.0, fault, (ONE,), value=1.0, for_s=1.0), 16.0, 17.0))
+    assert judged(evidence, "deaf_know_it").count == 0
 
 
 @pytest.mark.parametrize("at_s", [14.9, 20.6])
