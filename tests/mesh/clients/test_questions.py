@@ -110,6 +110,18 @@ def test_with_the_connection_goes_what_was_asked_and_not_what_was_not() -> None:
     assert list(questions) == [waiting] and not waiting.done
 
 
+def test_what_comes_for_a_question_that_is_over_or_unknown_wakes_nobody() -> None:
+    questions = Questions()
+    over = asked(questions)
+    over.fail(Disconnected("over"))
+    unknown = asked(questions)
+    questions.give_up(unknown, "alpha", "")
+    for question in (over, unknown):
+        assert questions.replied(reply(question, Status.OK)) == []
+        assert questions.surveyed(question.id, 1, []) == []
+        assert question.reply == b"" and question.result.asked == 0
+
+
 def test_giving_up_says_whether_there_was_a_broker() -> None:
     questions = Questions()
     question = asked(questions)
