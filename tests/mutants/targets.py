@@ -109,6 +109,10 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
         *("test_base", "test_raw", "test_relay", "test_not_waiting", "test_pair1", "test_survey_result"),
         *("../machines/test_asking", "../machines/test_queues", "../machines/test_devices", "../test_device"),
     ),
+    "sockets": tuple(
+        Target(f"protocols/{name}.py", (f"tests/protocols/test_{name}.py",))
+        for name in ("dial_schedule", "peer_warnings", "roster")
+    ),
     "dataplane": _package(
         "mesh/dataplane",
         "tests/mesh/dataplane",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.dial_schedule import DialSchedule, backoff_s
-from protocols.errors import AddressError, HandshakeError
+from protocols.dial_schedule import DialSchedule, backoff_s, is_lasting
+from protocols.errors import AddressError, HandshakeError, PipeRefused, Timeout, TlsConfigError
 
 
 @given(st.integers(0, 2000), st.floats(0.001, 10), st.floats(0, 100), st.integers())
@@ -26,6 +27,30 @@ def test_pauses_double_up_to_the_maximum() -> None:
 
     assert [backoff_s(i, 0.1, 1.0, Highest()) for i in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     assert [backoff_s(i, 0.1, 0.0, Highest()) for i in range(3)] == [0.1, 0.1, 0.1]
+
+
+# --- failures that last
+
+
+@pytest.mark.parametrize(
+    ("error", "lasting"),
+    [
+        (HandshakeError("x", reason="wrong protocol"), True),
+        (HandshakeError("x", reason="not SP"), True),
+        (HandshakeError("x", reason="TLS on a plain address"), True),
+        (HandshakeError("x", reason="tls: untrusted certificate"), True),
+        (HandshakeError("x", reason="websocket: subprotocol"), True),
+        (TlsConfigError("x"), True),
+        (HandshakeError("x", reason="closed"), False),
+        (HandshakeError("x", reason="timeout"), False),
+        (HandshakeError("x", reason="websocket: refused"), False),
+        (AddressError("x"), False),
+        (Timeout("x"), False),
+        (PipeRefused("x"), False),
+    ],
+)
+def test_what_lasts_until_one_end_is_changed(error: AddressError, lasting: bool) -> None:
+    assert is_lasting(error) == lasting
 
 
 # --- a dialer's rounds
@@ -71,3 +96,10 @@ def test_pipes_that_end_soon_are_told_from_the_third_on_and_dialled_more_slowly(
     assert pause_s > 0.8, "half a second is no life"
     pause_s, _ = told.ended(10.0, "closed by the peer")
     assert pause_s <= 0.1, "a pipe that lived begins anew"
+
+
+def test_a_pipe_lasted_from_ten_shortest_pauses_on() -> None:
+    for lived_s, low, high in ((1.0, 0.05, 0.1), (0.99, 0.4, 0.8)):
+        told = schedule()
+        pause_s = [told.ended(lived_s, "closed by the peer")[0] for _ in range(4)][-1]
+        assert low <= pause_s <= high

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from protocols import (
-    HandshakeError,
     Pair0,
     Pull0,
     Push0,
@@ -24,11 +23,8 @@ from protocols import (
     Surveyor0,
     TlsConfig,
 )
-from protocols.dial_schedule import is_lasting
 from protocols.dialling import Dialer
-from protocols.errors import AddressError, PipeRefused, Timeout
 from protocols.peer_warnings import BURST, KEYS_MAX, REFILL_S, REPEAT_S, PeerWarnings
-from protocols.tls import TlsConfigError
 from protocols.wire.framing import encode_frames
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket, raw_peer
@@ -114,27 +110,6 @@ async def test_a_failing_dial_is_logged_at_the_first_and_at_each_changed_reason(
         async with Rep0(listen=url):
             await req.dialers[0].wait_connected()
     assert any(record.getMessage().startswith(f"connected to {url} after") for record in caplog.records)
-
-
-@pytest.mark.parametrize(
-    ("error", "lasting"),
-    [
-        (HandshakeError("x", reason="wrong protocol"), True),
-        (HandshakeError("x", reason="not SP"), True),
-        (HandshakeError("x", reason="TLS on a plain address"), True),
-        (HandshakeError("x", reason="tls: untrusted certificate"), True),
-        (HandshakeError("x", reason="websocket: subprotocol"), True),
-        (TlsConfigError("x"), True),
-        (HandshakeError("x", reason="closed"), False),
-        (HandshakeError("x", reason="timeout"), False),
-        (HandshakeError("x", reason="websocket: refused"), False),
-        (AddressError("x"), False),
-        (Timeout("x"), False),
-        (PipeRefused("x"), False),
-    ],
-)
-def test_what_lasts_until_one_end_is_changed(error: AddressError, lasting: bool) -> None:
-    assert is_lasting(error) == lasting
 
 
 async def test_a_dialer_that_cannot_succeed_slows_down_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
