@@ -93,3 +93,20 @@ def test_a_digest_of_nobody_known_is_nothing_and_an_equal_one_ends_a_difference(
     assert driven.machine.heard_digest(2, b"12345678", 2.1) == [TellAll(2, reply=True)]
     assert driven.machine.heard_digest(2, b"12345678", 2.2) == [], "and an exchange ends it"
     assert driven.machine.statistics().syncs == 1
+
+
+def test_a_tombstone_is_as_old_as_the_death_and_a_state_as_old_as_the_change_to_it() -> None:
+    """Counted from when a member was first heard of, who lived for a week would be forgotten at its death."""
+    driven = Driven(2, 3)
+    machine, day_s = driven.machine, MembershipOptions().tombstone_s
+    machine.link_down(3, 1.0)
+    died_at = 7 * day_s
+    machine.heard([record(3, 1, State.DEAD)], 2, died_at)
+    assert machine.since(3) == died_at
+    machine.heard([record(3, 1, State.DEAD)], 2, died_at + 5)
+    assert machine.since(3) == died_at, "the same word again is no change"
+    out: list[Instruction] = []
+    machine.roster.expire(died_at + 0.9 * day_s, out)
+    assert not out and driven.state(3) is State.DEAD
+    machine.roster.expire(died_at + 1.1 * day_s, out)
+    assert out == [MemberForgotten(record(3, 1, State.DEAD))]
