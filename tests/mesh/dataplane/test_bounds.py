@@ -230,6 +230,18 @@ def test_a_subscription_that_fits_once_others_are_removed_waits_until_they_are()
         assert len(mesh.interest[1]) == count
 
 
+def test_several_subscriptions_wait_for_the_patterns_that_are_removed() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(patterns_max=1200))
+    client = mesh.client()
+    said(client, encode(Kind.SUBSCRIBE, 1, [f"a.{each}" for each in range(1200)], 0, 1, 1))
+    wanted = [
+        encode(Kind.SUBSCRIBE, number, [f"b{number}.{each}" for each in range(600)], 0, 1, 1)
+        for number in (2, 3)
+    ]
+    assert not said(client, encode(Kind.UNSUBSCRIBE, 1), *wanted)
+    assert len(mesh.interest[1]) == 1200 and all(name[0] == "b" for name, _ in mesh.interest[1])
+
+
 def test_a_subscription_that_cannot_fit_is_refused_before_any_of_it_is_added() -> None:
     mesh = FakeMesh(1, ExchangeOptions(patterns_max=1000))
     client, node = mesh.client(), mesh.nodes[1]

@@ -509,6 +509,23 @@ def test_leaving_tells_every_client_and_refuses_what_comes_after() -> None:
     assert not client.conversation.settled
 
 
+def test_a_link_that_was_full_goes_on_as_soon_as_it_is_written() -> None:
+    mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1000))
+    sender, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    mesh.held.add((1, 2))
+    for number in range(30):
+        sender.publish("t", b"%d" % number + bytes(200))
+    pipe, exchange = mesh.links[1, 2], mesh.nodes[1].exchange
+    assert len(pipe.data) < 10
+    mesh.held.clear()
+    arrived = 0
+    while frames := pipe.take():
+        arrived += len([frame for frame in frames if frame[1] == Kind.DATA])
+        exchange.pipe_writable(pipe, mesh.now)
+    assert arrived == 30 and not reader.take(feed)
+
+
 def test_what_a_link_could_not_carry_is_counted_on_both_sides() -> None:
     options = ExchangeOptions(link_messages=20, link_delivery=DeliveryOptions(messages_max=50))
     mesh = FakeMesh(2, options)
@@ -694,6 +711,7 @@ def test_a_large_subscription_that_ends_before_all_is_added_leaves_nothing() -> 
     reader.lose()
     mesh.pump()
     assert exchange.statistics().interest == [] and mesh.interest[1] == []
+    assert exchange._sessions._subscribing._waiting == 0
 
 
 @pytest.mark.parametrize("how", ["unsubscribe", "lose", "lose many"])
