@@ -152,7 +152,7 @@ def test_a_listener_that_dribbles_is_given_up_at_the_deadline() -> None:
             peer, _ = server.accept()
             with peer:
                 for byte in b"\0SP\0\0\x31\0":
-                    if done.wait(0.2):
+                    if done.wait(0.4):
                         return
                     peer.sendall(bytes([byte]))
                 done.wait(120)
@@ -163,7 +163,7 @@ def test_a_listener_that_dribbles_is_given_up_at_the_deadline() -> None:
         start = time.monotonic()
         with pytest.raises(TimeoutError):
             BrokerDialer(url, None, time.monotonic).connect(0.5)
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 2.8, "the last byte has come by then"
         done.set()
         thread.join()
 

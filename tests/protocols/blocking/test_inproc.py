@@ -43,7 +43,7 @@ def test_a_full_queue_waits_and_closing_gives_what_is_queued() -> None:
         push = blocking.Push0(dial="inproc://full", send_queue=2, linger_s=LIMIT_S)
         push.wait_for_peers(1, LIMIT_S)
         with pytest.raises(PartlySent) as late:
-            push.send_many(bodies, timeout=0.05)
+            push.send_many(bodies, timeout=0.5)
         closing = threading.Thread(target=push.close)
         closing.start()
         assert 0 < late.value.sent < len(bodies)
