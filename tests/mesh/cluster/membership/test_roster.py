@@ -110,3 +110,14 @@ def test_a_tombstone_is_as_old_as_the_death_and_a_state_as_old_as_the_change_to_
     assert not out and driven.state(3) is State.DEAD
     machine.roster.expire(died_at + 1.1 * day_s, out)
     assert out == [MemberForgotten(record(3, 1, State.DEAD))]
+
+
+def test_of_several_tombstones_in_a_full_table_the_oldest_goes_first() -> None:
+    driven = Driven(2, members_max=5)
+    machine = driven.machine
+    machine.heard([record(3), record(4), record(5)], 2, 0.0)
+    for died_at, id in ((1.0, 4), (2.0, 5), (3.0, 3)):
+        machine.heard([record(id, 1, State.DEAD)], 2, died_at)
+    for stranger, goes in ((6, 4), (7, 5), (8, 3)):
+        out = machine.heard([record(stranger)], 2, 4.0)
+        assert out[0] == MemberForgotten(record(goes, 1, State.DEAD))
