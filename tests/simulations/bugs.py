@@ -160,15 +160,15 @@ def begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_whoever_is(state: State) -> PutIn:
     def put_in(patch: pytest.MonkeyPatch) -> None:
-        bury = Roster.bury
+        expire = Roster.expire
 
         def broken(self: Roster, now: float, out: list[Instruction]) -> None:
             for member in list(self.members.values()):
                 if member.record.state is state and not member.linked:
                     self.forget(member, out)
-            bury(self, now, out)
+            expire(self, now, out)
 
-        patch.setattr(Roster, "bury", broken)
+        patch.setattr(Roster, "expire", broken)
 
     return put_in
 
