@@ -33,6 +33,7 @@ from mesh.cluster.admission import Admission, Refused, Stage, supersedes
 from mesh.cluster.link import Link
 from mesh.cluster.membership import Membership, NodeState
 from mesh.cluster.overlay import Dial, Overlay
+from mesh.cluster.own_address import has_host, host_of
 from mesh.cluster.refusals import Refusals
 from mesh.environment import Environment
 from mesh.errors import LinkError
@@ -301,7 +302,7 @@ class LinkManager:
         stage = link.admission.stage.value
         sentence = f"not admitted within {waited_s:.1f} s, still waiting for {stage}"
         if link.dial is None and link.admission.peer is None:
-            self.refusals.warn_of_stranger(link.bus)
+            self._tell_of_silent(link.bus, waited_s)
         self._refuse(link, Refused("deadline", sentence))
 
     def _bus_frames(self, link: Link, frames: list[bytes]) -> None:
@@ -366,8 +367,18 @@ class LinkManager:
             self._unbound[pipe] = self._loop.call_later(wait_s, self._unbound_late, pipe, came_at)
             return
         self.refusals.count("deadline")
-        self.refusals.warn_of_stranger(pipe)
+        self._tell_of_silent(pipe, waited_s)
         pipe.close(f"no token within {waited_s:.1f} s")
+
+    def _tell_of_silent(self, pipe: Pipe, waited_s: float) -> None:
+        host = host_of(pipe.remote_address)
+        self.refusals.tell_of_silent(pipe, waited_s, known=host in self._hosts())
+
+    def _hosts(self) -> list[str]:
+        """Where the other brokers are: where admitted ones dialled from, and where members listen."""
+        admitted = [link.bus.remote_address for link in (*self.up.values(), *self._tokens.values())]
+        listening = [record.peer_url for record, _ in self._membership.others()]
+        return [host_of(url) for url in (*admitted, *listening) if has_host(url)]
 
     def _forget_unbound(self, pipe: Pipe) -> None:
         deadline = self._unbound.pop(pipe, None)
@@ -378,11 +389,17 @@ class LinkManager:
         """The first frame of a survey connection that somebody opened to us."""
         self._forget_unbound(pipe)
         try:
-            link = self._bound_to(frame)
+            token = _token_in(frame)
         except LinkError as error:
             self.refusals.count("token")
             self.refusals.warn_of_stranger(pipe)
             pipe.close(str(error))
+            return
+        link = self._tokens.get(token)
+        if link is None:
+            self.refusals.count("token")
+            self.refusals.tell_of_late_broker(pipe)
+            pipe.close("the token of a heartbeat connection is not known")
             return
         try:
             complete = link.admission.bind(which)
@@ -394,15 +411,6 @@ class LinkManager:
         if complete:
             del self._tokens[link.admission.token]
             self._up(link)
-
-    def _bound_to(self, frame: bytes) -> Link:
-        message = decode(frame[WORD_SIZE:])
-        if message[0] != LinkKind.BIND:
-            raise LinkError("the first frame of a heartbeat connection must be BIND")
-        link = self._tokens.get(message[1])
-        if link is None:
-            raise LinkError("the token of a heartbeat connection is not known")
-        return link
 
     # --- up, and over
 
@@ -484,6 +492,15 @@ class LinkManager:
             if pipe is not None:
                 pipe.close(reason, flush=flush)
         link.notify()
+
+
+def _token_in(frame: bytes) -> bytes:
+    """The token that the first frame of a survey connection brings. Raises `LinkError`."""
+    message = decode(frame[WORD_SIZE:])
+    if message[0] != LinkKind.BIND:
+        raise LinkError("the first frame of a heartbeat connection must be BIND")
+    token: bytes = message[1]
+    return token
 
 
 def _child(rng: random.Random) -> random.Random:

@@ -1,0 +1,77 @@
+"""Who is hung up on at an address of brokers, and what the log says of him: no more than is known."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from mesh.wire.link_frames import TOKEN_SIZE, LinkKind, encode
+from protocols.wire.backtrace import END_BIT, encode_word
+from protocols.wire.handshake import ProtocolNumber, encode_header
+from simulations import Mesh, Process, World
+
+BIND_OF_A_LINK_THAT_ENDED = encode_word(END_BIT) + encode(LinkKind.BIND, bytes(TOKEN_SIZE))
+
+
+def said_of(
+    caplog: pytest.LogCaptureFixture, protocol: ProtocolNumber, frame: bytes, *, at: str, brokers: int = 2
+) -> tuple[list[tuple[int, str]], dict[str, int]]:
+    """What a broker logs of a socket that came from that host and sent that frame, or nothing, and what it
+    counts. It comes twice."""
+
+    async def comes(process: Process) -> None:
+        for _ in range(2):
+            reader, writer = await asyncio.open_connection("broker-1", 7770)
+            writer.write(encode_header(protocol))
+            if frame:
+                writer.write(len(frame).to_bytes(8, "big") + frame)
+            while await reader.read(100):
+                pass
+            writer.close()
+
+    caplog.set_level(logging.INFO, "mesh")
+    with World(1) as world:
+        mesh = Mesh(world, brokers=brokers)
+        mesh.wait_whole()
+        caplog.clear()
+        world.add_node("comes", comes, once=True, host=at).start()
+        world.run_for(60.0)
+        assert mesh.whole
+        refused = mesh.broker("broker-1").statistics()["refused"]
+    said = [(record.levelno, record.getMessage()) for record in caplog.records if "socket" in record.msg]
+    return said, refused
+
+
+@pytest.mark.parametrize("protocol", [ProtocolNumber.SURVEYOR0, ProtocolNumber.RESPONDENT0])
+def test_a_broker_that_comes_with_a_token_that_has_run_out_is_not_called_a_stranger(
+    protocol: ProtocolNumber, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A late broker under load was warned of as a stock socket that is no broker."""
+    said, refused = said_of(caplog, protocol, BIND_OF_A_LINK_THAT_ENDED, at="elsewhere")
+    assert refused["token"] == 2
+    assert [level for level, _ in said] == [logging.INFO]
+    assert "admission had ended" in said[0][1] and "no broker" not in said[0][1]
+
+
+def test_who_sends_what_no_broker_sends_is_no_broker(caplog: pytest.LogCaptureFixture) -> None:
+    said, refused = said_of(caplog, ProtocolNumber.SURVEYOR0, b"\x80\0\0\1hello", at="elsewhere")
+    assert refused["token"] == 2
+    ((level, sentence),) = said
+    assert level == logging.WARNING and "SURVEYOR0" in sentence and "REQ, PUSH, PUB or SUB" in sentence
+    assert "is no broker and was hung up on" in sentence
+
+
+@pytest.mark.parametrize(
+    "protocol", [ProtocolNumber.BUS0, ProtocolNumber.SURVEYOR0, ProtocolNumber.RESPONDENT0]
+)
+@pytest.mark.parametrize(("at", "level"), [("elsewhere", logging.WARNING), ("broker-2", logging.INFO)])
+def test_who_says_nothing_may_be_a_late_broker_and_is_taken_for_one_at_a_members_address(
+    protocol: ProtocolNumber, at: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    said, refused = said_of(caplog, protocol, b"", at=at)
+    assert refused["deadline"] == 2
+    ((logged, sentence),) = said
+    assert logged == level and protocol.name in sentence
+    assert "a late broker, or a program that is no broker" in sentence
