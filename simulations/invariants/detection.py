@@ -17,8 +17,8 @@ from simulations.invariants.circumstances import CUTS, Belief, Circumstances, qu
 from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
 
-Loss = tuple[str, list[int], float, list[Life]]
-"""Who was lost, under which ids, when, and who had to notice."""
+Loss = tuple[str, int, float, list[Life]]
+"""Who was lost, under which id, when, and who had to notice."""
 
 
 @at_end
@@ -39,25 +39,24 @@ def detected(
     circumstances = Circumstances(evidence)
     took_s: list[float] = []
     wrong: list[str] = []
-    for name, ids, from_s, observers in _losses(evidence, circumstances, whom, by, within_s):
+    for name, id, from_s, observers in _losses(evidence, circumstances, whom, by, within_s):
         for observer in observers:
-            for id in ids:
-                held = circumstances.belief(observer, id, from_s)
-                if held is None or held.state not in VIEW_STATES:
-                    continue  # it had not heard of it, or thought it gone already
-                noticed = [
-                    each.at_s
-                    for each in circumstances.beliefs(observer, id)
-                    if each.state == "dead" and each.at_s >= from_s
-                ]
-                if noticed and noticed[0] <= from_s + within_s:
-                    took_s.append(noticed[0] - from_s)
-                elif not _came_back_unseen(evidence, observer, id, held, from_s + within_s):
-                    when = f"only after {noticed[0] - from_s:.2f} s" if noticed else "at all"
-                    wrong.append(
-                        f"{observer.name} did not call {name} dead within {within_s:g} s, which was gone "
-                        f"from {from_s:.3f} s on, {'but ' if noticed else 'nor '}{when}"
-                    )
+            held = circumstances.belief(observer, id, from_s)
+            if held is None or held.state not in VIEW_STATES:
+                continue  # it had not heard of it, or thought it gone already
+            noticed = [
+                each.at_s
+                for each in circumstances.beliefs(observer, id)
+                if each.state == "dead" and each.at_s >= from_s
+            ]
+            if noticed and noticed[0] <= from_s + within_s:
+                took_s.append(noticed[0] - from_s)
+            elif not _may_be_unseen(evidence, observer, id, held, from_s + within_s):
+                when = f"only after {noticed[0] - from_s:.2f} s" if noticed else "at all"
+                wrong.append(
+                    f"{observer.name} did not call {name} dead within {within_s:g} s, which was gone "
+                    f"from {from_s:.3f} s on, {'but ' if noticed else 'nor '}{when}"
+                )
     for bound_s, what, found in (
         (p50_s, "median", quantile(took_s, 0.5) if took_s else 0.0),
         (p99_s, "99th percentile", quantile(took_s, 0.99) if took_s else 0.0),
@@ -76,9 +75,9 @@ def detected(
     return verdict("detected", len(took_s), "death(s) noticed", wrong, detail=detail)
 
 
-def _came_back_unseen(evidence: Evidence, observer: Life, id: int, held: Belief, late_s: float) -> bool:
-    """Where only looks tell what somebody held, since its log is lost, and at the first when it was late the
-    lost one was there again: it may have been called dead between two of them.
+def _may_be_unseen(evidence: Evidence, observer: Life, id: int, held: Belief, late_s: float) -> bool:
+    """Where only looks tell what somebody held, since its log is lost, it may have called the lost one dead
+    between two of them: at the first when it was late the lost one was there again, or the observer was not.
     """
     if not observer.log_lost:
         return False
@@ -86,7 +85,7 @@ def _came_back_unseen(evidence: Evidence, observer: Life, id: int, held: Belief,
         view = sample.views.get(observer.name)
         if view is not None and view.life == observer.number:
             return any(each.id == id and each.incarnation > held.incarnation for each in view.table)
-    return False
+    return True
 
 
 def _losses(
@@ -99,31 +98,43 @@ def _losses(
     if by:
         yield from _cut_off_from(evidence, circumstances, whom, by, within_s)
     elif whom:
-        for absence in circumstances.absences:
-            if absence.broker in whom and absence.length_s >= within_s:
-                present = _watching(circumstances, absence.from_s, absence.from_s + within_s)
-                others = [each for each in present if each.name != absence.broker]
-                yield absence.broker, _ids(evidence, absence.broker, absence.from_s), absence.from_s, others
+        for name, id, from_s in _gone(evidence, circumstances, within_s):
+            if name in whom:
+                present = _watching(circumstances, from_s, from_s + within_s)
+                yield name, id, from_s, [each for each in present if each.name != name]
     else:
-        for absence in circumstances.absences:
-            if absence.length_s >= within_s:
-                name, from_s = absence.broker, absence.from_s
-                able = _able(evidence, circumstances, name, from_s, within_s)
-                majorities = _majorities(evidence, circumstances, able, from_s, within_s)
-                yield name, _lost_ids(evidence, name, from_s, within_s), from_s, list(majorities)
+        for name, id, from_s in _gone(evidence, circumstances, within_s):
+            if not evidence.twin_between(name, id, from_s, from_s + within_s):
+                able = _able(evidence, circumstances, name, id, from_s, within_s)
+                yield name, id, from_s, list(_majorities(evidence, circumstances, able, from_s, within_s))
         yield from _cut_off(evidence, circumstances, within_s)
 
 
-def _ids(evidence: Evidence, name: str, at_s: float) -> list[int]:
-    """All that it had until then."""
-    lives = (life for life in evidence.brokers[name] if life.started_s <= at_s)
-    return list(dict.fromkeys(life.id for life in lives if life.id is not None))
+def _gone(
+    evidence: Evidence, circumstances: Circumstances, within_s: float
+) -> Iterator[tuple[str, int, float]]:
+    """Who was gone for so long, under which id, and from when on. Who comes back with another id, since it
+    lost its state, leaves the old one behind: that stays gone, and goes no second time with the new one."""
+    for absence in circumstances.absences:
+        id = _id(evidence, absence.broker, absence.from_s)
+        if id is None:
+            continue
+        back_s = min(
+            (
+                max(absence.until_s, life.started_s)
+                for life in evidence.brokers[absence.broker]
+                if life.id == id and (life.ended_s is None or life.ended_s >= absence.until_s)
+            ),
+            default=math.inf,
+        )
+        if back_s - absence.from_s >= within_s:
+            yield absence.broker, id, absence.from_s
 
 
-def _lost_ids(evidence: Evidence, name: str, from_s: float, within_s: float) -> list[int]:
-    """Of these, those that did not live on in another broker."""
-    ids = _ids(evidence, name, from_s)
-    return [id for id in ids if not evidence.twin_between(name, id, from_s, from_s + within_s)]
+def _id(evidence: Evidence, name: str, at_s: float) -> int | None:
+    """The one that it had then, or last before."""
+    ids = [life.id for life in evidence.brokers[name] if life.started_s <= at_s]
+    return ids[-1] if ids else None
 
 
 def _cut_off_from(
@@ -143,8 +154,9 @@ def _cut_off_from(
                 for life in _watching(circumstances, each.from_s, each.from_s + within_s)
                 if life.name in by and each.parts(evidence.host_of(life.name), evidence.host_of(name))
             ]
-            if observers:
-                yield name, _ids(evidence, name, each.from_s), each.from_s, observers
+            id = _id(evidence, name, each.from_s)
+            if observers and id is not None:
+                yield name, id, each.from_s, observers
 
 
 def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) -> Iterator[Loss]:
@@ -157,18 +169,18 @@ def _cut_off(evidence: Evidence, circumstances: Circumstances, within_s: float) 
     for from_s in starts:
         until_s = from_s + within_s
         for name in evidence.brokers:
-            ids = _lost_ids(evidence, name, from_s, within_s)
-            if evidence.up(name, from_s, until_s) is None or not ids:
+            lost = evidence.up(name, from_s, until_s)
+            if lost is None or lost.id is None or evidence.twin_between(name, lost.id, from_s, until_s):
                 continue
             able = [
                 each
-                for each in _able(evidence, circumstances, name, from_s, within_s)
+                for each in _able(evidence, circumstances, name, lost.id, from_s, within_s)
                 if circumstances.cut_throughout(each.name, name, from_s, until_s)
             ]
             found = list(_majorities(evidence, circumstances, able, from_s, within_s))
             reached = _reached(evidence, circumstances, name, from_s, until_s)
             if not any(each.name in reached for each in found):
-                yield name, ids, from_s, found
+                yield name, lost.id, from_s, found
 
 
 def _reached(
@@ -198,9 +210,9 @@ def _watching(circumstances: Circumstances, from_s: float, until_s: float) -> li
 
 
 def _able(
-    evidence: Evidence, circumstances: Circumstances, gone: str, from_s: float, within_s: float
+    evidence: Evidence, circumstances: Circumstances, gone: str, id: int, from_s: float, within_s: float
 ) -> list[Life]:
-    """Who was well until then and from some time before, when it had a link to the lost one."""
+    """Who was well until then and from some time before, when it was linked to the lost one by that id."""
     since_s = from_s - _settled_s(evidence)
     return [
         life
@@ -208,7 +220,7 @@ def _able(
         if life.name != gone
         and not evidence.twin_between(life.name, life.id, since_s, from_s + within_s)
         and circumstances.is_well(life.name, since_s, from_s + within_s)
-        and _was_linked(evidence, life, gone, since_s, from_s)
+        and _was_linked(evidence, life, id, since_s, from_s)
     ]
 
 
@@ -227,7 +239,7 @@ def _majorities(
                 each
                 for each in left
                 if not circumstances.parted(one.name, each.name, since_s, until_s)
-                and _was_linked(evidence, one, each.name, since_s, from_s)
+                and _was_linked(evidence, one, each.id, since_s, from_s)
             ]
             piece += near
             left = [each for each in left if each not in near]
@@ -241,13 +253,12 @@ def _settled_s(evidence: Evidence) -> float:
     return evidence.period_s + evidence.deadline_s
 
 
-def _was_linked(evidence: Evidence, life: Life, other: str, from_s: float, until_s: float) -> bool:
+def _was_linked(evidence: Evidence, life: Life, id: int | None, from_s: float, until_s: float) -> bool:
     """At every look in that time, before its end."""
-    ids = [each.id for each in evidence.brokers[other]]
     looks = [each for each in evidence.samples_between(from_s, until_s) if each.at_s < until_s]
     views = [sample.views.get(life.name) for sample in looks]
     return bool(views) and all(
-        view is not None and view.boot == life.boot and any(id in view.links for id in ids) for view in views
+        view is not None and view.boot == life.boot and id in view.links for view in views
     )
 
 

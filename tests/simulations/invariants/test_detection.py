@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.broker.identity import format_id
-from simulations.evidence import Evidence, Life
+from simulations.evidence import Evidence, Life, Sample
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from simulations.invariants.circumstances import Circumstances
@@ -110,6 +110,73 @@ def test_whose_log_was_lost_may_have_called_somebody_dead_between_two_looks(
         third = record(THREE, incarnation=2 if sample.at_s >= back_s else 1)
         with_view(evidence, sample.at_s, ONE, table=(record(ONE), record(TWO), third))
     assert bool(judged(evidence, "detected").violations) is not excused
+
+
+@pytest.mark.parametrize(("ended_s", "excused"), [(7.9, True), (8.1, False)])
+def test_whose_log_was_lost_may_have_called_somebody_dead_before_its_own_end(
+    ended_s: float, excused: bool
+) -> None:
+    """Swarm seed 9840831316: broker-1 lost its power right after 7.75 s, before the look at 8 s."""
+    evidence = right_history()
+    _not_noticed(evidence)
+    for sample in evidence.samples_between(5.0, 8.0):
+        with_view(evidence, sample.at_s, ONE, table=(record(ONE), record(TWO), record(THREE)))
+    evidence.lives = [
+        replace(life, log_lost=True, ended_s=ended_s, how="power_off") if life.name == ONE else life
+        for life in evidence.lives
+    ]
+    evidence.samples = [
+        Sample(each.at_s, {name: view for name, view in each.views.items() if name != ONE})
+        if each.at_s > ended_s
+        else each
+        for each in evidence.samples
+    ]
+    assert judged(evidence, "detected").ok is excused
+
+
+OLD_ID = 9
+
+
+def _held_of_old_id(log: Log, at_s: float, states: str) -> None:
+    """By broker-1, of an id that broker-3 had once."""
+    log.member(ONE, at_s, THREE, states, sub_boot=99)
+    log.rows[-1]["subject"] = format_id(OLD_ID)
+
+
+def test_an_id_that_was_left_behind_goes_no_second_time_with_the_new_one() -> None:
+    """Swarm seed 731504024: broker-3 had come back with a new id, and its old one, by then known by hearsay
+    only, was called dead late after the loss of the new one."""
+
+    def ghost(log: Log) -> None:
+        _held_of_old_id(log, 0.6, "unknown>suspect")
+        _held_of_old_id(log, 8.5, "suspect>dead")
+
+    evidence = history(ghost)
+    evidence.lives.insert(0, Life(THREE, 0, THREE, 0.01, 0.2, "killed", OLD_ID, 99))
+    assert judged(evidence, "detected").ok
+
+
+@pytest.mark.parametrize(
+    ("id", "called_s", "right"), [(IDS[THREE], 10.5, True), (OLD_ID, 7.7, True), (OLD_ID, 7.8, False)]
+)
+def test_who_comes_back_soon_is_lost_if_it_has_another_id_then(id: int, called_s: float, right: bool) -> None:
+    """Broker-3 is killed at 4 s and back at 5 s."""
+    evidence = right_history()
+    for index, row in enumerate(evidence.rows):
+        if row.get("to_state") == "dead":
+            evidence.rows[index] = {**row, "at_s": called_s}
+    evidence.lives[-1] = replace(evidence.lives[-1], started_s=5.0, id=id)
+    verdict = judged(evidence, "detected")
+    assert verdict.ok or verdict.empty if right else "only after 3.80 s" in verdict.violations[0]
+
+
+def test_who_was_linked_to_an_earlier_id_only_need_not_notice() -> None:
+    evidence = history()
+    _not_noticed(evidence)
+    evidence.lives.insert(0, Life(THREE, 0, THREE, 0.01, 0.2, "killed", OLD_ID, 99))
+    for at_s, links, excused in ((3.0, (2, OLD_ID), True), (3.0, (2, 3), False)):
+        with_view(evidence, at_s, ONE, links=links)
+        assert judged(evidence, "detected").empty is excused
 
 
 def twin_of(name: str, from_s: float, until_s: float | None) -> Life:
