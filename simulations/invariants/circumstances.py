@@ -241,6 +241,19 @@ class Circumstances:
                 found.setdefault(each.broker, []).append(each)
         return {name: merged(outages, 0.0) for name, outages in found.items()}
 
+    def mute(self, from_s: float, until_s: float) -> list[str]:
+        """Who was up in that time and may have said by its end what no log has: its log is lost, or it was
+        killed before its last rows were written."""
+        return [
+            life.name
+            for life in self.evidence.lives
+            if life.id is not None
+            and (life.log_lost or life.how == "killed")
+            and life.started_s <= until_s
+            and (life.ended_s is None or life.ended_s >= from_s)
+            and (life.log_lost or self.written_until_s(life) <= until_s)
+        ]
+
     def disk_was_struck(self, life: Life) -> bool:
         """In its time, or from before until then."""
         ended_s = math.inf if life.ended_s is None else life.ended_s

@@ -57,17 +57,8 @@ def no_false_deaths(evidence: Evidence, observers: str = "all") -> Verdict:
 def _accusers(circumstances: Circumstances, row: Row, since_s: float) -> list[str]:
     """Who may have called that death: if no log has who did, it was somebody whose log is lost, or who was
     killed before its last rows were written."""
-    evidence = circumstances.evidence
-    mute = [
-        life.name
-        for life in evidence.lives
-        if life.id is not None
-        and (life.log_lost or life.how == "killed")
-        and life.started_s <= row["at_s"]
-        and (life.ended_s is None or life.ended_s >= since_s)
-        and (life.log_lost or circumstances.written_until_s(life) <= row["at_s"])
-    ]
-    return [evidence.writer(row)] if raised(row) else [evidence.writer(row), *mute]
+    writer = circumstances.evidence.writer(row)
+    return [writer] if raised(row) else [writer, *circumstances.mute(since_s, row["at_s"])]
 
 
 def _could_be_heard(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 from mesh.cluster.membership import State
-from simulations.evidence import Evidence, Sample, View
+from simulations.evidence import Evidence, Row, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.bounds import detection_s
 from simulations.invariants.check import Check, Judge, Parameter, at_end
-from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances
+from simulations.invariants.circumstances import LIES, STRANGERS, Circumstances, raised
 from simulations.invariants.verdict import Verdict, verdict
 
 AFTER_S: Final = 2.0
 """So long after such bytes their effect would show."""
+ACCUSED: Final = ("suspect", "dead")
 RESOURCES: Final = ("sockets", "tasks", "timers")
 
 
@@ -98,7 +100,7 @@ def foreign_input_is_harmless(evidence: Evidence, counted: float = 1) -> Verdict
     about it: it is alive again in every table.
 
     A change with another cause is no effect of them: not long before, something was done to the broker or to
-    the member that the link or the record is about.
+    the member that the link or the record is about, or to whoever accused that member.
     """
     causes = _Causes(Circumstances(evidence))
     wrong: list[str] = []
@@ -143,10 +145,10 @@ class _Causes:
         )
 
     def met(self, name: str, at_s: float, *, but: Span | None = None) -> bool:
-        """A change at that time may be an effect of something that met the broker within the time in which a
-        death is noticed; ``but``: this lie does not count."""
+        """A change at that time may be an effect of something that met the broker not long before; ``but``:
+        this lie does not count."""
         circumstances, evidence = self._circumstances, self._evidence
-        from_s = at_s - detection_s(evidence) - evidence.period_s
+        from_s = self._since_s(at_s)
         return (
             self.may_miss_a_stranger(name, from_s, at_s)
             or any(
@@ -158,6 +160,46 @@ class _Causes:
             or any(holder != name for id in self._ids(name) for holder in evidence.holders(id, from_s, at_s))
         )
 
+    def _since_s(self, at_s: float) -> float:
+        """In the time from then on a death is noticed."""
+        return at_s - detection_s(self._evidence) - self._evidence.period_s
+
+    def of(self, row: Row) -> bool:
+        """Whether a change of a link or of a record that a log tells has a cause."""
+        evidence, at_s = self._evidence, row["at_s"]
+        about = row["peer"] if row["kind"] == "link" else row["subject"]
+        if self.met(evidence.name_of(int(about, 16)), at_s) or self.met(evidence.writer(row), at_s):
+            return True
+        if row["kind"] != "mem":
+            return False
+        if row["to_state"] in ACCUSED:
+            return not raised(row) and self._of_accusation(row)
+        accused = self._accused(row)
+        return accused is not None and self.of(accused)
+
+    def _of_accusation(self, row: Row) -> bool:
+        """Of one that was heard of: that of whoever raised it first."""
+        if (first := self._raised.get(_record(row))) is not None and first["at_s"] <= row["at_s"]:
+            return self.of(first)
+        at_s = row["at_s"]
+        return any(self.met(name, at_s) for name in self._circumstances.mute(self._since_s(at_s), at_s))
+
+    def _accused(self, row: Row) -> Row | None:
+        """The accusation that is taken back by what its writer says now."""
+        for before in reversed(self._evidence.by_writer[row["node"], row["boot"]]):
+            if before["seq"] < row["seq"] and before["kind"] == "mem" and before["subject"] == row["subject"]:
+                return before if before["to_state"] in ACCUSED else None
+        return None
+
+    @cached_property
+    def _raised(self) -> dict[tuple[str, str, int, str], Row]:
+        """The first accusation of each kind."""
+        found: dict[tuple[str, str, int, str], Row] = {}
+        for row in self._evidence.member_rows:
+            if row["to_state"] in ACCUSED and raised(row):
+                found.setdefault(_record(row), row)
+        return found
+
     def _tells(self, span: Span, name: str, from_s: float, at_s: float) -> bool:
         """Old news of anybody, told again to one, goes round; another lie is about those whom it names."""
         if span.fault.kind == "replayed_news":
@@ -166,6 +208,11 @@ class _Causes:
 
     def _ids(self, name: str) -> list[int | None]:
         return [life.id for life in self._evidence.brokers.get(name, ())]
+
+
+def _record(row: Row) -> tuple[str, str, int, str]:
+    """What goes round."""
+    return row["subject"], row["subject_boot"], row["subject_inc"], row["to_state"]
 
 
 def _after(span: Span) -> float:
@@ -188,9 +235,8 @@ def _reached_by_strangers(
             about, said = row["subject"], f"%s became {row['to_state']}"
         else:
             continue
-        other = evidence.name_of(int(about, 16))
-        if not causes.met(other, row["at_s"]) and not causes.met(name, row["at_s"]):
-            yield f"{what}: {said % other}"
+        if not causes.of(row):
+            yield f"{what}: {said % evidence.name_of(int(about, 16))}"
 
 
 def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> Iterator[str]:

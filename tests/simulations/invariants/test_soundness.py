@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
-from simulations.evidence import Evidence, Stream
+from simulations.evidence import Evidence, Life, Stream
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
@@ -154,6 +155,67 @@ def test_only_what_met_one_of_the_two_excuses_a_lost_link(
     fault: Fault, until_s: float | None, excused: bool
 ) -> None:
     assert judged(_foreign_beside(fault, until_s=until_s), "foreign_input_is_harmless").ok is excused
+
+
+def _accused_elsewhere(log: Log) -> None:
+    """Broker-1 accuses broker-3, broker-2 hears it and then the refutation."""
+    third = {"sub_inc": 3, "sub_boot": SECOND_BOOT}
+    log.member(ONE, 21.6, THREE, "alive>suspect", **third)
+    log.member(TWO, 21.7, THREE, "alive>suspect", via=ONE, **third)
+    log.member(TWO, 21.8, THREE, "suspect>alive", via=THREE, **third | {"sub_inc": 4})
+
+
+def _unwritten(log: Log) -> None:
+    """The same, but no log has who accused first."""
+    _accused_elsewhere(log)
+    del log.rows[-3]
+
+
+def _accused_here(log: Log) -> None:
+    log.member(TWO, 21.7, THREE, "alive>suspect", sub_inc=3, sub_boot=SECOND_BOOT)
+
+
+def _accused_here_first(log: Log) -> None:
+    """Broker-1 does so, too, and later."""
+    _accused_here(log)
+    log.member(ONE, 21.8, THREE, "alive>suspect", sub_inc=3, sub_boot=SECOND_BOOT)
+
+
+def _accused_by_another_first(log: Log) -> None:
+    """And broker-1 does so, too, and later."""
+    third = {"sub_inc": 3, "sub_boot": SECOND_BOOT}
+    log.member(THREE, 21.55, THREE, "alive>suspect", **third)
+    log.rows[-1]["node"] = log.rows[-1]["via"] = format_id(4)
+    _accused_elsewhere(log)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "from_s", "until_s", "wrong"),
+    [
+        (_accused_elsewhere, 20.0, None, 0),
+        (_accused_elsewhere, 15.0, 16.2, 0),
+        (_accused_elsewhere, 15.0, 16.0, 2),
+        (_accused_elsewhere, 21.5, None, 0),
+        (_accused_elsewhere, 21.65, None, 2),
+        (_accused_here, 20.0, None, 1),
+        (_accused_here_first, 20.0, None, 1),
+        (_accused_by_another_first, 20.0, None, 2),
+        (_unwritten, 20.0, None, 2),
+        (_unwritten, 20.0, 22.0, 0),
+        (_unwritten, 20.0, 21.6, 0),
+        (_unwritten, 20.0, 24.0, 2),
+        (_unwritten, 15.0, 16.3, 0),
+        (_unwritten, 15.0, 16.1, 2),
+    ],
+)
+def test_an_accusation_that_was_heard_of_has_the_causes_of_who_raised_it_first(
+    spoil: Callable[[Log], None], from_s: float, until_s: float | None, wrong: int
+) -> None:
+    """Swarm seed 731504038: one of two brokers with one id missed answers, since the others had let go of it,
+    and suspected them. Here another has the id of broker-1 from that time to that, and is killed then."""
+    evidence = _foreign(spoil)
+    evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed" if until_s else "", IDS[ONE], 99))
+    assert len(judged(evidence, "foreign_input_is_harmless").violations) == wrong
 
 
 def test_strangers_are_judged_whatever_is_done_to_other_brokers() -> None:
