@@ -137,24 +137,23 @@ def healed(evidence: Evidence, within_s: float = 0.0) -> Verdict:
     looked = 0
     for each in circumstances.impairments:
         end_s = each.until_s + within_s
-        names = [
-            name
+        present = [
+            life
             for name in evidence.brokers
-            if evidence.up(name, each.from_s, end_s)
+            if (life := evidence.up(name, each.from_s, end_s))
             and not circumstances.touched(name, each.until_s + 1e-6, end_s)
         ]
         later = evidence.look_from(end_s)
         if later is None:
             continue
-        for one in names:
-            for other in names:
-                if each.parts(evidence.host_of(one), evidence.host_of(other)) and one in later.views:
+        for one in present:
+            for other in present:
+                if each.parts(one.host, other.host) and one.name in later.views:
                     looked += 1
-                    view, id = later.views[one], evidence.brokers[other][-1].id
-                    if id not in view.in_view:
+                    if other.id not in later.views[one.name].in_view:
                         wrong.append(
-                            f"{one} does not see {other} {within_s:g} s after the {each.kind} ended at "
-                            f"{each.until_s:.1f} s"
+                            f"{one.name} does not see {other.name} {within_s:g} s after the {each.kind} "
+                            f"ended at {each.until_s:.1f} s"
                         )
     return verdict("healed", looked, "pair(s) that w(as|ere) parted and joined again", wrong)
 

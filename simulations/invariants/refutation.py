@@ -79,26 +79,24 @@ class AnswersAccusations(Judge):
 
 @at_end
 def refuted(evidence: Evidence, whom: tuple[str, ...] = (), within_s: float = 0.0) -> Verdict:
-    """Every accusation of a broker that is up, at every observer."""
+    """Every accusation of a broker that is up under that id, at every observer."""
     within_s = within_s or 2 * evidence.period_s
     circumstances = Circumstances(evidence)
     names = named(evidence, whom)
     wrong: list[str] = []
     looked = 0
     for name in names:
-        for life in evidence.brokers[name]:
+        for id in dict.fromkeys(life.id or 0 for life in evidence.brokers[name]):
             for observer in (each for lives in evidence.brokers.values() for each in lives):
-                for belief in circumstances.beliefs(observer, life.id or 0):
+                for belief in circumstances.beliefs(observer, id):
                     end_s = belief.at_s + within_s
-                    if (
-                        belief.state not in ("suspect", "dead")
-                        or evidence.up(name, belief.at_s, end_s) is None
-                    ):
+                    accused = evidence.up(name, belief.at_s, end_s)
+                    if belief.state not in ("suspect", "dead") or accused is None or accused.id != id:
                         continue
                     if observer.ended_s is not None and observer.ended_s < end_s:
                         continue
                     looked += 1
-                    later = circumstances.belief(observer, life.id or 0, end_s)
+                    later = circumstances.belief(observer, id, end_s)
                     if later is None or later.state != "alive" or later.incarnation <= belief.incarnation:
                         wrong.append(
                             f"{observer.name} held {name} {belief.state} at {belief.at_s:.3f} s and heard "

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.cluster.membership import State
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from tests.simulations.invariants.histories import (
     IDS,
     ONE,
@@ -83,6 +83,15 @@ SPOILT: list[Spoilt] = [
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
 def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
+
+
+def test_who_was_parted_is_seen_under_the_id_that_it_had_then() -> None:
+    """One that lost its state later was looked for under its last id."""
+    evidence = history()
+    evidence.lives.append(Life(THREE, 3, THREE, 31.5, None, "", 9, 99))
+    assert judged(evidence, "healed", within_s=3.0).ok
+    _apart_after_the_cut(evidence)
+    assert len(judged(evidence, "healed", within_s=3.0).violations) == 1
 
 
 def test_members_are_counted_from_the_start_or_from_a_fault() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
-from simulations.evidence import Evidence
+from simulations.evidence import Evidence, Life
 from tests.simulations.invariants.histories import (
+    IDS,
     ONE,
     SECOND_BOOT,
     THREE,
@@ -60,3 +62,17 @@ def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
 
 def test_a_scenario_may_leave_more_time_for_an_answer() -> None:
     assert judged(_answered_late(), "refuted", whom=(TWO,), within_s=6.0).ok
+
+
+@pytest.mark.parametrize(("id", "excused"), [(9, True), (IDS[TWO], False)])
+def test_nobody_answers_for_an_id_that_it_has_no_more(id: int, excused: bool) -> None:
+    """The old id of who came back with a new one was to be alive again, since its broker was up."""
+
+    def accuse(log: Log) -> None:
+        log.member(ONE, 12.0, TWO, "alive>suspect")
+        log.rows[-1]["subject"] = format_id(id)
+
+    evidence = history(accuse)
+    evidence.lives.insert(0, Life(TWO, 0, TWO, 0.01, 0.1, "killed", 9, 99))
+    verdict = judged(evidence, "refuted", whom=(TWO,))
+    assert verdict.empty if excused else len(verdict.violations) == 1
