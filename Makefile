@@ -49,13 +49,13 @@ demo: $(VENV)/.demo-installed ## five brokers, two faults, a verdict: the whole 
 
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
-test: check ## before each commit: format, lint, types, architecture and the fast tests; minutes
+test: lint types ## before each commit: format, lint, types, architecture and the fast tests; minutes
 	$(PYTEST) -m "not long" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.all-installed ## all tests that `make test` leaves out: processes, NNG, Spark, fuzzing; CI runs both
 	$(PYTEST) -m long $(PYTEST_ARGS)
 
-check: lint types architecture ## the fast half of `make test`
+check: lint types architecture ## what `make test` finds within a minute
 
 lint: $(VENV)/.all-installed
 	$(BIN)/ruff format --check .

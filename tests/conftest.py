@@ -42,6 +42,7 @@ LONG_PLACES = (
     "protocols/hostile/test_silence.py",
     "protocols/machines/test_notice.py",
     "simulations/runs",
+    "simulations/scenarios/test_slow_start.py",
     "simulations/scenarios/test_shipped.py",
     "test_ci.py",
 )

@@ -71,6 +71,7 @@ def test_a_mesh_survives_whatever_is_drawn(faults: list[Fault], seed: int) -> No
         mesh.finish()
 
 
+@pytest.mark.long
 @FEW
 @given(scenario=strategies.scenarios(3, within_s=6.0), seed=st.integers(0, 2**32))
 def test_whole_scenarios_can_be_played(scenario: Scenario, seed: int) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from simulations import programs
 from simulations.evidence.ledger import Ledger
 from simulations.faults import KINDS
@@ -39,6 +41,7 @@ def struck_by_everything(seed: int) -> str:
         return world.history.digest
 
 
+@pytest.mark.long
 def test_every_kind_of_fault_is_the_same_in_another_process_with_another_hash_seed() -> None:
     program = "from tests.simulations.faults.test_same_history import *; print(struck_by_everything(5))"
     digests = {

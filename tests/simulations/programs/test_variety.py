@@ -60,6 +60,7 @@ def test_a_run_with_everything_is_the_same_again() -> None:
     assert first == again
 
 
+@pytest.mark.long
 def test_the_liberties_of_event_loops_change_a_run() -> None:
     assert (
         len({run("tcp", chunked, permuted).world.history.digest for chunked in (0, 1) for permuted in (0, 1)})
