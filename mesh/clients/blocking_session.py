@@ -5,8 +5,9 @@ thread at a time reads the socket, one writes what the kernel did not take, one 
 and the others wait for news. Who comes back from the kernel takes the lock again, reads, and tells all.
 
 After a fork the child begins a session of its own at its first call; the parent's connection is left
-untouched. Since nobody is there to answer, HELLO says keepalive 0. What a lost connection left unacknowledged
-is sent again by the next call that waits.
+untouched. Since nobody is there to answer, HELLO says keepalive 0; but a connection that brings no session in
+the time for connecting is given up. What a lost connection left unacknowledged is sent again by the next call
+that waits.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from __future__ import annotations
 import os
 import random
 import select
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
+from mesh.clients.blocking_lock import BlockingLock
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import why_no_session
@@ -31,6 +32,7 @@ from protocols.errors import SPError
 from protocols.peer_warnings import PeerWarnings
 from protocols.transports.tcp import system_message
 
+INF: Final = float("inf")
 WAIT_S: Final = 3600.0
 """Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
 
@@ -54,7 +56,7 @@ class BlockingSession:
         """A fresh identity and session: at the start, and in a child after a fork."""
         self._pid = os.getpid()
         self._rng = random.Random(os.urandom(32))
-        self.changed = threading.Condition()
+        self.changed = BlockingLock()
         """The lock, and the news for those who wait for other threads."""
         self._reading = False
         self._writing = False
@@ -62,6 +64,8 @@ class BlockingSession:
         self._wire: BlockingConnection | None = None
         self._schedule = SessionSchedule(self.url, self._rng)
         self._retry_at = 0.0
+        self._session_by = INF
+        """When a connection without a session is given up: nobody is asked for a sign of life on it."""
         self.conversation = Conversation.of(
             self._rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
         )
@@ -119,7 +123,7 @@ class BlockingSession:
             stamp = conversation.sync()
             self.pump(lambda: conversation.synced >= stamp, deadline, reconnect=False)
 
-    def ours(self) -> threading.Condition:
+    def ours(self) -> BlockingLock:
         """The lock, of this process; checks that the client may be used. Raises `Disconnected`."""
         if os.getpid() != self._pid:
             self._forked()
@@ -154,16 +158,18 @@ class BlockingSession:
         """One attempt, by one thread at a time and without the lock, so that all others can be used and
         closed. Raises `Disconnected`."""
         timeout = round(min(self._connect_timeout_s, max(0.01, deadline - time.monotonic())), 3)
-        self._dialling = True
-        self.changed.release()
         try:
+            self._dialling = True
+            self.changed.release()
             wire = self._dialer.connect(timeout)
         except SPError as error:
             raise Disconnected(why_no_session(self.url, error)) from error
         finally:
-            self.changed.acquire()
-            self._dialling = False
-            self.changed.notify_all()
+            try:
+                self.changed.take_back()
+            finally:
+                self._dialling = False
+                self.changed.notify_all()
         if self.closed:
             wire.close()
             raise Disconnected("the client was closed")
@@ -171,7 +177,9 @@ class BlockingSession:
             wire.close()
             return
         self._wire = wire
-        self.conversation.connected(time.monotonic())
+        now = time.monotonic()
+        self._session_by = now + self._connect_timeout_s
+        self.conversation.connected(now)
         self._send(wire)
 
     def _redial(self, deadline: float) -> bool:
@@ -242,17 +250,25 @@ class BlockingSession:
             if wire is self._wire:
                 self._lose(error)
             return
-        if conversation.settled and not settled:
-            self._schedule.began(time.monotonic())
+        if conversation.settled != settled:
+            self._settled(time.monotonic())
         if conversation.has_output:
             self._send(wire)
+
+    def _settled(self, now: float) -> None:
+        """A session began, or the broker said that it leaves and is to hang up next."""
+        if self.conversation.settled:
+            self._schedule.began(now)
+            self._session_by = INF
+        else:
+            self._session_by = now + self._connect_timeout_s
 
     def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
         """Send and read, taking turns with other threads, until ``until()``; False at the deadline.
 
         Called with the lock held; it is released while waiting. Closing the client ends it.
         """
-        limit = float("inf") if deadline is None else deadline
+        limit = INF if deadline is None else deadline
         while True:
             wire = self._wire
             if wire is not None and (self.conversation.has_output or wire.unsent):
@@ -267,10 +283,14 @@ class BlockingSession:
                 if not self._redial(limit):
                     return False
                 continue
-            left_s = limit - time.monotonic()
-            if left_s <= 0:
+            now = time.monotonic()
+            if reconnect and now >= self._session_by:
+                self._drop(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
+                continue
+            if now >= limit:
                 return False
-            self._await_events(wire, min(left_s, WAIT_S))
+            end = min(limit, self._session_by) if reconnect else limit
+            self._await_events(wire, min(end - now, WAIT_S))
 
     def _await_events(self, wire: BlockingConnection, left_s: float) -> None:
         """Wait for the socket if that is nobody else's job just now, else for somebody's news."""
@@ -283,20 +303,22 @@ class BlockingSession:
             self.changed.wait(left_s)
             return
         reads, writes = bool(events & select.POLLIN), bool(events & select.POLLOUT)
-        self._reading |= reads
-        self._writing |= writes
         poll = wire.watch(events)
-        self.changed.release()
         try:
+            self._reading |= reads
+            self._writing |= writes
+            self.changed.release()
             found = poll.poll(left_s * 1000)
         finally:
-            self.changed.acquire()
-            wire.unwatch()
-            if reads:
-                self._reading = False
-            if writes:
-                self._writing = False
-            self.changed.notify_all()
+            try:
+                self.changed.take_back()
+            finally:
+                wire.unwatch()
+                if reads:
+                    self._reading = False
+                if writes:
+                    self._writing = False
+                self.changed.notify_all()
         if found and reads and wire is self._wire:
             self._read(wire)
 

@@ -90,7 +90,7 @@ class Conversation(Publishing):
         self.opened = Waitable()
         """Woken when a session begins, and when one ends."""
         self.gate = Waitable()
-        """Woken when there is credit again."""
+        """Woken when there is credit again, and when a session ends."""
         self.heard = Waitable()
         """Woken when the broker has read everything sent before a `sync`."""
         self.synced = 0
@@ -159,7 +159,7 @@ class Conversation(Publishing):
         self._control.clear()
         self._frames.clear()
         woken, self._unwoken = self._unwoken, []
-        return [*woken, self.opened, self.heard, *self.questions.disconnected()]
+        return [*woken, self.opened, self.gate, self.heard, *self.questions.disconnected()]
 
     def tick(self, now: float, late_s: float = 0.0) -> bool:
         """Once a keepalive interval: say PING. True when the broker has been silent for three and must be

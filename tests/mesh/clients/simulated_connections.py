@@ -1,9 +1,9 @@
 """A `BlockingClient` without sockets, threads and clocks: its waits turn the time of a `FakeMesh`.
 
-Everything of a blocking client runs but `BlockingConnection`, `BrokerDialer` and the clock; `FakeWire` and
-`FakeDialer` are in their place. A client that polls, waits for news or dials lets time pass, in which the
-mesh works and what was planned (`Broker.plan`) happens. One thread only: what threads do to each other is
-tested over real sockets (`test_blocking_session.py`).
+Everything of a blocking client runs but its connection, dialer, lock and clock; `FakeWire`, `FakeDialer` and
+`Lock` are in their place. A client that polls, waits for news or dials lets time pass, in which the mesh
+works and what was planned (`Broker.plan`) happens. One thread only: what threads do to each other is tested
+over real sockets (`test_blocking_session.py`).
 """
 
 from __future__ import annotations
@@ -162,19 +162,19 @@ class FakeDialer:
         return FakeWire(broker)
 
 
-class Condition:
-    """Of the one thread that there is."""
+class Lock:
+    """Stands for a `BlockingLock`: that of the one thread that there is."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def __enter__(self) -> Condition:
+    def __enter__(self) -> Lock:
         return self
 
     def __exit__(self, *_: object) -> None:
         pass
 
-    def acquire(self) -> None:
+    def take_back(self) -> None:
         pass
 
     def release(self) -> None:
@@ -193,7 +193,7 @@ def simulate(patch: pytest.MonkeyPatch, broker: Broker) -> None:
     clock = SimpleNamespace(monotonic=lambda: broker.mesh.now)
     for module in (blocking_client, blocking_session, blocking_subscription):
         patch.setattr(module, "time", clock)
-    patch.setattr(blocking_session, "threading", SimpleNamespace(Condition=lambda: Condition(broker)))
+    patch.setattr(blocking_session, "BlockingLock", lambda: Lock(broker))
     patch.setattr(blocking_session, "BrokerDialer", lambda *_: FakeDialer(broker))
     random_bytes = SimpleNamespace(getpid=os.getpid, urandom=lambda size: next(numbers).to_bytes(size, "big"))
     patch.setattr(blocking_session, "os", random_bytes)

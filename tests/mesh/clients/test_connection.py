@@ -164,6 +164,8 @@ class Doorkeeper:
     def pipe_detached(self, pipe: Pipe, reason: str) -> None: ...
     def pipe_writable(self, pipe: Pipe) -> None: ...
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
+        if frames[0][5] != Kind.HELLO:
+            return
         answer = encode(Kind.WELCOME, 1, 1, "keeper", "m", 1, 10, 1000)
         if self.refusal:
             answer = encode(Kind.ERROR, "SessionError", self.refusal)
@@ -179,6 +181,26 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
     caplog.clear()
     return told
+
+
+async def test_closing_without_credit_ends_as_soon_as_the_connection_goes() -> None:
+    """It waited for credit until its second was over: the end of the connection woke nobody who did."""
+    keeper = Doorkeeper()
+    listener = SharedListener(LOOPBACK)
+    loop = asyncio.get_running_loop()
+    async with RawSocket(Rep0, receiver=keeper) as rep:
+        await rep.listen(listener)
+        await listener.start()
+        mesh = Client(listener.url)
+        await mesh.open()
+        await mesh.publish_many("t", [bytes(9000)] * 20, level="sent")  # a block of them is all it may send
+        closing = asyncio.create_task(mesh.aclose())
+        await until(lambda: mesh._conversation.gate.waiters)
+        began = loop.time()
+        keeper.pipes[-1].close("restart")
+        await closing
+        assert loop.time() - began < 0.1
+        await listener.aclose()
 
 
 async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_waits(

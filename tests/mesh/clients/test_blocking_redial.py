@@ -1,0 +1,100 @@
+"""A `BlockingClient` gives up a connection without a session in time, here in that of a `FakeMesh`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from mesh import BlockingClient
+from mesh.clients.calls import CONNECT_TIMEOUT_S
+from tests.mesh.clients.simulated_connections import Broker, FakeDialer, FakeWire, simulate
+from tests.mesh.dataplane.neighbourhood import FakeMesh
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    mesh = FakeMesh(2)
+    broker = Broker(mesh, mesh.nodes[1])
+    simulate(monkeypatch, broker)
+    return broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> BlockingClient:
+    client = BlockingClient("tcp://127.0.0.1:1", name="blocking")
+    client.open()
+    return client
+
+
+def is_mute(broker: Broker, monkeypatch: pytest.MonkeyPatch, connections: int) -> list[float]:
+    """A broker takes so many connections from now on and says nothing on them. When each was made."""
+    connect: Callable[[FakeDialer, float], FakeWire] = FakeDialer.connect
+    made: list[float] = []
+
+    def connects(self: FakeDialer, timeout: float) -> FakeWire:
+        wire = connect(self, timeout)
+        if len(made) < connections:
+            monkeypatch.setattr(wire, "carry", lambda node: False)
+        made.append(broker.mesh.now)
+        return wire
+
+    monkeypatch.setattr(FakeDialer, "connect", connects)
+    return made
+
+
+def test_a_broker_that_says_no_welcome_after_a_redial_is_dialled_again(
+    broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection was waited on for ever: the broker was asked for no sign of life."""
+    subscription = client.subscribe("t")
+    made = is_mute(broker, monkeypatch, 2)
+    broker.cut(read=True, answered=True)
+    publisher = broker.mesh.client(1)
+    broker.plan(30.0, lambda: publisher.publish("t", b"late"))
+    delivery = subscription.receive(None)
+    assert delivery is not None and delivery.body == b"late"
+    assert len(made) == 3
+    assert all(CONNECT_TIMEOUT_S <= b - a <= CONNECT_TIMEOUT_S + 0.5 for a, b in itertools.pairwise(made))
+
+
+def test_calls_that_do_not_wait_give_it_up_too(
+    broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscription = client.subscribe("t")
+    made = is_mute(broker, monkeypatch, 1)
+    broker.cut(read=True, answered=True)
+    while len(made) < 2:
+        assert subscription.receive(0.0) is None
+        assert broker.mesh.now < 60.0, "it waits for ever"
+        broker.pass_time(0.5)
+    assert client.publish("t", b"x").level == "accepted"
+
+
+def test_why_it_was_given_up_is_in_the_error_and_in_the_log(
+    broker: Broker,
+    client: BlockingClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_mute(broker, monkeypatch, 100)
+    broker.cut(read=True, answered=True)
+    why = f"no WELCOME from the broker in {CONNECT_TIMEOUT_S:g} s"
+    with pytest.raises(Exception, match=why):
+        client.publish("t", b"x", timeout=3 * CONNECT_TIMEOUT_S)
+    assert [why in record.getMessage() for record in caplog.records] == [False, True], "once, after the loss"
+
+
+def test_a_broker_that_said_bye_and_does_not_hang_up_is_left_in_time(
+    broker: Broker, client: BlockingClient
+) -> None:
+    """Another process may listen at its address already."""
+    subscription = client.subscribe("t")
+    broker.node.exchange.leave("restart", broker.mesh.now)
+    broker.carry()
+    broker.node = broker.mesh.nodes[2]
+    publisher = broker.mesh.client(2)
+    broker.plan(30.0, lambda: publisher.publish("t", b"late"))
+    delivery = subscription.receive(None)
+    assert delivery is not None and delivery.body == b"late" and client.broker == "node2"
