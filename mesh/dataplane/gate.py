@@ -9,7 +9,8 @@ It opens step by step, since what was held is long work: each step lets a part p
 clients come between. The gate stays closed until the last part has passed, so that what comes meanwhile waits
 behind what came before.
 
-Bounds: `BYTES_MAX` and `COUNT_MAX`. What does not fit is not taken: its sender is told so (`NotAccepted`),
+Bounds: `BYTES_MAX` and `COUNT_MAX`, of which one client has `SHARE_MAX` frames and the bytes of its window
+(`mesh.dataplane.held_blocks`). What does not fit is not taken: its sender is told so (`NotAccepted`),
 or, where nobody waits for an answer, it is counted as dropped. Pure.
 """
 
@@ -27,6 +28,8 @@ STEP_BYTES: Final = 1 << 20
 """Bytes that pass in one step, about."""
 STEP_COUNT: Final = 256
 """Frames that pass in one step, some 2 ms."""
+SHARE_MAX: Final = COUNT_MAX // 4
+"""Frames held of one client."""
 REASON: Final = "is joining and holds as much as it can; publish again in a few seconds"
 
 Act = Callable[[float], None]

@@ -3,6 +3,10 @@
 A client may go while its blocks wait; they are routed all the same, since it may not have waited to hear. If
 it comes again and sends a retry of what waits, the block that waits becomes its new session's, which then
 gets the acknowledgement: the gate may be too full for the retry, and to refuse it would be a lie.
+
+What is held spends its sender's credit when it passes, in order, like all else. Until then it is in the
+`_Share` of its session: a block that comes when window and share leave no credit costs the session, as when
+the gate is open. A session has at most `gate.SHARE_MAX` frames in the gate, so that there is room for others.
 """
 
 from __future__ import annotations
@@ -18,21 +22,39 @@ from mesh.dataplane.gate import Gate
 from mesh.dataplane.intake import Intake, accepted_as
 from mesh.dataplane.ports import Pipe
 from mesh.dataplane.sessions import Session
-from mesh.errors import PeerError, TopicError
+from mesh.errors import CreditExceeded, PeerError, TopicError
+from mesh.wire.session_frames import DATA_SIZE, messages_in
 
 Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
 """The client behind a pipe and a backtrace broke a rule."""
 
 
 class HeldBlock:
-    """A frame of a session, behind a backtrace of ``start`` bytes."""
+    """A frame of a session, behind a backtrace of ``start`` bytes. It counts as a message at least, so that
+    every frame costs credit."""
 
-    __slots__ = ("frame", "session", "start")
+    __slots__ = ("frame", "messages", "session", "size", "start")
 
     def __init__(self, session: Session, frame: bytes, start: int) -> None:
         self.session = session
         self.frame = frame
         self.start = start
+        self.messages = max(1, messages_in(frame, start))
+        self.size = max(0, len(frame) - start - DATA_SIZE)
+
+
+class _Share:
+    """What of a session is held."""
+
+    __slots__ = ("frames", "messages", "size")
+
+    def __init__(self) -> None:
+        self.frames = self.messages = self.size = 0
+
+    def change(self, block: HeldBlock, by: int) -> None:
+        self.frames += by
+        self.messages += by * block.messages
+        self.size += by * block.size
 
 
 class HeldBlocks:
@@ -51,22 +73,48 @@ class HeldBlocks:
         """Those of level accepted, by publisher, boot and what a retry has in common with its first copy."""
         self._passed: dict[Session, None] = {}
         """Whose blocks passed in this step."""
+        self._shares: dict[Session, _Share] = {}
 
     def hold(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """A DATA frame while the gate is closed; what does not fit is refused. Raises as
-        `Intake.client_block` does."""
+        """A DATA frame while the gate is closed; what does not fit is refused. Raises `CreditExceeded`, and
+        as `Intake.client_block` does."""
+        block = HeldBlock(session, frame, start)
+        share = self._shares.get(session) or _Share()
+        self._check_credit(block, share)
         same = accepted_as(frame, start)
         key = (*session.publisher.key, *same)
         first = self._accepted.get(key)
         if first is not None and first.session.closed:
+            self._release(first)
             first.session = session
-            return
-        block = HeldBlock(session, frame, start)
-        if not self._gate.hold(len(frame), partial(self._pass, block)):
+            self._take(first, share)
+        elif share.frames < gate.SHARE_MAX and self._gate.hold(len(frame), partial(self._pass, block)):
+            self._take(block, share)
+            if same:
+                self._accepted[key] = block
+        else:
             sentence = f"broker {self._name} {gate.REASON}"
             self._intake.refuse_block(session, frame, start, sentence, "joining", now)
-        elif same:
-            self._accepted[key] = block
+
+    def _check_credit(self, block: HeldBlock, share: _Share) -> None:
+        """Raises `CreditExceeded` when the credit of the block's session is spent by what is held."""
+        window = block.session.ingress.window
+        messages, size = window.messages_left - share.messages, window.bytes_left - share.size
+        if messages <= 0 or size <= 0:
+            raise CreditExceeded(
+                f"a block of {block.messages} messages and {block.size} bytes was sent at a credit of "
+                f"{messages} messages and {size} bytes"
+            )
+
+    def _take(self, block: HeldBlock, share: _Share) -> None:
+        share.change(block, 1)
+        self._shares[block.session] = share
+
+    def _release(self, block: HeldBlock) -> None:
+        share = self._shares[block.session]
+        share.change(block, -1)
+        if not share.frames:
+            del self._shares[block.session]
 
     def step(self, now: float) -> bool:
         """Let a part pass the gate, and tell those whose it was; False: the gate is open."""
@@ -79,6 +127,7 @@ class HeldBlocks:
 
     def _pass(self, block: HeldBlock, now: float) -> None:
         session, frame, start = block.session, block.frame, block.start
+        self._release(block)
         self._accepted.pop((*session.publisher.key, *accepted_as(frame, start)), None)
         if session.closed:
             self._pass_late(session, frame, start, now)

@@ -247,6 +247,100 @@ def test_blocks_held_for_a_client_that_has_gone_are_counted_as_they_come_in() ->
     assert counted.msgs_in == counted.published == 2 and counted.bytes_in > 0
 
 
+# --- what one client may fill
+
+
+def hold(exchange: Exchange, publisher: FakeClient, numbers: range, *bodies: bytes, level: int = 0) -> None:
+    """Blocks of these numbers come, past the client's library and its idea of credit."""
+    for number in numbers:
+        frame = sealed(publisher, 10 * number, *bodies, level=level)
+        exchange.client_frames(publisher.pipe, [frame], 0.0)
+
+
+@pytest.mark.parametrize(
+    "options", [ExchangeOptions(session_messages=10), ExchangeOptions(session_bytes=10 * 38)]
+)
+def test_a_client_that_publishes_beyond_its_credit_while_the_gate_is_closed_loses_its_session(
+    options: ExchangeOptions,
+) -> None:
+    """Its blocks were held, however many, until there was no room for those of others."""
+    mesh, exchange = joining_node(options)
+    greedy, other = mesh.client(1), mesh.client(1)
+    hold(exchange, greedy, range(1, 11), b"x")
+    mesh.pump()
+    assert greedy.ended is None and exchange.gate.held == 10
+    hold(exchange, greedy, range(11, 1000), b"x")
+    mesh.pump()
+    assert greedy.ended is not None and "beyond_credit" in str(greedy.ended)
+    assert greedy.pipe.closed and exchange.gate.held == 10
+    ticket = other.publish("t", b"of another", level=ACCEPTED)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert isinstance(ticket, Ticket) and ticket.receipt(0).count == 1
+    assert exchange.statistics().published == 11, "what came within its credit is routed"
+
+
+def test_the_last_block_within_credit_may_pass_it_as_when_the_gate_is_open() -> None:
+    mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
+    publisher, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    hold(exchange, publisher, range(1, 2), b"first")
+    hold(exchange, publisher, range(2, 3), *[b"%d" % number for number in range(30)])
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert publisher.ended is None and len(reader.take(feed)) == 31
+
+
+def test_frames_that_count_no_messages_spend_credit_too() -> None:
+    mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
+    greedy = mesh.client(1)
+    empty = greedy.conversation.prefix + data_head(0, 0, 0, 0, 0)
+    for _ in range(100):
+        exchange.client_frames(greedy.pipe, [empty], 0.0)
+    mesh.pump()
+    assert greedy.pipe.closed and exchange.gate.held == 10
+
+
+def test_a_retry_of_what_is_held_spends_the_credit_of_its_new_session() -> None:
+    mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
+    publisher = mesh.client(1)
+    hold(exchange, publisher, range(1, 11), b"x", level=ACCEPTED)
+    publisher.lose()
+    publisher.connect(mesh.nodes[1])
+    hold(exchange, publisher, range(1, 11), b"x", level=ACCEPTED)
+    mesh.pump()
+    assert not publisher.pipe.closed and exchange.gate.held == 10
+    hold(exchange, publisher, range(11, 12), b"x")
+    assert publisher.pipe.closed and exchange.gate.held == 10
+
+
+def test_credit_comes_back_with_what_passes_the_gate() -> None:
+    mesh, exchange = joining_node(ExchangeOptions(session_messages=10))
+    publisher = mesh.client(1)
+    for begin in (1, 11, 21):
+        exchange.gate.close()
+        hold(exchange, publisher, range(begin, begin + 10), b"x")
+        exchange.open_gate(mesh.now)
+        mesh.pump()
+    assert publisher.ended is None and exchange.statistics().published == 30
+
+
+def test_one_client_within_its_credit_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its window has as many messages as the gate holds frames, and each may be a frame."""
+    monkeypatch.setattr(gate, "COUNT_MAX", 40)
+    monkeypatch.setattr(gate, "SHARE_MAX", 10)
+    mesh, exchange = joining_node(WIDE)
+    eager, other = mesh.client(1), mesh.client(1)
+    hold(exchange, eager, range(1, 50), b"x")
+    mesh.pump()
+    assert eager.ended is None and exchange.gate.held == 10
+    assert exchange.statistics().drops == {"joining": 39}
+    ticket = other.publish("t", b"of another", level=ACCEPTED)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert isinstance(ticket, Ticket) and ticket.done and ticket.error is None
+
+
 # --- retries
 
 
