@@ -223,8 +223,10 @@ def _reached_by_strangers(
     evidence: Evidence, causes: _Causes, span: Span, name: str, counted: int
 ) -> Iterator[str]:
     what = f"{span.fault.kind} at {name} from {span.start_s:.3f} s on"
-    if counted and not causes.may_miss_a_stranger(name, span.start_s, _after(span)):
-        if _refused(evidence, name, _after(span)) <= _refused(evidence, name, span.start_s):
+    life = evidence.up(name, span.start_s, _after(span))
+    if counted and life is not None and not causes.may_miss_a_stranger(name, span.start_s, _after(span)):
+        before, after = (_refused(evidence, name, life.number, at_s) for at_s in (span.start_s, _after(span)))
+        if after <= before:
             yield f"{what} was not counted"
     for row in evidence.changes:
         if not span.start_s < row["at_s"] <= _after(span) or evidence.writer(row) != name:
@@ -253,12 +255,13 @@ def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> I
             yield f"{lie}: {view.name} holds it {shown} later"
 
 
-def _refused(evidence: Evidence, name: str, at_s: float) -> int:
-    """What the broker had counted at the last look before that time."""
+def _refused(evidence: Evidence, name: str, life: int, at_s: float) -> int:
+    """What the broker had counted at the last look before that time; each life begins with nothing."""
     for sample in reversed(evidence.samples_between(0.0, at_s)):
         view = sample.views.get(name)
         if view is not None:
-            return view.counters.get("refused", 0) + view.counters.get("refused_records", 0)
+            counters = view.counters if view.life == life else {}
+            return counters.get("refused", 0) + counters.get("refused_records", 0)
     return 0
 
 

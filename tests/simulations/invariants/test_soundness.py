@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -126,6 +127,18 @@ def test_what_a_broken_connection_lost_and_what_is_on_its_way_has_not_vanished()
 
 def test_foreign_bytes_need_not_be_counted_where_a_scenario_says_so() -> None:
     assert judged(_uncounted(), "foreign_input_is_harmless", counted=0).ok
+
+
+@pytest.mark.parametrize(("life", "counted"), [(1, True), (2, False)])
+def test_what_an_earlier_life_of_the_broker_had_counted_is_not_subtracted(life: int, counted: bool) -> None:
+    """Swarm seed 4766188793: broker-1 had refused four connections before its restart, and four after it."""
+    evidence = _foreign()
+    evidence.lives = [replace(each, number=2) if each.name == TWO else each for each in evidence.lives]
+    for sample in list(evidence.samples):
+        if TWO in sample.views:
+            number = 2 if sample.at_s >= 22 else life
+            with_view(evidence, sample.at_s, TWO, life=number, counters={"refused": 1})
+    assert judged(evidence, "foreign_input_is_harmless").ok is counted
 
 
 def _foreign_beside(fault: Fault, *, until_s: float | None = None) -> Evidence:
