@@ -252,6 +252,8 @@ class BlockingSession:
             return
         if conversation.settled != settled:
             self._settled(time.monotonic())
+        elif self._schedule.back_at is not None:
+            self._tell_if_back(time.monotonic())
         if conversation.has_output:
             self._send(wire)
 
@@ -262,6 +264,12 @@ class BlockingSession:
             self._session_by = INF
         else:
             self._session_by = now + self._connect_timeout_s
+
+    def _tell_if_back(self, now: float) -> None:
+        """Tell of a session that lasts, if the end of the one before was told."""
+        sentence = self._schedule.back(now)
+        if sentence:
+            self._warnings.warn(now, None, "%s", sentence)
 
     def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
         """Send and read, taking turns with other threads, until ``until()``; False at the deadline.

@@ -167,6 +167,7 @@ class ClientConnection:
                 why = str(error)
                 continue
             await self._session_or_close()
+            await self._lost_or_back()
             await self._lost.wait()
             why = self.conversation.last_error
 
@@ -190,6 +191,17 @@ class ClientConnection:
                 self.writer.pipe.close(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
         else:
             self._schedule.began(self.loop.time())
+
+    async def _lost_or_back(self) -> None:
+        """Tell of a session that lasts, if the end of the one before was told."""
+        back_at = self._schedule.back_at
+        try:
+            async with asyncio.timeout_at(back_at):
+                await self._lost.wait()
+        except TimeoutError:
+            assert back_at is not None, "there was a limit"
+            now = max(back_at, self.loop.time())  # a timer may be early, by the clock's resolution
+            self._warnings.warn(now, None, "%s", self._schedule.back(now))
 
     def _tick(self, due: float) -> None:
         """Once a keepalive interval."""

@@ -5,7 +5,8 @@ that brings no session and each session that is over as soon as the pause before
 longer makes it short again. So a broker that ends every session at once is not dialled without pause.
 
 Worth a warning are the first end or failure and each one for another reason: a wrong key, a version or a
-rule that the broker refuses last until somebody changes something.
+rule that the broker refuses last until somebody changes something. Who was told of an end is told of the
+first session after it that outlives its pause, and not of those that are over at once.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ LONGEST_S: Final = 2.0
 class SessionSchedule:
     """The attempts and sessions of one client with the broker at ``url``."""
 
-    __slots__ = ("_began", "_pause_s", "_rng", "_told", "_url", "failures")
+    __slots__ = ("_began", "_pause_s", "_rng", "_told", "_url", "back_at", "failures")
 
     def __init__(self, url: str, rng: random.Random) -> None:
         self.failures = 0
         """Attempts and short sessions since a session lasted."""
+        self.back_at: float | None = None
+        """When `back` is to be asked; None: there is nothing to tell."""
         self._url = url
         self._rng = rng
         self._pause_s = 0.0
@@ -38,11 +41,21 @@ class SessionSchedule:
     def began(self, now: float) -> None:
         """There is a session."""
         self._began = now
+        self.back_at = now + self._pause_s if self._told else None
+
+    def back(self, now: float) -> str:
+        """A sentence worth a warning if a session lasts whose predecessor's end was told; empty otherwise."""
+        if self.back_at is None or now < self.back_at:
+            return ""
+        self.back_at = None
+        self._told = ""
+        return f"the session with the broker at {self._url} is back"
 
     def ended(self, now: float, why: str) -> tuple[float, str]:
         """The session is over, or the attempt brought none: seconds to wait before the next attempt, and a
         sentence worth a warning (empty: nothing new)."""
         began, self._began = self._began, None
+        self.back_at = None
         if began is not None and now - began > self._pause_s:
             self.failures = 0
             self._told = ""

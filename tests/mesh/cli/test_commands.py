@@ -218,6 +218,21 @@ def test_a_subscription_that_ends_unfulfilled_is_75(sandbox: Sandbox) -> None:
     assert sandbox.mesh("sub", "a", "--timeout", "0.5", "--url", alpha.url).returncode == 0
 
 
+def test_a_subscription_says_when_its_session_is_lost_and_when_it_is_back(sandbox: Sandbox) -> None:
+    alpha = sandbox.broker("alpha")
+    reader = sandbox.start("sub", "a", "--count", "1", "--timeout", "60", "--url", alpha.url)
+    first_line(reader)
+    alpha.process.send_signal(signal.SIGTERM)
+    lost = first_line(reader)
+    assert lost.startswith(f"mesh sub: no session with the broker at {alpha.url}: ")
+    beta = sandbox.start("broker", "--name", "beta", "--listen", alpha.url)
+    said = iter(lambda: first_line(reader), "")
+    assert f"mesh sub: the session with the broker at {alpha.url} is back\n" in said
+    sandbox.ok("pub", "a", "x", "--url", alpha.url)
+    assert reader.communicate(timeout=TIMEOUT_S)[0] == "a x\n" and reader.returncode == 0
+    assert beta.poll() is None
+
+
 def test_interrupting_a_subscription_is_130(sandbox: Sandbox) -> None:
     alpha = sandbox.broker("alpha")
     reader = sandbox.start("sub", "a", "--url", alpha.url)

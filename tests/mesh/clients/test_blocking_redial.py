@@ -98,3 +98,14 @@ def test_a_broker_that_said_bye_and_does_not_hang_up_is_left_in_time(
     broker.plan(30.0, lambda: publisher.publish("t", b"late"))
     delivery = subscription.receive(None)
     assert delivery is not None and delivery.body == b"late" and client.broker == "node2"
+
+
+def test_a_session_that_is_back_is_told_once(
+    broker: Broker, client: BlockingClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.cut(read=True, answered=True)
+    for _ in range(5):
+        client.publish("t", b"x")
+        broker.pass_time(1.0)
+    lost, back = [record.getMessage() for record in caplog.records]
+    assert "was lost: cut" in lost and back == f"the session with the broker at {client.url} is back"

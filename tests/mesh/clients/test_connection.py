@@ -230,6 +230,21 @@ async def test_a_refusal_that_lasts_is_logged_once_and_named_to_every_call_that_
         assert not warned(caplog), "a client that is closed tells nothing"
 
 
+async def test_a_session_that_is_back_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Only its loss was."""
+    async with Broker(listen=LOOPBACK) as broker:
+        url = broker.url
+        mesh = Client(url)
+        await mesh.open()
+    async with Broker(listen=url):
+        await until(lambda: mesh.connected)
+        await asyncio.sleep(60.0)
+        assert warned(caplog)[-1] == f"the session with the broker at {url} is back"
+        await asyncio.sleep(60.0)
+        assert not warned(caplog)
+        await mesh.aclose()
+
+
 async def test_what_is_no_broker_any_more_is_logged_and_named(caplog: pytest.LogCaptureFixture) -> None:
     async with Broker(listen=LOOPBACK) as broker:
         url = broker.url

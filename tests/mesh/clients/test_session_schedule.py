@@ -44,3 +44,28 @@ def test_the_first_failure_and_each_other_reason_are_told_once() -> None:
     assert schedule.ended(10.01, "refused")[1] == "", "as before"
     schedule.began(20.0)
     assert "refused" in schedule.ended(30.0, "refused")[1], "again, after a session that lasted"
+
+
+def test_a_session_that_lasts_is_told_once_if_its_loss_was() -> None:
+    """Operators read that the session was lost, and never that it was back."""
+    schedule = SessionSchedule(URL, Middle())
+    schedule.began(0.0)
+    assert schedule.back_at is None and schedule.back(100.0) == "", "nothing was lost"
+    pause_s, _ = schedule.ended(100.0, "closed")
+    schedule.began(101.0)
+    assert schedule.back_at == 101.0 + pause_s
+    assert schedule.back(101.0) == "", "it may be over at once, as the one before"
+    assert schedule.back(102.0) == "the session with the broker at tcp://a:1 is back"
+    assert schedule.back_at is None and schedule.back(103.0) == "", "once"
+    assert "closed" in schedule.ended(103.0, "closed")[1], "what was said last is true no more"
+
+
+def test_sessions_that_are_over_at_once_are_not_told_as_back() -> None:
+    schedule = SessionSchedule(URL, Middle())
+    schedule.ended(0.0, "closed")
+    for at_s in (1.0, 2.0, 3.0):
+        schedule.began(at_s)
+        assert schedule.back(at_s + 0.01) == "" and schedule.ended(at_s + 0.01, "closed")[1] == ""
+        assert schedule.back_at is None
+    schedule.began(4.0)
+    assert schedule.back(10.0)
