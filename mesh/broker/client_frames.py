@@ -61,7 +61,9 @@ class ClientFrames:
             self._stock.answer(stray[body:], partial(self._reply, pipe, stray[:body]))
 
     def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
-        """Back to the stock REQ that asked, behind its backtrace."""
+        """Back to the stock REQ that asked, behind its backtrace, if it is still there."""
+        if pipe.closed:
+            return
         unread = self._unread.get(pipe, 0) if pipe.unsent else 0
         if unread > self._unread_bytes_max:
             pipe.close(f"more than {self._unread_bytes_max} bytes of replies were left unread")

@@ -315,6 +315,8 @@ class Node:
             self.exchange.work(self._clock())
         except Exception as error:  # a defect in one client's work; that of the others goes on
             self._beat.report(error)
+            if self._work is not None:  # the exchange has asked for the next step already
+                self._work.cancel()
             self._work = self._loop.call_later(FAULT_PAUSE_S, self._do_work)
 
     # --- peering's hooks

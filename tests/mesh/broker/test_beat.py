@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -169,3 +170,25 @@ def test_a_defect_in_long_work_is_counted_and_the_work_of_others_goes_on(
         world.failures.clear()
         world.run_for(10)
         mesh.finish()
+
+
+def test_long_work_that_raises_is_left_alone_as_long_as_a_step_is() -> None:
+    """The exchange asks for its next step before it raises; that step ran at once, in every loop turn."""
+    calls: list[float] = []
+
+    def broken(now: float) -> bool:
+        calls.append(now)
+        if len(calls) > 100:
+            return False  # so that the test fails and does not hang
+        raise ValueError("a defect")
+
+    with World(1, keep_failures=True) as world:
+        mesh = Mesh(world, brokers=1)
+        world.run_for(5)
+        node = mesh.broker("broker-1")._running
+        node.exchange._turn.jobs.append(broken)
+        node.work_pending()
+        world.run_for(10 * FAULT_PAUSE_S)
+        gaps = [later - earlier for earlier, later in itertools.pairwise(calls)]
+        assert 9 <= len(calls) <= 11 and min(gaps) >= FAULT_PAUSE_S
+        assert len(world.failures) == len(calls)

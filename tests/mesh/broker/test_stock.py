@@ -73,9 +73,18 @@ class FakePipe:
         self.remote_address = f"10.0.0.{id}:4000{id}"
         self.connection = self
         self.close_reason = ""
+        self.closed = False
+        self.context = None
+        self.unsent = 0
+        self.sent: list[bytes] = []
+
+    def send(self, frame: bytes) -> bool:
+        self.sent.append(frame)
+        return True
 
     def close(self, reason: str, *, flush: bool = False) -> None:
         self.close_reason = reason
+        self.closed = True
 
 
 def pipe(id: int = 1) -> tuple[FakePipe, Pipe]:
@@ -298,17 +307,31 @@ def test_a_stock_client_that_never_reads_its_replies_loses_its_connection() -> N
             reply(bytes(300))
 
     clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Replies()), cast(Any, None), clock)
-    sent: list[bytes] = []
     fake, attached = pipe()
-    fake.context = None  # type: ignore[attr-defined]
-    fake.unsent = 0  # type: ignore[attr-defined]
-    fake.send = sent.append  # type: ignore[attr-defined]
     for _ in range(20):
         clients.frames_received(attached, [b"\x80\0\0\1ask"])
-    assert len(sent) == 20 and not fake.close_reason, "it reads"
-    fake.unsent = 1  # type: ignore[attr-defined]
+    assert len(fake.sent) == 20 and not fake.close_reason, "it reads"
+    fake.unsent = 1
     for _ in range(20):
         clients.frames_received(attached, [b"\x80\0\0\1ask"])
         if fake.close_reason:
             break
-    assert "1000 bytes of replies were left unread" in fake.close_reason and len(sent) < 26
+    assert "1000 bytes of replies were left unread" in fake.close_reason and len(fake.sent) < 26
+
+
+def test_a_stock_client_that_hangs_up_before_its_reply_is_forgotten() -> None:
+    """The late reply wrote the closed pipe back into the table of unread bytes, where it stayed for ever."""
+    held: list[Callable[[bytes], None]] = []
+
+    class Held:
+        def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+            held.append(reply)
+
+    clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Held()), cast(Any, None), clock)
+    fake, attached = pipe()
+    clients.frames_received(attached, [b"\x80\0\0\1ask"])
+    fake.close("the client hangs up")
+    clients.pipe_detached(attached, "the client hangs up")
+    (reply,) = held
+    reply(b"late")
+    assert not clients._unread and not fake.sent
