@@ -28,7 +28,7 @@ from mesh.clients.session_schedule import SessionSchedule
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
 from mesh.logs import log
 from protocols import TlsConfig
-from protocols.errors import SPError
+from protocols.errors import SPError, Timeout
 from protocols.peer_warnings import PeerWarnings
 from protocols.transports.tcp import system_message
 
@@ -191,7 +191,10 @@ class BlockingSession:
                 self._dial(deadline)
             except Disconnected as error:
                 self.conversation.last_error = str(error)
-                self._pause(str(error.__cause__ or error))
+                # an attempt has the time that its call has left: the seconds make no other reason of it
+                late = isinstance(error.__cause__, Timeout)
+                why = f"no connection to {self.url} in time" if late else str(error.__cause__ or error)
+                self._pause(why)
         elif now >= deadline:
             return False
         else:

@@ -33,8 +33,8 @@ class Refusals:
 
     def warn_of_broker(self, bus: Pipe, sentence: str) -> None:
         """A broker was refused; its operators look for the reason on both sides."""
-        host = _host(bus)
-        self._say(logging.WARNING, (host, sentence), "a broker at %s was refused: %s", host, sentence)
+        key = (_host(bus), sentence)
+        self._say(logging.WARNING, key, "a broker at %s was refused: %s", bus.remote_address, sentence)
 
     def warn_of_stranger(self, pipe: Pipe) -> None:
         """Somebody's own SP socket came to an address of brokers, and sent what no broker sends."""

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mesh import BlockingClient
+from mesh import BlockingClient, MeshError
 from mesh.clients.calls import CONNECT_TIMEOUT_S
+from protocols import Timeout
 from tests.mesh.clients.simulated_connections import Broker, FakeDialer, FakeWire, simulate
 from tests.mesh.dataplane.neighbourhood import FakeMesh
 
@@ -84,6 +85,27 @@ def test_why_it_was_given_up_is_in_the_error_and_in_the_log(
     with pytest.raises(Exception, match=why):
         client.publish("t", b"x", timeout=3 * CONNECT_TIMEOUT_S)
     assert [why in record.getMessage() for record in caplog.records] == [False, True], "once, after the loss"
+
+
+def test_a_broker_that_does_not_shake_hands_is_warned_of_once_however_long_each_call_waits(
+    broker: Broker,
+    client: BlockingClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The reason held the seconds that the call had left, so that it was another one at nearly every attempt."""
+
+    def connect(self: FakeDialer, timeout: float) -> FakeWire:
+        broker.pass_time(timeout)
+        raise Timeout(f"no connection to tcp://127.0.0.1:1 within {timeout:g} s")
+
+    monkeypatch.setattr(FakeDialer, "connect", connect)
+    broker.cut(read=True, answered=True)
+    for tenths in range(5, 15):
+        with pytest.raises(MeshError, match=r"within [\d.]+ s"):
+            client.publish("t", b"x", timeout=tenths / 10)
+    lost, dialled = (record.getMessage() for record in caplog.records)
+    assert "was lost" in lost and "no connection to tcp://127.0.0.1:1 in time" in dialled
 
 
 def test_a_broker_that_said_bye_and_does_not_hang_up_is_left_in_time(
