@@ -135,7 +135,7 @@ class StockRequests:
 
     def _hold(self, body: bytes, reply: Callable[[bytes], None]) -> None:
         """Serve it once it is known who wants it. Raises `NotAccepted` if too much waits already."""
-        if not self._exchange.gate.hold(len(body), lambda now: self.answer(body, reply)):
+        if not self._exchange.gate.hold(len(body) + gate.FRAME_COST, lambda now: self.answer(body, reply)):
             raise NotAccepted(f"broker {self._broker_name} {gate.REASON}")
 
     def _ask(self, topic: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
@@ -200,7 +200,7 @@ class StockPublishers:
     def _hold(self, pipe: Pipe, frames: list[bytes]) -> None:
         """Publish them once it is known who wants them; nobody waits to hear, so what does not fit is
         counted."""
-        size = sum(map(len, frames))
+        size = sum(map(len, frames)) + gate.FRAME_COST * len(frames)
         if not self._exchange.gate.hold(size, lambda now: self.frames_received(pipe, frames)):
             self._exchange.drop("joining", len(frames))
 

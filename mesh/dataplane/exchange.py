@@ -205,8 +205,10 @@ class Exchange:
 
     def open_gate(self, now: float) -> None:
         """It is known who wants what, or who is missing (`set_absent`): route what was held."""
-        self._turn.jobs.appendleft(self._held.step)
-        self.work(now)
+        try:
+            self._held.step(now)
+        finally:
+            self._hand_over(now)
 
     # ------------------------------------------------------------------ consumers of other protocols
 
@@ -507,20 +509,16 @@ class Exchange:
             turn.due.clear()  # those in it keep a reference to this very list
             for ingress in due:
                 ingress.grant()
-        if turn.jobs:
+        if turn.jobs or self.gate.opening:
             self._hooks.work_pending()
 
     def work(self, now: float) -> None:
-        """Do a step of long work, some milliseconds."""
-        jobs = self._turn.jobs
-        if not jobs:
-            return
-        job, more = jobs.popleft(), True
+        """Do a step of long work, some milliseconds, and one of the gate, to which more comes each turn."""
         try:
-            more = job(now)
+            if self.gate.opening:
+                self._held.step(now)
+            self._turn.work(now)
         finally:
-            if more:
-                jobs.append(job)
             self._hand_over(now)
 
     # ------------------------------------------------------------------ numbers

@@ -71,6 +71,18 @@ class Turn:
         self.jobs: deque[Job] = deque()
         """Long work, of which one step is done in a loop turn; kept from turn to turn."""
 
+    def work(self, now: float) -> None:
+        """Do a step of the job whose turn it is."""
+        jobs = self.jobs
+        if not jobs:
+            return
+        job, more = jobs.popleft(), True
+        try:
+            more = job(now)
+        finally:
+            if more:
+                jobs.append(job)
+
 
 class Port:
     """The output side of one pipe. ``messages_in`` counts the messages in a frame that it was given."""

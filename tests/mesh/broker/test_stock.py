@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.stock import StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
-from mesh.dataplane.gate import BYTES_MAX, Gate
+from mesh.dataplane.gate import BYTES_MAX, FRAME_COST, Gate
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder
 from mesh.errors import NotAccepted
@@ -139,7 +140,7 @@ def test_while_interest_is_not_known_a_request_waits_for_its_receipt() -> None:
 def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted() -> None:
     exchange = FakeExchange()
     exchange.gate.close()
-    assert exchange.gate.hold(BYTES_MAX - 10, lambda now: None)
+    assert exchange.gate.hold(BYTES_MAX - FRAME_COST - 10, lambda now: None)
     assert ask(requests(exchange), b"a " + bytes(20)).startswith(b"error: broker alpha is joining")
     desk = StockPublishers(exchange, clock)
     sender, sending = pipe()
@@ -149,6 +150,20 @@ def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted()
     while exchange.gate.step(1.0):
         pass
     assert exchange.published == [("a", [b"x"], "sent")]
+
+
+def test_the_gate_counts_the_memory_of_small_frames() -> None:
+    """It counted their bytes alone: two-byte frames took 28 times as much memory as its bound."""
+    exchange = FakeExchange()
+    exchange.gate.close()
+    desk, (_, sending) = StockPublishers(exchange, clock), pipe()
+    read = [b"a "] * 1000
+    taken = 0
+    while not exchange.drops:
+        desk.frames_received(sending, read)
+        taken += 1
+    assert exchange.drops == {"joining": 1000}
+    assert sum(map(sys.getsizeof, read)) * taken <= BYTES_MAX
 
 
 @pytest.mark.parametrize(

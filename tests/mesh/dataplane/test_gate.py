@@ -208,8 +208,60 @@ def test_the_gate_opens_a_part_in_each_turn_of_the_loop_and_what_comes_meanwhile
         node.has_work = False
         exchange.work(mesh.now)
         turns += 1
-    assert turns == 4 and not exchange.gate.closed
+    assert turns == 3 and not exchange.gate.closed
     assert [body for _, body in reader.take(feed)] == [b"%d" % number for number in range(1, count + 2)]
+
+
+@pytest.mark.parametrize(("size", "each_turn"), [(1, 3 * gate.STEP_COUNT), (gate.STEP_BYTES, 4)])
+def test_the_gate_opens_though_more_comes_in_a_turn_than_a_step_lets_pass(size: int, each_turn: int) -> None:
+    """One read brought more than one step let pass: it stayed closed for as long as clients published."""
+    held = gate.Gate()
+    held.close()
+    passed: list[int] = []
+
+    def arrive(numbers: range) -> None:
+        for number in numbers:
+            assert held.hold(size, lambda now, number=number: passed.append(number))  # type: ignore[misc]
+
+    came = gate.BYTES_MAX // (4 * size) if size > 1 else gate.COUNT_MAX // 4
+    arrive(range(came))
+    steps = 0
+    while held.step(0.0):
+        steps += 1
+        assert steps < 100
+        arrive(range(came, came + each_turn))
+        came += each_turn
+    assert passed == list(range(came)) and not held.closed and not held.opening
+
+
+def test_a_step_lets_no_more_pass_than_a_part_and_twice_what_came() -> None:
+    """What came while the gate was closed, and not opening yet, is no reason for a longer step."""
+    held, passed = gate.Gate(), list[int]()
+    held.close()
+    for number in range(10 * gate.STEP_COUNT):
+        held.hold(1, lambda now, number=number: passed.append(number))  # type: ignore[misc]
+    lengths = []
+    for came in (0, 10, 0):
+        for _ in range(came):
+            held.hold(1, lambda now: passed.append(0))
+        before = len(passed)
+        assert held.step(0.0)
+        lengths.append(len(passed) - before)
+    assert lengths == [gate.STEP_COUNT, gate.STEP_COUNT + 20, gate.STEP_COUNT]
+
+
+def test_the_gate_opens_in_each_turn_though_other_long_work_waits() -> None:
+    """It shared the turns with all jobs; what comes in many turns fills the gate again."""
+    mesh, exchange = joining_node(WIDE)
+    publisher = mesh.client(1)
+    for number in range(1, 4 * gate.STEP_COUNT + 1):
+        exchange.client_frames(publisher.pipe, [sealed(publisher, number, b"x")], mesh.now)
+    exchange._turn.jobs.extend([lambda now: True] * 50)
+    exchange.open_gate(mesh.now)
+    for _ in range(3):
+        assert exchange.gate.closed
+        exchange.work(mesh.now)
+    assert not exchange.gate.closed and len(exchange._turn.jobs) == 50
 
 
 def test_large_blocks_pass_the_gate_a_few_in_each_turn() -> None:
