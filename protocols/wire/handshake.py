@@ -143,14 +143,6 @@ class Greeting:
             return own
         raise HandshakeError(self._mismatch(peer), reason="wrong protocol")
 
-    def refusal(self, peer: int) -> bytes:
-        """The header for a peer that nothing here talks to, if it has not seen ours: it reads from that what
-        it reached, where it would only see the end of the connection. Never one that it would take."""
-        wanted = PEER_OF.get(peer)
-        others = (number for number in self.serves.values() if number != wanted)
-        number = next(others, None) if self.wait else None
-        return b"" if number is None else encode_header(number)
-
     def _mismatch(self, peer: int) -> str:
         wanted = PEER_OF.get(peer)
         who = f"the peer is {protocol_name(peer)}"

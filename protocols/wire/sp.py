@@ -77,14 +77,9 @@ class SpCodec:
             return b""
         try:
             peer = parse_header(self._header)
-        except HandshakeError as error:
-            self.failure = error
-            return b""
-        try:
             own = self._greeting.answer(peer)
         except HandshakeError as error:
             self.failure = error
-            self.reply = self._greeting.refusal(peer)
             return b""
         self.peer = peer
         if self._greeting.wait:

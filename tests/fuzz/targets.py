@@ -147,23 +147,11 @@ def sp(data: bytes) -> None:
     reading = read_every_way(lambda: SpCodec(greeting, limit, lead), stream, seed)
     expected = read_slowly(stream, serves, lead, limit)
     assert (reading.peer, reading.frames, bool(reading.failure), reading.inside_frame) == expected
-    assert reading.reply == (answer_slowly(stream, serves) if waits else b"")
+    assert reading.reply == (encode_header(serves[reading.peer]) if waits and reading.peer else b"")
     again = encode_header(0x31) + b"".join(SpCodec(greeting, 0, lead).encode(reading.frames))
     if reading.frames:
         back = read_every_way(lambda: SpCodec(greeting, limit, lead), again, seed)
         assert back.frames == reading.frames, "what was read cannot be written and read again"
-
-
-def answer_slowly(stream: bytes, serves: dict[int, int]) -> bytes:
-    """What a listener of several protocols says to a header: who it is for this peer, or for a peer that
-    nothing here talks to one that this peer does not talk to either."""
-    header = stream[:HEADER_SIZE]
-    if len(header) < HEADER_SIZE or header[:4] != b"\x00SP\x00" or header[6:] != b"\x00\x00":
-        return b""
-    peer = int.from_bytes(header[4:6], "big")
-    if peer in serves:
-        return encode_header(serves[peer])
-    return encode_header(next(own for own in serves.values() if own != PEER_OF.get(peer)))
 
 
 def read_slowly(
