@@ -50,7 +50,7 @@ class ListenerStatistics:
 
     ``accepted`` counts streams, ``connected`` those that became pipes, ``refused`` the others by reason
     (``handshake_timeouts`` being one of them), ``broken`` pipes that a peer lost by breaking a rule, by
-    reason: ``too large``, ``bad frame``, those of TLS and WebSocket.
+    reason: ``too large``, ``bad frame``, ``bad message`` (a rule of the pattern), those of TLS and WebSocket.
     """
 
     accepted: int

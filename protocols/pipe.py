@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
+from protocols.errors import RemoteProtocolError
 from protocols.identity import PeerIdentity
 
 CLOSED_HERE: Final = "closed here"
@@ -96,8 +97,9 @@ class Connection(Protocol):
     def close(self) -> None:
         """Close once what was taken and what is queued has been written."""
 
-    def abort(self) -> None:
-        """Drop the connection now."""
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
+        """Drop the connection now; with ``error`` because the peer broke a rule, which is then counted and
+        logged where the connection was made."""
 
     def abort_soon(self) -> None:
         """`abort` in a later loop turn: for whoever may be inside a callback of the owner."""
@@ -366,15 +368,22 @@ class Pipe:
         if not self._pauses and not self.closed:
             self.connection.resume_reading()
 
-    def close(self, reason: str, *, flush: bool = False, cause: str = CLOSED_HERE) -> None:
+    def close(self, reason: str, *, flush: bool = False) -> None:
         """Drop the peer now, or with ``flush`` once everything queued has been written."""
         if self._told:
             return
-        self.connection_lost(reason, cause)  # first, so that the reason is ours and nothing more is queued
+        self.connection_lost(reason, CLOSED_HERE)  # first: our reason, and nothing more is queued
         if flush:
             self.connection.close()
         else:
             self.connection.abort()
+
+    def reject(self, sentence: str) -> None:
+        """Drop the peer now: what it sent breaks a rule of the pattern, as ``sentence`` says."""
+        if self._told:
+            return
+        self.connection_lost(sentence, BAD_MESSAGE)
+        self.connection.abort(RemoteProtocolError(sentence, reason=BAD_MESSAGE))
 
     def statistics(self) -> PipeStatistics:
         return PipeStatistics(

@@ -134,8 +134,12 @@ class Stream:
             self._mover.call_at(self._mover.time() + self._pipe.linger_s, self.abort)
         self.flush()
 
-    def abort(self) -> None:
-        self._end("closed by this end", CLOSED_HERE)
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
+        if error is None:
+            self._end("closed by this end", CLOSED_HERE)
+        else:
+            self.failure = error
+            self._end(str(error), error.reason)
 
     def abort_soon(self) -> None:
         self._mover.call_at(self._mover.time(), self.abort)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from protocols.errors import NoPeers, PipeRefused
 from protocols.options import SocketOptions
 from protocols.patterns.base import Intake, Origins, Pattern, QueueLane
-from protocols.pipe import BAD_MESSAGE, Pipe
+from protocols.pipe import Pipe
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOP_WORDS, WORD_SIZE, sift
 
@@ -97,7 +97,7 @@ class PairWithHops(Pair):
             super().received(pipe, [frame[WORD_SIZE:] for frame in frames], now)
         if malformed:
             self.count_drop("malformed")
-            pipe.close("a message without a hop count", cause=BAD_MESSAGE)
+            pipe.reject("a message without a hop count")
 
     def _sifted(self, frames: list[bytes]) -> tuple[list[bytes], int, bool]:
         good, over_ttl, malformed = sift(frames, self.options.ttl, stop=True)

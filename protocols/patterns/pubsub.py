@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from protocols.errors import NotSupported, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import LossyInbox, Pattern, QueueLane
-from protocols.pipe import BAD_MESSAGE, Pipe
+from protocols.pipe import Pipe
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -41,7 +41,7 @@ class Publisher(Pattern, QueueLane):
 
     def received(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         self.count_drop("unsolicited", len(frames))
-        pipe.close("a subscriber may not send", cause=BAD_MESSAGE)
+        pipe.reject("a subscriber may not send")
 
     def take(self) -> bytes | None:
         raise NotSupported("pub0 sockets do not receive")

@@ -38,7 +38,7 @@ from protocols.patterns.base import (
     Rotation,
 )
 from protocols.patterns.star import pass_on
-from protocols.pipe import BAD_MESSAGE, HEAVY_BYTES_MAX, INBOX_FULL, LIGHT_MAX, Pipe
+from protocols.pipe import HEAVY_BYTES_MAX, INBOX_FULL, LIGHT_MAX, Pipe
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 from protocols.wire.hops import HOPS_MAX, MALFORMED, WORD_SIZE, read_hops, sift, step
@@ -305,7 +305,7 @@ class Raw(Pattern):
                 self._hand_over(pipe, frames)
         if malformed:
             self.count_drop("malformed")
-            pipe.close("a frame ended inside its header", cause=BAD_MESSAGE)
+            pipe.reject("a frame ended inside its header")
 
     def _hand_over(self, pipe: Pipe, frames: list[bytes]) -> None:
         """To whom there is without a receiver."""
@@ -372,4 +372,4 @@ class Raw(Pattern):
     def _refuse(self, pipe: Pipe, frames: list[bytes]) -> None:
         self.count_drop("unsolicited", len(frames))
         if self.protocol is ProtocolNumber.PUB0:
-            pipe.close("a subscriber may not send", cause=BAD_MESSAGE)
+            pipe.reject("a subscriber may not send")

@@ -23,7 +23,7 @@ import random
 from protocols.errors import StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import Intake, Pattern, StateLane
-from protocols.pipe import BAD_MESSAGE, Pipe
+from protocols.pipe import Pipe
 from protocols.wire.backtrace import OVER_TTL, split
 from protocols.wire.handshake import ProtocolNumber
 
@@ -138,4 +138,4 @@ class Replier(Pattern):
             self.lane.readable(len(questions))
         if malformed:
             self.count_drop("malformed")
-            pipe.close("a question ended inside its backtrace", cause=BAD_MESSAGE)
+            pipe.reject("a question ended inside its backtrace")

@@ -24,7 +24,7 @@ import random
 from protocols.errors import NoPeers, RequestLost, SPError, StateError
 from protocols.options import SocketOptions
 from protocols.patterns.base import Pattern, Rotation, StateLane
-from protocols.pipe import BAD_MESSAGE, Pipe
+from protocols.pipe import Pipe
 from protocols.wire.backtrace import END_BIT, WORD_SIZE, peek
 from protocols.wire.handshake import ProtocolNumber
 
@@ -201,7 +201,7 @@ class Requester(Pattern):
         for frame in frames:
             if len(frame) < WORD_SIZE:
                 self.count_drop("malformed")
-                pipe.close(f"a reply of {len(frame)} bytes has no id", cause=BAD_MESSAGE)
+                pipe.reject(f"a reply of {len(frame)} bytes has no id")
                 return
             request = self._requests.get(peek(frame))
             if request is None:

@@ -31,7 +31,7 @@ from protocols.options import SocketOptions
 from protocols.patterns.base import LossyInbox, Pattern, StateLane
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Ids
-from protocols.pipe import BAD_MESSAGE, HEAVY_BYTES_MAX, Pipe
+from protocols.pipe import HEAVY_BYTES_MAX, Pipe
 from protocols.pipe_view import PipeView, view_of
 from protocols.wire.backtrace import WORD_SIZE, encode_word, peek
 from protocols.wire.handshake import ProtocolNumber
@@ -256,7 +256,7 @@ class Surveyor(Pattern):
         for frame in frames:
             if len(frame) < WORD_SIZE:
                 self.count_drop("malformed")
-                pipe.close(f"an answer of {len(frame)} bytes has no id", cause=BAD_MESSAGE)
+                pipe.reject(f"an answer of {len(frame)} bytes has no id")
                 return
             lane = self._open.get(peek(frame))
             if lane is None or now >= lane.deadline:

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import asyncio
 
-from protocols.errors import AddressError, AddressInUse, ConnectionRefused, HandshakeError
+from protocols.errors import (
+    AddressError,
+    AddressInUse,
+    ConnectionRefused,
+    HandshakeError,
+    RemoteProtocolError,
+)
 from protocols.options import SocketOptions
 from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, Pipe
 from protocols.transports.base import Binding, Watcher
@@ -173,10 +179,10 @@ class InprocConnection:
             self._deadline = self._loop.call_later(linger_s, self.abort)
         self.flush_soon()
 
-    def abort(self) -> None:
-        self._end(
-            HandshakeError("closed by this end", reason="closed here"), "closed by this end", CLOSED_HERE
-        )
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
+        if error is None:
+            error = HandshakeError("closed by this end", reason=CLOSED_HERE)
+        self._end(error, str(error), error.reason)
         other = self._other
         if not other._ended:
             # In a later turn, as a stream would: the caller may be inside the other's callback.
@@ -213,17 +219,18 @@ class InprocConnection:
             return True  # nobody reads any more: what still comes is thrown away, as a closed stream would
         return self._pipe is not None and not self._paused
 
-    def _end(self, error: HandshakeError, reason: str, cause: str) -> None:
+    def _end(self, error: RemoteProtocolError, reason: str, cause: str) -> None:
         if self._ended:
             return
         self._ended = True
         if self._deadline is not None:
             self._deadline.cancel()
         if not self._ready:
+            assert isinstance(error, HandshakeError)
             self._watcher.connection_failed(self, error)
         else:
             self._end_pipe(reason, cause)
-            self._watcher.connection_ended(self, None)
+            self._watcher.connection_ended(self, None if isinstance(error, HandshakeError) else error)
         self._watcher.connection_gone(self)
         if not self._closed.done():
             self._closed.set_result(None)

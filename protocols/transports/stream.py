@@ -233,11 +233,11 @@ class StreamConnection(asyncio.BufferedProtocol):
         if not self._writing_paused:
             self._flush()
 
-    def abort(self) -> None:
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
         transport = self._transport
-        self._end(
-            HandshakeError("closed by this end", reason="closed here"), "closed by this end", CLOSED_HERE
-        )
+        if error is None:
+            error = HandshakeError("closed by this end", reason=CLOSED_HERE)
+        self._end(error, str(error), error.reason)
         if transport is not None:
             transport.abort()
 

@@ -6,17 +6,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from protocols import (
     Pair0,
+    Pair1,
+    Pub0,
     Pull0,
     Push0,
+    RawSocket,
     Rep0,
     Req0,
+    Respondent0,
     SharedListener,
     SocketOptions,
     Sub0,
@@ -243,6 +250,48 @@ async def test_who_only_looks_whether_the_port_is_open_is_not_logged(
             pass
         await until(lambda: rep.listeners[0].statistics().refused == {"closed": 1})
     assert warnings_in(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "number", "frame"),
+    [
+        (Rep0, ProtocolNumber.REQ0, b""),
+        (Respondent0, ProtocolNumber.SURVEYOR0, b"\x00"),
+        (Req0, ProtocolNumber.REP0, b"\x00"),
+        (Surveyor0, ProtocolNumber.RESPONDENT0, b""),
+        (Pair1, ProtocolNumber.PAIR1, b"\x00\x00\x00"),
+        (Pub0, ProtocolNumber.SUB0, b"news"),
+        (partial(RawSocket, Rep0), ProtocolNumber.REQ0, b""),
+        (partial(RawSocket, Pub0), ProtocolNumber.SUB0, b"news"),
+    ],
+)
+async def test_a_connection_lost_to_a_rule_of_the_pattern_is_counted_and_logged(
+    pattern: Callable[..., Any], number: ProtocolNumber, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request without a backtrace cost its pipe, and only the totals of the socket knew."""
+    async with pattern(listen="tcp://127.0.0.1:0") as socket, raw_peer(socket.listeners[0].url) as peer:
+        (listener,) = socket.listeners
+        peer.writer.write(encode_header(number) + encode_frames([frame]))
+        await peer.read_all()
+        await until(lambda: listener.statistics().broken == {"bad message": 1})
+        assert socket.statistics().closed == {"bad message": 1}
+    (line,) = warnings_in(caplog)
+    assert line.startswith("the connection of tcp://127.0.0.1:")
+    assert f" at {listener.url} was closed: " in line
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://no-backtrace"])
+async def test_a_dialer_too_says_that_its_peer_broke_a_rule_of_the_pattern(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with RawSocket(Req0, listen=url) as bad:
+        url = bad.listeners[0].url
+        async with Rep0(dial=url) as rep:
+            await bad.wait_for_peers(1)
+            (peer,) = bad.pipes
+            bad.send_to(peer, [b""])
+            await until(lambda: rep.dialers[0].statistics().ended == {"bad message": 1})
+    assert [line for line in warnings_in(caplog) if f" at {url} was closed: a question ended" in line]
 
 
 async def test_a_peer_of_an_ipc_listener_is_named_by_its_process(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.errors import RemoteProtocolError
 from protocols.pipe import CONTROL_MAX, HELD, INBOX_FULL, PARKED, Pipe
 
 
@@ -35,7 +36,7 @@ class FakeConnection:
     def close(self) -> None:
         self.calls.append("close")
 
-    def abort(self) -> None:
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
         self.calls.append("abort")
 
     def abort_soon(self) -> None:

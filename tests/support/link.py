@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from protocols import RawSocket, Socket
+from protocols.errors import RemoteProtocolError
 from protocols.patterns.base import Pattern
 from protocols.pipe import Pipe
 
@@ -68,7 +69,7 @@ class FakeConnection:
         self.closing = True
         asyncio.get_running_loop().call_soon(self.flush)
 
-    def abort(self) -> None:
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
         if not self.ended:
             self.ended = True
             if self.on_ended is not None:

@@ -327,3 +327,18 @@ async def test_a_stock_message_above_the_limit_is_logged_counted_and_sent_ever_m
     assert re.search(r"the connection of tcp://[\d.]+:\d+ at ", of_broker), "with the peer's port"
     (of_sender,) = [line for line in lines if line.startswith("the connection to ")]
     assert "times in a row" in of_sender
+
+
+@pytest.mark.parametrize(("protocol", "frame"), [(REQ, b""), (REQ, b"\x00\x00\x00\x01x"), (SUB, b"news")])
+async def test_a_frame_that_its_pattern_forbids_is_logged_and_counted_among_the_refused(
+    protocol: int, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cost the connection, and neither the log nor the status said so."""
+    async with broker_with_traffic() as broker:
+        stranger = await Stranger.connect(broker.url, protocol)
+        stranger.send(frame)
+        assert await stranger.hung_up()
+        assert broker.statistics()["refused"] == {"bad_message": 1}
+        await stranger.close()
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "protocols"]
+    assert line.startswith("the connection of tcp://")

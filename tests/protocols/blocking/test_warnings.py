@@ -176,3 +176,24 @@ def test_the_last_descriptors_are_the_programs(
             push.send(b"there is room again")
             assert pull.recv(LIMIT_S)
     assert "ulimit -n" in lines(caplog, "refused")[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "number", "frame"),
+    [
+        (blocking.Rep0, ProtocolNumber.REQ0, b""),
+        (blocking.Respondent0, ProtocolNumber.SURVEYOR0, b""),
+        (blocking.Req0, ProtocolNumber.REP0, b"\x00"),
+        (blocking.Surveyor0, ProtocolNumber.RESPONDENT0, b""),
+        (blocking.Pair1, ProtocolNumber.PAIR1, b"\x00"),
+        (blocking.Pub0, ProtocolNumber.SUB0, b"news"),
+    ],
+)
+def test_a_connection_lost_to_a_rule_of_the_pattern_is_logged(
+    pattern: Any, number: ProtocolNumber, frame: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request without a backtrace cost its connection, and the log said nothing."""
+    with pattern(listen="tcp://127.0.0.1:0") as socket, raw_peer(socket.listeners[0].url) as bad:
+        bad.sendall(encode_header(number) + encode_frames([frame]))
+        until(lambda: lines(caplog, f" at {socket.listeners[0].url} was closed: "))
+        assert socket.statistics().closed == {"bad message": 1}

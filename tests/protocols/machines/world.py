@@ -17,7 +17,7 @@ from typing import Any
 
 from hypothesis import Phase, settings
 
-from protocols.errors import PipeRefused
+from protocols.errors import PipeRefused, RemoteProtocolError
 from protocols.options import SocketOptions
 from protocols.patterns.base import ORPHANS_MAX, Pattern, QueueLane
 from protocols.pipe import Pipe
@@ -95,7 +95,7 @@ class Cable:
     def close(self) -> None:
         self.abort()
 
-    def abort(self) -> None:
+    def abort(self, error: RemoteProtocolError | None = None) -> None:
         self.ended = True
 
     def abort_soon(self) -> None:
