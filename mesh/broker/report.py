@@ -6,14 +6,17 @@ All of them are made from one `Inspection`. Two meters here turn counters into f
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 from mesh.broker.inspection import Inspection
 from mesh.broker.options import BrokerOptions
 from mesh.broker.status import About, LoopLateness, Rates, build_snapshot, stats_fields
 from mesh.broker.status_encoding import encode_status
 from mesh.environment import Environment
+
+STATUS_AGE_S: Final = 0.2
+"""An answer serves all who ask within this time, so that many who ask cost about what one does."""
 
 
 def version() -> str:
@@ -46,13 +49,22 @@ class Report:
         self._started = inspection.now
         self._rates = Rates(self._started)
         self._version = version()
+        self._answer = b""
+        self._answer_until = self._started
 
     def status(self) -> bytes:
-        """The snapshot as JSON, cut to what fits into one answer."""
-        return encode_status(self.snapshot())
+        """The snapshot as JSON, cut to what fits into one answer; at most `STATUS_AGE_S` old."""
+        now = self._inspection.now
+        if now >= self._answer_until:
+            self._answer = encode_status(self._snapshot(self._inspection.wanted))
+            self._answer_until = now + STATUS_AGE_S
+        return self._answer
 
     def snapshot(self) -> dict[str, Any]:
-        """The status object."""
+        """The whole status object. Costs by the number of patterns."""
+        return self._snapshot(list(self._inspection.wanted))
+
+    def _snapshot(self, interest: Collection[str]) -> dict[str, Any]:
         inspection = self._inspection
         return build_snapshot(
             self._about(),
@@ -61,6 +73,7 @@ class Report:
             self.lateness,
             self._rates,
             self._events,
+            interest=interest,
             log=inspection.log,
             state_file=inspection.state_file,
             faults=self.faults(),

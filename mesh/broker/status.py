@@ -8,7 +8,7 @@ loop over an interval, and rates.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -140,7 +140,6 @@ class Load:
     refused: Mapping[str, int]
     sessions: int
     subscriptions: int
-    interest: Sequence[str]
     taps: Sequence[str]
     rss_bytes: int
 
@@ -205,6 +204,7 @@ def build_snapshot(
     rates: Rates,
     events: Sequence[Mapping[str, Any]],
     *,
+    interest: Collection[str],
     log: LogStatus,
     state_file: StateStatus | None,
     faults: int,
@@ -242,7 +242,7 @@ def build_snapshot(
         "rss_bytes": load.rss_bytes,
         "sessions": load.sessions,
         "subscriptions": load.subscriptions,
-        "interest": list(load.interest),
+        "interest": interest,
         "taps": list(load.taps),
         "log": log.entry(),
         "state_file": None if state_file is None else state_file.entry(),

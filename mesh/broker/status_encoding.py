@@ -9,7 +9,7 @@ words. A status above `STATUS_BYTES_MAX` is therefore cut, list by list, the lea
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 STATUS_BYTES_MAX: Final = 480_000
@@ -18,61 +18,80 @@ SHARE_BYTES: Final = 32_000
 """What every list but the members may keep of a status that is cut."""
 CUT_IN_ORDER: Final = ("interest", "taps", "refused", "drops", "listeners", "events")
 GONE: Final = ("left", "dead")
+WORTH: Final[Mapping[str, Callable[[Any, Any], int]]] = {
+    "events": lambda place, _: -int(place),
+    "drops": lambda _, count: -int(count),
+    "refused": lambda _, count: -int(count),
+    "members": lambda _, member: 0 if member["self"] else 2 if member["state"] in GONE else 1,
+}
+"""Of an entry: the lower, the longer it is kept; what is equal, and every other list, from the first on."""
+
+
+_text: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode_status(status: Mapping[str, Any], bytes_max: int = STATUS_BYTES_MAX) -> bytes:
-    """JSON of at most ``bytes_max`` bytes; ``status`` itself stays as it is."""
-    data = _encode(status)
-    if len(data) <= bytes_max:
-        return data
-    cut = {**status, "omitted": {}}
+    """JSON of at most ``bytes_max`` bytes; ``status`` itself stays as it is.
+
+    Its ``interest`` is any collection, of which no more is read than may be sent.
+    """
+    interest = status["interest"]
+    cut = {**status, "interest": _head(interest, bytes_max), "omitted": {}}
+    if len(cut["interest"]) < len(interest):
+        cut["omitted"]["interest"] = len(interest) - len(cut["interest"])
+    parts = {key: _text(value) for key, value in cut.items()}
     for key in CUT_IN_ORDER:
+        if _size(parts) <= bytes_max:
+            return _join(parts)
         _cut(cut, key, SHARE_BYTES)
-        data = _encode(cut)
-        if len(data) <= bytes_max:
-            return data
-    others = len(
-        _encode({**cut, "members": [], "omitted": {**cut["omitted"], "members": len(cut["members"])}})
-    )
-    _cut(cut, "members", bytes_max - others)
-    return _encode(cut)
+        parts |= {key: _text(cut[key]), "omitted": _text(cut["omitted"])}
+    if _size(parts) > bytes_max:
+        most = _text({**cut["omitted"], "members": len(cut["members"])})
+        _cut(cut, "members", bytes_max - _size({**parts, "members": "[]", "omitted": most}))
+        parts |= {"members": _text(cut["members"]), "omitted": _text(cut["omitted"])}
+    return _join(parts)
 
 
-def _encode(value: Any) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+def _size(parts: Mapping[str, str]) -> int:
+    return 1 + sum(len(key) + len(part) + 4 for key, part in parts.items())
+
+
+def _join(parts: Mapping[str, str]) -> bytes:
+    return ("{" + ",".join(f'"{key}":{part}' for key, part in parts.items()) + "}").encode()
 
 
 def _cut(status: dict[str, Any], key: str, bytes_max: int) -> None:
     """Keep the most useful entries that have so many bytes together, in the order that they had."""
     entries = status[key]
+    if key in WORTH:
+        status[key] = _most_useful(entries, WORTH[key], bytes_max)
+    else:
+        status[key] = _head(entries, bytes_max)
+    if len(status[key]) < len(entries):
+        before = status["omitted"].get(key, 0)
+        status["omitted"][key] = before + len(entries) - len(status[key])
+
+
+def _head(entries: Iterable[str], bytes_max: int) -> list[str]:
+    """The first entries that have so many bytes together. Reads one more than it returns."""
+    head: list[str] = []
+    for entry in entries:
+        bytes_max -= len(_text(entry)) + 1
+        if bytes_max < 0:
+            break
+        head.append(entry)
+    return head
+
+
+def _most_useful(entries: Any, worth: Callable[[Any, Any], int], bytes_max: int) -> Any:
     pairs = list(entries.items() if isinstance(entries, dict) else enumerate(entries))
-    by_worth = sorted(range(len(pairs)), key=lambda place: _worth(key, *pairs[place]))
-    kept = sorted(_fitting(by_worth, [pairs[place] for place in by_worth], bytes_max))
-    if len(kept) == len(pairs):
-        return
-    chosen = [pairs[place] for place in kept]
-    status[key] = dict(chosen) if isinstance(entries, dict) else [entry for _, entry in chosen]
-    status["omitted"][key] = len(pairs) - len(kept)
-
-
-def _worth(key: str, name: Any, entry: Any) -> int:
-    """The lower, the longer it is kept; what is equal is kept from the first on."""
-    match key:
-        case "events":
-            return -int(name)
-        case "drops" | "refused":
-            return -int(entry)
-        case "members":
-            return 0 if entry["self"] else 2 if entry["state"] in GONE else 1
-        case _:
-            return 0
-
-
-def _fitting(places: Iterable[int], pairs: Iterable[tuple[Any, Any]], bytes_max: int) -> Iterable[int]:
-    """The first places whose entries have at most so many bytes together."""
-    size = 0
-    for place, (name, entry) in zip(places, pairs, strict=True):
-        size += len(_encode(entry)) + (len(_encode(name)) + 1 if isinstance(name, str) else 0) + 1
-        if size > bytes_max:
-            return
-        yield place
+    by_worth = sorted(range(len(pairs)), key=lambda place: worth(*pairs[place]))
+    kept: list[int] = []
+    for place in by_worth:
+        name, entry = pairs[place]
+        bytes_max -= len(_text(entry)) + (len(_text(name)) + 1 if isinstance(name, str) else 0) + 1
+        if bytes_max < 0:
+            break
+        kept.append(place)
+    chosen = [pairs[place] for place in sorted(kept)]
+    return dict(chosen) if isinstance(entries, dict) else [entry for _, entry in chosen]

@@ -89,8 +89,6 @@ class ExchangeStatistics:
     refused: dict[str, int]
     taps: list[str]
     """What stock subscribers want, now."""
-    interest: list[str]
-    """All that is wanted here, now."""
     questions: int
     """Requests and surveys without a result yet, now."""
     publishers: int

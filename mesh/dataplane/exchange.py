@@ -21,7 +21,7 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -523,6 +523,11 @@ class Exchange:
 
     # ------------------------------------------------------------------ numbers
 
+    @property
+    def wanted(self) -> Collection[str]:
+        """The patterns that this broker wants; a live view."""
+        return self._interest.patterns
+
     def link_statistics(self, member_id: int) -> LinkStatistics:
         """Counters of the link to a broker; zeros for one never linked."""
         return self._members.statistics(member_id)
@@ -591,7 +596,6 @@ class Exchange:
             drops=drops,
             refused=dict(self._tally.refused),
             taps=list(dict.fromkeys(" ".join(t.patterns) for t in self._subscribers.values() if t.patterns)),
-            interest=[pattern for pattern, _ in self._interest.patterns],
             questions=self._requests.open_questions,
             publishers=len(self._publishers),
             queued=sum(link.outlet.backlog.messages for link in self._members.neighbours()),

@@ -8,7 +8,7 @@ barrier, since members come and go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, KeysView, Sequence
 
 from mesh.dataplane.sessions import Session
 from mesh.wire.session_frames import Kind, Role, encode
@@ -34,12 +34,9 @@ class LocalInterest:
         """`flush` has something to tell."""
 
     @property
-    def patterns(self) -> list[tuple[str, int]]:
-        """(pattern, role) pairs: role answers where anybody here answers."""
-        return [
-            (pattern, Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN)
-            for pattern, counts in self._counts.items()
-        ]
+    def patterns(self) -> KeysView[str]:
+        """All that is wanted; a live view, since there may be tens of thousands and few are looked at."""
+        return self._counts.keys()
 
     def size_with(self, patterns: Iterable[str]) -> int:
         """How many different patterns there would be with these."""

@@ -54,7 +54,6 @@ LOAD = Load(
     refused={},
     sessions=2,
     subscriptions=3,
-    interest=["news.#"],
     taps=[],
     rss_bytes=1 << 20,
 )
@@ -72,6 +71,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         LoopLateness(),
         Rates(0.0),
         [{"kind": "meta"}],
+        interest=["news.#"],
         log=LOG,
         state_file=StateStatus(2, None),
         faults=3,

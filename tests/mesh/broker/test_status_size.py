@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pytest
+
 from mesh import Client
+from mesh.broker import report
 from mesh.broker.status_encoding import STATUS_BYTES_MAX, encode_status
 from simulations import Mesh, World
 
@@ -16,7 +21,7 @@ ANSWER_MAX = 960_000
 """Bytes of one answer; a longer one breaks a rule of the link (docs/reference/wire-format.md)."""
 
 
-def status(**lists: list[Any]) -> dict[str, Any]:
+def status(**lists: Any) -> dict[str, Any]:
     whole: dict[str, Any] = {"schema": 1, "name": "alpha", "listeners": [], "members": [], "interest": []}
     return {**whole, "taps": [], "events": [], "drops": {}, "refused": {}, "omitted": {}, **lists}
 
@@ -39,6 +44,25 @@ def test_a_status_that_is_too_large_leaves_out_entries_and_counts_them() -> None
     assert shown["interest"] == patterns[: len(shown["interest"])] != []
     assert shown["omitted"] == {"interest": 40_000 - len(shown["interest"])}
     assert whole["interest"] == patterns, "the caller's own status is as it was"
+
+
+class Counted(dict[str, int]):
+    """Patterns that count how many of them are looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for pattern in super().__iter__():
+            self.looked_at += 1
+            yield pattern
+
+
+def test_no_more_patterns_are_looked_at_than_an_answer_may_have() -> None:
+    """Each answer encoded all 64 000 patterns of a broker, 0.2 s, to send the first 1000 of them."""
+    patterns = Counted.fromkeys(f"{LONG}.{number}" for number in range(64_000))
+    shown = json.loads(encode_status(status(interest=patterns)))
+    assert shown["omitted"]["interest"] == 64_000 - len(shown["interest"]) > 60_000
+    assert patterns.looked_at <= STATUS_BYTES_MAX // len(LONG)
 
 
 def test_members_are_left_out_last_and_those_that_are_gone_first() -> None:
@@ -90,3 +114,30 @@ def test_asking_for_the_status_of_a_broker_with_many_patterns_costs_no_link() ->
         assert [each.up_since for each in mesh.broker("broker-1").inspect().links] == up_since
         assert mesh.broker("broker-2").statistics()["omitted"] == {}, "the program itself sees all"
         mesh.finish()
+
+
+def test_many_who_ask_at_once_get_one_answer_and_who_asks_later_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sixty requests for the status of a broker with many patterns made it deaf for 15 s."""
+    encoded: list[float] = []
+
+    def encode(status: Mapping[str, Any]) -> bytes:
+        encoded.append(status["uptime_s"])
+        return encode_status(status)
+
+    monkeypatch.setattr(report, "encode_status", encode)
+    uptimes: list[float] = []
+
+    async def ask(client: Client) -> None:
+        for _ in range(2):
+            replies = await asyncio.gather(*(client.request("$sys.status", b"") for _ in range(60)))
+            uptimes.extend(json.loads(reply)["uptime_s"] for reply in replies)
+            await asyncio.sleep(report.STATUS_AGE_S)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        world.run_for(5)
+        encoded.clear()
+        mesh.run(ask)
+        assert len(uptimes) == 120 and len(encoded) == 2 == len(set(uptimes))

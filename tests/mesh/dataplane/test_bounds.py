@@ -455,7 +455,7 @@ def test_counters_return_to_zero_when_everybody_has_gone() -> None:
         mesh.turn(10.0)
         statistics = exchange.statistics()
         assert (statistics.sessions, statistics.subscriptions, statistics.questions) == (0, 0, 0), how
-        assert statistics.interest == [] and statistics.queued == 0, how
+        assert not exchange.wanted and statistics.queued == 0, how
         turn, table = exchange._turn, exchange._requests
         assert not exchange._pipes and not turn.waiting and not turn.unread and not turn.due, how
         assert len(table._pending) == 0 and len(table._questions) == 0, how
