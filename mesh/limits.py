@@ -63,6 +63,12 @@ class Limits:
         "sessions behind one connection of an SP device; one more is refused",
         _between(1, 1 << 20),
     )
+    sessions_max: int = _limit(
+        16_384,
+        "SESSIONS_MAX",
+        "sessions of all clients of this broker; one more is refused",
+        _between(1, 1 << 20),
+    )
     session_patterns_max: int = _limit(
         32_768,
         "SESSION_PATTERNS_MAX",

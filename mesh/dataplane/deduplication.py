@@ -8,10 +8,14 @@ A `Publisher` is one run (boot) of a publishing program.
 
 **Bounds.** For each publisher at most `RANGES_MAX` ranges of sequence numbers are kept; the lowest are
 forgotten first, as if they had not come. For all of them together at most ``publishers_max`` times
-`RANGES_MEAN` are kept: beyond that, who has most loses the lower half of them, so that one with `RANGES_MEAN`
-or fewer never pays for others. Of publishers at most ``publishers_max`` are kept. One with a session here is
-never forgotten; of the others it is one that was idle since it was looked at last (a second chance, by the
-clock algorithm: in the order of coming, whoever published since goes back to the end). That is counted.
+`RANGES_MEAN` are kept, or `RANGES_MEAN` for each publisher if there are more. Beyond that, one that has about
+the most (`Publishers._crowded`) loses the lower half of its ranges, so that one with `RANGES_MEAN` or fewer
+never pays for others. Of publishers at most ``publishers_max`` are kept. One with a session here is never
+forgotten; of the others it is one that was idle since it was looked at last (a second chance, by the clock
+algorithm: in the order of coming, whoever published since goes back to the end). That is counted.
+
+**Cost.** A range that is kept, a publisher that comes and one that publishes each pay for a fixed number of
+steps, on average: nothing here looks through all publishers for each of them.
 
 Pure.
 """
@@ -24,11 +28,13 @@ from typing import Final
 
 RANGES_MAX: Final = 1024
 RANGES_MEAN: Final = 16
+LEVELS: Final = RANGES_MAX.bit_length()
 
 
 class Publisher:
-    """Sequence numbers of one publisher that came. ``sessions``: how many it has here now; ``recent``: it was
-    used since it was looked at last; ``known``: it has not been forgotten."""
+    """Sequence numbers of one publisher that came. ``sessions``: how many it has here now (see
+    `Publishers.begin`); ``recent``: it was used since it was looked at last; ``known``: it has not been
+    forgotten."""
 
     __slots__ = ("_ends", "_next", "_reserved", "_starts", "_table", "key", "known", "recent", "sessions")
 
@@ -96,7 +102,7 @@ class Publisher:
         if len(starts) > RANGES_MAX:
             self.forget_lowest(1)
         if self.known:
-            self._table.count_ranges(len(starts) - before)
+            self._table.count_ranges(self, before)
 
     def forget_lowest(self, count: int) -> None:
         """Take so many ranges as if they had not come."""
@@ -111,7 +117,12 @@ class Publishers:
         """Publishers forgotten because there were too many: a retry of theirs may come through twice."""
         self._publishers_max = publishers_max
         self._ranges = 0
-        self._table: OrderedDict[tuple[int, int], Publisher] = OrderedDict()
+        self._table: dict[tuple[int, int], Publisher] = {}
+        self._idle: OrderedDict[Publisher, None] = OrderedDict()
+        """Those without a session, in the order in which they are looked at."""
+        self._crowded: list[dict[Publisher, None]] = [{} for _ in range(LEVELS)]
+        """Those with more than `RANGES_MEAN` ranges, by `_level`: who is in the highest has more than half of
+        what anybody has."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -124,29 +135,71 @@ class Publishers:
             record.recent = True
             return record
         record = self._table[key] = Publisher(key, self)
+        self._idle[record] = None
         if len(self._table) > self._publishers_max:
             self._forget_one(record)
         return record
 
-    def count_ranges(self, change: int) -> None:
-        self._ranges += change
-        if self._ranges > self._publishers_max * RANGES_MEAN:
-            record = max(self._table.values(), key=lambda each: each.ranges)
-            half = record.ranges // 2
-            record.forget_lowest(half)
-            self._ranges -= half
+    def begin(self, publisher: int, boot: int) -> Publisher:
+        """The record of a publisher that has one more session here, until `end`."""
+        record = self.get(publisher, boot)
+        record.sessions += 1
+        self._idle.pop(record, None)
+        return record
+
+    def end(self, record: Publisher) -> None:
+        """A session of a publisher is over."""
+        record.sessions -= 1
+        if not record.sessions:
+            self._idle[record] = None
+            if len(self._table) > self._publishers_max:
+                self._forget_one(record)
+                self._trim()
+
+    def count_ranges(self, record: Publisher, before: int) -> None:
+        """A publisher had ``before`` ranges, and has as many as it says now."""
+        self._ranges += record.ranges - before
+        self._move(record, before)
+        self._trim()
+
+    def _trim(self) -> None:
+        """Keep the bound on all ranges at the expense of who came last into the highest level."""
+        while self._ranges > max(self._publishers_max, len(self._table)) * RANGES_MEAN:
+            crowd = next(crowd for crowd in reversed(self._crowded) if crowd)
+            record, _ = crowd.popitem()
+            had = record.ranges
+            record.forget_lowest(had // 2)
+            self._ranges -= had // 2
+            self._move(record, had)
+
+    def _move(self, record: Publisher, before: int) -> None:
+        earlier, level = _level(before), _level(record.ranges)
+        if level == earlier:
+            return
+        if earlier:
+            self._crowded[earlier - 1].pop(record, None)
+        if level:
+            self._crowded[level - 1][record] = None
 
     def _forget_one(self, newest: Publisher) -> None:
-        """Forget one that is idle, if there is one, but not the newest."""
-        table = self._table
-        for _ in range(2 * len(table)):  # all may have been used since; then the first of them is the one
-            key, record = next(iter(table.items()))
-            if record.sessions or record.recent or record is newest:
+        """Forget one that is idle, if there is one, but not the newest that is."""
+        idle = self._idle
+        while len(idle) > 1:  # all may have been used since; then the first of them is the one
+            record = next(iter(idle))
+            if record.recent or record is newest:
                 record.recent = False
-                table.move_to_end(key)
+                idle.move_to_end(record)
                 continue
-            del table[key]
+            del idle[record], self._table[record.key]
+            level = _level(record.ranges)
+            if level:
+                del self._crowded[level - 1][record]
             record.known = False
             self._ranges -= record.ranges
             self.forgotten += 1
             return
+
+
+def _level(ranges: int) -> int:
+    """0 up to `RANGES_MEAN` ranges, then 1 up to twice so many, and so on by powers of two."""
+    return (max(0, ranges - 1) // RANGES_MEAN).bit_length()

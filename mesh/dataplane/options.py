@@ -33,6 +33,8 @@ class ExchangeOptions:
     link_delivery: DeliveryOptions = field(default_factory=lambda: DeliveryOptions(bytes_max=64 << 20))
     sessions_per_pipe_max: int = 1024
     """Sessions behind one connection; one more is refused."""
+    sessions_max: int = 16384
+    """Sessions of all clients; one more is refused."""
     unwritten_bytes_max: int = 16 << 20
     """Bytes ready to be written to one client; beyond them its messages wait as without credit."""
     link_unwritten_bytes_max: int = 64 << 20

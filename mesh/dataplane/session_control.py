@@ -99,6 +99,8 @@ class SessionControl:
         self._publishers = publishers
         self._tally = tally
         self._last_id = 0
+        self._count = 0
+        """Sessions of all pipes."""
 
     def all(self) -> list[Session]:
         return [session for client in self.pipes.values() for session in client.sessions.values()]
@@ -123,6 +125,9 @@ class SessionControl:
             self._end(old, now)
         if len(place.sessions) >= options.sessions_per_pipe_max:
             raise AboveLimit(f"more than {options.sessions_per_pipe_max} sessions on one connection")
+        if self._count >= options.sessions_max:
+            raise AboveLimit(f"broker {self._name} has {self._count} sessions, which is its limit")
+        self._count += 1
         self._last_id += 1
         session = place.sessions[prefix] = Session(
             self._last_id,
@@ -130,11 +135,10 @@ class SessionControl:
             prefix,
             name=hello.name or f"client-{hello.client:016x}",
             agreed=hello.agreed,
-            publisher=self._publishers.get(hello.publisher, hello.boot),
+            publisher=self._publishers.begin(hello.publisher, hello.boot),
             keepalive=Keepalive(hello.keepalive_s, now),
             options=options,
         )
-        session.publisher.sessions += 1
         window = session.ingress.window
         session.send_control(
             welcome(hello.agreed, self._id, self._name, self._mesh, session.id, window.messages, window.bytes)
@@ -232,7 +236,8 @@ class SessionControl:
         """End a session; the caller has taken it out of its table."""
         self._subscribing.end_all(session, now)
         session.closed = True
-        session.publisher.sessions -= 1
+        self._count -= 1
+        self._publishers.end(session.publisher)
         self._tally.drop("subscriber_gone", session.port.discard(session.prefix))
         self._interest.forget(session)
         self._requests.asker_gone(session)

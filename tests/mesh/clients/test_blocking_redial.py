@@ -93,7 +93,7 @@ def test_a_broker_that_does_not_shake_hands_is_warned_of_once_however_long_each_
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The reason held the seconds that the call had left, so that it was another one at nearly every attempt."""
+    """The reason held the seconds that the call had left, so nearly every attempt had another."""
 
     def connect(self: FakeDialer, timeout: float) -> FakeWire:
         broker.pass_time(timeout)

@@ -164,6 +164,20 @@ def test_patterns_that_wait_for_their_subscribe_are_within_the_limit_of_a_sessio
     assert len(mesh.interest[1]) == 61
 
 
+def test_sessions_of_all_clients_together_are_bounded() -> None:
+    """Each connection was bounded, and their number was not."""
+    mesh = FakeMesh(1, ExchangeOptions(sessions_max=3))
+    clients = [mesh.client() for _ in range(4)]
+    assert [client.ended is None for client in clients] == [True, True, True, False]
+    assert "above_limit" in str(clients[3].ended)
+    assert "broker node1 has 3 sessions, which is its limit" in str(clients[3].ended)
+    clients[0].connect(mesh.nodes[1])
+    assert clients[0].pipe.closed, "as many as before are there"
+    clients[1].lose()
+    assert mesh.client().ended is None
+    assert mesh.nodes[1].exchange.statistics().sessions == 3
+
+
 def test_patterns_of_all_sessions_that_wait_for_their_subscribe_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.dataplane import deduplication
 from mesh.dataplane.deduplication import RANGES_MAX, Publisher, Publishers
+from mesh.dataplane.options import ExchangeOptions
+from mesh.wire.capabilities import SESSION
+from mesh.wire.session_opening import SECRET_SIZE, hello
+
+from .neighbourhood import FakeMesh, FakePipe
 
 
 def publisher() -> Publisher:
@@ -97,14 +104,13 @@ def test_the_publisher_that_published_least_recently_is_forgotten_and_counted() 
 
 def test_a_publisher_with_a_session_is_never_forgotten() -> None:
     table = Publishers(3)
-    mine = table.get(1, 1)
-    mine.sessions = 1
+    mine = table.begin(1, 1)
     take(mine, 1, 1)
     for id in range(2, 2000):
         take(table.get(id, 1), 1, 1)
     assert table.get(1, 1) is mine and not take(mine, 1, 1)
     assert len(table) == 3 and table.forgotten == 1996
-    mine.sessions = 0
+    table.end(mine)
     for id in range(2, 8):
         table.get(id, 2)
     assert table.get(1, 1) is not mine
@@ -124,6 +130,89 @@ def test_ranges_of_all_publishers_together_are_bounded(monkeypatch: pytest.Monke
     assert table.forgotten == 0 and len(table) == 7
     assert 15 <= ranges_of(table) <= 20
     assert all(not take(table.get(id, 1), 40, 1) for id in range(1, 8)), "the newest of each is known"
+
+
+def test_gaps_cost_the_same_however_many_publishers_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all had `RANGES_MEAN` ranges, every eighth block of one with gaps looked through all of them."""
+    table = Publishers(256)
+    for id in range(256):
+        for number in range(deduplication.RANGES_MEAN):
+            take(table.get(id, 1), 2 * number, 1)
+    looks = Counted()
+    monkeypatch.setattr(Publisher, "ranges", looks.counting(lambda record: len(record._starts)))
+    one = table.get(1, 1)
+    for number in range(deduplication.RANGES_MEAN, 1000):
+        assert take(one, 2 * number, 1)
+    assert looks.count < 10 * 1000
+    monkeypatch.undo()
+    assert ranges_of(table) == table._ranges <= 256 * deduplication.RANGES_MEAN
+    assert table.forgotten == 0 and not take(one, 1998, 1)
+    assert all(not take(table.get(id, 1), 0, 1) for id in range(2, 256)), "nobody else paid"
+
+
+def test_a_new_publisher_costs_the_same_however_many_have_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each looked twice through those with sessions, which are never forgotten."""
+    mesh = FakeMesh(1, ExchangeOptions(publishers_max=200))
+    exchange = mesh.nodes[1].exchange
+    pipe = FakePipe()
+
+    def greet(number: int) -> None:
+        opening = hello(SESSION, number.to_bytes(SECRET_SIZE, "big"), 7, "c", 0.0)
+        prefix = number.to_bytes(4, "big") + b"\x80\0\0\1"
+        exchange.client_frames(pipe, [prefix + opening], 0.0)
+
+    for number in range(1, 201):
+        greet(number)
+    looks = Counted()
+    slot = deduplication.Publisher.recent
+    monkeypatch.setattr(Publisher, "recent", looks.counting(slot.__get__, slot.__set__))  # type: ignore[attr-defined]
+    for number in range(201, 301):
+        greet(number)
+    statistics = exchange.statistics()
+    assert looks.count < 10 * 100 and statistics.sessions == statistics.publishers == 300
+    exchange.client_gone(pipe, 0.0)
+    statistics = exchange.statistics()
+    assert statistics.publishers == 200 and statistics.drops == {"publisher_forgotten": 100}
+
+
+class Counted:
+    """Uses of an attribute of all publishers."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def counting(self, get: Any, put: Any = None) -> property:
+        def read(record: Publisher) -> Any:
+            self.count += 1
+            return get(record)
+
+        def write(record: Publisher, value: Any) -> None:
+            self.count += 1
+            put(record, value)
+
+        return property(read, write)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40), st.booleans()), max_size=200))
+def test_levels_hold_those_with_many_ranges_and_nobody_else(steps: list[tuple[int, int, bool]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deduplication, "RANGES_MEAN", 2)
+        table = Publishers(4)
+        begun: list[Publisher] = []
+        for id, sequence, begins in steps:
+            if begins:
+                begun.append(table.begin(id, 1))
+            elif begun and sequence > 30:
+                table.end(begun.pop(0))
+            take(table.get(id, 1), sequence, 1)
+            known = list(table._table.values())
+            crowded = {record: level for level, crowd in enumerate(table._crowded, 1) for record in crowd}
+            assert crowded == {
+                record: level for record in known if (level := ((record.ranges - 1) // 2).bit_length())
+            }
+            assert set(table._idle) == {record for record in known if not record.sessions}
+            assert ranges_of(table) == table._ranges <= 2 * max(4, len(table))
+            assert len(table) <= max(4, 1 + sum(record.sessions > 0 for record in known))
 
 
 def test_an_active_publisher_is_not_forgotten_because_others_leave_gaps() -> None:
