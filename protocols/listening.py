@@ -287,7 +287,14 @@ class SharedListener(Acceptor):
         await self.aclose()
 
     def serve(self, owner: EndpointOwner) -> None:
-        """Give ``owner`` the peers it talks to, from now on. Raises `StateError` if they have a socket."""
+        """Give ``owner`` the peers it talks to, from now on. Sockets call it in ``socket.listen(listener)``.
+
+        Raises:
+            StateError: these peers have a socket here.
+            TypeError: it makes no pipes of connections, as the cooked sockets themselves do not.
+        """
+        if not callable(getattr(owner, "attach", None)):
+            raise TypeError(f"{owner!r} cannot be served directly; write await socket.listen(listener)")
         self._serve(owner)
 
     def stop_serving(self, owner: EndpointOwner) -> None:

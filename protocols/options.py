@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
+from numbers import Real
 from typing import Final, TypedDict
 
 from protocols.tls import TlsConfig
@@ -30,12 +31,18 @@ TimeLimit = float | None | Default
 
 
 def seconds(timeout: TimeLimit, default_s: float | None) -> float | None:
-    """What a ``timeout`` argument stands for. Raises `ValueError` for less than 0."""
+    """What a ``timeout`` argument stands for, thirty years at most. Raises `TypeError` for what is no number,
+    `ValueError` for less than 0."""
     if timeout is DEFAULT:
         return default_s
-    if timeout is None or timeout >= 0:  # written so that it is false for nan
-        return timeout
-    raise ValueError(f"timeout is {timeout:g}; it is seconds from 0, or None to wait for ever")
+    if timeout is None:
+        return None
+    if not isinstance(timeout, Real):
+        raise TypeError(f"timeout is {timeout!r}; it is seconds from 0, or None to wait for ever")
+    if timeout >= 0:  # written so that it is false for nan
+        return min(timeout, TIME_MAX_S)
+    shown = max(timeout, -TIME_MAX_S)
+    raise ValueError(f"timeout is {shown:g}; it is seconds from 0, or None to wait for ever")
 
 
 def survey_seconds(survey_s: float | Default) -> float | None:

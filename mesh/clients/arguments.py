@@ -6,6 +6,7 @@ Each check is made where a program's value enters, once a call and before anythi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from numbers import Real
 from typing import Any, Final
 
@@ -22,10 +23,17 @@ def checked_seconds(what: str, given: Any) -> float:
     """A time in seconds, from 0. Raises TypeError, ValueError."""
     if not isinstance(given, Real):
         raise TypeError(f"{what} is {shown(given)}; it is a number of seconds")
-    seconds = float(given)
+    seconds = _as_float(given)
     if seconds >= 0:  # written so that it is false for nan
         return seconds
     raise ValueError(f"{what} is {seconds:g}; it is seconds from 0")
+
+
+def _as_float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of 300 digits
+        return inf if number > 0 else -inf
 
 
 def checked_name(name: Any) -> str:

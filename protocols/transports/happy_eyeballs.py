@@ -66,7 +66,7 @@ def is_numeric(host: str) -> bool:
 async def resolve(host: str, port: int, family: int, limit_s: float) -> list[Address]:
     """The addresses of a name, as the running loop's resolver gives them, families alternating.
 
-    Raises OSError, TimeoutError after ``limit_s``, and UnicodeError for what cannot be a name.
+    Raises OSError, and TimeoutError after ``limit_s``.
     """
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(limit_s):

@@ -58,6 +58,11 @@ def parse_address(scheme: str, address: str) -> TcpAddress:
         raise AddressError(f"{url}: an IPv6 address stands in brackets, as in {scheme}://[::1]:7770")
     if any(character in "/[]?#@;" or character <= " " for character in host):
         raise AddressError(f"{url}: {host!r} is not a host name or an address")
+    try:
+        host.encode("idna")  # as the resolver gets it
+    except UnicodeError as error:
+        sentence = "its labels, between the dots, have 1 to 63 letters"
+        raise AddressError(f"{url}: {host!r} is not a host name or an address; {sentence}") from error
     return TcpAddress("" if host == "*" else host, int(port))
 
 
@@ -182,8 +187,6 @@ async def connect_stream(
             return
         addresses = await resolve(target.host, target.port, family, limit_s)
         await connect_first(factory, addresses, delay_s=options.happy_eyeballs_delay_s, limit_s=limit_s)
-    except UnicodeError as error:
-        raise AddressError(f"cannot reach {url}: {target.host!r} is not a host name") from error
     except NoneAccepted as error:
         raise _none_accepted(url, error.failures, limit_s) from error
     except OSError as error:
@@ -242,8 +245,6 @@ async def _serve(factory: Factory, host: str, port: int, family: int, url: str) 
             factory, host, port, family=family, backlog=backlog(), start_serving=False
         )
         await begin_serving(server)
-    except UnicodeError as error:
-        raise AddressError(f"cannot listen at {url}: {host!r} is not a host name") from error
     except OSError as error:
         raise listen_error(url, error) from error
     return server

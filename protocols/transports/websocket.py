@@ -76,17 +76,14 @@ def parse_websocket_address(scheme: str, address: str) -> WebSocketAddress:
     default = PORTS[scheme.rstrip("46")]
     tcp = parse_address(scheme, authority if has_port else f"{authority}:{default}")
     return WebSocketAddress(
-        tcp.host, tcp.port, path or "/", mark + query, _in_ascii(url, tcp, authority, has_port)
+        tcp.host, tcp.port, path or "/", mark + query, _in_ascii(tcp, authority, has_port)
     )
 
 
-def _in_ascii(url: str, tcp: TcpAddress, authority: str, has_port: bool) -> str:
+def _in_ascii(tcp: TcpAddress, authority: str, has_port: bool) -> str:
     if authority.isascii():
         return authority
-    try:
-        host = tcp.host.encode("idna").decode()
-    except UnicodeError as error:
-        raise AddressError(f"{url}: {tcp.host!r} is not a host name or an address") from error
+    host = tcp.host.encode("idna").decode()
     return f"{host}:{tcp.port}" if has_port else host
 
 

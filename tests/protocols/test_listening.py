@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from protocols import Rep0, Req0
 from protocols.dialling import dial_once
 from protocols.errors import (
     Closed,
@@ -177,6 +178,15 @@ async def test_two_sockets_for_the_same_peers_are_a_mistake() -> None:
     listener.serve(first)
     with pytest.raises(StateError, match="already has a socket for req0"):
         listener.serve(FakeSocket(ProtocolNumber.REP0))
+
+
+async def test_a_socket_itself_cannot_be_served() -> None:
+    """It was taken, and each of its peers then ended by an AttributeError in the event loop."""
+    async with SharedListener("tcp://127.0.0.1:0") as listener, Rep0() as rep, Req0(dial=listener.url) as req:
+        with pytest.raises(TypeError, match=r"cannot be served directly; write await socket\.listen"):
+            listener.serve(rep)  # type: ignore[arg-type]
+        await rep.listen(listener)
+        await req.wait_for_peers()
 
 
 async def test_a_socket_that_is_no_longer_served_keeps_its_pipes_and_gets_no_more() -> None:

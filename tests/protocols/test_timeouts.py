@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from protocols import DEFAULT, Pair0, Rep0, Req0, Socket, SocketOptions, Surveyor0, Timeout
+from protocols.options import TIME_MAX_S, seconds
 from tests.support.link import Link, Peer
 from tests.support.waiting import turns
 
@@ -33,6 +35,27 @@ async def test_a_negative_timeout_is_refused(timeout: float) -> None:
             with pytest.raises(ValueError, match="seconds from 0, or None to wait for ever"):
                 await call
         assert await pair.recv(0) == b"there"
+
+
+@pytest.mark.parametrize("timeout", ["1", b"1", [1], 1j, Decimal(1)])
+def test_what_is_no_number_is_refused_by_name(timeout: Any) -> None:
+    """It said that '>=' is not supported between 'str' and 'int'."""
+    with pytest.raises(TypeError, match="^timeout is .*; it is seconds from 0, or None to wait for ever"):
+        seconds(timeout, None)
+
+
+@pytest.mark.parametrize("timeout", [10**400, 1e12, float("inf")], ids=["400 digits", "1e12", "inf"])
+async def test_a_timeout_beyond_all_clocks_is_thirty_years(timeout: float) -> None:
+    """An integer of 400 digits was an OverflowError."""
+    assert seconds(timeout, None) == TIME_MAX_S
+    async with Pair0() as pair:
+        waiting = asyncio.create_task(pair.recv(timeout))
+        await turns(3)
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    with pytest.raises(ValueError, match=r"timeout is -1e\+09"):
+        seconds(-(10**400), None)
 
 
 @pytest.mark.parametrize("kind", [Pair0, Rep0])

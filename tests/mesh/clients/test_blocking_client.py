@@ -157,6 +157,7 @@ def test_arguments_that_cannot_be_used_are_told_before_anything_is_done(url: str
         ("tcp://host:1/", "not '1/'"),
         ("inproc://x", "without an event loop"),
         ("tcp://:0", "host"),
+        ("tcp://a..b:5", "not a host name"),
     ):
         with pytest.raises(AddressError, match=word):
             BlockingClient(bad)

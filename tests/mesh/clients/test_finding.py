@@ -26,7 +26,15 @@ def test_a_url_that_can_never_be_dialled_is_told_at_once(monkeypatch: pytest.Mon
     """A misspelt one was dialled for ever."""
     monkeypatch.setenv("MANGROVE_URL", "tcp://somewhere:1")
     assert (broker_url(None), broker_url("tcp://a:1")) == ("tcp://somewhere:1", "tcp://a:1")
-    for wrong in ("tcp://host:1/", "tcp://host", "host:1", "tcp://*:1", "tcp://host:0", "news://a"):
+    for wrong in (
+        "tcp://host:1/",
+        "tcp://host",
+        "host:1",
+        "tcp://a..b:5",
+        "tcp://*:1",
+        "tcp://host:0",
+        "news://a",
+    ):
         with pytest.raises(AddressError):
             broker_url(wrong)
     with pytest.raises(TypeError, match="a URL is a string"):
