@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, KeysView, Sequence
 
-from mesh.dataplane.sessions import Session
+from mesh.dataplane.sessions import ClientSubscription
 from mesh.wire.session_frames import Kind, Role, encode
 
 Tell = Callable[[list[tuple[str, int]], list[str]], int]
@@ -28,8 +28,10 @@ class LocalInterest:
         self._counts: dict[str, list[int]] = {}
         self._told: dict[str, int | None] = {}
         """Patterns touched since the last `flush`, with the role that was told then."""
-        self._new: list[tuple[Session, int]] = []
-        self._waiting: list[tuple[int, Session, int]] = []
+        self._new: dict[ClientSubscription, None] = {}
+        """To be confirmed, and what is wanted has not been told since."""
+        self._waiting: dict[ClientSubscription, int] = {}
+        """To be confirmed when this version is reached."""
         self.changed = False
         """`flush` has something to tell."""
 
@@ -61,17 +63,22 @@ class LocalInterest:
             if not counts[0] and not counts[1]:
                 del counted[pattern]
 
-    def confirm(self, session: Session, number: int) -> None:
-        """Say SUBSCRIBED to a session once everybody knows what is wanted now."""
+    def confirm(self, subscription: ClientSubscription) -> None:
+        """Say SUBSCRIBED to its session once everybody knows what is wanted now, unless it is forgotten."""
         self.changed = True
-        self._new.append((session, number))
+        self._new[subscription] = None
+
+    def forget(self, subscription: ClientSubscription) -> None:
+        """It has ended, and is not confirmed. Its number may be another's by then."""
+        self._new.pop(subscription, None)
+        self._waiting.pop(subscription, None)
 
     def flush(self) -> None:
         """Tell what changed in this turn."""
         if not self.changed:
             return
         self.changed = False
-        new, self._new = self._new, []
+        new, self._new = self._new, {}
         told, self._told = self._told, {}
         added: list[tuple[str, int]] = []
         removed: list[str] = []
@@ -82,22 +89,14 @@ class LocalInterest:
             elif now is not None and now != before:
                 added.append((pattern, now))
         version = self._tell(added, removed)
-        self._waiting += [(version, session, number) for session, number in new]
+        self._waiting.update(dict.fromkeys(new, version))
 
     def reached(self, version: int, unreached: Sequence[str]) -> None:
         """Everybody knows what is wanted up to ``version``, except those named."""
-        waiting, self._waiting = self._waiting, []
-        for entry in waiting:
-            needed, session, number = entry
-            if needed > version:
-                self._waiting.append(entry)
-            elif number in session.subscriptions:
-                session.send(encode(Kind.SUBSCRIBED, number, list(unreached)))
-
-    def forget(self, session: Session) -> None:
-        """The session is over: nobody waits for its confirmations."""
-        self._new = [entry for entry in self._new if entry[0] is not session]
-        self._waiting = [entry for entry in self._waiting if entry[1] is not session]
+        reached = [subscription for subscription, needed in self._waiting.items() if needed <= version]
+        for subscription in reached:
+            del self._waiting[subscription]
+            subscription.session.send(encode(Kind.SUBSCRIBED, subscription.number, list(unreached)))
 
 
 def _role(counts: list[int] | None) -> int | None:

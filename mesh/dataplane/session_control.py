@@ -94,7 +94,6 @@ class SessionControl:
         self._options = options
         self._turn = turn
         self._subscribing = Subscribing(name, options, turn, router, interest, requests, tally, self.refuse)
-        self._interest = interest
         self._requests = requests
         self._publishers = publishers
         self._tally = tally
@@ -239,7 +238,6 @@ class SessionControl:
         self._count -= 1
         self._publishers.end(session.publisher)
         self._tally.drop("subscriber_gone", session.port.discard(session.prefix))
-        self._interest.forget(session)
         self._requests.asker_gone(session)
         self._tally.messages_in += session.messages_in
         self._tally.bytes_in += session.bytes_in

@@ -136,7 +136,7 @@ class Subscribing:
 
     def _begin(self, subscription: ClientSubscription, patterns: list[str]) -> None:
         """Add it now, or begin to. Raises `TopicError`, `AboveLimit` before any change."""
-        session, number = subscription.session, subscription.number
+        session = subscription.session
         if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
         fits = self._fits(patterns)
@@ -145,7 +145,7 @@ class Subscribing:
         subscription.patterns = patterns
         if fits and len(patterns) <= PATTERNS_AT_ONCE:
             self._add(subscription, patterns)
-            self._interest.confirm(session, number)
+            self._interest.confirm(subscription)
         else:
             self._waiting += len(patterns)
             self._turn.jobs.append(partial(self._add_part, subscription, deque(patterns)))
@@ -169,7 +169,7 @@ class Subscribing:
                 self._add(subscription, part)
                 if waiting:
                     return True
-                self._interest.confirm(session, number)
+                self._interest.confirm(subscription)
             else:
                 self.end(session, [session.subscriptions.pop(number)], now)
                 self._refuse_one(session, number, self._above(part))
@@ -244,6 +244,7 @@ class Subscribing:
         for subscription in ended:
             session.patterns -= len(subscription.patterns)
             del subscription.patterns[subscription.added :]
+            self._interest.forget(subscription)
             self._tally.drop("subscriber_gone", subscription.close())
             self._tally.drop("slow_subscriber", subscription.dropped)
             self._requests.subscriber_gone(subscription, now)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from mesh.dataplane import local_interest
 from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.options import ExchangeOptions
-from mesh.dataplane.sessions import Session
-from mesh.wire.capabilities import Agreed
-from mesh.wire.session_frames import Keepalive, Kind, Role, decode
+from mesh.dataplane.sessions import ClientSubscription, Session
+from mesh.wire.capabilities import SESSION, Agreed
+from mesh.wire.session_frames import Keepalive, Kind, Role, decode, encode
+from mesh.wire.session_opening import SECRET_SIZE, hello
 
-from .neighbourhood import client_port
+from .neighbourhood import FakeClient, FakeMesh, FakePipe, Node, client_port
 
 
 class Told:
@@ -23,8 +33,8 @@ class Told:
         return len(self.told)
 
 
-def session(*numbers: int) -> Session:
-    made = Session(
+def session() -> Session:
+    return Session(
         1,
         client_port(),
         b"\x80\0\0\1",
@@ -34,8 +44,10 @@ def session(*numbers: int) -> Session:
         keepalive=Keepalive(0.0, 0.0),
         options=ExchangeOptions(),
     )
-    made.subscriptions = dict.fromkeys(numbers)  # type: ignore[assignment]
-    return made
+
+
+def subscription(one: Session, number: int) -> ClientSubscription:
+    return ClientSubscription(one, number, ["t"], Role.LISTEN, ExchangeOptions(), 0.0)
 
 
 def confirmed(one: Session) -> list[tuple[int, list[str]]]:
@@ -69,14 +81,14 @@ def test_a_pattern_is_wanted_until_the_last_one_leaves_and_answers_outrank_liste
 
 def test_a_subscription_is_confirmed_by_the_version_told_after_it_and_by_no_earlier_one() -> None:
     interest = LocalInterest(Told())
-    early, late = session(1), session(2, 3)
-    interest.confirm(early, 1)
+    early, late = session(), session()
+    interest.confirm(subscription(early, 1))
     interest.flush()
-    interest.confirm(late, 2)
+    interest.confirm(subscription(late, 2))
     interest.flush()
     interest.reached(1, ["gone"])
     assert confirmed(early) == [(1, ["gone"])] and confirmed(late) == []
-    interest.confirm(late, 3)
+    interest.confirm(subscription(late, 3))
     interest.reached(2, [])
     assert confirmed(late) == [(2, [])], "3 has not even been told"
     interest.flush()
@@ -84,13 +96,89 @@ def test_a_subscription_is_confirmed_by_the_version_told_after_it_and_by_no_earl
     assert confirmed(late) == [(3, [])]
 
 
-def test_a_session_that_is_over_is_forgotten_and_a_subscription_that_is_over_not_confirmed() -> None:
-    interest = LocalInterest(Told())
-    gone, left = session(1), session(1)
-    for one in (gone, left):
-        interest.confirm(one, 1)
-    interest.forget(gone)
+@pytest.mark.parametrize("told", [True, False])
+def test_a_subscription_that_is_over_is_not_confirmed(told: bool) -> None:
+    interest, one = LocalInterest(Told()), session()
+    ended, kept = subscription(one, 1), subscription(one, 2)
+    for each in (ended, kept):
+        interest.confirm(each)
+    if told:
+        interest.flush()
+    interest.forget(ended)
     interest.flush()
-    left.subscriptions.clear()
     interest.reached(1, [])
-    assert confirmed(gone) == confirmed(left) == []
+    assert confirmed(one) == [(2, [])]
+
+
+def waiting_node(*clients: str) -> tuple[Node, list[FakeClient]]:
+    """Another broker stands still, so that no subscription is confirmed."""
+    mesh = FakeMesh(2)
+    made = [mesh.client(1, name) for name in clients]
+    node = mesh.nodes[1]
+    node.hold_barrier = True
+    return node, made
+
+
+def feed(client: FakeClient, *frames: bytes) -> None:
+    client.node.exchange.client_frames(client.pipe, [client.conversation.prefix + f for f in frames], 0.0)
+
+
+def subscribe(number: int, pattern: str) -> bytes:
+    return encode(Kind.SUBSCRIBE, number, [pattern], Role.LISTEN, 10, 10_000)
+
+
+def test_who_takes_a_number_again_is_confirmed_by_its_own_version() -> None:
+    """What everybody knew of the subscription before it, of the same number, confirmed it."""
+    node, (client,) = waiting_node("one")
+    feed(client, subscribe(1, "a"))
+    first = node.version
+    feed(client, encode(Kind.UNSUBSCRIBE, 1), subscribe(1, "b"))
+    node.exchange.barrier_reached(first)
+    assert not client.pipe.data
+    node.exchange.barrier_reached(node.version)
+    (frame,) = client.pipe.data
+    assert decode(frame, 4)[:2] == [Kind.SUBSCRIBED, 1]
+
+
+def test_who_subscribes_and_leaves_again_and_again_leaves_nothing_that_waits() -> None:
+    """Each waited until the other brokers knew of it, however many there were."""
+    node, (client,) = waiting_node("one")
+    for number in range(1, 500):
+        feed(client, subscribe(number, "a"), encode(Kind.UNSUBSCRIBE, number))
+    assert not node.exchange._interest._waiting
+
+
+def test_the_end_of_many_sessions_costs_in_proportion_to_what_waits_for_them() -> None:
+    """Each session's end copied the list of all that waited: 3 s for a connection of a thousand."""
+    node = FakeMesh(2).nodes[1]
+    node.hold_barrier = True
+    pipe, sessions, each = FakePipe(), 100, 15
+    for number in range(sessions):
+        prefix = number.to_bytes(4, "big") + b"\x80\0\0\1"
+        opening = hello(SESSION, number.to_bytes(SECRET_SIZE, "big"), 7, "c", 0.0)
+        frames = [opening, *(subscribe(place + 1, "a") for place in range(each))]
+        node.exchange.client_frames(pipe, [prefix + frame for frame in frames], 0.0)
+    with lines_run(local_interest.__file__) as lines:
+        node.exchange.client_gone(pipe, 0.0)
+    assert 0 < len(lines) < 20 * sessions * each
+    node.exchange.barrier_reached(node.version)
+
+
+@contextmanager
+def lines_run(file: str) -> Iterator[list[int]]:
+    """The lines of a file that run, as numbers."""
+    lines: list[int] = []
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename != file:
+            return None
+        if event == "line":
+            lines.append(frame.f_lineno)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
