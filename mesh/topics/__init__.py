@@ -9,15 +9,19 @@ from mesh.topics.grammar import (
     is_system,
     matches,
 )
+from mesh.topics.stars import STARS_MAX, is_starred, widened
 from mesh.topics.trie import PatternTrie
 
 __all__ = [
     "SIZE_MAX",
+    "STARS_MAX",
     "TOKENS_MAX",
     "PatternTrie",
     "check_pattern",
     "check_public_topic",
     "check_topic",
+    "is_starred",
     "is_system",
     "matches",
+    "widened",
 ]

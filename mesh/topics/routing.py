@@ -10,6 +10,10 @@ next, and several members behind the same neighbour make one taker.
 Roles: everybody who subscribes gets what is published; only ``answers`` subscriptions get requests and
 surveys. Which broker answers a request first is a question of round-trip time: the nearest.
 
+**Patterns with many stars** make a look-up long. Another broker's are widened (`mesh.topics.stars`), since
+nobody can refuse them: it may get blocks and questions for nobody, and answers as if its interest had gone
+meanwhile. A client's are exact and few.
+
 **The cache** holds routes by the topic's bytes. A change of interest costs by its own size, not by that of
 the cache or of all interest. A pattern without wildcards removes one route. Any other pattern makes routes
 stale: those whose topic has its first token, or all if it begins with a wildcard. Topics are in `GROUPS`
@@ -36,7 +40,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, Generic, TypeVar
 
 from mesh.errors import TopicError
-from mesh.topics import PatternTrie, check_pattern, check_topic
+from mesh.topics import STARS_MAX, PatternTrie, check_pattern, check_topic, widened
 from mesh.wire.session_frames import Role
 
 CACHE_BYTES_MAX: Final = 64 << 20
@@ -83,11 +87,13 @@ class Route(Generic[Local, Remote]):
 class Wanted(Generic[Remote]):
     """What one broker wants, by pattern with its role. ``remote`` is None once the broker is forgotten."""
 
-    __slots__ = ("patterns", "remote")
+    __slots__ = ("patterns", "remote", "widened")
 
     def __init__(self, remote: Remote) -> None:
         self.remote: Remote | None = remote
         self.patterns: dict[str, int] = {}
+        self.widened: dict[str, list[int]] = {}
+        """What stands for several patterns with many stars: how many of each role."""
 
 
 class _Group:
@@ -177,20 +183,14 @@ class Router(Generic[Local, Remote]):
         held = wanted.patterns
         changed: list[str] = []
         for pattern in removed:
-            if held.pop(pattern, None) is not None:
-                self._remote.discard(pattern, wanted)
-                self._remote_answers.discard(pattern, wanted)
-                changed.append(pattern)
+            before = held.pop(pattern, None)
+            if before is not None:
+                changed.append(self._put(wanted, pattern, before, None))
         for pattern, role in added:
-            if held.get(pattern) == role:
-                continue
-            held[pattern] = role
-            self._remote.add(pattern, wanted)
-            if role == Role.ANSWERS:
-                self._remote_answers.add(pattern, wanted)
-            else:
-                self._remote_answers.discard(pattern, wanted)
-            changed.append(pattern)
+            before = held.get(pattern)
+            if before != role:
+                held[pattern] = role
+                changed.append(self._put(wanted, pattern, before, role))
         if not held:
             del self._wanted[remote]
         self._changed(changed)
@@ -208,10 +208,30 @@ class Router(Generic[Local, Remote]):
         """Remove some of what a forgotten broker wanted; whether there is more."""
         patterns = wanted.patterns
         for _ in range(min(most, len(patterns))):
-            pattern, _ = patterns.popitem()
-            self._remote.discard(pattern, wanted)
-            self._remote_answers.discard(pattern, wanted)
+            pattern, role = patterns.popitem()
+            self._put(wanted, pattern, role, None)
         return bool(patterns)
+
+    def _put(self, wanted: Wanted[Remote], pattern: str, before: int | None, now: int | None) -> str:
+        """A pattern has another role, None: none, for a broker. Returns the pattern that stands for it."""
+        if pattern.count("*") >= STARS_MAX:  # those with just so many may stand for others, too
+            pattern = widened(pattern)
+            counts = wanted.widened.setdefault(pattern, [0, 0])
+            for role, change in ((before, -1), (now, 1)):
+                if role is not None:
+                    counts[role == Role.ANSWERS] += change
+            now = Role.ANSWERS if counts[Role.ANSWERS] else Role.LISTEN if counts[Role.LISTEN] else None
+            if now is None:
+                del wanted.widened[pattern]
+        if now is None:
+            self._remote.discard(pattern, wanted)
+        else:
+            self._remote.add(pattern, wanted)
+        if now == Role.ANSWERS:
+            self._remote_answers.add(pattern, wanted)
+        else:
+            self._remote_answers.discard(pattern, wanted)
+        return pattern
 
     # --- routes
 
