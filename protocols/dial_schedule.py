@@ -6,7 +6,7 @@ one like that, and so does a peer that receives a message above its limit. Some 
 two ends is changed, such as a wrong protocol or an untrusted certificate. After these the pause is the
 longest.
 
-Worth a warning are the first failure and each one of another kind, and pipes that end soon again and again.
+It warns of the first failure, of each failure of another kind, and of several pipes in a row that ended soon.
 """
 
 from __future__ import annotations
@@ -107,6 +107,6 @@ class DialSchedule:
         return (
             f"the connection to {self._url} ended soon after it was made, {self._soon_over} times in a row, "
             f"now after {lived_s:.3g} s: {reason}; the pause before the next one grows to "
-            f"{self._longest_s:g} s (does the peer have another partner, or is a message sent again and "
-            "again that is above its limit, such as recv_size_max?)"
+            f"{self._longest_s:g} s (the peer may have another partner, or a message above its "
+            "recv_size_max is sent again and again)"
         )

@@ -1,7 +1,7 @@
 """How ``mesh cat`` finds out that it has dialled a mesh broker with a socket that is for brokers only.
 
-A broker listens for other brokers at the same port, with Bus, Surveyor and Respondent sockets. Whoever dials
-with one of these is connected, and hung up on once he turns out to be no broker.
+A broker listens for other brokers at the same port, with Bus, Surveyor and Respondent sockets. A socket
+of one of these kinds is connected first, and closed once it turns out not to be a broker's.
 """
 
 from __future__ import annotations

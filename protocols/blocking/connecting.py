@@ -1,7 +1,8 @@
 """Connecting in the calling thread: a plain socket and the codec of its scheme, hands shaken.
 
 The codecs are those of the event loop's transports (plain, TLS, WebSocket): bytes in, frames out. Another
-thread may interrupt an attempt, whatever it waits for but the look-up of a name, which is the system's.
+thread may interrupt an attempt at any time but during the look-up of a name, which the system does not let
+anybody end.
 """
 
 from __future__ import annotations

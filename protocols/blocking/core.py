@@ -4,8 +4,8 @@ A call takes the lock, asks its lane, and waits on it where the lane has nothing
 read, write and keep time, and tells all who wait. So every call may be made by any thread, and several at
 once.
 
-Threads hold the core, and the core holds no socket and no context: one that its program drops while it is
-open is noticed (`abandon`), and its I/O thread closes what is left.
+Threads hold the core, and the core holds no socket: one that its program drops while it is open is closed by
+the I/O thread (`abandon`). A context holds its socket.
 """
 
 from __future__ import annotations

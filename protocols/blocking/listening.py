@@ -185,7 +185,7 @@ class Listener:
         io.call_at(io.time() + limit_s, partial(stream.late, limit_s))
 
     def _pause(self) -> None:
-        """Accept nothing for a while: whoever waits would be told of again and again."""
+        """Accept nothing for a while: the backlog would wake the thread again at once."""
         assert self._sock is not None
         self._pausing = True
         io = self._owner.io

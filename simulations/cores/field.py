@@ -1,7 +1,7 @@
 """A direct discrete-event runner for pure cores: who may be reached from where, and what is due when.
 
 There is no event loop, no transport and no byte here. A core is handed messages and the time, and returns
-messages; the field carries them. So one message costs about a microsecond, and ten thousand brokers fit into
+messages; the field carries them. So one message costs about a microsecond, and hundreds of brokers fit into
 one process. What is kept of the network is what a core can notice:
 
 * **Latency**: drawn for each message; one direction of a connection stays in order, as a TCP stream does.
@@ -12,7 +12,7 @@ one process. What is kept of the network is what a core can notice:
 
 What is left out: bandwidth, windows, the time code takes, clocks that differ, disks, clients, data.
 
-At ten thousand places a message costs what memory it touches. So places and wires are numbers, what is known
+At many places a message costs what memory it touches. So places and wires are numbers, what is known
 of all of them is in arrays, one random stream serves all links, and timers are in a calendar, apart from the
 few messages that are under way at a time, which are in a heap. Messages go before timers of the same instant.
 The history holds a line for each change, fault and second; the second's line has a checksum over all messages

@@ -76,7 +76,9 @@ A virtual second of a hundred whole brokers costs up to two of a processor, by t
 [cores alone](simulation-cores.md) a tenth of one. They know no clients and judge nothing but whether the mesh
 is whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
 `python -m simulations.pages.figures --cores`. What is missing has more than 500 brokers, needs faults that
-the cores do not know, or was not played yet.
+the cores do not know, or was not played yet. A row shows what came at the commit
+named. Played again today it may differ, above all a row of 745041b or 9411a0c: whether a packet is lost is
+now decided when it is sent.
 
 | number | name | brokers | what came | virtual s | processor s | MB | played at |
 |---|---|---|---|---|---|---|---|

@@ -203,7 +203,7 @@ async def test_a_pair_that_has_a_partner_is_told_at_both_ends(caplog: pytest.Log
             await until(lambda: sum(second.dialers[0].statistics().ended.values()) >= 4)
     lines = warnings_in(caplog)
     assert sum(" refused tcp://127.0.0.1:" in line for line in lines) == 1
-    assert sum("does the peer have another partner" in line for line in lines) >= 1
+    assert sum("the peer may have another partner" in line for line in lines) >= 1
     assert len(lines) <= 4
 
 
