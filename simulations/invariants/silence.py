@@ -157,8 +157,8 @@ CHECKS: Final[Sequence[Check]] = (
         "M26",
         "deaf_know_it",
         "always",
-        "A healthy broker that hears none of at least two others knows itself isolated after five periods and "
-        "a deadline.",
+        "A healthy broker that hears none of at least two others knows itself isolated after five periods "
+        "and a deadline.",
         deaf_know_it,
         default=True,
         occasional=True,
