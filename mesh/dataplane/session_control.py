@@ -154,7 +154,7 @@ class SessionControl:
                 if subscription is not None:  # otherwise it crossed its UNSUBSCRIBE
                     subscription.granted(messages, size, now)
             case [Kind.PATTERNS, number, patterns]:
-                self._subscribing.keep_part(session, number, patterns)
+                self._subscribing.keep_part(session, number, patterns, now)
             case [Kind.SUBSCRIBE, number, patterns, role, messages, size]:
                 self._subscribing.subscribe(session, number, patterns, role, messages, size, now)
             case [Kind.UNSUBSCRIBE, number]:
@@ -216,8 +216,11 @@ class SessionControl:
         self._tally.bytes_out += port.bytes_out
 
     def scan(self, now: float, late_s: float) -> None:
-        """End the sessions that are silent; ``late_s`` is how late this very look is."""
+        """End the sessions that are silent, and what they began and left; ``late_s`` is how late this very
+        look is."""
         for session in self.all():
+            if session.parts is not None:
+                self._subscribing.expire_parts(session, now - late_s)
             keepalive = session.keepalive
             if not session.closed and keepalive.lapsed(now, late_s):
                 silence = ClientSilent(

@@ -21,16 +21,17 @@ from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
 
 
 class Parts:
-    """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came; none are
-    ``kept`` when there are ``too_many``."""
+    """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came, the last at
+    ``heard_at``; none are ``kept`` once there is a ``refusal``: why SUBSCRIBE will be refused."""
 
-    __slots__ = ("count", "kept", "number", "too_many")
+    __slots__ = ("count", "heard_at", "kept", "number", "refusal")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.count = 0
         self.kept: list[str] = []
-        self.too_many = False
+        self.heard_at = 0.0
+        self.refusal = ""
 
 
 class Session:

@@ -6,10 +6,11 @@ matches a part is delivered from then on; SUBSCRIBED follows the last one. Who e
 nothing more; its patterns are removed in parts, too.
 
 **Bounds.** A session has a number of patterns, all that it has asked for included; so has the broker. What
-waits for its SUBSCRIBE or to be added is bounded for all sessions together (`WAITING_MAX`). A subscription
-beyond a bound is refused; it costs the session of a client that knows no other answer. Patterns that are
-being removed still count for the broker: a subscription that would fit without them waits until they are
-gone.
+waits for its SUBSCRIBE or to be added is bounded for all sessions together (`WAITING_MAX`); a subscription
+that is added at once does not wait, and is not held to that. Parts that neither SUBSCRIBE nor another part
+follows for `PARTS_S` are dropped. A subscription beyond a bound is refused; it costs the session of a client
+that knows no other answer. Patterns that are being removed still count for the broker: a subscription that
+would fit without them waits until they are gone.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ PATTERNS_AT_ONCE: Final = 512
 """Patterns that are added or removed in one loop turn, some 4 ms; more take several turns."""
 WAITING_MAX: Final = 1 << 18
 """Patterns of all sessions that wait for their SUBSCRIBE or to be added."""
+PARTS_S: Final = 10.0
+"""How long parts of a subscription wait for the next one, or for their SUBSCRIBE."""
 
 Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
 """The client behind a pipe and a backtrace broke a rule."""
@@ -77,18 +80,30 @@ class Subscribing:
 
     # --- coming
 
-    def keep_part(self, session: Session, number: int, patterns: list[str]) -> None:
+    def keep_part(self, session: Session, number: int, patterns: list[str], now: float) -> None:
         """PATTERNS: some of what SUBSCRIBE will name. Raises `SessionError` amid another's."""
         parts = self._parts_of(session, number)
         if parts is None:
             parts = session.parts = Parts(number)
+        parts.heard_at = now
         parts.count += len(patterns)
-        if parts.too_many or self._is_beyond(session, parts.count, len(patterns)):
-            self._waiting -= len(parts.kept)
-            parts.kept, parts.too_many = [], True
+        if not parts.refusal:
+            parts.refusal = self._above_session(session, parts.count) or self._above_waiting(len(patterns))
+        if parts.refusal:
+            self._forget_kept(parts)
         else:
             self._waiting += len(patterns)
             parts.kept += patterns
+
+    def expire_parts(self, session: Session, now: float) -> None:
+        """Drop the parts of a session whose SUBSCRIBE does not come; it is refused if it comes later."""
+        parts = session.parts
+        if parts is not None and parts.kept and now - parts.heard_at > PARTS_S:
+            self._forget_kept(parts)
+            parts.refusal = (
+                f"nothing followed {parts.count} patterns of subscription {parts.number} within {PARTS_S:g}"
+                f" s, so broker {self._name} dropped them; subscribe again"
+            )
 
     def subscribe(
         self,
@@ -102,11 +117,12 @@ class Subscribing:
     ) -> None:
         """SUBSCRIBE, which may end what came in parts. Raises `PeerError`, `TopicError`."""
         parts = self._parts_of(session, number) or Parts(number)
+        wanted = list(dict.fromkeys(parts.kept + patterns))
         self._drop_parts(session)
         try:
             self._check(session, number, parts, patterns, messages, size)
             subscription = ClientSubscription(session, number, [], role, self._options, now)
-            self._begin(subscription, list(dict.fromkeys(parts.kept + patterns)))
+            self._begin(subscription, wanted)
         except AboveLimit as error:
             self._refuse_one(session, number, error)
             return
@@ -123,16 +139,9 @@ class Subscribing:
             raise SessionError("a subscription needs at least one pattern and a window above zero")
         if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
             raise AboveLimit(f"a session has at most {SUBSCRIPTIONS_MAX} subscriptions")
-        if session.patterns + count > self._options.session_patterns_max:
-            raise AboveLimit(
-                f"{session.patterns} patterns and {count} more are above the"
-                f" {self._options.session_patterns_max} that a session may have"
-            )
-        if parts.too_many or self._is_beyond(session, count, count):
-            raise AboveLimit(
-                f"more than {WAITING_MAX} patterns wait to be subscribed at broker {self._name}; subscribe"
-                " again in a few seconds"
-            )
+        refusal = self._above_session(session, count) or parts.refusal
+        if refusal:
+            raise AboveLimit(refusal)
 
     def _begin(self, subscription: ClientSubscription, patterns: list[str]) -> None:
         """Add it now, or begin to. Raises `TopicError`, `AboveLimit` before any change."""
@@ -142,8 +151,12 @@ class Subscribing:
         fits = self._fits(patterns)
         if not fits and not self._removing:
             raise self._above(patterns)
+        at_once = fits and len(patterns) <= PATTERNS_AT_ONCE
+        refusal = "" if at_once else self._above_waiting(len(patterns))
+        if refusal:
+            raise AboveLimit(refusal)
         subscription.patterns = patterns
-        if fits and len(patterns) <= PATTERNS_AT_ONCE:
+        if at_once:
             self._add(subscription, patterns)
             self._interest.confirm(subscription)
         else:
@@ -186,10 +199,21 @@ class Subscribing:
 
     # --- bounds
 
-    def _is_beyond(self, session: Session, count: int, more: int) -> bool:
-        """With so many patterns of one subscription, ``more`` of them new here."""
+    def _above_session(self, session: Session, count: int) -> str:
+        """Why a session cannot have so many more patterns; empty if it can."""
         most = self._options.session_patterns_max
-        return session.patterns + count > most or self._waiting + more > WAITING_MAX
+        if session.patterns + count <= most:
+            return ""
+        return f"{session.patterns} patterns and {count} more are above the {most} that a session may have"
+
+    def _above_waiting(self, count: int) -> str:
+        """Why so many more patterns cannot wait; empty if they can."""
+        if self._waiting + count <= WAITING_MAX:
+            return ""
+        return (
+            f"more than {WAITING_MAX} patterns wait to be subscribed at broker {self._name}; subscribe again"
+            " in a few seconds"
+        )
 
     def _fits(self, patterns: list[str]) -> bool:
         return self._interest.size_with(patterns) <= self._options.patterns_max
@@ -220,8 +244,12 @@ class Subscribing:
 
     def _drop_parts(self, session: Session) -> None:
         if session.parts is not None:
-            self._waiting -= len(session.parts.kept)
+            self._forget_kept(session.parts)
             session.parts = None
+
+    def _forget_kept(self, parts: Parts) -> None:
+        self._waiting -= len(parts.kept)
+        parts.kept = []
 
     # --- going
 

@@ -200,6 +200,44 @@ def test_patterns_of_all_sessions_that_wait_for_their_subscribe_are_bounded(
     assert len(mesh.interest[1]) == 101 and exchange._sessions._subscribing._waiting == 0
 
 
+def test_a_small_subscription_does_not_wait_for_room_among_patterns_without_subscribe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is added at once, and was refused for as long as others left theirs."""
+    monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
+    mesh = FakeMesh(1)
+    idle, other = mesh.client(), mesh.client()
+    said(idle, encode(Kind.PATTERNS, 1, [f"a.{number}" for number in range(600)]))
+    small = [f"b.{number}" for number in range(subscribing.PATTERNS_AT_ONCE)]
+    assert not said(other, encode(Kind.SUBSCRIBE, 1, small, 0, 1, 1)) and len(mesh.interest[1]) == len(small)
+    large = [f"c.{number}" for number in range(subscribing.PATTERNS_AT_ONCE + 1)]
+    (refusal,) = said(other, encode(Kind.SUBSCRIBE, 2, large, 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 2] and "more than 600 patterns wait" in refusal[2]
+    assert mesh.nodes[1].exchange._sessions._subscribing._waiting == 600
+    assert len(mesh.interest[1]) == len(small)
+
+
+def test_parts_of_a_subscription_that_nothing_follows_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had no time limit, and left no room for those of others until their session ended."""
+    monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
+    mesh = FakeMesh(1)
+    idle, slow, other = mesh.client(), mesh.client(), mesh.client()
+    said(idle, encode(Kind.PATTERNS, 1, [f"a.{number}" for number in range(300)]))
+    exchange, prefix = mesh.nodes[1].exchange, slow.conversation.prefix
+    for number in range(3):
+        frame = encode(Kind.PATTERNS, 1, [f"b{number}.{each}" for each in range(100)])
+        exchange.client_frames(slow.pipe, [prefix + frame], mesh.now)
+        mesh.turn(subscribing.PARTS_S - 1)
+    assert exchange._sessions._subscribing._waiting == 300, "those of whom more came are kept"
+    assert not said(slow, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1)) and len(mesh.interest[1]) == 301
+    large = [f"c.{number}" for number in range(600)]
+    assert not said(other, encode(Kind.SUBSCRIBE, 1, large, 0, 1, 1)) and len(mesh.interest[1]) == 901
+    (refusal,) = said(idle, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1]
+    assert "nothing followed 300 patterns of subscription 1 within 10 s" in refusal[2]
+    assert not said(idle, encode(Kind.SUBSCRIBE, 2, ["t"], 0, 1, 1)), "it may go on"
+
+
 def test_large_subscriptions_at_once_are_within_the_limit_of_a_session_together() -> None:
     """Each was held to what had been added by then, which was nothing."""
     mesh = FakeMesh(1, ExchangeOptions(session_patterns_max=3000))
