@@ -270,7 +270,8 @@ class BlockingSession:
 
     def _tell_if_back(self, now: float) -> None:
         """Tell of a session that lasts, if the end of the one before was told."""
-        sentence = self._schedule.back(now)
+        subscribed = any(feed.interrupted for feed in self.conversation.feeds)
+        sentence = self._schedule.back(now, subscribed=subscribed)
         if sentence:
             self._warnings.warn(now, None, "%s", sentence)
 

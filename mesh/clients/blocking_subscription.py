@@ -49,6 +49,11 @@ class BlockingSubscription:
         """Blocks the broker dropped because this program was slow to take them."""
         return self._feed.lost_blocks
 
+    @property
+    def interrupted(self) -> int:
+        """How often the session with the broker was made anew: each time messages may be missing."""
+        return self._feed.interrupted
+
     def __enter__(self) -> BlockingSubscription:
         return self
 

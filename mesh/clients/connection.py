@@ -201,7 +201,8 @@ class ClientConnection:
         except TimeoutError:
             assert back_at is not None, "there was a limit"
             now = max(back_at, self.loop.time())  # a timer may be early, by the clock's resolution
-            self._warnings.warn(now, None, "%s", self._schedule.back(now))
+            subscribed = any(feed.interrupted for feed in self.conversation.feeds)
+            self._warnings.warn(now, None, "%s", self._schedule.back(now, subscribed=subscribed))
 
     def _tick(self, due: float) -> None:
         """Once a keepalive interval."""

@@ -92,6 +92,7 @@ class Feed(Waitable):
         "error",
         "expected",
         "granted_at",
+        "interrupted",
         "lost_blocks",
         "messages",
         "number",
@@ -125,6 +126,8 @@ class Feed(Waitable):
         self.granted_at = 0.0
         self.lost_blocks = 0
         """Blocks the broker dropped because this subscriber was slow."""
+        self.interrupted = 0
+        """How often a session that carried it was lost and made anew: messages may be missing in between."""
         self.bad_blocks = 0
         self.assembler = blocks.Assembler(bodies_max=16)
         self.seen = blocks.Seen(publishers_max=256)
@@ -132,6 +135,7 @@ class Feed(Waitable):
     def again(self) -> None:
         """A new session: a fresh window, to which runs of the old one no longer count."""
         self.epoch += 1
+        self.interrupted += self.ready
         self.window = ReceiveWindow(self.messages, self.size)
         self.expected = 1
         self.ready = False

@@ -24,7 +24,7 @@ LONGEST_S: Final = 2.0
 class SessionSchedule:
     """The attempts and sessions of one client with the broker at ``url``."""
 
-    __slots__ = ("_began", "_pause_s", "_rng", "_told", "_url", "back_at", "failures")
+    __slots__ = ("_away_since", "_began", "_pause_s", "_rng", "_told", "_url", "back_at", "failures")
 
     def __init__(self, url: str, rng: random.Random) -> None:
         self.failures = 0
@@ -35,6 +35,8 @@ class SessionSchedule:
         self._rng = rng
         self._pause_s = 0.0
         self._began: float | None = None
+        self._away_since: float | None = None
+        """When the last session that lasted ended, or the first attempt failed; None: a session lasts."""
         self._told = ""
         """The reason that was told last; empty since a session lasted."""
 
@@ -43,13 +45,17 @@ class SessionSchedule:
         self._began = now
         self.back_at = now + self._pause_s if self._told else None
 
-    def back(self, now: float) -> str:
-        """A sentence worth a warning if a session lasts whose predecessor's end was told; empty otherwise."""
+    def back(self, now: float, *, subscribed: bool = False) -> str:
+        """A sentence worth a warning if a session lasts whose predecessor's end was told; empty otherwise.
+        ``subscribed``: who has subscriptions is told what they may lack."""
         if self.back_at is None or now < self.back_at:
             return ""
         self.back_at = None
         self._told = ""
-        return f"the session with the broker at {self._url} is back"
+        assert self._began is not None and self._away_since is not None, "one began, and one had ended"
+        away_s, self._away_since = self._began - self._away_since, None
+        sentence = f"the session with the broker at {self._url} is back after {away_s:.1f} s"
+        return f"{sentence}; subscriptions lack what was published meanwhile" if subscribed else sentence
 
     def ended(self, now: float, why: str) -> tuple[float, str]:
         """The session is over, or the attempt brought none: seconds to wait before the next attempt, and a
@@ -59,6 +65,9 @@ class SessionSchedule:
         if began is not None and now - began > self._pause_s:
             self.failures = 0
             self._told = ""
+            self._away_since = None
+        if self._away_since is None:
+            self._away_since = now
         self._pause_s = backoff_s(self.failures, SHORTEST_S, LONGEST_S, self._rng)
         self.failures += 1
         if why == self._told:

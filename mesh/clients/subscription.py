@@ -58,6 +58,11 @@ class Subscription:
         """Blocks the broker dropped because this program was slow to take them."""
         return self._feed.lost_blocks
 
+    @property
+    def interrupted(self) -> int:
+        """How often the session with the broker was made anew: each time messages may be missing."""
+        return self._feed.interrupted
+
     # ------------------------------------------------------------------ the barrier
 
     def __await__(self) -> Generator[Any, None, Subscription]:

@@ -21,6 +21,7 @@ class Tally:
         "messages_out",
         "published",
         "refused",
+        "unresolved",
         "unwanted",
     )
 
@@ -28,6 +29,7 @@ class Tally:
         self.published = 0
         self.unwanted = 0
         self.delivered = 0
+        self.unresolved = 0
         self.messages_in = 0
         self.messages_out = 0
         self.bytes_in = 0
@@ -73,7 +75,7 @@ class ExchangeStatistics:
     published: int
     """Messages that entered the mesh here."""
     delivered: int
-    """Messages handed to the connections of this broker's own subscribers."""
+    """Messages handed to the connections of this broker's own subscribers, without those ``unresolved``."""
     dropped: int
     unwanted: int
     """Messages that nobody wanted when they came."""
@@ -96,4 +98,5 @@ class ExchangeStatistics:
     queued: int
     """Messages that wait for links, now."""
     unresolved: int
-    """Messages under way when links ended, at most; the other brokers have not said yet what arrived. Now."""
+    """Messages under way when links ended, at most: the other brokers have not said yet what arrived, now.
+    And when sessions ended without BYE, of which nobody will say."""

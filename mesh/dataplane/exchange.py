@@ -582,9 +582,10 @@ class Exchange:
             for reason, count in member.drops.items():
                 add(reason, count)
         messages_in, messages_out, bytes_in, bytes_out = self.traffic()
+        unresolved = sum(client.unresolved for client in self._pipes.values())
         return ExchangeStatistics(
             published=self._tally.published,
-            delivered=self._tally.delivered + sum(port.messages_out for port in self._ports()),
+            delivered=self._tally.delivered + sum(port.messages_out for port in self._ports()) - unresolved,
             dropped=sum(count for reason, count in drops.items() if reason not in NO_LOSS),
             unwanted=self._tally.unwanted,
             msgs_in=messages_in,
@@ -599,5 +600,7 @@ class Exchange:
             questions=self._requests.open_questions,
             publishers=len(self._publishers),
             queued=sum(link.outlet.backlog.messages for link in self._members.neighbours()),
-            unresolved=sum(member.unresolved.at_most for member in members if member.unresolved),
+            unresolved=self._tally.unresolved
+            + unresolved
+            + sum(member.unresolved.at_most for member in members if member.unresolved),
         )

@@ -118,7 +118,6 @@ class Neighbour:
     """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``."""
 
     __slots__ = (
-        "_window",
         "boot",
         "counts",
         "expected",
@@ -157,7 +156,6 @@ class Neighbour:
         self.told: int | None = None
         """What the other side had received in all when this link came up."""
         self.over = False
-        self._window: int | None = None
 
     def send(self, frame: bytes) -> None:
         """In order with the blocks."""
@@ -170,14 +168,8 @@ class Neighbour:
             self.port.pipe.send_control(frame)
 
     def granted(self, messages: int, size: int, now: float) -> None:
-        """Credit of the other side; the first is its window."""
-        if self._window is None:
-            self._window = messages
+        """Credit of the other side."""
         self.outlet.granted(messages, size, now)
-
-    def not_given_back(self) -> int:
-        """Messages sent for which no credit has come back."""
-        return max(0, (self._window or 0) - self.outlet.credit.messages)
 
 
 class Unresolved:
@@ -277,7 +269,7 @@ class Members:
         member.drop("link_down", waiting + kept)
         member.messages_out += port.messages_out
         member.bytes_out += port.bytes_out
-        at_most = min(port.messages_out, max(0, link.not_given_back() - kept))
+        at_most = min(port.messages_out, max(0, link.outlet.under_way - kept))
         unresolved = member.unresolved
         if not link.counts:
             member.drop("link_lost", at_most)

@@ -57,7 +57,7 @@ def unlimited() -> SendCredit:
 class Outlet:
     """See the module."""
 
-    __slots__ = ("backlog", "behind", "credit", "encode", "frames", "port", "prefix", "sequence")
+    __slots__ = ("backlog", "behind", "credit", "encode", "frames", "port", "prefix", "sequence", "window")
 
     def __init__(
         self, port: Port, credit: SendCredit, backlog: Backlog, encode: Encoder, prefix: bytes = b""
@@ -73,11 +73,19 @@ class Outlet:
         """Number of the last block; a dropped one leaves a gap that the consumer can see."""
         self.behind = False
         """Blocks wait in the backlog: what comes has to wait behind them."""
+        self.window: int | None = None
+        """Messages that may be under way: the first credit given. None: the consumer has given none yet."""
 
     @property
     def dropped(self) -> int:
         """Messages dropped because the consumer was slow."""
         return self.backlog.dropped
+
+    @property
+    def under_way(self) -> int:
+        """Messages sent for which no credit has come back: of them the consumer has not said whether they
+        arrived."""
+        return 0 if self.window is None else max(0, self.window - self.credit.messages)
 
     def offer(self, block: Buffer, messages: int, hops: int, flags: int) -> bool:
         """Send the block now if it may go now; False: it must `wait`."""
@@ -111,7 +119,10 @@ class Outlet:
             self._send(item, frame)
 
     def granted(self, messages: int, size: int, now: float) -> None:
-        """The consumer gave credit: it lives, and what waits goes out as far as the credit reaches."""
+        """The consumer gave credit: it lives, and what waits goes out as far as the credit reaches. The first
+        credit is its window."""
+        if self.window is None:
+            self.window = messages
         self.credit.grant(messages, size)
         self.resume(now)
 

@@ -3,7 +3,12 @@
 A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
 silence, or with the first rule it breaks. Whatever the end, everything of it goes: subscriptions and their
 interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
-it owes. What was not delivered to it is counted. `mesh.dataplane.subscribing` decides what it may want.
+it owes. `mesh.dataplane.subscribing` decides what it may want.
+
+**Messages under way when a session ends.** What waited here was not delivered, and is counted at once
+(``subscriber_gone``). What was written to the connection and not granted back may have arrived or not, and
+nobody will say: a client that comes back has a new session. So it counts as *unresolved*, an upper bound for
+what was lost, and not as delivered. After BYE and UNSUBSCRIBE nothing is owed: the client wanted no more.
 """
 
 from __future__ import annotations
@@ -61,11 +66,13 @@ class ClientPipe:
     """One connection of clients: its port, and the sessions on it by backtrace. Behind an SP device there may
     be many."""
 
-    __slots__ = ("port", "sessions")
+    __slots__ = ("port", "sessions", "unresolved")
 
     def __init__(self, port: Port) -> None:
         self.port = port
         self.sessions: dict[bytes, Session] = {}
+        self.unresolved = 0
+        """Messages under way to sessions that ended without BYE, at most; some may still wait in the pipe."""
 
 
 class SessionControl:
@@ -121,7 +128,7 @@ class SessionControl:
             place = self.pipes[pipe] = ClientPipe(port)
         old = place.sessions.pop(prefix, None)
         if old is not None:
-            self._end(old, now)
+            self._end(place, old, now)
         if len(place.sessions) >= options.sessions_per_pipe_max:
             raise AboveLimit(f"more than {options.sessions_per_pipe_max} sessions on one connection")
         if self._count >= options.sessions_max:
@@ -175,8 +182,9 @@ class SessionControl:
             case [Kind.PONG, _]:
                 pass
             case [Kind.BYE, _] | [Kind.ERROR, _, _]:
-                self._remove(session)
-                self._end(session, now)
+                place = self.pipes[session.port.pipe]
+                del place.sessions[session.prefix]
+                self._end(place, session, now, said_bye=frame[0] == Kind.BYE)
             case [kind, *_]:
                 raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
 
@@ -189,8 +197,8 @@ class SessionControl:
         pipe.send_control(prefix + encode(Kind.ERROR, error.reason, str(error)[:SENTENCE_MAX]))
         place = self.pipes.get(pipe)
         session = place.sessions.pop(prefix, None) if place is not None else None
-        if session is not None:
-            self._end(session, now)
+        if place is not None and session is not None:
+            self._end(place, session, now)
         if len(prefix) == 4:  # no device in between: the connection is this client's alone
             self.gone(pipe, now, flushed=True)
             pipe.close(f"{error.reason}: {error}", flush=True)
@@ -209,9 +217,12 @@ class SessionControl:
             return
         port = place.port
         for session in list(place.sessions.values()):
-            self._end(session, now)
-        self._tally.drop("subscriber_gone", port.close(flushed=flushed))
-        self._tally.delivered += port.messages_out
+            self._end(place, session, now)
+        kept = port.close(flushed=flushed)
+        unresolved = min(port.messages_out, max(0, place.unresolved - kept))
+        self._tally.drop("subscriber_gone", kept)
+        self._tally.unresolved += unresolved
+        self._tally.delivered += port.messages_out - unresolved
         self._tally.messages_out += port.messages_out
         self._tally.bytes_out += port.bytes_out
 
@@ -229,18 +240,17 @@ class SessionControl:
                 )
                 self.refuse(session.port.pipe, session.prefix, silence, now)
 
-    def _remove(self, session: Session) -> None:
-        place = self.pipes.get(session.port.pipe)
-        if place is not None:
-            place.sessions.pop(session.prefix, None)
-
-    def _end(self, session: Session, now: float) -> None:
+    def _end(self, place: ClientPipe, session: Session, now: float, *, said_bye: bool = False) -> None:
         """End a session; the caller has taken it out of its table."""
+        under_way = sum(subscription.under_way for subscription in session.subscriptions.values())
         self._subscribing.end_all(session, now)
         session.closed = True
         self._count -= 1
         self._publishers.end(session.publisher)
-        self._tally.drop("subscriber_gone", session.port.discard(session.prefix))
+        taken_back = session.port.discard(session.prefix)
+        self._tally.drop("subscriber_gone", taken_back)
+        if not said_bye:
+            place.unresolved += max(0, under_way - taken_back)
         self._requests.asker_gone(session)
         self._tally.messages_in += session.messages_in
         self._tally.bytes_in += session.bytes_in

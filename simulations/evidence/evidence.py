@@ -90,7 +90,7 @@ class Evidence:
     escapes: list[str] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     sessions: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
-    """Of subscribers by name and life: when each of its connections was seen first and last."""
+    """Of subscribers by name and life: when each of its connections was seen first, and last by both ends."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 

@@ -38,6 +38,8 @@ class Publication:
     body: bytes
     at_s: float
     outcome: Outcome = Outcome.PENDING
+    accepted_s: float | None = None
+    """When its publisher was told so."""
     headers: Mapping[str, HeaderValue] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     """The brokers that its receipt names: what is wanted there may not arrive."""

@@ -96,7 +96,7 @@ class Recorder:
     def _view(self, process: Process, broker: Broker, deep: bool, sockets: int) -> View:
         seen = broker.inspect()
         counted, exchange, interest, sent = seen.peering, seen.exchange, seen.interest, seen.frames_out
-        addresses, void_s = seen.addresses, seen.last_void_round
+        addresses, void_s, losses = seen.addresses, seen.last_void_round, seen.link_losses
         sizes = {
             "members": counted.members,
             "strangers": counted.strangers,
@@ -136,8 +136,9 @@ class Recorder:
                 "control_out": sent.control,
                 "bus_out": sent.bus,
                 "dropped": sum(exchange.drops.get(reason, 0) for reason in HERE),
+                "unresolved": exchange.unresolved - sum(loss.unresolved for loss in losses.values()),
             },
-            losses=seen.link_losses,
+            losses=losses,
             sizes=sizes,
             void_at=void_s,
             paused=process.loop.paused,
@@ -187,7 +188,8 @@ class Recorder:
             owner = half.owner
             key = (owner.name, owner.life if isinstance(owner, Process) else 0)
             if key in subscribers:
-                found.setdefault(key, []).append((first_s, last_s))
+                other_s = self._halves.get(half.peer, (first_s, last_s))[1]
+                found.setdefault(key, []).append((first_s, min(last_s, other_s)))
         return {key: sorted(times) for key, times in found.items()}
 
     def _lives(self, rows: Iterable[Row]) -> list[Life]:

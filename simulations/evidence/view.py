@@ -37,7 +37,7 @@ class View:
     counters: Mapping[str, int] = field(default_factory=dict)
     """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
     refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
-    goes over links) and dropped (messages for its own subscribers)."""
+    goes over links), dropped and unresolved (messages for its own subscribers)."""
     losses: Mapping[int, LinkLoss] = field(default_factory=dict)
     """By the id of the broker that they were for: messages that did not arrive there, since its boot."""
     sizes: Mapping[str, int] = field(default_factory=dict)

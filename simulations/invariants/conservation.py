@@ -6,11 +6,11 @@ named the subscriber's broker as absent. This is asked of the whole run, also of
 may go without a counter is told apart by what really happened, message by message:
 
 * a broker that had the message in its memory was killed or left;
-* the subscriber's own session was made anew at that time;
+* the subscriber had no session at that time, since its own was being made anew;
 * the publisher's broker held the subscriber's broker for dead or gone;
 * another broker had the id of the subscriber's broker, so that it got what was meant for that.
 
-What a lost link had under way must be counted.
+What a lost link or a lost session had under way must be counted, if only as an upper bound (``unresolved``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ Missing = dict[Life, dict[Life, list[Publication]]]
 class Conserved(Judge):
     """What is missing is held to what the two brokers concerned dropped: the publisher's on the way to the
     subscriber's, and that one for its own subscribers. A drop may concern several subscriptions and is
-    counted once. There is no other broker on the way (`mesh.cluster.full_mesh`)."""
+    counted once. What it may have lost with a session counts as dropped. There is no other broker on the way
+    (`mesh.cluster.full_mesh`)."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -107,7 +108,7 @@ class _Drops:
 
     @staticmethod
     def _local(view: View | None) -> int:
-        return 0 if view is None else view.counters.get("dropped", 0)
+        return 0 if view is None else sum(view.counters.get(name, 0) for name in ("dropped", "unresolved"))
 
 
 def _owed(evidence: Evidence, subscription: Subscribed) -> Iterator[Publication]:
@@ -138,7 +139,11 @@ class _Passage:
             return True
         if subscription.until_s < until_s or not self._lasts(here, from_s, until_s):
             return True
-        if not self._lasts(there, from_s, until_s) or self._session_broke(subscription, from_s, until_s):
+        if not self._lasts(there, from_s, until_s):
+            return True
+        # At its own broker an accepted message was handed to the session that stood then.
+        handed_s = publication.accepted_s if here == there else None
+        if self._had_no_session(subscription, from_s, until_s if handed_s is None else handed_s):
             return True
         if here == there:
             return False
@@ -182,8 +187,9 @@ class _Passage:
         life = self._evidence.up(name, from_s, until_s)
         return life is not None and self._circumstances.asked_to_end_s(life) > until_s
 
-    def _session_broke(self, subscription: Subscribed, from_s: float, until_s: float) -> bool:
-        """The subscriber's connection was lost, or not there again yet; looks tell to the second."""
+    def _had_no_session(self, subscription: Subscribed, from_s: float, until_s: float) -> bool:
+        """The subscriber's connection was gone, or not there again yet, when the message came to its broker;
+        looks tell to the second."""
         sessions = self._evidence.sessions.get((subscription.subscriber, subscription.life), [])
         for (_, last_s), (first_s, _) in pairwise(sessions):
             if last_s <= until_s + LOOK_S and from_s <= first_s + LOOK_S + PASSAGE_S:

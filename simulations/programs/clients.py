@@ -62,7 +62,9 @@ def publisher(ledger: Ledger, topics: Sequence[str], habits: Habits, transport: 
             process.exposed = mesh
             while not process.stopping.is_set():
                 entries = _drawn(process, ledger, topics, habits, numbers, rng)
-                await _publish(mesh, entries, "sent" if _falls(habits.sent_share, rng) else "accepted")
+                await _publish(
+                    process, mesh, entries, "sent" if _falls(habits.sent_share, rng) else "accepted"
+                )
                 await asyncio.sleep(rng.expovariate(1 / habits.pause_s))
 
     return main
@@ -96,7 +98,7 @@ def _drawn(
     return entries
 
 
-async def _publish(mesh: Client, entries: list[Publication], level: str) -> None:
+async def _publish(process: Process, mesh: Client, entries: list[Publication], level: str) -> None:
     """Enters what became of them."""
     first = entries[0]
     outcome = Outcome.UNKNOWN
@@ -122,6 +124,8 @@ async def _publish(mesh: Client, entries: list[Publication], level: str) -> None
     finally:
         for entry in entries:
             entry.outcome, entry.absent = outcome, absent
+            if outcome is Outcome.ACCEPTED:
+                entry.accepted_s = process.world.now_s
 
 
 def subscriber(ledger: Ledger, patterns: Sequence[str], transport: str = "tcp") -> Main:

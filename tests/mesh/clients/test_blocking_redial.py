@@ -130,4 +130,4 @@ def test_a_session_that_is_back_is_told_once(
         client.publish("t", b"x")
         broker.pass_time(1.0)
     lost, back = [record.getMessage() for record in caplog.records]
-    assert "was lost: cut" in lost and back == f"the session with the broker at {client.url} is back"
+    assert "was lost: cut" in lost and back.startswith(f"the session with the broker at {client.url} is back")

@@ -55,7 +55,7 @@ def test_a_session_that_lasts_is_told_once_if_its_loss_was() -> None:
     schedule.began(101.0)
     assert schedule.back_at == 101.0 + pause_s
     assert schedule.back(101.0) == "", "it may be over at once, as the one before"
-    assert schedule.back(102.0) == "the session with the broker at tcp://a:1 is back"
+    assert schedule.back(102.0) == "the session with the broker at tcp://a:1 is back after 1.0 s"
     assert schedule.back_at is None and schedule.back(103.0) == "", "once"
     assert "closed" in schedule.ended(103.0, "closed")[1], "what was said last is true no more"
 
@@ -68,4 +68,7 @@ def test_sessions_that_are_over_at_once_are_not_told_as_back() -> None:
         assert schedule.back(at_s + 0.01) == "" and schedule.ended(at_s + 0.01, "closed")[1] == ""
         assert schedule.back_at is None
     schedule.began(4.0)
-    assert schedule.back(10.0)
+    assert schedule.back(10.0, subscribed=True) == (
+        "the session with the broker at tcp://a:1 is back after 4.0 s; subscriptions lack what was published"
+        " meanwhile"
+    )

@@ -40,7 +40,7 @@ PHASES = {
 PATTERNS = (("#", 0),)
 COUNTED = (
     *("rounds", "late_rounds", "silent_rounds", "refutations", "refused_records", "syncs", "late_answers"),
-    *("refused", "control_out", "bus_out", "dropped"),
+    *("refused", "control_out", "bus_out", "dropped", "unresolved"),
 )
 
 

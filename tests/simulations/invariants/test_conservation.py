@@ -176,6 +176,24 @@ def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
         assert verdict(evidence).ok is right
 
 
+@pytest.mark.parametrize(("accepted_s", "right"), [(11.8, True), (10.2, False)])
+def test_what_its_own_broker_accepted_while_the_session_stood_is_owed(accepted_s: float, right: bool) -> None:
+    """All that was published within seconds of a session's end was excused: nobody saw that brokers did not
+    count what it had under way."""
+    evidence = lost()
+    evidence.sessions = {("near", 1): [(1.0, 12.0), (13.0, 22.0)]}
+    ledger = evidence.ledger
+    ledger.subscriptions[0] = replace(ledger.subscriptions[0], subscriber="near")
+    ledger.receipts += [
+        replace(each, subscriber="near") for each in ledger.receipts if each.subscriber == "sub-1"
+    ]
+    evidence._hosts["near"] = evidence.host_of("pub-1")
+    publication(evidence).accepted_s = accepted_s
+    assert verdict(evidence).ok is right
+    with_views(evidence, (TWO,), counters={"dropped": 0, "unresolved": 1})
+    assert verdict(evidence).ok
+
+
 @pytest.mark.parametrize(("at_s", "right"), [(9.0, True), (11.0, True), (16.0, False)])
 def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
     assert verdict(lost(lambda log: log.member(TWO, at_s, ONE, "alive>dead"))).ok is right
