@@ -18,6 +18,8 @@ BYTES_MOST: Final = 1 << 40
 PATTERNS_MOST: Final = 64_512
 """Of clients. Other brokers drop the link of a broker that wants more than 65 536 in all; what is left is for
 the broker itself and for what it shows stock subscribers."""
+STARRED_PATTERNS_MOST: Final = 4096
+"""Each makes the search for who wants a new topic longer, by some 5 us."""
 EXPORT_MOST: Final = 500
 """Twice so many are wanted while one list replaces another."""
 
@@ -80,6 +82,18 @@ class Limits:
         "PATTERNS_MAX",
         "different patterns of all clients of this broker; one more subscription is refused",
         _between(16, PATTERNS_MOST),
+    )
+    session_starred_patterns_max: int = _limit(
+        32,
+        "SESSION_STARRED_PATTERNS_MAX",
+        "patterns of one client with more than 3 `*`; one more subscription is refused",
+        _between(0, STARRED_PATTERNS_MOST),
+    )
+    starred_patterns_max: int = _limit(
+        256,
+        "STARRED_PATTERNS_MAX",
+        "different patterns of all clients with more than 3 `*`; one more subscription is refused",
+        _between(0, STARRED_PATTERNS_MOST),
     )
     questions_max: int = _limit(
         4096,

@@ -63,6 +63,7 @@ class Session:
         "question_bytes",
         "questions",
         "refused",
+        "starred",
         "subscriptions",
     )
 
@@ -94,6 +95,8 @@ class Session:
         self.subscriptions: dict[int, ClientSubscription] = {}
         self.patterns = 0
         """Of all subscriptions, those included that are still to be added."""
+        self.starred = 0
+        """Of these, those with many stars."""
         self.parts: Parts | None = None
         """The subscription whose SUBSCRIBE is still to come."""
         self.budget = Budget(options.waiting_bytes_max)
@@ -139,7 +142,7 @@ class Session:
 class ClientSubscription(Outlet):
     """One client's subscription: an outlet with patterns, a role and its session."""
 
-    __slots__ = ("added", "number", "owes", "patterns", "role", "session")
+    __slots__ = ("added", "number", "owes", "patterns", "role", "session", "starred")
 
     def __init__(
         self,
@@ -158,6 +161,8 @@ class ClientSubscription(Outlet):
         self.patterns = patterns
         self.added = 0
         """How many of the patterns have been added; a large subscription is added in parts."""
+        self.starred: list[str] = []
+        """Those of the patterns that have many stars."""
         self.role = role
         self.owes: dict[int, None] = {}
         """Tokens of the questions it was asked and has not answered."""

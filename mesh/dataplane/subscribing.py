@@ -5,12 +5,13 @@ SUBSCRIBE) and are added in parts, one a loop turn, so that rounds and other cli
 matches a part is delivered from then on; SUBSCRIBED follows the last one. Who ends is hidden at once and gets
 nothing more; its patterns are removed in parts, too.
 
-**Bounds.** A session has a number of patterns, all that it has asked for included; so has the broker. What
-waits for its SUBSCRIBE or to be added is bounded for all sessions together (`WAITING_MAX`); a subscription
-that is added at once does not wait, and is not held to that. Parts that neither SUBSCRIBE nor another part
-follows for `PARTS_S` are dropped. A subscription beyond a bound is refused; it costs the session of a client
-that knows no other answer. Patterns that are being removed still count for the broker: a subscription that
-would fit without them waits until they are gone.
+**Bounds.** A session has a number of patterns, all that it has asked for included; so has the broker. Few of
+them may have many stars (`mesh.dataplane.starred`). What waits for its SUBSCRIBE or to be added is bounded
+for all sessions together (`WAITING_MAX`); a subscription that is added at once does not wait, and is not held
+to that. Parts that neither SUBSCRIBE nor another part follows for `PARTS_S` are dropped. A subscription
+beyond a bound is refused; it costs the session of a client that knows no other answer. Patterns that are
+being removed still count for the broker: a subscription that would fit without them waits until they are
+gone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.ports import Pipe, Turn
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.sessions import ClientSubscription, LocalTaker, Parts, Session
+from mesh.dataplane.starred import StarredPatterns
 from mesh.errors import PeerError, SessionError, TopicError
+from mesh.topics import is_starred
 from mesh.topics.routing import Router
 from mesh.wire.capabilities import SUBSCRIBE_REFUSED
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, Kind, Role, encode
@@ -73,6 +76,7 @@ class Subscribing:
         self._requests = requests
         self._tally = tally
         self._refuse = refuse
+        self._starred = StarredPatterns(name, options)
         self._waiting = 0
         """Patterns that wait, see `WAITING_MAX`."""
         self._removing = 0
@@ -148,6 +152,10 @@ class Subscribing:
         session = subscription.session
         if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
             raise TopicError("only brokers answer on topics that begin with '$'")
+        starred = [pattern for pattern in patterns if is_starred(pattern)]
+        problem = self._starred.problem(session, starred)
+        if problem:
+            raise AboveLimit(problem)
         fits = self._fits(patterns)
         if not fits and not self._removing:
             raise self._above(patterns)
@@ -163,6 +171,8 @@ class Subscribing:
             self._waiting += len(patterns)
             self._turn.jobs.append(partial(self._add_part, subscription, deque(patterns)))
         session.patterns += len(patterns)
+        subscription.starred = starred
+        self._starred.add(session, starred)
 
     def _add_part(self, subscription: ClientSubscription, waiting: deque[str], now: float) -> bool:
         """A step of a large subscription: True while there is more."""
@@ -271,6 +281,7 @@ class Subscribing:
         """These are out of their session's table, and go out of everything else."""
         for subscription in ended:
             session.patterns -= len(subscription.patterns)
+            self._starred.remove(session, subscription.starred)
             del subscription.patterns[subscription.added :]
             self._interest.forget(subscription)
             self._tally.drop("subscriber_gone", subscription.close())

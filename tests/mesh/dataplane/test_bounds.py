@@ -594,3 +594,56 @@ def test_nobody_waits_to_confirm_a_subscription_of_a_session_that_is_over() -> N
         assert len(interest._waiting) == 1
         client.lose()
         assert not interest._waiting and not interest._new
+
+
+# --- patterns with many stars
+
+
+def starred(count: int, first: int = 0) -> list[str]:
+    return [f"*.*.*.*.{number}" for number in range(first, first + count)]
+
+
+def test_patterns_with_many_stars_are_refused_above_the_limit_of_a_session() -> None:
+    """One client's 32 768 made the broker follow 65 535 nodes for each new topic."""
+    mesh = FakeMesh(1, ExchangeOptions(session_starred_patterns_max=10))
+    client = mesh.client()
+    assert not said(client, encode(Kind.SUBSCRIBE, 1, [*starred(10), "a", "*.*.*.b"], 0, 1, 1))
+    (refusal,) = said(client, encode(Kind.SUBSCRIBE, 2, starred(1, 10), 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 2]
+    assert refusal[2].startswith(
+        "10 patterns with more than 3 '*' and 1 more are above the 10 that a session"
+    )
+    assert not said(client, encode(Kind.SUBSCRIBE, 3, ["*.*.*.c"], 0, 1, 1)), "others it may have"
+    said(client, encode(Kind.UNSUBSCRIBE, 1))
+    assert not said(client, encode(Kind.SUBSCRIBE, 2, starred(1, 10), 0, 1, 1)), "its place is free again"
+
+
+def test_different_patterns_with_many_stars_are_limited_for_all_clients_together() -> None:
+    mesh = FakeMesh(1, ExchangeOptions(session_starred_patterns_max=10, starred_patterns_max=15))
+    table = mesh.nodes[1].exchange._sessions._subscribing._starred
+    one, two = mesh.client(), mesh.client()
+    assert not said(one, encode(Kind.SUBSCRIBE, 1, starred(10), 0, 1, 1))
+    assert not said(two, encode(Kind.SUBSCRIBE, 1, starred(5), 0, 1, 1)), "the same again are no more"
+    (refusal,) = said(two, encode(Kind.SUBSCRIBE, 2, starred(5, 11), 0, 1, 1))[:1] or [None]
+    assert refusal is None and len(table) == 15
+    mesh.nodes[1].exchange.client_gone(two.pipe, mesh.now)
+    mesh.clients.remove(two)
+    assert len(table) == 10
+    three = mesh.client()
+    (refusal,) = said(three, encode(Kind.SUBSCRIBE, 1, starred(6, 20), 0, 1, 1))
+    assert "with 6 more patterns with more than 3 '*' broker" in refusal[2] and "the 15 that" in refusal[2]
+    mesh.nodes[1].exchange.client_gone(one.pipe, mesh.now)
+    mesh.clients.remove(one)
+    assert len(table) == 0
+
+
+def test_patterns_with_many_stars_leave_with_a_large_subscription_that_was_not_added_yet() -> None:
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    table = mesh.nodes[1].exchange._sessions._subscribing._starred
+    patterns = [*(f"a.{number}" for number in range(subscribing.PATTERNS_AT_ONCE)), *starred(10)]
+    said(client, encode(Kind.SUBSCRIBE, 1, patterns, 0, 1, 1))
+    (session,) = mesh.nodes[1].exchange._sessions.all()
+    assert session.starred == len(table) == 10
+    said(client, encode(Kind.UNSUBSCRIBE, 1))
+    assert session.starred == len(table) == 0
