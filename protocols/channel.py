@@ -44,7 +44,17 @@ def as_bytes(body: Body) -> bytes:
 
 
 def as_topic(topic: str | Body) -> bytes:
-    return topic.encode() if isinstance(topic, str) else as_bytes(topic)
+    if isinstance(topic, str):
+        return topic.encode()
+    if isinstance(topic, (bytes, bytearray, memoryview)):
+        return bytes(topic)
+    raise TypeError(f"a topic is a str or bytes, not {type(topic).__name__}")
+
+
+def check_handler(handler: object) -> None:
+    """Raises `TypeError` for what can answer no question."""
+    if not callable(handler):
+        raise TypeError(f"a handler takes a question and returns its answer; {handler!r} cannot be called")
 
 
 class RefusingLane(QueueLane, StateLane):

@@ -83,6 +83,8 @@ class Core:
         self.roster = Roster(pattern)
         self.pipes = self.roster.pipes
         self._shared: list[SharedListener] = []
+        if admit is not None and not callable(admit):
+            raise TypeError(f"admit is called with each new peer; {admit!r} cannot be")
         self._admit = admit
         self._receiver = receiver
         self._hears_time = pattern.hears_time  # of a class, so slower to read for each run of frames

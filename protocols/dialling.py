@@ -29,7 +29,7 @@ from protocols.errors import (
     SPError,
     Timeout,
 )
-from protocols.options import DEFAULT, SocketOptions, TimeLimit, seconds
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, options_or, seconds
 from protocols.peer_warnings import PeerWarnings, log
 from protocols.pipe import CLOSED_BY_PEER, Connection, Pipe
 from protocols.pipe_view import PipeView, view_of
@@ -125,7 +125,7 @@ async def dial_once(
     """
     check_dialable(url)
     attempt = Attempt(url, loop_state().warnings)
-    connection = await attempt.connect(owner, timeout, options or owner.options)
+    connection = await attempt.connect(owner, timeout, options_or(options, owner.options))
     return await attach_dialled(owner, connection, url)
 
 
@@ -166,7 +166,7 @@ class Dialer:
         """Why there is no pipe, as a sentence: the last attempt failed, or the last pipe ended. Empty while
         connected."""
         self._owner = owner
-        self._options = options or owner.options
+        self._options = options_or(options, owner.options)
         self._attempts = 0
         self._connected = 0
         self._failed: dict[str, int] = {}

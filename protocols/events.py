@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self
 from weakref import ref
 
+from protocols.options import check_integer
 from protocols.pipe import Pipe
 from protocols.pipe_view import PipeView, view_of
 from protocols.waiting import Waiters
@@ -40,8 +41,7 @@ class PipeEvents:
     """Made by ``socket.events()``; ends when the socket has closed, or with `close`."""
 
     def __init__(self, limit: int = EVENTS_MAX) -> None:
-        if limit < 1:
-            raise ValueError(f"limit is {limit}; a stream holds 1 event or more")
+        check_integer("limit", limit, 1)
         self.missed = 0
         """Events that were dropped because nobody read them in time."""
         self._events: deque[PipeEvent] = deque(maxlen=limit)

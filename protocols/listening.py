@@ -25,7 +25,7 @@ from protocols.errors import (
     RemoteProtocolError,
     StateError,
 )
-from protocols.options import SocketOptions
+from protocols.options import SocketOptions, options_or
 from protocols.peer_warnings import PeerWarnings, name_of
 from protocols.pipe import Connection
 from protocols.transports.base import Binding
@@ -249,7 +249,7 @@ class Listener(Acceptor):
     """Accepts connections at ``url`` for one socket. Its header goes out at once, as NNG does."""
 
     def __init__(self, owner: EndpointOwner, url: str, options: SocketOptions | None = None) -> None:
-        super().__init__(url, options or owner.options, wait=False)
+        super().__init__(url, options_or(options, owner.options), wait=False)
         self._serve(owner)
 
 
@@ -271,7 +271,7 @@ class SharedListener(Acceptor):
     ) -> None:
         super().__init__(
             url,
-            options or SocketOptions(),
+            options_or(options, SocketOptions()),
             wait=True,
             headerless_max=headerless_max,
             on_refused=on_refused,

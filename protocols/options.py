@@ -46,11 +46,13 @@ def seconds(timeout: TimeLimit, default_s: float | None) -> float | None:
 
 
 def survey_seconds(survey_s: float | Default) -> float | None:
-    """How long a survey is open; None: as long as its socket or context says. Raises `ValueError`."""
-    limit_s = seconds(survey_s, -1.0)
-    if limit_s is None:
+    """How long a survey is open; None: as its socket or context says. Raises `TypeError`, `ValueError`."""
+    if survey_s is DEFAULT:
+        return None
+    if survey_s is None:
         raise ValueError("survey_s is None; a survey has an end")
-    return None if limit_s < 0 else limit_s
+    _check_time("survey_s", survey_s, optional=False, positive=False)
+    return survey_s
 
 
 def request_limits(timeout: TimeLimit, options: SocketOptions) -> tuple[float | None, float | None]:
@@ -160,7 +162,7 @@ class SocketOptions:
             if not isinstance(value, tuple) or not all(isinstance(each, str) for each in value):
                 raise TypeError(f"{name} is a tuple of strings, not {value!r}")
         for name, low, high in _INTEGERS:
-            _check_integer(name, getattr(self, name), low, high)
+            check_integer(name, getattr(self, name), low, high)
         for name, optional, positive in _TIMES:
             _check_time(name, getattr(self, name), optional, positive)
         for name in _SWITCHES:
@@ -170,7 +172,7 @@ class SocketOptions:
         for name, high in _OPTIONAL_INTEGERS:
             value = getattr(self, name)
             if value is not None:
-                _check_integer(name, value, 1 if name == "keepalive_s" else 0, high)
+                check_integer(name, value, 1 if name == "keepalive_s" else 0, high)
 
 
 class OptionKeywords(TypedDict, total=False):
@@ -205,12 +207,12 @@ class OptionKeywords(TypedDict, total=False):
     tls: TlsConfig | None
 
 
-_ANY: Final = (1 << 63) - 1
+INTEGER_MAX: Final = (1 << 63) - 1
 _INTEGERS: Final = (
-    ("send_queue", 1, _ANY),
-    ("recv_queue", 1, _ANY),
-    ("peers_max", 1, _ANY),
-    ("recv_size_max", 0, _ANY),
+    ("send_queue", 1, INTEGER_MAX),
+    ("recv_queue", 1, INTEGER_MAX),
+    ("peers_max", 1, INTEGER_MAX),
+    ("recv_size_max", 0, INTEGER_MAX),
     ("read_budget", 1, 1 << 30),
     ("ttl", 1, TTL_MAX),
     ("ipc_permissions", 0, 0o777),
@@ -237,12 +239,22 @@ _NAMES: Final = ("ws_origins", "ws_hosts")
 _SWITCHES: Final = ("prefer_new", "best_effort", "fail_without_peers", "nodelay", "keepalive")
 
 
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
+def options_or(options: SocketOptions | None, default: SocketOptions) -> SocketOptions:
+    """The options that were given, else the default ones. Raises `TypeError` for what are no options."""
+    if options is None:
+        return default
+    if not isinstance(options, SocketOptions):
+        raise TypeError(f"options is a SocketOptions or None, not {options!r}")
+    return options
+
+
+def check_integer(name: str, value: object, low: int, high: int = INTEGER_MAX) -> None:
+    """Raises `TypeError`, `ValueError`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is a whole number, not {value!r}")
     if not low <= value <= high:
         write = oct if name == "ipc_permissions" else str
-        allowed = f"{low} or more" if high == _ANY else f"from {write(low)} to {write(high)}"
+        allowed = f"{low} or more" if high == INTEGER_MAX else f"from {write(low)} to {write(high)}"
         raise ValueError(f"{name} is {write(value)}; it must be {allowed}")
 
 

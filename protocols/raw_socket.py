@@ -17,7 +17,7 @@ from protocols.message import Message
 from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit
 from protocols.patterns.raw import TO_ALL, Raw
 from protocols.pipe import Connection, Pipe
-from protocols.socket import Addresses, Socket, options_of
+from protocols.socket import Addresses, Socket, options_of, rng_of
 from protocols.wire.handshake import ProtocolNumber
 
 
@@ -51,7 +51,7 @@ class RawSocket(Channel, Socket):
         rng: random.Random | None = None,
         **keywords: Unpack[OptionKeywords],
     ) -> None:
-        rng = rng or random.Random()
+        rng = rng_of(rng)
         handed_over = receiver.frames_received if receiver is not None else None
         number = ProtocolNumber(kind) if isinstance(kind, int) else kind._pattern_type.protocol
         pattern = Raw(number, options_of(options, keywords), rng, handed_over)

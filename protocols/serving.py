@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from protocols.channel import Body, as_bytes
+from protocols.channel import Body, as_bytes, check_handler
 from protocols.errors import Closed, Timeout
-from protocols.options import DEFAULT, SocketOptions, TimeLimit, request_limits
+from protocols.options import DEFAULT, SocketOptions, TimeLimit, check_integer, request_limits
 from protocols.waiting import deadline_of
 
 Handler = Callable[[bytes], Body | Awaitable[Body]]
@@ -40,9 +40,12 @@ async def request(context: Conversing, body: Body, timeout: TimeLimit, options: 
 
 
 async def serve(new_context: Callable[[], Conversing], handler: Handler, concurrency: int) -> None:
-    """Answer questions, ``concurrency`` at a time, until the socket closes. Raises `ValueError`."""
-    if concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}; at least 1 question is handled at a time")
+    """Answer questions, ``concurrency`` at a time, until the socket closes.
+
+    Raises `TypeError`, `ValueError`.
+    """
+    check_handler(handler)
+    check_integer("concurrency", concurrency, 1)
     contexts = [new_context() for _ in range(concurrency)]
     async with asyncio.TaskGroup() as group:
         for number, context in enumerate(contexts):

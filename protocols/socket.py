@@ -20,7 +20,15 @@ from protocols.errors import NotSupported, SPError, StateError
 from protocols.events import EVENTS_MAX, PipeEvents
 from protocols.listening import Listener, SharedListener
 from protocols.message import Message
-from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit, seconds
+from protocols.options import (
+    DEFAULT,
+    OptionKeywords,
+    SocketOptions,
+    TimeLimit,
+    check_integer,
+    options_or,
+    seconds,
+)
 from protocols.patterns.base import Pattern
 from protocols.pipe import Pipe
 from protocols.pipe_view import PipeView, view_of
@@ -55,7 +63,7 @@ class Socket:
         rng: random.Random | None = None,
         **keywords: Unpack[OptionKeywords],
     ) -> None:
-        rng = rng or random.Random()
+        rng = rng_of(rng)
         pattern = self._pattern_type(options_of(options, keywords), rng)
         self._begin(Core(type(self).__name__, pattern, rng, admit=admit), dial, listen)
 
@@ -263,6 +271,7 @@ class Socket:
     async def wait_for_peers(self, count: int = 1, timeout: TimeLimit = DEFAULT) -> None:
         """Return once ``count`` peers are attached; no limit by default. Raises `Timeout`."""
         self._check_entered()
+        check_integer("count", count, 0)
         await self._core.wait_for_peers(count, seconds(timeout, None))
 
     def events(self, *, limit: int = EVENTS_MAX) -> PipeEvents:
@@ -279,4 +288,11 @@ class Socket:
 
 def options_of(options: SocketOptions | None, keywords: OptionKeywords) -> SocketOptions:
     """``options`` with what was given by keyword. Raises `TypeError` for an option that there is not."""
-    return replace(options or SocketOptions(), **keywords)
+    return replace(options_or(options, SocketOptions()), **keywords)
+
+
+def rng_of(rng: random.Random | None) -> random.Random:
+    """The source of numbers that was given, else a new one. Raises `TypeError`."""
+    if not isinstance(rng, random.Random | None):
+        raise TypeError(f"rng is a random.Random or None, not {rng!r}")
+    return rng or random.Random()

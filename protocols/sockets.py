@@ -174,7 +174,7 @@ class Rep0(Conversation, Socket):
         exception handler, and its question stays without an answer. Cancelled, it gives up what it handles.
 
         Raises:
-            ValueError: ``concurrency`` is below 1.
+            TypeError, ValueError: ``handler`` cannot be called, or ``concurrency`` is no number from 1.
         """
         await serve(self.new_context, handler, concurrency)
 

@@ -23,10 +23,17 @@ from protocols.errors import (
     WouldBlock,
 )
 from protocols.message import Message
-from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit, seconds
+from protocols.options import (
+    DEFAULT,
+    OptionKeywords,
+    SocketOptions,
+    TimeLimit,
+    check_integer,
+    seconds,
+)
 from protocols.patterns.base import Pattern, QueueLane, StateLane
 from protocols.pipe_view import PipeView, view_of
-from protocols.socket import Addresses, options_of
+from protocols.socket import Addresses, options_of, rng_of
 from protocols.statistics import SocketStatistics
 from protocols.transports.base import url_list
 
@@ -232,7 +239,7 @@ class Socket(Channel):
         rng: random.Random | None = None,
         **keywords: Unpack[OptionKeywords],
     ) -> None:
-        rng = rng or random.Random()
+        rng = rng_of(rng)
         pattern = self._pattern_type(options_of(options, keywords), rng)
         self._open(Core(type(self).__name__, pattern, rng), pattern.lane)
         self._prepare()
@@ -331,6 +338,7 @@ class Socket(Channel):
 
     def wait_for_peers(self, count: int = 1, timeout: TimeLimit = DEFAULT) -> None:
         """Return once ``count`` peers are attached; no limit by default. Raises `Timeout`."""
+        check_integer("count", count, 0)
         limit_s = seconds(timeout, None)
         core = self._core
         pipes = core.roster.pipes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
 from protocols.blocking.socket import Channel, Context, Socket
-from protocols.channel import REPLACED, Body, as_bytes, as_topic
+from protocols.channel import REPLACED, Body, as_bytes, as_topic, check_handler
 from protocols.errors import Closed, StateError, SurveyOver, Timeout
 from protocols.options import (
     DEFAULT,
@@ -187,6 +187,7 @@ class Answering(Conversing):
 
         A handler that raises is logged, and its question stays without an answer.
         """
+        check_handler(handler)
         with self.new_context() as context:
             while True:
                 try:

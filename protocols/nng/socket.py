@@ -15,7 +15,14 @@ from protocols.nng.channel import Channel, Counters
 from protocols.nng.endpoints import NngDialer, NngListener, NngPipe
 from protocols.nng.errors import translated_address
 from protocols.nng.settings import TLS_SCHEMES, check_options, configure, spare_files, tls_config
-from protocols.options import DEFAULT, OptionKeywords, SocketOptions, TimeLimit, seconds
+from protocols.options import (
+    DEFAULT,
+    OptionKeywords,
+    SocketOptions,
+    TimeLimit,
+    check_integer,
+    seconds,
+)
 from protocols.socket import Addresses, options_of
 from protocols.tls import TlsConfig
 from protocols.transports.base import check_string, url_list
@@ -196,6 +203,7 @@ class Socket(Channel):
 
     async def wait_for_peers(self, count: int = 1, timeout: float | None = None) -> None:
         """Return once ``count`` peers are attached; ``timeout`` None is for ever. Raises `Timeout`."""
+        check_integer("count", count, 0)
         deadline = deadline_of(seconds(timeout, None))
         while len(self._pipes) < count:
             self._check_open()
