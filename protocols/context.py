@@ -19,7 +19,15 @@ from protocols.patterns.survey import SurveyLane, SurveyResult
 from protocols.serving import request
 from protocols.waiting import Waiters, running_loop
 
-Forget = Callable[["Closable"], None]
+
+class Keeper(Protocol):
+    """The socket's core, as its contexts see it."""
+
+    def forget_channel(self, channel: Closable) -> None:
+        """It was closed."""
+
+    def channel_dropped(self, channel: Closable) -> None:
+        """Its program holds it no more, and has not closed it. Called by whichever thread finds that."""
 
 
 class Closable(Protocol):
@@ -34,7 +42,12 @@ class Life:
     """The end of a context: `aclose`, and ``async with``."""
 
     closed: bool
-    _forget: Forget
+    _keeper: Keeper
+
+    def __del__(self) -> None:
+        keeper = getattr(self, "_keeper", None)
+        if keeper is not None and not self.closed:
+            keeper.channel_dropped(self)
 
     def _shut(self, sentence: str) -> None:
         raise NotImplementedError
@@ -43,7 +56,7 @@ class Life:
         """Give up what is under way; calls that wait here raise `Closed`."""
         if not self.closed:
             self._shut("the context is closed")
-            self._forget(self)
+            self._keeper.forget_channel(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -64,9 +77,9 @@ class Context(Conversation, Life):
         senders: Waiters,
         receivers: Waiters,
         arm: Callable[[], None],
-        forget: Forget,
+        keeper: Keeper,
     ) -> None:
-        self._forget = forget
+        self._keeper = keeper
         self._open(lane, options, senders, receivers, arm)
 
 
@@ -142,9 +155,9 @@ class SurveyContext(Surveying, Life):
         senders: Waiters,
         receivers: Waiters,
         arm: Callable[[], None],
-        forget: Forget,
+        keeper: Keeper,
     ) -> None:
-        self._forget = forget
+        self._keeper = keeper
         self._open(lane, options, senders, receivers, arm)
 
 
@@ -157,9 +170,9 @@ class SubContext(Channel, Life):
         options: SocketOptions,
         senders: Waiters,
         receivers: Waiters,
-        forget: Forget,
+        keeper: Keeper,
     ) -> None:
-        self._forget = forget
+        self._keeper = keeper
         self._subscriptions = lane
         self._open(lane, options, senders, receivers)
 

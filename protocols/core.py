@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import warnings
 from collections.abc import Callable
 from typing import Final, Protocol
+from weakref import WeakKeyDictionary
 
 from protocols.context import Closable
 from protocols.dialling import Dialer
@@ -78,8 +80,8 @@ class Core:
         self.senders = Waiters()
         self.receivers = Waiters()
         """Those of the socket itself; its contexts share the senders."""
-        self.channels: list[Closable] = []
-        """The socket's contexts."""
+        self.channels: WeakKeyDictionary[Closable, None] = WeakKeyDictionary()
+        """The socket's contexts, oldest first, as long as a program holds them."""
         self.roster = Roster(pattern)
         self.pipes = self.roster.pipes
         self._shared: list[SharedListener] = []
@@ -135,7 +137,7 @@ class Core:
 
     async def _close(self) -> None:
         self.closed = True
-        for channel in self.channels:
+        for channel in list(self.channels):
             channel._shut(CLOSED)
         self.channels.clear()
         self._peer_waiters.wake_all()
@@ -175,7 +177,16 @@ class Core:
             pass
 
     def forget_channel(self, channel: Closable) -> None:
-        self.channels.remove(channel)
+        self.channels.pop(channel, None)
+
+    def channel_dropped(self, channel: Closable) -> None:
+        """Warn, and close it in a turn of its own: garbage is found anywhere, also inside the pattern."""
+        loop = self.loop
+        if loop is None or loop.is_closed():
+            return
+        sentence = f"unclosed context of {self!r}; use async with, or await aclose()"
+        warnings.warn(sentence, ResourceWarning, stacklevel=3)
+        loop.call_soon_threadsafe(channel._shut, "the context is closed")
 
     # --- endpoints
 

@@ -101,10 +101,8 @@ class Sub0(Channel, Socket):
         """A reader with topics of its own, none at first."""
         self._check_entered()
         core = self._core
-        context = SubContext(
-            self._subscriber().open_lane(), core.options, core.senders, Waiters(), core.forget_channel
-        )
-        core.channels.append(context)
+        context = SubContext(self._subscriber().open_lane(), core.options, core.senders, Waiters(), core)
+        core.channels[context] = None
         return context
 
     def _subscriber(self) -> Subscriber:
@@ -128,8 +126,8 @@ def open_context(core: Core, kind: type[C]) -> C:
     """A conversation of its own on a socket, which closes it with itself."""
     lane: Any = core.pattern.open_lane()
     receivers = core.receivers if core.pattern.shared_inbox else Waiters()
-    context = kind(lane, core.options, core.senders, receivers, core.arm, core.forget_channel)
-    core.channels.append(context)
+    context = kind(lane, core.options, core.senders, receivers, core.arm, core)
+    core.channels[context] = None
     return context
 
 

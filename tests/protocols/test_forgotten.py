@@ -6,11 +6,13 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
-from protocols import Pub0, Rep0, Socket, StateError, Sub0, Surveyor0
-from tests.support.waiting import until
+from protocols import Pub0, Rep0, Req0, Respondent0, Socket, StateError, Sub0, Surveyor0
+from tests.support.waiting import turns, until
 
 
 def warnings_of(program: Callable[[], Awaitable[object]]) -> list[str]:
@@ -39,6 +41,23 @@ def test_a_socket_that_was_closed_or_never_used_gives_none() -> None:
             pass
 
     assert warnings_of(closes) == []
+
+
+@pytest.mark.parametrize("kind", [Req0, Rep0, Surveyor0, Respondent0, Sub0])
+async def test_a_context_that_is_dropped_while_open_gives_a_resource_warning_and_is_closed(
+    kind: type[Socket],
+) -> None:
+    """The socket kept each one, with its queue and what it had under way, until it was closed itself."""
+    async with kind(listen="inproc://forgets-contexts") as socket:
+        context: Any = socket.new_context()
+        closed: list[object] = []
+        context._lane.close = partial(closed.append, None)
+        with pytest.warns(ResourceWarning, match=rf"unclosed context of <{kind.__name__} with 0 peers>"):
+            del context
+            gc.collect()
+        assert not closed, "not while the pattern may be at work"
+        await turns()
+        assert closed and not socket._core.channels
 
 
 URL = "inproc://never-opened"

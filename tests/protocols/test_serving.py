@@ -31,7 +31,7 @@ async def test_a_request_leaves_no_context_behind() -> None:
             await req.request(b"x")
         with pytest.raises(Timeout):
             await Req0().request(b"to nobody", timeout=0.001)
-        assert req._core.channels == []
+        assert not req._core.channels
         await rep.aclose()
         await serving
 
@@ -124,7 +124,7 @@ async def test_a_cancelled_server_gives_up_its_contexts() -> None:
         serving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await serving
-        assert rep._core.channels == []
+        assert not rep._core.channels
 
 
 async def test_respondents_serve_too() -> None:

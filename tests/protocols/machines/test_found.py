@@ -32,8 +32,9 @@ async def test_more_contexts_than_the_inbox_holds_all_get_a_question() -> None:
         Link(req, rep)
         contexts = [rep.new_context() for _ in range(3)]
         readers = [asyncio.create_task(context.recv(timeout=0.2)) for context in contexts]
+        askers = [req.new_context() for _ in range(3)]
         await turns()
-        for body in (b"1", b"2", b"3"):
-            await req.new_context().send(body)
+        for asker, body in zip(askers, (b"1", b"2", b"3"), strict=True):
+            await asker.send(body)
             await turns()
         assert await asyncio.gather(*readers) == [b"1", b"2", b"3"]

@@ -113,8 +113,11 @@ def test_no_question_is_lost_between_contexts(script: list[tuple[str, int]]) -> 
             req.dial(rep.listeners[0].url)
             await req.wait_for_peers(timeout=5.0)
 
+            asking = []
+
             async def ask(body: bytes) -> None:
-                await req.new_context().send(body)
+                asking.append(req.new_context())
+                await asking[-1].send(body)
 
             async def take(timeout: float | None) -> Any:
                 async with rep.new_context() as context:

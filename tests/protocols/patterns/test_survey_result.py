@@ -147,7 +147,8 @@ async def test_contexts_survey_side_by_side() -> None:
 async def test_more_contexts_than_a_queue_holds_may_ask_in_one_turn() -> None:
     async with Surveyor0(options=SocketOptions(survey_s=30.0, send_queue=10)) as surveyor:
         peer = Peer(surveyor)
-        running = [asyncio.create_task(surveyor.new_context().survey(b"q")) for _ in range(100)]
+        contexts = [surveyor.new_context() for _ in range(100)]
+        running = [asyncio.create_task(context.survey(b"q")) for context in contexts]
         await until(lambda: len(peer.heard) == 100)
         peer.say(*peer.heard)
         assert all(result.complete for result in await asyncio.gather(*running))
