@@ -251,10 +251,11 @@ class Gossip:
                 self._take_interest(link, frame)
         except LinkError as error:
             self._fail(link, error)
-        if waiting.frames and not link.ended:
-            self._received[link] = waiting
-        if self._received:
-            self._taking = self._loop.call_soon(self._take_next)
+        finally:  # a defect costs this frame; its version is missed, and the whole asked for
+            if waiting.frames and not link.ended:
+                self._received[link] = waiting
+            if self._received:
+                self._taking = self._loop.call_soon(self._take_next)
 
     def _take_interest(self, link: Link, frame: bytes) -> None:
         member, interest = link.peer.id, self._interest

@@ -266,7 +266,7 @@ class Peering:
         self._started = False
         self._closed = False
         self.faults = 0
-        """Timers that raised, since the start."""
+        """Timers and orders that raised, since the start."""
 
     # --- what the broker reads
 
@@ -426,37 +426,44 @@ class Peering:
             self._execute(self.core.act(instructions, self._clock()))
 
     def _execute(self, orders: list[Order]) -> None:
+        """All of them: the core counts on what it ordered, such as a dial, and orders it once."""
         for order in orders:
-            match order:
-                case Survey(round, members):
-                    links = [self._links[id] for id in members if id in self._links]
-                    self.rounds.ask(round, links)
-                    self._keep_alive(links)
-                case Send():
-                    self.gossip.send(order)
-                case Dial():
-                    if not self._closed:
-                        self.dialer.begin(order)
-                case MemberChanged(record, from_state, reason, via):
-                    self._hooks.member_changed(record, from_state, reason, via)
-                    self._live_changed()
-                case MemberForgotten(record):
-                    self.link_manager.forget(record.id)
-                    self.dialer.forget(record.peer_url)
-                case SelfChanged(record):
-                    self._hooks.self_changed(record)
-                case DropLink(member, reason):
-                    link = self._links.get(member)
-                    if link is not None:
-                        self.link_manager.end(link, reason, flush=True)
-                case NodeChanged(_, state):
-                    self._hooks.state_changed(state)
-                    self.gossip.check_absent()
-                case JoiningChanged():
-                    self.gossip.check_absent()
-                case MayRoute():
-                    self._hooks.may_route()
+            try:
+                self._execute_one(order)
+            except Exception as error:  # a defect of a machine or a hook
+                self._report(error)
         self._arm()
+
+    def _execute_one(self, order: Order) -> None:
+        match order:
+            case Survey(round, members):
+                links = [self._links[id] for id in members if id in self._links]
+                self.rounds.ask(round, links)
+                self._keep_alive(links)
+            case Send():
+                self.gossip.send(order)
+            case Dial():
+                if not self._closed:
+                    self.dialer.begin(order)
+            case MemberChanged(record, from_state, reason, via):
+                self._hooks.member_changed(record, from_state, reason, via)
+                self._live_changed()
+            case MemberForgotten(record):
+                self.link_manager.forget(record.id)
+                self.dialer.forget(record.peer_url)
+            case SelfChanged(record):
+                self._hooks.self_changed(record)
+            case DropLink(member, reason):
+                link = self._links.get(member)
+                if link is not None:
+                    self.link_manager.end(link, reason, flush=True)
+            case NodeChanged(_, state):
+                self._hooks.state_changed(state)
+                self.gossip.check_absent()
+            case JoiningChanged():
+                self.gossip.check_absent()
+            case MayRoute():
+                self._hooks.may_route()
 
     def _keep_alive(self, links: list[Link]) -> None:
         """Ask for a sign on each Bus that has none; a session answers PING."""
@@ -506,7 +513,7 @@ class Peering:
         self.faults += 1
         if self.faults <= REPORTS_MAX:
             last = "; further ones are only counted" if self.faults == REPORTS_MAX else ""
-            message = f"fault {self.faults} in the timer of rounds, which goes on{last}"
+            message = f"fault {self.faults} in what rounds and links bring, which goes on{last}"
             self._loop.call_exception_handler({"message": message, "exception": error})
 
     # --- what links report: `mesh.cluster.links.LinkOwner`

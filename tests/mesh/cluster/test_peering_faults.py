@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from mesh.cluster.gossip import LONG_FRAME
+from mesh.cluster.link import Link
+from mesh.cluster.membership import MemberRecord, SelfChanged
+from mesh.cluster.overlay import Dial
 from mesh.cluster.peering import REPORTS_MAX
 from tests.mesh.peers import Peers, until
+
+
+class FakeLink:
+    ended = False
 
 
 async def test_an_exception_in_the_timer_is_reported_and_the_rounds_go_on(
@@ -47,3 +55,46 @@ async def test_a_timer_that_always_raises_does_not_fill_the_log(monkeypatch: pyt
         monkeypatch.setattr(alone.peering.membership, "tick", broken)
         await until(lambda: alone.peering.faults > REPORTS_MAX + 10, "many faults")
         assert len(told) == REPORTS_MAX and "only counted" in told[-1]["message"]
+
+
+async def test_an_order_that_raises_costs_none_of_those_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dial behind it was lost, and counted as under way for ever."""
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    async with Peers() as peers:
+        alone = await peers.peer("a")
+        peering = alone.peering
+
+        def broken(record: MemberRecord) -> None:
+            raise LookupError("a defect")
+
+        monkeypatch.setattr(alone, "self_changed", broken)
+        dials: list[Dial] = []
+        monkeypatch.setattr(peering.dialer, "begin", dials.append)
+        dial = Dial("tcp://127.0.0.1:1", 0)
+        peering._execute([SelfChanged(peering.membership.me), dial])
+        assert dials == [dial] and peering.faults == len(told) == 1
+
+
+async def test_a_frame_of_interest_that_raises_delays_none_of_those_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+    async with Peers() as peers:
+        gossip = (await peers.peer("a")).peering.gossip
+        taken: list[bytes] = []
+
+        def take(link: Link, frame: bytes) -> None:
+            taken.append(frame)
+            if len(taken) == 1:
+                raise LookupError("a defect")
+
+        monkeypatch.setattr(gossip, "_take_interest", take)
+        frames = [bytes([number]) * (LONG_FRAME + 1) for number in range(3)]
+        one, other = (cast(Link, FakeLink()) for _ in range(2))
+        gossip._interest_received(one, frames[0])
+        gossip._interest_received(one, frames[1])
+        gossip._interest_received(other, frames[2])
+        await until(lambda: len(taken) == 3, "the frames behind the fault")
+        assert taken == [frames[0], frames[2], frames[1]] and len(told) == 1
