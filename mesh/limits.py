@@ -20,6 +20,8 @@ PATTERNS_MOST: Final = 64_512
 the broker itself and for what it shows stock subscribers."""
 STARRED_PATTERNS_MOST: Final = 4096
 """Each makes the search for who wants a new topic longer, by some 5 us."""
+MESH_KEY_MIN: Final = 8
+"""Bytes; the key is asked of whoever may guess."""
 EXPORT_MOST: Final = 500
 """Twice so many are wanted while one list replaces another."""
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh.errors import ConfigError
-from mesh.limits import Limits, export_problem
+from mesh.limits import MESH_KEY_MIN, Limits, export_problem
 from mesh.listen import Listen, is_secure
 from mesh.topics import check_pattern
 from mesh.wire.fields import shown
-from protocols import TlsConfig, check_url
+from protocols import TlsConfig, check_dialable
 from protocols.errors import AddressError
 
 
@@ -45,7 +45,7 @@ class BrokerOptions:
                 raise ConfigError(f"{what} {value!r} must be 1 to 64 of the characters A-Z a-z 0-9 _ -")
         for url in (*self.join, *((self.advertise,) if self.advertise else ())):
             try:
-                check_url(url)
+                check_dialable(url)
             except AddressError as error:
                 raise ConfigError(str(error)) from error
         for listen in self.listen:
@@ -66,6 +66,8 @@ class BrokerOptions:
             )
         if self.mesh_key is not None and not self.mesh_key:
             raise ConfigError("mesh_key is empty; give it some secret bytes or leave it out")
+        if self.mesh_key is not None and len(self.mesh_key) < MESH_KEY_MIN:
+            raise ConfigError(f"mesh_key has {len(self.mesh_key)} bytes; use at least {MESH_KEY_MIN}")
 
     def _check_types(self) -> None:
         for what, value, kinds, words in (

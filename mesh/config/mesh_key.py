@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mesh.config.sections import BrokerConfig
 from mesh.errors import ConfigError
+from mesh.limits import MESH_KEY_MIN
 
 
 def mesh_key(config: BrokerConfig, environ: Mapping[str, str] | None = None) -> bytes | None:
@@ -29,6 +30,6 @@ def mesh_key(config: BrokerConfig, environ: Mapping[str, str] | None = None) -> 
             raise ConfigError(f"{source}: this user has no home folder; write the whole path") from None
         if not key:
             raise ConfigError(f"{source}: the mesh key file is empty")
-    if key and len(key) < 8:
-        raise ConfigError(f"{source}: the mesh key has {len(key)} bytes; use at least 8")
+    if key and len(key) < MESH_KEY_MIN:
+        raise ConfigError(f"{source}: the mesh key has {len(key)} bytes; use at least {MESH_KEY_MIN}")
     return key or None

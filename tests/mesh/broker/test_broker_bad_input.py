@@ -216,10 +216,10 @@ async def test_a_broken_link_frame_costs_the_connection_and_gets_nothing(protoco
         await stranger.close()
 
 
-@pytest.mark.parametrize("key", [b"another", None])
+@pytest.mark.parametrize("key", [b"another one", None])
 async def test_a_broker_with_another_mesh_key_or_none_gets_no_link(key: bytes | None) -> None:
     async with Cluster() as cluster:
-        alpha, bravo = await cluster.mesh("alpha", "bravo", mesh_key=b"secret")
+        alpha, bravo = await cluster.mesh("alpha", "bravo", mesh_key=b"the secret")
         stranger = await cluster.broker("stranger", alpha, mesh_key=key)
         await eventually(lambda: refused(alpha) + refused(stranger) > 0, "the stranger is refused")
         assert linked(alpha) == {"bravo"}
@@ -255,6 +255,10 @@ async def test_a_port_in_use_by_a_broker_says_which() -> None:
         ({"name": ""}, "must be 1 to 64"),
         ({"mesh": "x" * 65}, "must be 1 to 64"),
         ({"mesh_key": b""}, "mesh_key is empty"),
+        ({"mesh_key": "short"}, "mesh_key has 5 bytes; use at least 8"),
+        ({"join": "tcp://*:7770"}, "wildcards and 0 are for listening"),
+        ({"join": "tcp://0.0.0.0:1"}, "wildcards and 0 are for listening"),
+        ({"advertise": "tcp://0.0.0.0:1"}, "wildcards and 0 are for listening"),
         ({"period_s": 0}, "period_s is 0; it must be above zero"),
         ({"period_s": float("inf")}, "period_s is inf; it must be above zero and finite"),
         ({"stats_s": -1}, "stats_s is -1"),

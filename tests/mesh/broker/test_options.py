@@ -76,6 +76,8 @@ def test_an_address_of_wrong_types_is_a_config_error(make: Callable[[], Listen])
 
 def test_one_value_stands_for_a_list_of_one_and_a_path_for_its_text(tmp_path: Path) -> None:
     """`export="news.#"` was taken for seven patterns of one letter."""
-    options = Broker(listen=URL, join=URL, export="news.#", state_dir=tmp_path, log_dir=tmp_path).options
-    assert (options.listen, options.join, options.export) == ((Listen(URL),), (URL,), ("news.#",))
+    options = Broker(
+        listen=URL, join="tcp://a:1", export="news.#", state_dir=tmp_path, log_dir=tmp_path
+    ).options
+    assert (options.listen, options.join, options.export) == ((Listen(URL),), ("tcp://a:1",), ("news.#",))
     assert (options.state_dir, options.log_dir) == (str(tmp_path), str(tmp_path))

@@ -26,7 +26,7 @@ def broker(url: str) -> Any:
             name=process.name,
             listen=url,
             mesh="here",
-            mesh_key="a key",
+            mesh_key="a key of the test",
             state_dir="/state",
             log_dir="/log",
             environment=environment_of(process),
