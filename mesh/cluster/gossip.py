@@ -23,7 +23,7 @@ from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.full_mesh import may_tell_interest
 from mesh.cluster.link import Link
 from mesh.cluster.membership import MemberRecord, NodeState, State
-from mesh.cluster.remote_interest import BarrierDone, Change, InterestTable, Pattern
+from mesh.cluster.remote_interest import NAME_SHOWN_MAX, BarrierDone, Change, InterestTable, Pattern
 from mesh.errors import LinkError
 from mesh.wire.capabilities import INTEREST_OWNER
 from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
@@ -31,6 +31,9 @@ from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
 INTEREST_PAUSE_S: Final = 0.005
 """Subscribers wait for it, so it is shorter; it only keeps a storm of subscriptions from being a storm of
 frames."""
+DEAD_NAMED_S: Final = 30.0
+"""How long receipts name a broker that this one was linked to and holds for dead. It may only stand still,
+and its subscribers miss what is published meanwhile."""
 INTEREST_KINDS: Final = (int(LinkKind.INTEREST), int(LinkKind.INTEREST_CHANGE))
 LONG_FRAME: Final = 2048
 """Bytes of a frame of interest from which on it counts as long work: one is sent or taken a loop turn."""
@@ -125,6 +128,8 @@ class Gossip:
         self._loop = asyncio.get_running_loop()
         self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
         self._absent: tuple[str, ...] = ()
+        self._dead: tuple[str, ...] = ()
+        """Those of them that are dead."""
         self._all_heard: asyncio.Future[None] | None = None
 
     # --- saying
@@ -191,12 +196,27 @@ class Gossip:
         joined."""
         is_joining = self._core.membership.node_state is NodeState.JOINING
         self.reached(self._interest.set_unheard(self._core.joining.unheard, wait=is_joining))
-        absent = self._interest.absent()
+        missing = self._interest.absent()
+        self._dead = self._dead_of_late()
+        absent = (*missing, *self._dead)
         if absent != self._absent:
             self._absent = absent
             self._hooks.absent_changed(absent)
         if is_joining:
-            self._execute(self._core.settle(self._loop.time(), interest_held=not absent))
+            self._execute(self._core.settle(self._loop.time(), interest_held=not missing))
+
+    def check_dead(self) -> None:
+        """Who is dead is named for a while: look once a round whether that is over."""
+        if self._dead and self._dead_of_late() != self._dead:
+            self.check_absent()
+
+    def _dead_of_late(self) -> tuple[str, ...]:
+        now, members = self._loop.time(), self._core.membership.roster.members.values()
+        return tuple(
+            member.record.name[:NAME_SHOWN_MAX]
+            for member in members
+            if member.record.state is State.DEAD and member.seen_linked and now - member.since < DEAD_NAMED_S
+        )
 
     # --- hearing
 

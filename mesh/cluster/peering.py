@@ -439,6 +439,7 @@ class Peering:
             case Survey(round, members):
                 links = [self._links[id] for id in members if id in self._links]
                 self.rounds.ask(round, links)
+                self.gossip.check_dead()
                 self._keep_alive(links)
             case Send():
                 self.gossip.send(order)

@@ -225,7 +225,7 @@ def is_whole(peers: Sequence[Peer]) -> bool:
         {name: state for name, state in peer.states().items() if name in names}
         == dict.fromkeys(names, "alive")
         and peer.linked() >= ids - {peer.who.id}
-        and not peer.absent
+        and not peer.peering.interest.absent()
         and peer.peering.state is NodeState.READY
         for peer in peers
     )
