@@ -197,6 +197,8 @@ def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
     """
     try:
         state: Any = json.loads(saved)
+        if not isinstance(state, dict):
+            raise ValueError("it holds no JSON object")
         schema = state["schema"]
         if type(schema) is int and schema > SCHEMA:
             raise StorageError(
@@ -212,6 +214,15 @@ def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
             raise ValueError(f"incarnation {incarnation!r}")
         peers = [KnownPeer(int(p["id"], 16), str(p["name"]), str(p["url"])) for p in state["peers"]]
     except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
-        log.warning("%s cannot be understood (%s); this broker takes a new id", path, error)
+        log.warning("%s cannot be understood (%s); this broker takes a new id", path, _why(error))
         return fresh
     return Identity(id, fresh.boot, incarnation + 1, peers[:PEERS_MAX])
+
+
+def _why(error: Exception) -> str:
+    """Why a saved identity cannot be understood, in words of its file and not of Python."""
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no text"
+    return "a value in it is of a wrong type" if isinstance(error, TypeError) else str(error)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -78,11 +79,13 @@ async def test_without_a_state_folder_the_id_is_for_this_run_and_nothing_is_writ
 async def test_a_file_that_cannot_be_understood_costs_the_id_and_says_so(
     content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It said so in Python's words, such as "list indices must be integers" and "'schema'"."""
     storage = FaultyStorage()
     storage.contents["/s/a/identity.json"] = content
     with caplog.at_level(logging.WARNING, logger="mesh"):
         identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
     assert "cannot be understood" in caplog.text
+    assert not re.search(r"indices|\('|codec|int\(\)", caplog.text)
     assert identity.id == draw_id(rng())
     assert identity.incarnation == 1
     assert json.loads(storage.contents["/s/a/identity.json"])["id"] == format_id(identity.id)
