@@ -12,7 +12,7 @@ A caller that has another way to tell (an exception, a callback) tells it there 
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Protocol
 
 from protocols.errors import RemoteProtocolError
 from protocols.pipe import Connection
@@ -26,12 +26,18 @@ KEYS_MAX: Final = 256
 """Complaints remembered at once; beyond them the oldest is forgotten, and may be logged again."""
 
 
+class Warned(Protocol):
+    """A logger, as far as it is used here."""
+
+    def warning(self, message: str, /, *arguments: object) -> None: ...
+
+
 class PeerWarnings:
     """The warnings of one endpoint, in ``logger``."""
 
     __slots__ = ("_left_out", "_lines", "_logged", "_logger", "_refilled")
 
-    def __init__(self, logger: logging.Logger = log) -> None:
+    def __init__(self, logger: Warned = log) -> None:
         self._logger = logger
         self._logged: dict[object, float] = {}
         self._lines = BURST

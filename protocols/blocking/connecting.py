@@ -165,7 +165,10 @@ class Connecting:
             return inproc.connect(target)
         if isinstance(target, tuple):
             host, port, family = target
-            found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            try:
+                found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)
+            except UnicodeError as error:
+                raise AddressError(f"cannot reach {self.url}: {host!r} is not a host name") from error
             if not found:
                 raise OSError(f"{host} has no address")
             addresses = _alternating([(each[0], each[4]) for each in found])

@@ -6,24 +6,25 @@ once.
 
 Threads hold the core, and the core holds no socket: one that its program drops while it is open is closed by
 the I/O thread (`abandon`). A context holds its socket.
+
+Closing is the I/O thread's work, too. Whoever calls `close` begins it, and waits for the thread's end.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from protocols.blocking.connecting import WAIT_S
 from protocols.blocking.dialling import Dialer
 from protocols.blocking.io_thread import IoThread
 from protocols.blocking.listening import Listener
+from protocols.blocking.lock import SocketLock
+from protocols.blocking.log_thread import LogThread
 from protocols.blocking.stream import Stream
-from protocols.errors import Closed, PipeRefused, StateError
+from protocols.errors import Closed, PipeRefused
 from protocols.patterns.base import Lane, Pattern
 from protocols.pipe import Pipe
 from protocols.pipe_view import PipeView
@@ -34,12 +35,12 @@ T = TypeVar("T")
 
 CLOSED: Final = "the socket is closed"
 JOIN_S: Final = 0.5
-"""How long closing waits for a dialling thread: the system cannot be interrupted while it looks up a name."""
+"""How long closing waits for a dialling thread, since nobody can interrupt the look-up of a name; and for a
+logging handler."""
 
 
 class Core:
-    """See the module. ``name`` is the socket's, for sentences about it. As a context manager it is the lock,
-    for the time of one call: what the call queued is written at its end."""
+    """See the module. ``name`` is the socket's, for sentences about it."""
 
     def __init__(self, name: str, pattern: Pattern, rng: random.Random) -> None:
         self.name = name
@@ -47,14 +48,14 @@ class Core:
         self.options = pattern.options
         self.rng = rng
         self.greeting = Greeting.of(int(pattern.protocol), int(pattern.peer))
-        self.lock = threading.Condition(threading.RLock())
+        self.lock = SocketLock()
         """Held by every call, and by the I/O thread while it works."""
+        self.log = LogThread(f"log of {name}")
         self.closed = False
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
         self.roster = Roster(pattern)
         self._lanes: list[Lane] = []
-        self._pid = os.getpid()
         self._io: IoThread | None = None
         self._abandoned = False
         self._armed: float | None = None
@@ -64,21 +65,8 @@ class Core:
 
     # --- calls
 
-    def __enter__(self) -> None:
-        if os.getpid() != self._pid:
-            raise StateError("this socket is another process's; after a fork each makes its own")
-        self.lock.acquire()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.settle()
-        finally:
-            self.lock.release()
-
     def settle(self) -> None:
-        """Write what this call queued."""
+        """Write what this call queued. A call that may have queued something ends with it."""
         if self._io is not None:
             self._io.settle()
 
@@ -93,13 +81,15 @@ class Core:
     def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
         """What ``look`` gives, as soon as it gives something; None when the time is over. With the lock."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
-        while (found := look()) is None:
+        while True:
+            told = self.lock.told
+            if (found := look()) is not None:
+                return found
             left_s = WAIT_S if deadline is None else deadline - time.monotonic()
             if left_s <= 0:
                 return None
             self.settle()
-            self.lock.wait(min(left_s, WAIT_S))
-        return found
+            self.lock.wait(min(left_s, WAIT_S), told)
 
     def open_lane(self, lane: Any) -> None:
         """Have a lane tell those who wait. It is closed with the socket."""
@@ -111,6 +101,7 @@ class Core:
     def close_lane(self, lane: Lane) -> None:
         self._lanes.remove(lane)
         lane.close()
+        self.settle()
         self.lock.notify_all()
 
     # --- life
@@ -125,25 +116,46 @@ class Core:
     @property
     def forgotten(self) -> bool:
         """Whether somebody should have closed it, and still could."""
-        return self._io is not None and not self.closed and os.getpid() == self._pid
+        return self._io is not None and not self.closed and not self.lock.foreign
 
     def close(self) -> None:
-        """Close, after giving the peers up to ``linger_s`` to read what is queued for them."""
-        if os.getpid() != self._pid:
+        """Close, after giving the peers up to ``linger_s`` to read what is queued for them.
+
+        Interrupted, everything is closed all the same, but without waiting for what is queued. A second call
+        waits for the first.
+        """
+        if self.lock.foreign:
             self.closed = True  # a forked child: the connections are its parent's
             return
-        with self.lock:
-            if self.closed:
-                return
-            self._begin_close()
-            if self._io is not None:
-                self.settle()
-                self.wait(lambda: not self.roster.connected or None, self.options.linger_s)
+        try:
+            with self.lock.held:
+                self._begin_close()
+                if self._io is None or self._io.is_current:
+                    return
+                self.wait(self._has_ended, None)
+                self.wait(self._dialers_ended, JOIN_S)
+        except BaseException:
+            with self.lock.held:
+                self._begin_close()  # whatever of it is left
                 self._cut()
+            raise
+        if not self.lock.owned:  # by the code that this signal handler interrupted
+            self._join()
+
+    def _has_ended(self) -> bool | None:
+        return None if self._io is None or not self._io.ended else True
+
+    def _dialers_ended(self) -> bool | None:
+        return all(dialer.ended for dialer in self.dialers) or None
+
+    def _join(self) -> None:
+        """Wait for the last steps of the threads, which need no lock."""
         if self._io is not None:
             self._io.join()
         for dialer in self.dialers:
-            dialer.join(JOIN_S)
+            if dialer.ended:
+                dialer.join(JOIN_S)
+        self.log.join(JOIN_S)
 
     def abandon(self) -> None:
         """Close without a caller. Any thread may say so, whatever it holds; the I/O thread does it."""
@@ -155,9 +167,6 @@ class Core:
         """The I/O thread: somebody woke it."""
         if self._abandoned and not self.closed:
             self._begin_close()
-            if self.options.linger_s is not None:
-                self.io.call_at(self.now() + self.options.linger_s, self._cut)
-            self._end_if_drained()
 
     def failed(self, error: BaseException) -> None:
         """The I/O thread ended by a defect: whoever waits must not wait for ever."""
@@ -165,7 +174,15 @@ class Core:
         for dialer in self.dialers:
             dialer.close()
 
+    def thread_ended(self) -> None:
+        """The I/O thread does nothing more with the lock."""
+        self.log.stop()
+        self.lock.notify_all()
+
     def _begin_close(self) -> None:
+        """Have it end once the peers have read what is queued, or ``linger_s`` is over. May be repeated."""
+        if not self.closed and self._io is not None and self.options.linger_s is not None:
+            self.io.call_at(self.now() + self.options.linger_s, self._cut)
         self._shut()
         for dialer in self.dialers:
             dialer.close()
@@ -173,6 +190,8 @@ class Core:
             listener.close()
         for pipe in list(self.roster.connected):
             pipe.close(CLOSED, flush=True)
+        self.settle()
+        self._end_if_drained()
 
     def _shut(self) -> None:
         self.closed = True
@@ -184,11 +203,12 @@ class Core:
     def _cut(self) -> None:
         for pipe in list(self.roster.connected):
             pipe.connection.abort()
-        self.io.stop()
+        if self._io is not None:
+            self._io.stop()
 
     def _end_if_drained(self) -> None:
-        if self._abandoned and not self.roster.connected:
-            self.io.stop()
+        if self.closed and self._io is not None and not self.roster.connected:
+            self._io.stop()
 
     # --- time
 
@@ -267,5 +287,6 @@ class SafeView(PipeView):
     def close(self, reason: str, *, flush: bool = False) -> None:
         core = self._pipe.owner
         assert isinstance(core, Core)
-        with core:
+        with core.lock.held:
             super().close(reason, flush=flush)
+            core.settle()

@@ -6,8 +6,10 @@ is, and what is worth a warning, is decided in `protocols.dial_schedule`, as for
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from queue import Empty, SimpleQueue
 
 from protocols.blocking.connecting import Connecting, Interrupt, Opened
 from protocols.blocking.endpoint import EndpointOwner, stream_of
@@ -22,7 +24,7 @@ from protocols.errors import (
     Timeout,
 )
 from protocols.options import DEFAULT, TimeLimit, seconds
-from protocols.peer_warnings import PeerWarnings, log
+from protocols.peer_warnings import PeerWarnings
 from protocols.pipe import Pipe
 from protocols.pipe_view import PipeView, view_of
 
@@ -41,10 +43,13 @@ class Dialer:
         self._connecting = Connecting(url, owner.greeting, options, time.monotonic)
         self.url = self._connecting.url
         self._schedule = DialSchedule(self.url, options.reconnect_min_s, options.reconnect_max_s, owner.rng)
-        self._warnings = PeerWarnings()
+        self._warnings = PeerWarnings(owner.log)
         self._pipe: Pipe | None = None
-        self._over = threading.Event()  # the pipe has ended, or this is closed
+        self._over: SimpleQueue[None] = SimpleQueue()
+        """An item for each pipe that has ended, and one when this is closed. A signal handler may put it."""
         self._closed = False
+        self.ended = False
+        """The thread does nothing more with the lock."""
         self._interrupt = Interrupt()
         self._thread = threading.Thread(target=self._run, name=f"dial {url}", daemon=True)
         self._thread.start()
@@ -58,28 +63,34 @@ class Dialer:
     def wait_connected(self, timeout: TimeLimit = DEFAULT) -> PipeView:
         """Return the peer, once there is one; no limit by default. Raises `Timeout`, `Closed`."""
         limit_s = seconds(timeout, None)
-        with self._owner.lock:
+        with self._owner.lock.held:
             self._owner.wait(lambda: self._closed or self.pipe or None, limit_s)
-            pipe = self.pipe
+            pipe, closed = self.pipe, self._closed
         why = f": {self.last_error}" if self.last_error else ""
+        if closed:
+            raise Closed(f"nothing dials {self.url}{why}")
         if pipe is not None:
             return pipe
-        if self._closed:
-            raise Closed(f"nothing dials {self.url}{why}")
         raise Timeout(f"no connection to {self.url} within {limit_s:g} s{why}")
 
     def close(self) -> None:
         """Stop dialling. The pipe, if there is one, lives on until its socket closes it."""
-        with self._owner.lock:
-            self._closed = True
-            self._interrupt.set()
-            self._owner.lock.notify_all()
-        self._over.set()
+        if self._owner.lock.foreign:
+            self._closed = True  # the descriptors behind it are the parent's, too
+            return
+        with self._owner.lock.held:
+            self._close()
 
     def join(self, timeout: float) -> None:
-        """Wait until the thread has ended, unless this is the thread."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def _close(self) -> None:
+        self._closed = True
+        self._pipe = None
+        self._interrupt.set()
+        self._over.put(None)
+        self._owner.lock.notify_all()
 
     # --- the thread
 
@@ -87,9 +98,16 @@ class Dialer:
         try:
             while not self._closed:
                 self._one_round()
+        except BaseException as error:  # a defect of ours: whoever waits must not wait for ever
+            with self._owner.lock.held:
+                self.last_error = f"a defect ended the dialer: {error!r}"
+                self._close()
+            raise
         finally:
-            with self._owner.lock:
+            with self._owner.lock.held:
                 self._interrupt.close()
+                self.ended = True
+                self._owner.lock.notify_all()
 
     def _one_round(self) -> None:
         self.attempts += 1
@@ -102,26 +120,27 @@ class Dialer:
             return
         else:
             since = time.monotonic()
-            self._over.wait()
+            self._over.get()
             if self._closed:
                 return
-            self._over.clear()
             self.pause_s, sentence = self._schedule.ended(time.monotonic() - since, self.last_error)
         if sentence:
-            self._warnings.warn(time.monotonic(), None, "%s", sentence)
-        self._over.wait(self.pause_s)
+            with self._owner.lock.held:
+                self._warnings.warn(time.monotonic(), None, "%s", sentence)
+        with contextlib.suppress(Empty):
+            self._over.get(timeout=min(self.pause_s, threading.TIMEOUT_MAX))
 
     def _connect(self) -> None:
         """One attempt. Raises why it brought no pipe, or `Closed`."""
         opened = self._connecting.connect(self._owner.options.handshake_timeout_s, self._interrupt)
-        with self._owner.lock:
+        with self._owner.lock.held:
             if self._closed:
                 opened.sock.close()
                 raise Closed(f"nothing dials {self.url}")
             again = bool(self.last_error)
             self._attach(opened)
-        if again:
-            log.info("connected to %s after %d attempts", self.url, self.attempts)
+            if again:
+                self._owner.log.info("connected to %s after %d attempts", self.url, self.attempts)
 
     def _attach(self, opened: Opened) -> None:
         stream = stream_of(self._owner, self.url, opened.sock, opened.codec, None)
@@ -144,4 +163,4 @@ class Dialer:
         if self._pipe is not None:
             self.last_error = self._pipe.close_reason
         self._pipe = None
-        self._over.set()
+        self._over.put(None)

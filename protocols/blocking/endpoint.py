@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
 from protocols.blocking.connecting import Extra
 from protocols.blocking.io_thread import IoThread
+from protocols.blocking.lock import SocketLock
+from protocols.blocking.log_thread import LogThread
 from protocols.blocking.stream import Stream
 from protocols.identity import PeerIdentity
 from protocols.options import SocketOptions
@@ -26,7 +27,8 @@ T = TypeVar("T")
 class EndpointOwner(Protocol):
     """A blocking socket, as its endpoints see it."""
 
-    lock: threading.Condition
+    lock: SocketLock
+    log: LogThread
     greeting: Greeting
     options: SocketOptions
     rng: random.Random

@@ -18,7 +18,7 @@ from protocols.errors import AddressInUse
 Accept = Callable[[socket.socket], None]
 """Takes the listener's end, in the dialling thread. Raises OSError."""
 
-_LOCK: Final = threading.Lock()
+_LOCK: Final = threading.RLock()  # a signal handler may close a listener
 _LISTENING: Final[dict[tuple[int, str], Accept]] = {}
 """By process, since a forked child has none of its parent's threads, and by name."""
 

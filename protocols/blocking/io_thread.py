@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from protocols.blocking.connecting import WAIT_S
+from protocols.blocking.lock import SocketLock
 from protocols.blocking.stream import Stream
 
 
@@ -29,6 +30,9 @@ class Owner(Protocol):
     def failed(self, error: BaseException) -> None:
         """A defect ends the thread."""
 
+    def thread_ended(self) -> None:
+        """The thread does nothing more with the lock."""
+
 
 class Watched(Protocol):
     """What has news from the kernel."""
@@ -39,7 +43,9 @@ class Watched(Protocol):
 class IoThread:
     """See the module; ``lock`` is the socket's."""
 
-    def __init__(self, name: str, lock: threading.Condition, owner: Owner) -> None:
+    def __init__(self, name: str, lock: SocketLock, owner: Owner) -> None:
+        self.ended = False
+        """It does nothing more with the lock."""
         self._lock = lock
         self._owner = owner
         self._selector = selectors.DefaultSelector()
@@ -52,7 +58,6 @@ class IoThread:
         self._sleeps_until: float | None = None
         self._to_flush: dict[Stream, None] = {}
         self._stopping = False
-        self._ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -66,7 +71,7 @@ class IoThread:
 
     def watch_file(self, file: Any, watched: Watched, events: int) -> None:
         """Tell ``watched`` when the file is readable or writable; 0: no more."""
-        if self._ended:
+        if self.ended:
             return
         if not events:
             self._selector.unregister(file)
@@ -98,14 +103,17 @@ class IoThread:
 
     # --- without the lock
 
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
     def join(self) -> None:
-        """Wait until the thread has ended, unless this is the thread."""
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        """Wait until the thread has ended."""
+        self._thread.join()
 
     def wake(self) -> None:
         """Have the thread look around. Any thread may call it, whatever it holds."""
-        if not self._ended:
+        if not self.ended:
             with contextlib.suppress(BlockingIOError):  # it is awake already
                 os.write(self._waker, b"x")
 
@@ -116,24 +124,25 @@ class IoThread:
             while self._turn():
                 pass
         except BaseException as error:  # a defect of ours: whoever waits must not wait for ever
-            with self._lock:
+            with self._lock.held:
                 self._owner.failed(error)
             raise
         finally:
-            with self._lock:
-                self._ended = True
+            with self._lock.held:
+                self.ended = True
+                self._owner.thread_ended()
             self._selector.close()
             os.close(self._waker)
             os.close(self._woken)
 
     def _turn(self) -> bool:
-        with self._lock:
+        with self._lock.held:
             if self._stopping:
                 return False
             self._sleeps_until = self._timers[0][0] if self._timers else None
             timeout = WAIT_S if self._sleeps_until is None else self._sleeps_until - self.time()
         happened = self._selector.select(min(max(timeout, 0.0), WAIT_S))
-        with self._lock:
+        with self._lock.held:
             for key, events in happened:
                 if key.data is None:
                     os.read(self._woken, 4096)

@@ -46,7 +46,7 @@ class Listener:
         self._certificates: Certificates | None = None
         self._file: tuple[str, unix_path.FileIdentity] | None = None
         self._opening: dict[Stream, None] = {}
-        self._warnings = PeerWarnings()
+        self._warnings = PeerWarnings(owner.log)
         self._sock: socket.socket | None = None
         self._name: inproc.Name | None = None
         self._pausing = False
@@ -122,6 +122,8 @@ class Listener:
             except BaseException:
                 self._sock.close()
                 raise
+        except UnicodeError as error:
+            raise AddressError(f"cannot listen at {url}: {host!r} is not a host name") from error
         except OSError as error:
             raise tcp.listen_error(url, error) from error
         host, port = self._sock.getsockname()[:2]
@@ -129,7 +131,10 @@ class Listener:
 
     def close(self) -> None:
         """Accept no more. Pipes live on until their socket closes them."""
-        with self._owner.lock:
+        if self._owner.lock.foreign:
+            self.closed = True  # the address, its file and the connections are the parent's
+            return
+        with self._owner.lock.held:
             if self.closed:
                 return
             self.closed = True
@@ -146,7 +151,7 @@ class Listener:
 
     def _handed_over(self, sock: socket.socket) -> None:
         """A dialling thread: our end of a connection within the process."""
-        with self._owner.lock:
+        with self._owner.lock.held:
             if self.closed:
                 sock.close()
                 raise ConnectionRefusedError(f"the listener of {self.url} has closed")

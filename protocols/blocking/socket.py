@@ -68,7 +68,7 @@ class Channel:
         """
         frame = as_bytes(body)
         limit_s = seconds(timeout, self._core.options.send_timeout_s)
-        with self._core:
+        with self._core.lock.held:
             if self._put(frame, None):
                 return
             epoch = getattr(self._lane, "epoch", None)
@@ -84,24 +84,24 @@ class Channel:
             StateError: nothing can come now.
             NotSupported: the pattern only sends.
         """
-        with self._core:
+        with self._core.lock.held:
             return self._take(timeout)
 
     def recv_message(self, timeout: TimeLimit = DEFAULT) -> Message[PipeView]:
         """As `recv`, with the peer that sent it."""
-        with self._core:
+        with self._core.lock.held:
             body = self._take(timeout)
             return Message(view_of(self._lane.origin()), b"", body)
 
     def send_nowait(self, body: Body) -> None:
         """As `send`, but raises `WouldBlock` instead of waiting."""
-        with self._core:
+        with self._core.lock.held:
             if not self._put(as_bytes(body), None):
                 raise WouldBlock("no peer has room for the message")
 
     def recv_nowait(self) -> bytes:
         """As `recv`, but raises `WouldBlock` instead of waiting."""
-        with self._core:
+        with self._core.lock.held:
             body = self._get(False)
             if body is None:
                 raise WouldBlock("nothing has been received")
@@ -129,7 +129,7 @@ class Channel:
                     return None
             return True
 
-        with core:
+        with core.lock.held:
             try:
                 if put() is None and core.wait(put, limit_s) is None:
                     raise PartlySent(sent, len(ready))
@@ -139,7 +139,7 @@ class Channel:
 
     def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         """All messages that are there, at least one."""
-        with self._core:
+        with self._core.lock.held:
             self._queue()
             bodies = [self._take(timeout)]
             inbox = self._queue().inbox
@@ -163,14 +163,16 @@ class Channel:
     def _put(self, frame: bytes, epoch: int | None) -> bool:
         self._check_open()
         lane = self._lane
-        if isinstance(lane, QueueLane):
-            taken = lane.put(frame)
-        else:
-            taken = lane.send(frame, self._core.now(), epoch)
-            self._core.lock.notify_all()  # a request or survey may have been replaced
+        try:
+            if isinstance(lane, QueueLane):
+                return lane.put(frame)
+            taken: bool = lane.send(frame, self._core.now(), epoch)
+            if taken or epoch is None:
+                self._core.lock.notify_all()  # a request or survey may have been replaced
             self._core.arm()
-        self._core.settle()
-        return taken
+            return taken
+        finally:
+            self._core.settle()
 
     def _get(self, waited: bool) -> bytes | None:
         self._check_open()
@@ -279,7 +281,8 @@ class Socket(Channel):
     def close(self) -> None:
         """Close, after giving the peers up to ``linger_s`` to read what is queued for them.
 
-        Calls that wait in other threads raise `Closed`.
+        Calls that wait in other threads raise `Closed`. A second call waits for the first. Interrupted, it
+        closes all the same, without waiting for what is queued. A signal handler may call it.
         """
         self._core.close()
 
@@ -301,7 +304,7 @@ class Socket(Channel):
         Raises `AddressError` for a URL that can never work.
         """
         core = self._core
-        with core:
+        with core.lock.held:
             return core.dial(url)
 
     def listen(self, url: str) -> Listener:
@@ -311,7 +314,7 @@ class Socket(Channel):
             AddressInUse, AddressError: cannot listen there.
         """
         core = self._core
-        with core:
+        with core.lock.held:
             return core.listen(url)
 
     # --- who is there
@@ -333,7 +336,7 @@ class Socket(Channel):
     @property
     def pipes(self) -> list[PipeView]:
         """The attached peers, oldest first."""
-        with self._core.lock:
+        with self._core.lock.held:
             return [view_of(pipe) for pipe in self._core.roster.pipes.values()]
 
     def wait_for_peers(self, count: int = 1, timeout: TimeLimit = DEFAULT) -> None:
@@ -347,12 +350,12 @@ class Socket(Channel):
             core.check_open()
             return True if len(pipes) >= count else None
 
-        with core:
+        with core.lock.held:
             if core.wait(look, limit_s) is None:
                 raise Timeout(f"{len(pipes)} of {count} peers within {limit_s:g} s")
 
     def statistics(self) -> SocketStatistics:
-        with self._core.lock:
+        with self._core.lock.held:
             return self._core.roster.statistics()
 
 
@@ -365,7 +368,10 @@ class Context(Channel):
 
     def close(self) -> None:
         """Give up what is under way; calls that wait here raise `Closed`."""
-        with self._core.lock:
+        if self._core.lock.foreign:
+            self._shut = True
+            return
+        with self._core.lock.held:
             if not self.closed:
                 self._shut = True
                 self._core.close_lane(self._lane)

@@ -83,13 +83,13 @@ class Subscribing(Channel):
 
     def subscribe(self, topic: str | Body) -> None:
         """Receive what begins with ``topic`` (a str is encoded as UTF-8); ``""`` is everything."""
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             self._lane.subscribe(as_topic(topic))
 
     def unsubscribe(self, topic: str | Body) -> None:
         """Undo it, and drop what is queued and no longer wanted. Raises `StateError` if not subscribed."""
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             self._lane.unsubscribe(as_topic(topic))
 
@@ -120,7 +120,7 @@ class Sub0(Subscribing, Socket):
 
     def new_context(self) -> SubContext:
         """A reader with topics of its own, none at first."""
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             return SubContext(self, self._core.pattern.open_lane())
 
@@ -134,7 +134,7 @@ class Conversing(Socket):
 
     def new_context(self) -> Context:
         """A conversation of its own on this socket."""
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             return Context(self, self._core.pattern.open_lane())
 
@@ -160,7 +160,7 @@ class Req0(Socket):
 
     def new_context(self) -> RequestContext:
         """A conversation of its own on this socket."""
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             return RequestContext(self, self._core.pattern.open_lane())
 
@@ -241,7 +241,7 @@ class Surveying(Channel):
         """
         limit_s = survey_seconds(survey_s)
         question = as_bytes(body)
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             lane: Any = self._lane
             tally = lane.collect(question, self._core.now(), limit_s, early=early)
@@ -268,7 +268,7 @@ class Surveyor0(Surveying, Socket):
     def new_context(self, *, survey_s: float | Default = DEFAULT) -> SurveyContext:
         """A survey of its own on this socket, open for ``survey_s`` seconds (the socket's by default)."""
         open_s = survey_seconds(survey_s)
-        with self._core:
+        with self._core.lock.held:
             self._check_open()
             lane: Any = self._core.pattern.open_lane()
             if open_s is not None:

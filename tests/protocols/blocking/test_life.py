@@ -6,10 +6,12 @@ import gc
 import threading
 import time
 import weakref
+from types import FrameType
+from typing import Any
 
 import pytest
 
-from protocols import Closed, Timeout, blocking
+from protocols import AddressError, Closed, Timeout, blocking
 from tests.protocols.blocking.support import LIMIT_S, silent_listener, until
 
 HUGE_S = 1e12
@@ -136,7 +138,7 @@ def test_a_peer_is_closed_under_the_lock_of_its_socket() -> None:
             pull.wait_for_peers(1, LIMIT_S)
             (peer,) = pull.pipes
             closing = threading.Thread(target=peer.close, args=("not wanted",))
-            with pull._core.lock:
+            with pull._core.lock.held:
                 closing.start()
                 assert pull.pipes == [peer], "nothing happens while another thread has the lock"
                 closing.join(0.05)
@@ -144,3 +146,80 @@ def test_a_peer_is_closed_under_the_lock_of_its_socket() -> None:
             closing.join(LIMIT_S)
             assert peer.closed and peer.close_reason == "not wanted" and pull.pipes == []
             until(lambda: push.dialers[0].pipe is None)
+
+
+def test_a_closed_dialer_has_no_peer() -> None:
+    """``pipe`` still showed it, and ``wait_connected`` returned it."""
+    with blocking.Pair0(listen="inproc://closed-dialer") as pair:
+        with blocking.Pair0(dial="inproc://closed-dialer") as other:
+            (dialer,) = other.dialers
+            dialer.wait_connected(LIMIT_S)
+            dialer.close()
+            assert dialer.pipe is None
+            with pytest.raises(Closed, match="nothing dials"):
+                dialer.wait_connected(LIMIT_S)
+            other.send(b"the connection lives on")
+            assert pair.recv(LIMIT_S) == b"the connection lives on"
+
+
+@pytest.mark.parametrize("line", range(1, 30))
+def test_a_dialer_that_is_closed_at_any_line_ends_at_once(line: int) -> None:
+    """Closed just before the thread cleared its event, it slept for the whole pause."""
+    left = line
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        if frame.f_code.co_name in ("_run", "_one_round") and "dialling" in frame.f_code.co_filename:
+            return at_line
+        return None
+
+    def at_line(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if not left:
+                frame.f_locals["self"].close()
+        return at_line
+
+    long = {"reconnect_min_s": 1000.0, "reconnect_max_s": 1000.0}
+    with blocking.Pair0(listen="inproc://any-line") as pair, blocking.Pair0(**long) as other:
+        before = threading.gettrace()
+        threading.settrace(trace)
+        try:
+            dialer = other.dial("inproc://any-line")
+        finally:
+            threading.settrace(before)  # type: ignore[arg-type]
+        until(lambda: dialer._closed or (dialer.pipe and pair.pipes))
+        for pipe in pair.pipes:
+            pipe.close("begin again")
+        until(lambda: dialer._closed or dialer.pause_s)
+        if left > 0:
+            dialer.close()  # it has fewer lines
+        dialer._thread.join(LIMIT_S)
+        assert not dialer._thread.is_alive()
+
+
+def test_a_name_that_cannot_be_looked_up_is_an_address_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A UnicodeError ended the dialer's thread, and ``wait_connected`` waited for ever."""
+
+    def look_up(*_: object, **__: object) -> Any:
+        raise UnicodeError("label empty or too long")
+
+    monkeypatch.setattr("socket.getaddrinfo", look_up)
+    with blocking.Pull0(dial="tcp://name.example:5") as pull:
+        with pytest.raises(AddressError, match="is not a host name"):
+            pull.listen("tcp://name.example:5")
+        (dialer,) = pull.dialers
+        until(lambda: "is not a host name" in dialer.last_error)
+        assert dialer._thread.is_alive()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dialer_that_a_defect_ends_says_so() -> None:
+    """Who waited for its connection waited for ever."""
+    with blocking.Pull0() as pull:
+        with pull._core.lock.held:
+            dialer = pull.dial("inproc://nobody")
+
+        dialer._schedule = None  # type: ignore[assignment]
+        with pytest.raises(Closed, match="a defect ended the dialer: AttributeError"):
+            dialer.wait_connected(LIMIT_S)

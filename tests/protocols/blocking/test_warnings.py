@@ -5,13 +5,16 @@ It was not: a dialer of the wrong protocol tried again in silence for ever, ten 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
+import threading
 from typing import Any
 
 import pytest
 
-from protocols import blocking
+from protocols import Closed, blocking
+from protocols.blocking.log_thread import LINES_MAX, LogThread
 from protocols.wire.framing import encode_frames
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.blocking.support import LIMIT_S, raw_peer, silent_listener, until
@@ -135,11 +138,12 @@ def test_a_listener_without_descriptors_says_so_and_waits(caplog: pytest.LogCapt
         listener = pull.listeners[0]
         sock, exhausted = listener._sock, Exhausted()
         assert sock is not None
-        with pull._core.lock:
+        with pull._core.lock.held:
             listener._sock = exhausted  # type: ignore[assignment]
             listener.happened(1)
             listener._sock = sock
         assert exhausted.asked == 1
+        until(lambda: lines(caplog))
         (line,) = lines(caplog)
         assert "ulimit -n" in line
         with blocking.Push0(dial=listener.url) as push:
@@ -197,3 +201,58 @@ def test_a_connection_lost_to_a_rule_of_the_pattern_is_logged(
         bad.sendall(encode_header(number) + encode_frames([frame]))
         until(lambda: lines(caplog, f" at {socket.listeners[0].url} was closed: "))
         assert socket.statistics().closed == {"bad message": 1}
+
+
+def test_a_logging_handler_may_send_by_the_socket_that_logs() -> None:
+    """The I/O thread logged with the socket's lock, and waited for the handler's; a thread in the handler had
+    that, and waited for the socket's."""
+
+    class Publishing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            with contextlib.suppress(Closed):
+                pub.send(record.getMessage().encode())
+
+    pub = blocking.Pub0(listen="tcp://127.0.0.1:0")
+    (listener,) = pub.listeners
+    handler = Publishing()
+    logging.getLogger("protocols").addHandler(handler)
+    try:
+        with handler.lock:  # type: ignore[union-attr]  # this thread is in the handler
+            with raw_peer(listener.url) as stranger:
+                stranger.sendall(b"GET / HT")
+                until(lambda: listener.refused)
+            for call in (lambda: pub.send(b"what is logged"), pub.close):
+                thread = threading.Thread(target=call, daemon=True)
+                thread.start()
+                thread.join(LIMIT_S)
+                assert not thread.is_alive()
+    finally:
+        logging.getLogger("protocols").removeHandler(handler)
+
+
+def test_a_slow_logging_handler_gets_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
+    """What it misses is counted."""
+    enough = threading.Event()
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            enough.wait(LIMIT_S)
+
+    handler = Slow()
+    logging.getLogger("protocols").addHandler(handler)
+    try:
+        said = LogThread("log")
+        said.info("line %d", 0)
+        until(lambda: said._lines.empty())
+        for number in range(1, LINES_MAX + 6):
+            said.info("line %d", number)
+        enough.set()
+        until(lambda: said._lines.empty())
+        said.info("the last")
+        said.stop()
+        said.join(LIMIT_S)
+    finally:
+        logging.getLogger("protocols").removeHandler(handler)
+    heard = [each.getMessage() for each in caplog.records]
+    assert heard[: LINES_MAX + 1] == [f"line {number}" for number in range(LINES_MAX + 1)]
+    assert heard[LINES_MAX + 1 :] == ["5 lines left out: a logging handler was slow", "the last"]

@@ -1,0 +1,88 @@
+"""The lock of one blocking socket, and the news for those who wait. Signals and forks leave it whole.
+
+There is one way to hold it: ``with lock.held:``. What that enters is the C lock itself. A context manager in
+Python could be interrupted (Ctrl-C) when it has the lock, and before ``with`` knows.
+
+A signal handler may make calls while its thread holds the lock, so the lock is taken again by its owner, and
+a wait lets go of it as often as it was taken. Nothing here keeps a second lock that such a handler could find
+taken.
+
+A forked child has a copy of the lock, and of none of the threads that may have held it: there, `held` raises.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from protocols.errors import StateError
+
+
+class SocketLock:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._own: Any = threading.RLock()
+        self._waiters: deque[threading.Lock] = deque()
+        self._pid = os.getpid()
+        self.told = 0
+        """Counts `notify_all`."""
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is a fork of the one that made it."""
+        return os.getpid() != self._pid
+
+    @property
+    def held(self) -> threading.RLock:
+        """What to enter by ``with``. Raises `StateError` in a forked child."""
+        if os.getpid() != self._pid:
+            raise StateError("this socket is another process's; after a fork each makes its own")
+        own: threading.RLock = self._own
+        return own
+
+    @property
+    def owned(self) -> bool:
+        """Whether this thread holds it."""
+        owned: bool = self._own._is_owned()
+        return owned
+
+    # --- with the lock
+
+    def wait(self, timeout: float, told: int) -> None:
+        """Let go of the lock until the next `notify_all`, or for ``timeout`` seconds.
+
+        ``told`` is what the caller read before it looked whether it must wait. A signal handler may have come
+        since, and the news with it.
+        """
+        news = threading.Lock()
+        news.acquire()
+        self._waiters.append(news)
+        levels: list[Any] = []
+        try:
+            if self.told == told:
+                # A signal comes between calls. This is one: the lock is held, or what restores it is known.
+                levels.extend(map(type(self._own)._release_save, (self._own,)))
+                news.acquire(timeout=timeout)
+        finally:
+            if levels:
+                self._own._acquire_restore(levels[0])  # nothing interrupts that
+            if news in self._waiters:
+                self._waiters.remove(news)
+
+    def notify_all(self) -> None:
+        """Wake who waits. Interrupted, it has lost nobody."""
+        self.told += 1
+        waiters = self._waiters
+        while waiters:
+            news = waiters[0]
+            try:
+                news.release()
+            except RuntimeError:
+                pass  # a signal handler was here between the lines
+            try:
+                waiters.remove(news)
+            except ValueError:
+                pass
