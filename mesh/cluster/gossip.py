@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from mesh.cluster.core import ClusterCore, Order, Send
@@ -130,6 +131,7 @@ class Gossip:
         self._absent: tuple[str, ...] = ()
         self._dead: tuple[str, ...] = ()
         """Those of them that are dead."""
+        self._unchecked = False
         self._all_heard: asyncio.Future[None] | None = None
 
     # --- saying
@@ -194,6 +196,8 @@ class Gossip:
     def check_absent(self) -> None:
         """Say whose interest is missing now. If nothing is missing that a joining broker waits for, it has
         joined."""
+        if self._unchecked:
+            return
         is_joining = self._core.membership.node_state is NodeState.JOINING
         self.reached(self._interest.set_unheard(self._core.joining.unheard, wait=is_joining))
         missing = self._interest.absent()
@@ -217,6 +221,15 @@ class Gossip:
             for member in members
             if member.record.state is State.DEAD and member.seen_linked and now - member.since < DEAD_NAMED_S
         )
+
+    @contextmanager
+    def absence_unchecked(self) -> Iterator[None]:
+        """Let `check_absent` do nothing; whoever asks for this calls it afterwards."""
+        self._unchecked = True
+        try:
+            yield
+        finally:
+            self._unchecked = False
 
     # --- hearing
 

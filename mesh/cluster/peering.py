@@ -530,10 +530,10 @@ class Peering:
     def link_up(self, link: Link) -> None:
         hello = link.peer
         self.gossip.link_up(link)
-        self._execute(self.core.link_up(hello.record, link.dial, self._clock()))
-        if link.ended:
-            return
-        self._hooks.link_up(hello.id, hello.boot, hello.name, link.bus, link.rtt_s, link.agreed)
+        with self.gossip.absence_unchecked():  # it may be all that was missing, and is not told of yet
+            self._execute(self.core.link_up(hello.record, link.dial, self._clock()))
+            if not link.ended:
+                self._hooks.link_up(hello.id, hello.boot, hello.name, link.bus, link.rtt_s, link.agreed)
         self.gossip.check_absent()
 
     def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
