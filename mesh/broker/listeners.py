@@ -120,7 +120,10 @@ class Listeners:
             try:
                 await listener.start()
             except AddressInUse as error:
+                ours = any(bound.listen.url == url for bound in self._listeners.values())
                 await self.aclose()
+                if ours:
+                    raise ListenError(f"cannot listen on {url} twice; name it once") from error
                 raise ListenError(f"cannot listen on {url}: {await who_listens(url)}") from error
             except (AddressError, OSError) as error:
                 await self.aclose()

@@ -9,6 +9,7 @@ import re
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -242,6 +243,14 @@ async def test_a_port_in_use_by_a_broker_says_which() -> None:
             ListenError, match=r"cannot listen on .*: broker alpha of mesh home \(process \d+\)"
         ):
             await cluster.broker("bravo", listen=alpha.url)
+
+
+async def test_an_address_given_twice_is_said_to_be(tmp_path: Path) -> None:
+    """It was said that another program listens there."""
+    url = f"ipc://{tmp_path}/a.sock"
+    with pytest.raises(ListenError, match="cannot listen on .* twice; name it once"):
+        async with Broker(listen=[url, url]):
+            pass
 
 
 @pytest.mark.parametrize(
