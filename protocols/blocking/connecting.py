@@ -268,7 +268,8 @@ def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
 def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: float | None) -> socket.socket:
     """A connection to the first address that accepts (Happy Eyeballs, RFC 8305). Raises OSError.
 
-    The next address is tried beside those under way after ``delay_s``; None: when they have failed.
+    The next address is tried beside those under way after ``delay_s``; None: when they have failed, or had
+    their share of the time.
     """
     waiting = deque(addresses)
     problem: OSError | None = None
@@ -277,7 +278,11 @@ def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: floa
         while waiting or under_way:
             if waiting:
                 family, address = waiting.popleft()
-                sock = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                try:
+                    sock = opened.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                except OSError as error:  # a system without IPv6, though the name has such an address
+                    problem = problem or error
+                    continue
                 sock.setblocking(False)
                 code = sock.connect_ex(address)
                 if code not in (0, errno.EINPROGRESS):
@@ -285,7 +290,10 @@ def _connected_first(addresses: list[tuple[int, Any]], wait: Wait, delay_s: floa
                     continue
                 trying.register(sock, selectors.EVENT_WRITE)
                 under_way.add(sock)
-            longest_s = WAIT_S if not waiting or delay_s is None else min(delay_s, WAIT_S)
+            longest_s = WAIT_S
+            if waiting:  # one that answers nothing leaves the others their share of the time
+                share_s = wait.left_s() / (len(waiting) + 1)
+                longest_s = min(share_s if delay_s is None else delay_s, WAIT_S)
             try:
                 happened = wait.news(trying, longest_s)
             except TimeoutError as error:
