@@ -201,11 +201,13 @@ class _Passage:
         observer, subject = self._life(here, from_s), self._life(there, from_s)
         if observer is None or subject is None or subject.id is None:
             return True
-        held = self._circumstances.belief(observer, subject.id, from_s - NOTICE_S)
+        # Without its log there are only looks, and a change is somewhere between the last one and the next.
+        begin_s = from_s - NOTICE_S - (LOOK_S if observer.log_lost else 0.0)
+        held = self._circumstances.belief(observer, subject.id, begin_s)
         if held is None or held.state not in VIEW_STATES or held.boot != format_id(subject.boot or 0):
             return True
         return any(
-            from_s - NOTICE_S <= belief.at_s <= until_s and belief.state not in VIEW_STATES
+            begin_s <= belief.at_s <= until_s and belief.state not in VIEW_STATES
             for belief in self._circumstances.beliefs(observer, subject.id)
         )
 

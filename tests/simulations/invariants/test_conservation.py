@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from mesh.broker.identity import format_id
 from mesh.dataplane.counters import LinkLoss
 from simulations.evidence import Evidence, Life
 from simulations.evidence.ledger import Outcome
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from simulations.invariants import Verdict
+from simulations.invariants.circumstances import Belief, Circumstances
 from tests.simulations.invariants.histories import (
     IDS,
     ONE,
@@ -197,6 +199,20 @@ def test_what_its_own_broker_accepted_while_the_session_stood_is_owed(accepted_s
 @pytest.mark.parametrize(("at_s", "right"), [(9.0, True), (11.0, True), (16.0, False)])
 def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
     assert verdict(lost(lambda log: log.member(TWO, at_s, ONE, "alive>dead"))).ok is right
+
+
+@pytest.mark.parametrize(("back_s", "right"), [(8.9, False), (9.5, True), (10.0, True)])
+def test_whose_log_was_lost_may_have_held_it_for_dead_until_the_look_that_follows(
+    back_s: float, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change dates from the look before it: the message came between that and the return of the receiver."""
+    evidence = lost()
+    number, life = next((n, each) for n, each in enumerate(evidence.lives) if each.name == TWO)
+    evidence.lives[number] = replace(life, log_lost=True)
+    boot = format_id(next(each.boot for each in evidence.lives if each.name == ONE) or 0)
+    held = [Belief(7.0, "dead", 1, boot), Belief(back_s, "alive", 2, boot)]
+    monkeypatch.setattr(Circumstances, "_seen_beliefs", {(TWO, life.boot): {IDS[ONE]: held}})
+    assert verdict(evidence).ok is right
 
 
 @pytest.mark.parametrize(
