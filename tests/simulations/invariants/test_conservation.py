@@ -205,7 +205,7 @@ def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
 def test_whose_log_was_lost_may_have_held_it_for_dead_until_the_look_that_follows(
     back_s: float, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change dates from the look before it: the message came between that and the return of the receiver."""
+    """A change dates from the look before it; the message came before the receiver was back."""
     evidence = lost()
     number, life = next((n, each) for n, each in enumerate(evidence.lives) if each.name == TWO)
     evidence.lives[number] = replace(life, log_lost=True)
