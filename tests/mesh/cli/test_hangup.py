@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,16 @@ from tests.mesh.cli.test_commands import TIMEOUT_S, Running, Sandbox, first_line
 from tests.support.children import ends_with_tests
 
 __all__ = ["sandbox"]
+
+
+@pytest.fixture(autouse=True)
+def hangups_reach_brokers() -> Iterator[None]:
+    """What these tests start does not ignore SIGHUP, although tests under ``nohup`` do."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is not inherited, ignoring is
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 def test_what_a_reload_did_is_one_sentence() -> None:
