@@ -1,0 +1,30 @@
+"""A receiver that is slower than its peers makes them wait, and lets them go on."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from protocols.blocking import Pull0, Push0
+from tests.protocols.blocking.support import LIMIT_S, until
+
+COUNT = 500
+
+
+@pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://flow"])
+def test_a_receive_queue_that_is_emptied_lets_its_peers_go_on_before_the_next_call(url: str) -> None:
+    bodies = [b"%d" % number for number in range(COUNT)]
+    with Pull0(recv_queue=2) as pull, Push0(send_queue=2) as push:
+        push.dial(pull.listen(url).url)
+        sender = threading.Thread(target=lambda: push.send_many(bodies, timeout=LIMIT_S))
+        sender.start()
+        inbox = pull._queue().inbox
+        until(lambda: len(inbox) >= 2)
+        got = pull.recv_many()
+        assert len(got) < COUNT
+        until(lambda: len(inbox) >= 2)
+        while len(got) < COUNT:
+            got += pull.recv_many(timeout=LIMIT_S)
+        sender.join(LIMIT_S)
+    assert got == bodies
