@@ -1,7 +1,8 @@
 """Delivery: what brokers published, delivered and dropped, and what crossed each link, from `stats` rows.
 
 The counters are cumulative since boot, so the last row of a boot holds its sum, and a broker's is the sum
-over its boots; what a killed broker did after its last `stats` row (five seconds at most) is not known.
+over its boots. What a killed broker did after its last `stats` row (five seconds at most) is not known.
+``delivered`` may fall within a boot: messages that were under way when a link or a session was lost leave it.
 Round-trip times are those of the heartbeats.
 """
 
@@ -23,7 +24,7 @@ def broker_totals(rows: DataFrame) -> DataFrame:
         _stats(rows)
         .groupBy("run", "node", "boot")
         .agg(
-            *(F.max(name).alias(name) for name in BROKER_COUNTERS),
+            *(F.max_by(name, "seq").alias(name) for name in BROKER_COUNTERS),
             F.max("rss_bytes").alias("rss_bytes_max"),
             F.max("loop_late_ms_max").alias("loop_late_ms_max"),
             F.percentile_approx("loop_late_ms_p50", 0.5).alias("loop_late_ms_p50"),
@@ -79,7 +80,8 @@ def traffic(rows: DataFrame, bucket_us: int) -> DataFrame:
         *("run", "node", "boot", "seq", "us", "loop_late_ms_max", "rss_bytes", *BROKER_COUNTERS),
         *(F.coalesce(total, F.lit(0)).alias(name) for name, total in sent.items()),
     )
-    added = [_added(name, boot).alias(name) for name in (*BROKER_COUNTERS, *SENT)]
+    grown = [_grown(name, boot).alias(name) for name in BROKER_COUNTERS]
+    added = grown + [_added(name, boot).alias(name) for name in SENT]
     return (
         counted.select("run", "node", "us", "loop_late_ms_max", "rss_bytes", *added)
         .groupBy("run", _bucket(bucket_us), "node")
@@ -94,9 +96,14 @@ def traffic(rows: DataFrame, bucket_us: int) -> DataFrame:
 SENT: Final = ("msgs_out", "bytes_out")
 
 
+def _grown(name: str, boot: WindowSpec) -> Column:
+    """Growth since the row before: negative if the counter fell."""
+    return F.col(name) - F.coalesce(F.lag(name).over(boot), F.lit(0))
+
+
 def _added(name: str, boot: WindowSpec) -> Column:
-    """Growth since the row before; a counter that fell began anew."""
-    growth = F.col(name) - F.coalesce(F.lag(name).over(boot), F.lit(0))
+    """Growth of a sum over links since the row before; a sum that fell has lost a link and began anew."""
+    growth = _grown(name, boot)
     return F.when(growth < 0, F.col(name)).otherwise(growth)
 
 
