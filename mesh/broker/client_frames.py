@@ -58,7 +58,7 @@ class ClientFrames:
             return
         for stray in self._exchange.client_frames(pipe, frames, self._clock()):
             body = backtrace.split(stray)
-            self._stock.answer(stray[body:], partial(self._reply, pipe, stray[:body]))
+            self._stock.answer(pipe, stray[body:], partial(self._reply, pipe, stray[:body]))
 
     def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
         """Back to the stock REQ that asked, behind its backtrace, if it is still there."""

@@ -5,7 +5,8 @@
   A topic that begins with ``$``, such as ``$sys.status``, asks the mesh instead
   and gets what the nearest broker that knows answers.
 * PUSH and PUB: ``topic payload`` publishes, fire and forget; a frame that is not so costs the connection, and
-  the log says why.
+  the log says why. While the broker is joining, what they send waits at its gate (`mesh.dataplane.gate`); a
+  connection with as much there as it may have is not read until a part of it has passed.
 * SUB: ``topic payload`` of whatever its subscriptions match (SP filters at the subscriber).
 
 A stock SUB never tells its topics. So each one makes its broker want the ``export`` patterns. To the
@@ -18,19 +19,20 @@ Nothing here waits: frames come in, the exchange and pipes are called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from mesh.dataplane import gate
 from mesh.dataplane.backlogs import Buffer
-from mesh.dataplane.gate import Gate
+from mesh.dataplane.gate import Gate, Part
 from mesh.dataplane.outlets import Encoder
 from mesh.errors import BlockError, MeshError, NotAccepted, TopicError
 from mesh.logs import log
 from mesh.topics import check_public_topic
 from mesh.wire import blocks
 from mesh.wire.session_frames import Status
-from protocols.peer_warnings import PeerWarnings, name_of
-from protocols.pipe import Pipe
+from protocols.peer_warnings import PeerWarnings, host_of, name_of
+from protocols.pipe import HELD, Pipe
 
 TOPICS_CACHED: Final = 4096
 """Topics known to be good that each receiver remembers; then it starts afresh."""
@@ -112,9 +114,10 @@ class StockRequests:
         self._broker_name = broker_name
         self._clock = clock
         self._topics = TopicCheck()
+        self._held = Part(exchange.gate)
 
-    def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
-        """Serve one request; ``reply`` is called once, mostly before this returns."""
+    def answer(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
+        """Serve one request that came by a pipe; ``reply`` is called once, mostly before this returns."""
         topic, _, payload = body.partition(b" ")
         try:
             if topic[:1] == b"$":
@@ -122,7 +125,7 @@ class StockRequests:
                 return
             text = self._topics.check(topic)
             if self._exchange.gate.closed:
-                self._hold(body, reply)
+                self._hold(pipe, body, reply)
                 return
             receipt = self._exchange.publish(text, [payload], "accepted", self._clock())
         except (MeshError, ValueError) as error:
@@ -133,9 +136,10 @@ class StockRequests:
         absent = f" absent={','.join(receipt.absent)}" if receipt.absent else ""
         reply(f"accepted topic={text} broker={self._broker_name} seq={receipt.seq}{absent}".encode())
 
-    def _hold(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+    def _hold(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
         """Serve it once it is known who wants it. Raises `NotAccepted` if too much waits already."""
-        if not self._exchange.gate.hold(len(body) + gate.FRAME_COST, lambda now: self.answer(body, reply)):
+        size = len(body) + gate.FRAME_COST
+        if not self._held.hold(pipe, size, lambda now: self.answer(pipe, body, reply)):
             raise NotAccepted(f"broker {self._broker_name} {gate.REASON}")
 
     def _ask(self, topic: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
@@ -161,6 +165,7 @@ class StockPublishers:
         self._exchange = exchange
         self._clock = clock
         self._topics = TopicCheck()
+        self._held = Part(exchange.gate)
         self._warnings = PeerWarnings(log)
 
     def pipe_attached(self, pipe: Pipe) -> None: ...
@@ -174,7 +179,7 @@ class StockPublishers:
         left = len(frames)
         try:
             if self._exchange.gate.closed:
-                self._hold(pipe, frames)
+                self._hold(pipe, frames, now)
                 return
             for topic, bodies in runs(frames):
                 text = self._topics.check(topic)
@@ -186,23 +191,29 @@ class StockPublishers:
         except (MeshError, ValueError) as error:
             self.refused += 1
             self._exchange.drop("bad_topic", left)
-            host = pipe.remote_address.rpartition(":")[0]  # it may come again, from another port each time
-            self._warnings.warn(
-                now,
-                (host, type(error)),
-                "a stock publisher at %s loses its connection and %d messages: %s",
-                name_of(pipe.connection),
-                left,
-                error,
-            )
+            self._warn(pipe, now, type(error), "loses its connection and %d messages: %s", left, error)
             pipe.close(f"stock publisher: {error}")
 
-    def _hold(self, pipe: Pipe, frames: list[bytes]) -> None:
+    def _warn(self, pipe: Pipe, now: float, kind: object, sentence: str, *words: object) -> None:
+        peer = name_of(pipe.connection)
+        key = (host_of(peer), kind)
+        self._warnings.warn(now, key, "a stock publisher at %s " + sentence, peer, *words)
+
+    def _hold(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         """Publish them once it is known who wants them; nobody waits to hear, so what does not fit is
         counted."""
         size = sum(map(len, frames)) + gate.FRAME_COST * len(frames)
-        if not self._exchange.gate.hold(size, lambda now: self.frames_received(pipe, frames)):
+        if not self._held.hold(pipe, size, partial(self._pass, pipe, frames)):
             self._exchange.drop("joining", len(frames))
+            sentence = "loses %d messages: this broker %s"
+            self._warn(pipe, now, "joining", sentence, len(frames), gate.REASON)
+        elif self._held.is_full(pipe):
+            pipe.pause(HELD)
+
+    def _pass(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
+        if not self._held.is_full(pipe):
+            pipe.resume(HELD)
+        self.frames_received(pipe, frames)
 
 
 class StockEncoder:

@@ -10,15 +10,18 @@ clients come between. The gate stays closed until the last part has passed, so t
 behind what came before. A step lets twice as much more pass as came since the last one: so less waits after
 each turn of the loop, however much comes, and a turn costs at most about twice what it would at an open gate.
 
-Bounds: `BYTES_MAX` and `COUNT_MAX`, of which one client has `SHARE_MAX` frames and the bytes of its window
-(`mesh.dataplane.held_blocks`). What does not fit is not taken: its sender is told so (`NotAccepted`),
-or, where nobody waits for an answer, it is counted as dropped. Pure.
+Bounds: `BYTES_MAX` and `COUNT_MAX`. Of these a client's blocks have `SHARE_MAX` frames and the bytes of its
+window (`mesh.dataplane.held_blocks`). All else has a `Part`: what stock publishers send, what stock REQ
+sockets send, and the questions of clients have a quarter each at most, and one sender a sixteenth. So a
+quarter is left for blocks of clients, whoever floods. What does not fit is not taken: its sender is told so
+(`NotAccepted`), or, where nobody waits for an answer, it is counted as dropped. Pure.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Final
 
 BYTES_MAX: Final = 32 << 20
@@ -33,6 +36,10 @@ FRAME_COST: Final = 64
 """Bytes of memory that a frame takes beside its own, about: an object and its place in a list."""
 SHARE_MAX: Final = COUNT_MAX // 4
 """Frames held of one client."""
+PART_OF_KIND: Final = 4
+"""Of the gate, one in so many bytes and frames is for all senders of a kind together."""
+PART_OF_SENDER: Final = 16
+"""The same for one of them."""
 REASON: Final = "is joining and holds as much as it can; publish again in a few seconds"
 
 Act = Callable[[float], None]
@@ -86,3 +93,55 @@ class Gate:
         finally:
             self.closed = self.opening = bool(waiting)
         return self.closed
+
+
+class Part:
+    """What senders of one kind have behind a gate: together and each of them no more than a part of it.
+
+    A sender that has less than its bound may hold one thing more, of any size: large bodies pass, too.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._all = _Held()
+        self._each: dict[Hashable, _Held] = {}
+
+    def hold(self, sender: Hashable, size: int, act: Act) -> bool:
+        """Keep something of ``size`` bytes; False if it does not fit."""
+        if self._all.beyond(PART_OF_KIND, size) or self.is_full(sender):
+            return False
+        if not self._gate.hold(size, partial(self._pass, sender, size, act)):
+            return False
+        self._all.change(1, size)
+        self._each.setdefault(sender, _Held()).change(1, size)
+        return True
+
+    def is_full(self, sender: Hashable) -> bool:
+        """Whether one sender has as much as it may."""
+        held = self._each.get(sender)
+        return held is not None and held.beyond(PART_OF_SENDER, 0)
+
+    def _pass(self, sender: Hashable, size: int, act: Act, now: float) -> None:
+        self._all.change(-1, -size)
+        held = self._each[sender]
+        held.change(-1, -size)
+        if not held.count:
+            del self._each[sender]
+        act(now)
+
+
+class _Held:
+    """Things and their bytes."""
+
+    __slots__ = ("count", "size")
+
+    def __init__(self) -> None:
+        self.count = self.size = 0
+
+    def change(self, count: int, size: int) -> None:
+        self.count += count
+        self.size += size
+
+    def beyond(self, part: int, size: int) -> bool:
+        """Whether one thing more, of ``size`` bytes, is more than a part of the gate."""
+        return self.count >= COUNT_MAX // part or self.size + size > BYTES_MAX // part

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Final
 
 from mesh.dataplane import gate as gates
-from mesh.dataplane.gate import Gate
+from mesh.dataplane.gate import Gate, Part
 from mesh.dataplane.members import Member, Members
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.questions import (
@@ -70,6 +70,7 @@ class Requests:
         self._router = router
         self._members = members
         self._gate = gate
+        self._held = Part(gate)
         self._options = options
         self._questions = Questions(first_token(boot))
         self._pending = PendingAnswers(first_token(boot))
@@ -91,7 +92,7 @@ class Requests:
         sentence = self._beyond_bounds(asker, query) if isinstance(asker, Session) else ""
         if not sentence and held:
             size = len(query.topic) + len(query.body) + len(query.headers)
-            if not self._gate.hold(size, partial(self._route, self._questions.next_token)):
+            if not self._held.hold(asker, size, partial(self._route, self._questions.next_token)):
                 sentence = f"broker {self._name} {gates.REASON}"
         if sentence:
             if not isinstance(asker, Session):

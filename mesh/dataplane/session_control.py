@@ -229,9 +229,8 @@ class SessionControl:
     def scan(self, now: float, late_s: float) -> None:
         """End the sessions that are silent, and what they began and left; ``late_s`` is how late this very
         look is."""
+        self._subscribing.expire_parts(now - late_s)
         for session in self.all():
-            if session.parts is not None:
-                self._subscribing.expire_parts(session, now - late_s)
             keepalive = session.keepalive
             if not session.closed and keepalive.lapsed(now, late_s):
                 silence = ClientSilent(

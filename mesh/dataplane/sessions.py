@@ -21,16 +21,17 @@ from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
 
 
 class Parts:
-    """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came, the last at
-    ``heard_at``; none are ``kept`` once there is a ``refusal``: why SUBSCRIBE will be refused."""
+    """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came, the first
+    at ``began_at``, the last at ``heard_at``; none are ``kept`` once there is a ``refusal``: why SUBSCRIBE
+    will be refused."""
 
-    __slots__ = ("count", "heard_at", "kept", "number", "refusal")
+    __slots__ = ("began_at", "count", "heard_at", "kept", "number", "refusal")
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, now: float) -> None:
         self.number = number
         self.count = 0
         self.kept: list[str] = []
-        self.heard_at = 0.0
+        self.began_at = self.heard_at = now
         self.refusal = ""
 
 

@@ -8,10 +8,11 @@ nothing more; its patterns are removed in parts, too.
 **Bounds.** A session has a number of patterns, all that it has asked for included; so has the broker. Few of
 them may have many stars (`mesh.dataplane.starred`). What waits for its SUBSCRIBE or to be added is bounded
 for all sessions together (`WAITING_MAX`); a subscription that is added at once does not wait, and is not held
-to that. Parts that neither SUBSCRIBE nor another part follows for `PARTS_S` are dropped. A subscription
-beyond a bound is refused; it costs the session of a client that knows no other answer. Patterns that are
-being removed still count for the broker: a subscription that would fit without them waits until they are
-gone.
+to that. Parts that neither SUBSCRIBE nor another part follows for `GAP_S` are dropped, and so are those whose
+SUBSCRIBE has not come `WHOLE_S` after the first. Where there is no room, parts that began `TURN_S` ago make
+room for others, the oldest first. A subscription beyond a bound is refused; it costs the session of a client
+that knows no other answer. Patterns that are being removed still count for the broker: a subscription that
+would fit without them waits until they are gone.
 """
 
 from __future__ import annotations
@@ -41,8 +42,13 @@ PATTERNS_AT_ONCE: Final = 512
 """Patterns that are added or removed in one loop turn, some 4 ms; more take several turns."""
 WAITING_MAX: Final = 1 << 18
 """Patterns of all sessions that wait for their SUBSCRIBE or to be added."""
-PARTS_S: Final = 10.0
+GAP_S: Final = 10.0
 """How long parts of a subscription wait for the next one, or for their SUBSCRIBE."""
+WHOLE_S: Final = 60.0
+"""How long the first part waits for SUBSCRIBE, whatever comes between: 8 MB, the most there can be, at
+140 KB/s."""
+TURN_S: Final = 10.0
+"""How long parts wait before they make room for others, if that is needed."""
 
 Refuse = Callable[[Pipe, bytes, PeerError | TopicError, float], None]
 """The client behind a pipe and a backtrace broke a rule."""
@@ -79,6 +85,8 @@ class Subscribing:
         self._starred = StarredPatterns(name, options)
         self._waiting = 0
         """Patterns that wait, see `WAITING_MAX`."""
+        self._incomplete: dict[Parts, None] = {}
+        """Parts that are kept, in the order in which they began."""
         self._removing = 0
         """Jobs that remove patterns."""
 
@@ -88,26 +96,33 @@ class Subscribing:
         """PATTERNS: some of what SUBSCRIBE will name. Raises `SessionError` amid another's."""
         parts = self._parts_of(session, number)
         if parts is None:
-            parts = session.parts = Parts(number)
+            parts = session.parts = Parts(number, now)
         parts.heard_at = now
         parts.count += len(patterns)
         if not parts.refusal:
-            parts.refusal = self._above_session(session, parts.count) or self._above_waiting(len(patterns))
+            refusal = self._above_session(session, parts.count) or self._above_waiting(len(patterns), now)
+            parts.refusal = parts.refusal or refusal  # they may have made room themselves
         if parts.refusal:
             self._forget_kept(parts)
-        else:
+        elif patterns:
+            self._incomplete[parts] = None
             self._waiting += len(patterns)
             parts.kept += patterns
 
-    def expire_parts(self, session: Session, now: float) -> None:
-        """Drop the parts of a session whose SUBSCRIBE does not come; it is refused if it comes later."""
-        parts = session.parts
-        if parts is not None and parts.kept and now - parts.heard_at > PARTS_S:
-            self._forget_kept(parts)
-            parts.refusal = (
-                f"nothing followed {parts.count} patterns of subscription {parts.number} within {PARTS_S:g}"
-                f" s, so broker {self._name} dropped them; subscribe again"
-            )
+    def expire_parts(self, now: float) -> None:
+        """Drop parts whose SUBSCRIBE does not come; it is refused if it comes later."""
+        for parts in list(self._incomplete):
+            if now - parts.heard_at > GAP_S:
+                self._take_back(parts, f"nothing followed them within {GAP_S:g} s")
+            elif now - parts.began_at > WHOLE_S:
+                self._take_back(parts, f"they did not come as a whole within {WHOLE_S:g} s")
+
+    def _take_back(self, parts: Parts, why: str) -> None:
+        self._forget_kept(parts)
+        parts.refusal = (
+            f"broker {self._name} dropped {parts.count} patterns of subscription {parts.number}, since {why};"
+            " subscribe again"
+        )
 
     def subscribe(
         self,
@@ -120,13 +135,13 @@ class Subscribing:
         now: float,
     ) -> None:
         """SUBSCRIBE, which may end what came in parts. Raises `PeerError`, `TopicError`."""
-        parts = self._parts_of(session, number) or Parts(number)
+        parts = self._parts_of(session, number) or Parts(number, now)
         wanted = list(dict.fromkeys(parts.kept + patterns))
         self._drop_parts(session)
         try:
             self._check(session, number, parts, patterns, messages, size)
             subscription = ClientSubscription(session, number, [], role, self._options, now)
-            self._begin(subscription, wanted)
+            self._begin(subscription, wanted, now)
         except AboveLimit as error:
             self._refuse_one(session, number, error)
             return
@@ -147,7 +162,7 @@ class Subscribing:
         if refusal:
             raise AboveLimit(refusal)
 
-    def _begin(self, subscription: ClientSubscription, patterns: list[str]) -> None:
+    def _begin(self, subscription: ClientSubscription, patterns: list[str], now: float) -> None:
         """Add it now, or begin to. Raises `TopicError`, `AboveLimit` before any change."""
         session = subscription.session
         if subscription.role == Role.ANSWERS and any(pattern.startswith("$") for pattern in patterns):
@@ -160,7 +175,7 @@ class Subscribing:
         if not fits and not self._removing:
             raise self._above(patterns)
         at_once = fits and len(patterns) <= PATTERNS_AT_ONCE
-        refusal = "" if at_once else self._above_waiting(len(patterns))
+        refusal = "" if at_once else self._above_waiting(len(patterns), now)
         if refusal:
             raise AboveLimit(refusal)
         subscription.patterns = patterns
@@ -216,14 +231,28 @@ class Subscribing:
             return ""
         return f"{session.patterns} patterns and {count} more are above the {most} that a session may have"
 
-    def _above_waiting(self, count: int) -> str:
-        """Why so many more patterns cannot wait; empty if they can."""
+    def _above_waiting(self, count: int, now: float) -> str:
+        """Why so many more patterns cannot wait; empty if they can, for which parts may have made room."""
+        if self._waiting + count > WAITING_MAX:
+            self._make_room(count, now)
         if self._waiting + count <= WAITING_MAX:
             return ""
         return (
             f"more than {WAITING_MAX} patterns wait to be subscribed at broker {self._name}; subscribe again"
             " in a few seconds"
         )
+
+    def _make_room(self, count: int, now: float) -> None:
+        """Drop parts whose turn is over, the oldest first, until so many more patterns can wait."""
+        lacking = self._waiting + count - WAITING_MAX
+        leaving: list[Parts] = []
+        for parts in self._incomplete:
+            if lacking <= 0 or now - parts.began_at < TURN_S:
+                break
+            leaving.append(parts)
+            lacking -= len(parts.kept)
+        for parts in leaving if lacking <= 0 else ():
+            self._take_back(parts, f"others had no room and they were not complete after {TURN_S:g} s")
 
     def _fits(self, patterns: list[str]) -> bool:
         return self._interest.size_with(patterns) <= self._options.patterns_max
@@ -258,6 +287,7 @@ class Subscribing:
             session.parts = None
 
     def _forget_kept(self, parts: Parts) -> None:
+        self._incomplete.pop(parts, None)
         self._waiting -= len(parts.kept)
         parts.kept = []
 

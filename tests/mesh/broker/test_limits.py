@@ -179,6 +179,40 @@ def test_a_stock_socket_that_speaks_as_brokers_do_is_hung_up_on_with_a_warning(
     assert socket.__name__.upper() in line and "REQ, PUSH, PUB or SUB" in line
 
 
+def test_a_stock_publisher_that_floods_a_joining_broker_leaves_room_for_others_and_loses_nothing() -> None:
+    """It has no credit: it filled the gate, whose rest was dropped, and native clients were refused."""
+    sent = 0
+
+    async def floods(process: Process) -> None:
+        nonlocal sent
+        async with Push0(rng=process.stream("stock")) as push:
+            push.dial(url_of(process.address))
+            for _ in range(600):
+                await push.send(b"t " + bytes(100_000))
+                sent += 1
+            await process.stopping.wait()
+
+    async def publishes(client: Client) -> None:
+        for _ in range(5):
+            await client.publish("t", b"native", timeout=20.0)
+            await asyncio.sleep(0.2)
+
+    with World(8) as world:
+        mesh = Mesh(world, brokers=2)
+        world.inject("pause", ["broker-1"], for_s=20.0)  # broker-2 waits for it as long as it holds
+        world.inject("crash", ["broker-2"])
+        world.inject("start", ["broker-2"])
+        world.run_for(0.2)
+        stock(mesh, "floods", floods, at="broker-2")
+        world.run_for(1.0)
+        gate = mesh.broker("broker-2")._running.exchange.gate
+        assert gate.closed and 0 < gate.held < 50 and sent < 600
+        mesh.run(publishes, at="broker-2", timeout_s=30.0)
+        world.run_for(30.0)
+        assert drops(mesh, "broker-2") == {}
+        assert mesh.broker("broker-2").statistics()["totals"]["published"] == 605
+
+
 def test_a_stock_publisher_of_bad_topics_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async def comes(process: Process) -> None:
         async with Push0(rng=process.stream("stock")) as push:

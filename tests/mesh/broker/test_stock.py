@@ -11,7 +11,7 @@ import pytest
 
 from mesh.broker.client_frames import ClientFrames
 from mesh.broker.stock import StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
-from mesh.dataplane.gate import BYTES_MAX, FRAME_COST, Gate
+from mesh.dataplane.gate import BYTES_MAX, COUNT_MAX, FRAME_COST, Gate
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder
 from mesh.errors import NotAccepted
@@ -78,6 +78,13 @@ class FakePipe:
         self.context = None
         self.unsent = 0
         self.sent: list[bytes] = []
+        self.pauses = 0
+
+    def pause(self, reason: int) -> None:
+        self.pauses |= reason
+
+    def resume(self, reason: int) -> None:
+        self.pauses &= ~reason
 
     def send(self, frame: bytes) -> bool:
         self.sent.append(frame)
@@ -103,7 +110,7 @@ def requests(exchange: FakeExchange) -> StockRequests:
 
 def ask(desk: StockRequests, body: bytes) -> bytes:
     replies: list[bytes] = []
-    desk.answer(body, replies.append)
+    desk.answer(pipe()[1], body, replies.append)
     (reply,) = replies
     return reply
 
@@ -128,10 +135,10 @@ def test_a_receipt_names_the_brokers_that_could_not_be_reached() -> None:
 def test_while_interest_is_not_known_a_request_waits_for_its_receipt() -> None:
     exchange = FakeExchange()
     exchange.gate.close()
-    desk, replies = requests(exchange), list[bytes]()
-    desk.answer(b"a x", replies.append)
-    desk.answer(b"$sys.status", replies.append)
-    desk.answer(b"a..b x", replies.append)
+    desk, replies, (_, sending) = requests(exchange), list[bytes](), pipe()
+    desk.answer(sending, b"a x", replies.append)
+    desk.answer(sending, b"$sys.status", replies.append)
+    desk.answer(sending, b"a..b x", replies.append)
     assert not exchange.published and replies[0] == b"{}" and replies[1].startswith(b"error: topic 'a..b'")
     exchange.gate.step(1.0)
     assert replies[2:] == [b"accepted topic=a broker=alpha seq=1"]
@@ -156,14 +163,71 @@ def test_the_gate_counts_the_memory_of_small_frames() -> None:
     """It counted their bytes alone: two-byte frames took 28 times as much memory as its bound."""
     exchange = FakeExchange()
     exchange.gate.close()
-    desk, (_, sending) = StockPublishers(exchange, clock), pipe()
+    desk = StockPublishers(exchange, clock)
     read = [b"a "] * 1000
     taken = 0
     while not exchange.drops:
-        desk.frames_received(sending, read)
-        taken += 1
-    assert exchange.drops == {"joining": 1000}
+        for _ in range(10):
+            desk.frames_received(pipe()[1], read)
+            taken += 1
     assert sum(map(sys.getsizeof, read)) * taken <= BYTES_MAX
+
+
+def fill(desk: StockPublishers, fake: FakePipe, sending: Pipe, frame: bytes, reads: int = 1 << 20) -> int:
+    """Send while the broker reads; returns how many messages it took."""
+    sent = 0
+    while not fake.pauses and sent < reads:
+        desk.frames_received(sending, [frame])
+        sent += 1
+    return sent
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_stock_publisher_with_its_part_of_the_gate_is_not_read_until_some_of_it_has_passed(
+    size: int,
+) -> None:
+    """A stock PUSH, which has no credit, filled the whole gate; native clients were refused then."""
+    exchange = FakeExchange()
+    exchange.gate.close()
+    desk, (fake, sending) = StockPublishers(exchange, clock), pipe()
+    sent = fill(desk, fake, sending, b"a " + bytes(size))
+    assert sent == min(COUNT_MAX // 16, -(-(BYTES_MAX // 16) // (size + 2 + FRAME_COST)))
+    assert exchange.gate.hold(BYTES_MAX * 3 // 4, lambda now: None), "the rest is for others"
+    while exchange.gate.step(1.0):
+        pass
+    assert not fake.pauses and not exchange.drops
+    assert sum(len(bodies) for _, bodies, _ in exchange.published) == sent
+
+
+def test_stock_publishers_have_a_quarter_of_the_gate_together_and_are_named_when_they_lose_messages(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exchange = FakeExchange()
+    exchange.gate.close()
+    desk, frame = StockPublishers(exchange, clock), b"a " + bytes(100_000)
+    sent = 0
+    for id in range(1, 6):
+        sent += fill(desk, *pipe(id), frame, reads=25)
+    assert exchange.gate.hold(BYTES_MAX * 3 // 4, lambda now: None)
+    kept = BYTES_MAX // 4 // (len(frame) + FRAME_COST)
+    assert exchange.drops == {"joining": sent - kept}
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == 2, "one a host"
+    assert "10.0.0.4:40004 loses 1 messages: this broker is joining" in warnings[0]
+
+
+def test_stock_requests_of_one_connection_have_their_part_of_the_gate() -> None:
+    exchange = FakeExchange()
+    exchange.gate.close()
+    desk, (_, device), (_, other) = requests(exchange), pipe(), pipe()
+    replies: list[bytes] = []
+    for _ in range(COUNT_MAX // 16 + 1):
+        desk.answer(device, b"a x", replies.append)
+    assert len(replies) == desk.refused == 1 and replies[0].startswith(b"error: broker alpha is joining")
+    desk.answer(other, b"a x", replies.append)
+    while exchange.gate.step(1.0):
+        pass
+    assert replies[-1].startswith(b"accepted ") and len(replies) == COUNT_MAX // 16 + 2
 
 
 @pytest.mark.parametrize(
@@ -318,7 +382,7 @@ class FakeSessions:
 
 def test_a_stock_client_that_never_reads_its_replies_loses_its_connection() -> None:
     class Replies:
-        def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+        def answer(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
             reply(bytes(300))
 
     clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Replies()), cast(Any, None), clock)
@@ -339,7 +403,7 @@ def test_a_stock_client_that_hangs_up_before_its_reply_is_forgotten() -> None:
     held: list[Callable[[bytes], None]] = []
 
     class Held:
-        def answer(self, body: bytes, reply: Callable[[bytes], None]) -> None:
+        def answer(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
             held.append(reply)
 
     clients = ClientFrames(cast(Any, FakeSessions()), cast(Any, Held()), cast(Any, None), clock)

@@ -23,11 +23,11 @@ RECEIVE_MAX = 1 << 20
 def said(client: FakeClient, *frames: bytes) -> list[list[Any]]:
     """What the broker answers to these frames, sent past the client library."""
     prefix = client.conversation.prefix
-    node = client.node
-    node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], 0.0)
+    node, now = client.node, client.mesh.now
+    node.exchange.client_frames(client.pipe, [prefix + frame for frame in frames], now)
     while node.has_work:
         node.has_work = False
-        node.exchange.work(0.0)
+        node.exchange.work(now)
     return [decode(frame, 4) for frame in client.pipe.take() if frame[5] != Kind.DATA]
 
 
@@ -227,15 +227,82 @@ def test_parts_of_a_subscription_that_nothing_follows_are_dropped(monkeypatch: p
     for number in range(3):
         frame = encode(Kind.PATTERNS, 1, [f"b{number}.{each}" for each in range(100)])
         exchange.client_frames(slow.pipe, [prefix + frame], mesh.now)
-        mesh.turn(subscribing.PARTS_S - 1)
+        mesh.turn(subscribing.GAP_S - 1)
     assert exchange._sessions._subscribing._waiting == 300, "those of whom more came are kept"
     assert not said(slow, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1)) and len(mesh.interest[1]) == 301
     large = [f"c.{number}" for number in range(600)]
     assert not said(other, encode(Kind.SUBSCRIBE, 1, large, 0, 1, 1)) and len(mesh.interest[1]) == 901
     (refusal,) = said(idle, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
     assert refusal[:2] == [Kind.UNSUBSCRIBED, 1]
-    assert "nothing followed 300 patterns of subscription 1 within 10 s" in refusal[2]
+    assert "dropped 300 patterns of subscription 1, since nothing followed them within 10 s" in refusal[2]
     assert not said(idle, encode(Kind.SUBSCRIBE, 2, ["t"], 0, 1, 1)), "it may go on"
+
+
+def send_part(client: FakeClient, name: str, count: int) -> None:
+    """Some patterns of subscription 1, and nothing else."""
+    frame = encode(Kind.PATTERNS, 1, [f"{name}.{number}" for number in range(count)])
+    client.node.exchange.client_frames(client.pipe, [client.conversation.prefix + frame], client.mesh.now)
+
+
+def test_a_subscription_that_comes_drop_by_drop_ends_though_something_always_follows() -> None:
+    """A part every 9 s kept all parts before it, for ever."""
+    mesh = FakeMesh(1)
+    slow, subscribing_ = mesh.client(), mesh.nodes[1].exchange._sessions._subscribing
+    for number in range(7):
+        send_part(slow, f"a{number}", 100)
+        assert subscribing_._waiting == 100 * (number + 1), "within a minute"
+        mesh.turn(subscribing.GAP_S - 1)
+    assert subscribing_._waiting == 0
+    send_part(slow, "late", 100)
+    (refusal,) = said(slow, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1] and subscribing_._waiting == 0
+    assert "dropped 700 patterns" in refusal[2] and "as a whole within 60 s" in refusal[2]
+    assert slow.ended is None and not said(slow, encode(Kind.SUBSCRIBE, 2, ["t"], 0, 1, 1))
+
+
+def test_parts_that_wait_for_long_make_room_for_the_large_subscriptions_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who sent a part every 9 s kept the room of all, so that large subscriptions of others were refused."""
+    monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
+    mesh = FakeMesh(1)
+    first, second, other = (mesh.client() for _ in range(3))
+    send_part(first, "a", 250)
+    mesh.turn(1.0)
+    send_part(second, "b", 250)
+    large = [[f"c{index}.{number}" for number in range(600)] for index in range(3)]
+    (refusal,) = said(other, encode(Kind.SUBSCRIBE, 1, large[0], 0, 1, 1))
+    assert "more than 600 patterns wait" in refusal[2]
+    mesh.turn(5.0)
+    send_part(first, "a2", 25)
+    send_part(second, "b2", 25)
+    mesh.turn(4.1)
+    (refusal,) = said(other, encode(Kind.SUBSCRIBE, 2, large[1], 0, 1, 1))
+    assert "more than 600 patterns wait" in refusal[2], "the second has had its parts for 9 s"
+    assert mesh.nodes[1].exchange._sessions._subscribing._waiting == 550, "to drop the first would not do"
+    assert not said(other, encode(Kind.SUBSCRIBE, 3, large[1][:320], 0, 1, 1)), "this needs no waiting"
+    mesh.turn(1.0)
+    assert not said(other, encode(Kind.SUBSCRIBE, 4, large[2], 0, 1, 1))
+    for client in (first, second):
+        (refusal,) = said(client, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+        assert "275 patterns" in refusal[2] and "others had no room" in refusal[2]
+    assert mesh.nodes[1].exchange._sessions._subscribing._waiting == 0
+    assert len(mesh.interest[1]) == 920
+
+
+def test_parts_that_wait_for_long_make_no_room_for_those_that_follow_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The subscription would come about without its first patterns."""
+    monkeypatch.setattr(subscribing, "WAITING_MAX", 600)
+    mesh = FakeMesh(1)
+    client = mesh.client()
+    for name in ("a", "b", "c"):
+        send_part(client, name, 250)
+        mesh.turn(subscribing.GAP_S - 1)
+    (refusal,) = said(client, encode(Kind.SUBSCRIBE, 1, ["t"], 0, 1, 1))
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1] and "750 patterns" in refusal[2]
+    assert mesh.nodes[1].exchange._sessions._subscribing._waiting == 0 and not mesh.interest.get(1)
 
 
 def test_large_subscriptions_at_once_are_within_the_limit_of_a_session_together() -> None:

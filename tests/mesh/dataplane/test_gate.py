@@ -393,6 +393,21 @@ def test_one_client_within_its_credit_leaves_room_for_others(monkeypatch: pytest
     assert isinstance(ticket, Ticket) and ticket.done and ticket.error is None
 
 
+def test_the_questions_of_one_client_leave_room_for_what_others_send() -> None:
+    """They took half of the gate: as many bytes as a client may have in questions without a result."""
+    mesh, exchange = joining_node(WIDE)
+    asker, publisher = mesh.client(1), mesh.client(1)
+    questions = [asker.ask("q", bytes(100_000)) for _ in range(100)]
+    refused = [question for question in questions if question.done]
+    assert len(refused) == 100 - -(-(gate.BYTES_MAX // gate.PART_OF_SENDER) // 100_000)
+    assert "joining" in str(refused[0].error)
+    assert not publisher.ask("q", bytes(100_000)).done
+    ticket = publisher.publish("t", bytes(10 << 20), level=ACCEPTED)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert isinstance(ticket, Ticket) and ticket.done and ticket.error is None
+
+
 # --- retries
 
 
