@@ -10,7 +10,7 @@ import contextlib
 import select
 import socket
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from protocols import AddressError, HandshakeError, ProtocolNumber, SocketOptions, TlsConfig
 from protocols.blocking.connecting import Connecting
@@ -51,15 +51,16 @@ class BlockingConnection:
     """See the module.
 
     A thread polls without the client's lock while another may close the connection. Its descriptor must not
-    go before that thread has come back, or the thread would poll whatever got the same number next: `watch`
-    and `unwatch` (both with the lock) count who polls, and the last one to come back closes the descriptor.
+    go before that thread has come back, or the thread would poll whatever got the same number next: who polls
+    is counted in ``watchers`` (with the lock), and the last one to come back closes the descriptor. Counting
+    is no call, since Ctrl-C may come with each.
     """
 
     def __init__(self, sock: socket.socket, codec: Codec) -> None:
         self.sock = sock
         self.unsent = bytearray()
         self._codec = codec
-        self._watchers = 0
+        self.watchers = 0
         self._over = False
 
     def send(self, frames: list[bytes]) -> None:
@@ -94,16 +95,16 @@ class BlockingConnection:
             raise codec.failure
         return frames
 
-    def watch(self, events: int) -> Any:
-        """A poll of this connection, to be used without the lock; `unwatch` must follow."""
+    def poll(self, events: int) -> Callable[[float], object]:
+        """Waits for events, milliseconds at most; true if some came. To be called without the lock by a
+        watcher, who then calls `unwatched`."""
         poll = select.poll()
         poll.register(self.sock, events)
-        self._watchers += 1
-        return poll
+        return poll.poll
 
-    def unwatch(self) -> None:
-        self._watchers -= 1
-        if self._over and not self._watchers:
+    def unwatched(self) -> None:
+        """There is a watcher less."""
+        if self._over and not self.watchers:
             self.sock.close()
 
     def ready(self) -> bool:
@@ -121,8 +122,7 @@ class BlockingConnection:
                 self.sock.send(last)
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
-        if not self._watchers:
-            self.sock.close()
+        self.unwatched()
 
     def leave(self) -> None:
         """Close this process's copy of the descriptor only; the connection is another's."""

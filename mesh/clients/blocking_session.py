@@ -2,7 +2,8 @@
 
 There is one lock. A call takes it, says what it waits for, and `pump` does the work until that has come: one
 thread at a time reads the socket, one writes what the kernel did not take, one dials, each without the lock,
-and the others wait for news. Who comes back from the kernel takes the lock again, reads, and tells all.
+and the others wait for news. Who comes back from the kernel has the lock again, reads, and tells all. Ctrl-C
+may end a turn at any place where something is called; so flags that say whose turn it is are cleared first.
 
 After a fork the child begins a session of its own at its first call; the parent's connection is left
 untouched. Since nobody is there to answer, HELLO says keepalive 0; but a connection that brings no session in
@@ -15,12 +16,13 @@ from __future__ import annotations
 import os
 import random
 import select
+import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
-from mesh.clients.blocking_lock import BlockingLock
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import why_no_session
@@ -28,6 +30,7 @@ from mesh.clients.session_schedule import SessionSchedule
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
 from mesh.logs import log
 from protocols import TlsConfig
+from protocols.blocking.lock import BlockingLock
 from protocols.errors import SPError, Timeout
 from protocols.peer_warnings import PeerWarnings
 from protocols.transports.tcp import system_message
@@ -54,10 +57,9 @@ class BlockingSession:
 
     def _begin(self) -> None:
         """A fresh identity and session: at the start, and in a child after a fork."""
-        self._pid = os.getpid()
         self._rng = random.Random(os.urandom(32))
-        self.changed = BlockingLock()
-        """The lock, and the news for those who wait for other threads."""
+        self.lock = BlockingLock("client")
+        """With the news for those who wait for other threads."""
         self._reading = False
         self._writing = False
         self._dialling = False
@@ -97,23 +99,27 @@ class BlockingSession:
             self._established = True
 
     def close(self) -> None:
-        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""
-        if self.closed or not self._opened:
+        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye.
+
+        Interrupted while it waits, it closes all the same; anywhere else, a second call does.
+        """
+        if not self._opened or (self.closed and self._wire is None):
             self.closed = True
             return
-        if os.getpid() != self._pid:
+        if self.lock.foreign:
             self._forked()
             self.closed = True
             return
-        with self.changed:
-            if self.closed:
-                return
-            self._drain(time.monotonic() + LINGER_S)
-            self.closed = True
-            self.conversation.close("closed")
-            self.send()
-            self._drop("closed")
-            self.changed.notify_all()
+        with self.lock.held:
+            try:
+                if not self.closed:
+                    self._drain(time.monotonic() + LINGER_S)
+                self.closed = True
+                self.conversation.close("closed")
+                self.send()
+            finally:
+                self.closed = True
+                self._drop("closed")
 
     def _drain(self, deadline: float) -> None:
         conversation = self.conversation
@@ -123,15 +129,15 @@ class BlockingSession:
             stamp = conversation.sync()
             self.pump(lambda: conversation.synced >= stamp, deadline, reconnect=False)
 
-    def ours(self) -> BlockingLock:
-        """The lock, of this process; checks that the client may be used. Raises `Disconnected`."""
-        if os.getpid() != self._pid:
+    def ours(self) -> threading.RLock:
+        """The lock to hold, of this process; checks that the client may be used. Raises `Disconnected`."""
+        if self.lock.foreign:
             self._forked()
         if self.closed:
             raise Disconnected("the client is closed")
         if not self._opened:
             raise Disconnected("the client is not open; use it inside `with BlockingClient() as mesh:`")
-        return self.changed
+        return self.lock.held
 
     def _forked(self) -> None:
         """This is a child: leave the parent's session alone and begin an own one."""
@@ -160,16 +166,12 @@ class BlockingSession:
         timeout = round(min(self._connect_timeout_s, max(0.01, deadline - time.monotonic())), 3)
         try:
             self._dialling = True
-            self.changed.release()
-            wire = self._dialer.connect(timeout)
+            wire = self.lock.without(partial(self._dialer.connect, timeout))
         except SPError as error:
             raise Disconnected(why_no_session(self.url, error)) from error
         finally:
-            try:
-                self.changed.take_back()
-            finally:
-                self._dialling = False
-                self.changed.notify_all()
+            self._dialling = False
+            self.lock.notify_all()
         if self.closed:
             wire.close()
             raise Disconnected("the client was closed")
@@ -182,9 +184,9 @@ class BlockingSession:
         self.conversation.connected(now)
         self._send(wire)
 
-    def _redial(self, deadline: float) -> bool:
+    def _redial(self, deadline: float, told: int) -> bool:
         """A step on the way to a connection: an attempt if it is time for one and nobody else makes it, else
-        a wait for news. False when the time is over."""
+        a wait for news after ``told``. False when the time is over."""
         now = time.monotonic()
         if not self._dialling and now >= self._retry_at:
             try:
@@ -199,18 +201,18 @@ class BlockingSession:
             return False
         else:
             until = deadline if self._dialling else min(deadline, self._retry_at)
-            self.changed.wait(min(until - now, WAIT_S))
+            self.lock.wait(min(until - now, WAIT_S), told)
         return True
 
     def _drop(self, reason: str) -> None:
-        wire, self._wire = self._wire, None
-        if wire is not None:
-            wire.close()
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
         for item in self.conversation.disconnected(reason):
             item.wake()
         if self._established and not self.closed:
             self._pause(self.conversation.last_error)
-        self.changed.notify_all()
+        self.lock.notify_all()
 
     def _pause(self, why: str) -> None:
         """Do not dial for a while after a session or an attempt has ended; warns of what is new."""
@@ -282,6 +284,7 @@ class BlockingSession:
         """
         limit = INF if deadline is None else deadline
         while True:
+            told = self.lock.told
             wire = self._wire
             if wire is not None and (self.conversation.has_output or wire.unsent):
                 self._send(wire)
@@ -292,7 +295,7 @@ class BlockingSession:
             if self.closed or (wire is None and not reconnect):
                 return False
             if wire is None:
-                if not self._redial(limit):
+                if not self._redial(limit, told):
                     return False
                 continue
             now = time.monotonic()
@@ -302,9 +305,9 @@ class BlockingSession:
             if now >= limit:
                 return False
             end = min(limit, self._session_by) if reconnect else limit
-            self._await_events(wire, min(end - now, WAIT_S))
+            self._await_events(wire, min(end - now, WAIT_S), told)
 
-    def _await_events(self, wire: BlockingConnection, left_s: float) -> None:
+    def _await_events(self, wire: BlockingConnection, left_s: float, told: int) -> None:
         """Wait for the socket if that is nobody else's job just now, else for somebody's news."""
         events = 0
         if not self._reading:
@@ -312,25 +315,25 @@ class BlockingSession:
         if wire.unsent and not self._writing:
             events |= select.POLLOUT
         if not events:
-            self.changed.wait(left_s)
+            self.lock.wait(left_s, told)
             return
         reads, writes = bool(events & select.POLLIN), bool(events & select.POLLOUT)
-        poll = wire.watch(events)
+        poll = partial(wire.poll(events), left_s * 1000)
         try:
             self._reading |= reads
             self._writing |= writes
-            self.changed.release()
-            found = poll.poll(left_s * 1000)
+            wire.watchers += 1
+            found = self.lock.without(poll)
         finally:
+            if reads:
+                self._reading = False
+            if writes:
+                self._writing = False
+            wire.watchers -= 1
             try:
-                self.changed.take_back()
+                wire.unwatched()
             finally:
-                wire.unwatch()
-                if reads:
-                    self._reading = False
-                if writes:
-                    self._writing = False
-                self.changed.notify_all()
+                self.lock.notify_all()
         if found and reads and wire is self._wire:
             self._read(wire)
 
@@ -340,7 +343,7 @@ class BlockingSession:
         if self._reading:
             self.conversation.sync()
         self.send()
-        self.changed.notify_all()
+        self.lock.notify_all()
 
     def catch_up(self) -> None:
         """Read what is there already: credit, or the news that the connection is gone."""

@@ -90,7 +90,7 @@ class BlockingSubscription:
                 run = self._next_run()
                 if run is not None:
                     self._deliveries.extend(deliveries(run, self))
-                    self._session.changed.notify_all()  # there may be some for other threads
+                    self._session.lock.notify_all()  # there may be some for other threads
                 elif not self._await_news(deadline):
                     return None
         self._raise_failure()

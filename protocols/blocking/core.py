@@ -21,7 +21,7 @@ from protocols.blocking.connecting import WAIT_S
 from protocols.blocking.dialling import Dialer
 from protocols.blocking.io_thread import IoThread
 from protocols.blocking.listening import Listener
-from protocols.blocking.lock import SocketLock
+from protocols.blocking.lock import BlockingLock
 from protocols.blocking.log_thread import LogThread
 from protocols.blocking.stream import Stream
 from protocols.errors import Closed, PipeRefused
@@ -48,7 +48,7 @@ class Core:
         self.options = pattern.options
         self.rng = rng
         self.greeting = Greeting.of(int(pattern.protocol), int(pattern.peer))
-        self.lock = SocketLock()
+        self.lock = BlockingLock("socket")
         """Held by every call, and by the I/O thread while it works."""
         self.log = LogThread(f"log of {name}")
         self.closed = False

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from protocols.blocking.connecting import Extra
 from protocols.blocking.io_thread import IoThread
-from protocols.blocking.lock import SocketLock
+from protocols.blocking.lock import BlockingLock
 from protocols.blocking.log_thread import LogThread
 from protocols.blocking.stream import Stream
 from protocols.identity import PeerIdentity
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class EndpointOwner(Protocol):
     """A blocking socket, as its endpoints see it."""
 
-    lock: SocketLock
+    lock: BlockingLock
     log: LogThread
     greeting: Greeting
     options: SocketOptions

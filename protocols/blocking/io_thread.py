@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from protocols.blocking.connecting import WAIT_S
-from protocols.blocking.lock import SocketLock
+from protocols.blocking.lock import BlockingLock
 from protocols.blocking.stream import Stream
 
 
@@ -43,7 +43,7 @@ class Watched(Protocol):
 class IoThread:
     """See the module; ``lock`` is the socket's."""
 
-    def __init__(self, name: str, lock: SocketLock, owner: Owner) -> None:
+    def __init__(self, name: str, lock: BlockingLock, owner: Owner) -> None:
         self.ended = False
         """It does nothing more with the lock."""
         self._lock = lock

@@ -1,11 +1,16 @@
-"""The lock of one blocking socket, and the news for those who wait. Signals and forks leave it whole.
+"""The lock of a blocking socket or client, and the news for those who wait. Signals and forks leave it whole.
 
 There is one way to hold it: ``with lock.held:``. What that enters is the C lock itself. A context manager in
 Python could be interrupted (Ctrl-C) when it has the lock, and before ``with`` knows.
 
+There is one way to let go of it for a while: `without`. Whatever ends that, the lock is there again before
+anything else happens: the code around it releases the lock on its way out, and must have it. Taking it back
+cannot be interrupted, and is soon done, since nobody waits with the lock; an interrupt meanwhile is raised
+after it.
+
 A signal handler may make calls while its thread holds the lock, so the lock is taken again by its owner, and
-a wait lets go of it as often as it was taken. Nothing here keeps a second lock that such a handler could find
-taken.
+`without` lets go of it as often as it was taken. Nothing here keeps a second lock that such a handler could
+find taken.
 
 A forked child has a copy of the lock, and of none of the threads that may have held it: there, `held` raises.
 """
@@ -15,15 +20,20 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from protocols.errors import StateError
 
+T = TypeVar("T")
 
-class SocketLock:
-    """See the module."""
 
-    def __init__(self) -> None:
+class BlockingLock:
+    """See the module. ``whose`` is what it belongs to, for the sentence in a forked child."""
+
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
         self._own: Any = threading.RLock()
         self._waiters: deque[threading.Lock] = deque()
         self._pid = os.getpid()
@@ -39,7 +49,7 @@ class SocketLock:
     def held(self) -> threading.RLock:
         """What to enter by ``with``. Raises `StateError` in a forked child."""
         if os.getpid() != self._pid:
-            raise StateError("this socket is another process's; after a fork each makes its own")
+            raise StateError(f"this {self._whose} is another process's; after a fork each makes its own")
         own: threading.RLock = self._own
         return own
 
@@ -51,6 +61,17 @@ class SocketLock:
 
     # --- with the lock
 
+    def without(self, call: Callable[[], T]) -> T:
+        """What ``call`` gives or raises. Meanwhile other threads may have the lock."""
+        levels: list[Any] = []
+        try:
+            # A signal comes between calls. This is one: the lock is held, or what restores it is known.
+            levels.extend(map(type(self._own)._release_save, (self._own,)))
+            return call()
+        finally:
+            if levels:
+                self._own._acquire_restore(levels[0])  # nothing interrupts that
+
     def wait(self, timeout: float, told: int) -> None:
         """Let go of the lock until the next `notify_all`, or for ``timeout`` seconds.
 
@@ -59,16 +80,11 @@ class SocketLock:
         """
         news = threading.Lock()
         news.acquire()
-        self._waiters.append(news)
-        levels: list[Any] = []
         try:
+            self._waiters.append(news)
             if self.told == told:
-                # A signal comes between calls. This is one: the lock is held, or what restores it is known.
-                levels.extend(map(type(self._own)._release_save, (self._own,)))
-                news.acquire(timeout=timeout)
+                self.without(partial(news.acquire, timeout=timeout))
         finally:
-            if levels:
-                self._own._acquire_restore(levels[0])  # nothing interrupts that
             if news in self._waiters:
                 self._waiters.remove(news)
 

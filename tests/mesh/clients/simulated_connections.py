@@ -9,10 +9,10 @@ over real sockets (`test_blocking_session.py`).
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -21,6 +21,7 @@ from protocols.errors import ConnectionRefused
 from tests.mesh.dataplane.neighbourhood import FakeMesh, FakePipe, Node
 
 STEP_S = 0.05
+T = TypeVar("T")
 
 
 class Broker:
@@ -87,6 +88,7 @@ class FakeWire:
         self.pipe = FakePipe()
         self.inbox: list[bytes] = []
         self.broken = False
+        self.watchers = 0
         self._broker = broker
         self._out: list[bytes] = []
         broker.wires.append(self)
@@ -124,8 +126,8 @@ class FakeWire:
         self._broker.carry()
         return bool(self.inbox) or self.broken
 
-    def watch(self, events: int) -> Any:
-        return SimpleNamespace(poll=self._poll)
+    def poll(self, events: int) -> Callable[[float], bool]:
+        return self._poll
 
     def _poll(self, milliseconds: float) -> bool:
         waits_to_write = bool(self.unsent)
@@ -134,7 +136,7 @@ class FakeWire:
             lambda: bool(self.inbox) or self.broken or (waits_to_write and not self.unsent),
         )
 
-    def unwatch(self) -> None:
+    def unwatched(self) -> None:
         pass
 
     def close(self) -> None:
@@ -165,25 +167,20 @@ class FakeDialer:
 class Lock:
     """Stands for a `BlockingLock`: that of the one thread that there is."""
 
+    foreign = False
+    told = 0
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.held = nullcontext()
 
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def take_back(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
+    def without(self, call: Callable[[], T]) -> T:
+        return call()
 
     def notify_all(self) -> None:
         pass
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float, told: int) -> None:
         self._broker.pass_time(timeout)
 
 
@@ -193,7 +190,7 @@ def simulate(patch: pytest.MonkeyPatch, broker: Broker) -> None:
     clock = SimpleNamespace(monotonic=lambda: broker.mesh.now)
     for module in (blocking_client, blocking_session, blocking_subscription):
         patch.setattr(module, "time", clock)
-    patch.setattr(blocking_session, "BlockingLock", lambda: Lock(broker))
+    patch.setattr(blocking_session, "BlockingLock", lambda whose: Lock(broker))
     patch.setattr(blocking_session, "BrokerDialer", lambda *_: FakeDialer(broker))
-    random_bytes = SimpleNamespace(getpid=os.getpid, urandom=lambda size: next(numbers).to_bytes(size, "big"))
+    random_bytes = SimpleNamespace(urandom=lambda size: next(numbers).to_bytes(size, "big"))
     patch.setattr(blocking_session, "os", random_bytes)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 from mesh.clients.blocking_subscription import BlockingSubscription
 from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Delivery
+from protocols.blocking.lock import BlockingLock
 from tests.mesh.clients.brokerless import settled, subscribed
 
 
@@ -17,7 +16,7 @@ class Intruder:
 
     def __init__(self) -> None:
         self.conversation = settled()
-        self.changed = threading.Condition()
+        self.lock = BlockingLock("client")
         self.others: list[BlockingSubscription] = []
         self.got: list[Delivery | None] = []
         self._inside = False
@@ -26,11 +25,11 @@ class Intruder:
         return self
 
     def __enter__(self) -> Intruder:
-        self.changed.acquire()
+        self.lock.held.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.changed.release()
+        self.lock.held.release()
         if not self._inside:
             self._inside = True
             self.got += [other.receive(0.0) for other in self.others]

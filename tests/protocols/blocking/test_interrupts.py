@@ -1,15 +1,9 @@
-"""Ctrl-C and signal handlers in the calls of blocking sockets: what is left can be used, and closed.
-
-An interrupt is raised where Python would raise it, one place after the other: it looks for signals where a
-function begins, and after each call of a C function.
-"""
+"""Ctrl-C and signal handlers in the calls of blocking sockets: what is left can be used, and closed."""
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,39 +11,7 @@ import pytest
 from protocols import Closed, Timeout, blocking
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.blocking.support import LIMIT_S, silent_listener, until
-
-
-def interrupted_at(place: int, call: Callable[[], object]) -> bool:
-    """Whether the call got as far as that place, where Ctrl-C is pressed."""
-    left = place
-
-    def look(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal left
-        if event in ("call", "c_return"):
-            left -= 1
-            if not left:
-                sys.setprofile(None)
-                raise KeyboardInterrupt
-
-    try:
-        sys.setprofile(look)
-        call()
-    except KeyboardInterrupt:
-        return True
-    except Timeout:
-        pass
-    finally:
-        sys.setprofile(None)
-    return False
-
-
-def ends(call: Callable[[], object]) -> bool:
-    """Whether another thread comes back from it."""
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(LIMIT_S)
-    return not thread.is_alive()
-
+from tests.support.interrupts import ends, interrupted_at
 
 CALLS: dict[str, Callable[[Any], object]] = {
     "send": lambda socket: socket.send(b"body"),
@@ -65,7 +27,7 @@ def test_a_call_that_is_interrupted_anywhere_leaves_the_lock_free(name: str) -> 
     """Ctrl-C between taking the lock and knowing of it left it taken: ``close`` hung for ever."""
     with blocking.Bus0() as bus:
         place = 1
-        while interrupted_at(place, lambda: CALLS[name](bus)):
+        while interrupted_at(place, lambda: CALLS[name](bus), Timeout):
             assert ends(lambda: bus.pipes), f"the lock is taken after an interrupt at place {place}"
             place += 1
         assert place > 5
