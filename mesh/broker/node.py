@@ -357,6 +357,7 @@ class Node:
 
     def link_up(self, member: int, boot: int, name: str, pipe: Pipe, rtt_s: float, agreed: Agreed) -> None:
         self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
+        self._notices.link_up(format_id(self.identity.id), format_id(member), name)
         self.exchange.peer_up(
             member, name, pipe, rtt_s, self._clock(), boot=boot, counts=agreed.has(RECEIVED)
         )

@@ -1,4 +1,4 @@
-"""Warnings for operators: deaths, lost links, isolation and dropped messages.
+"""Warnings for operators: deaths, lost links, brokers of one name, isolation and dropped messages.
 
 All are warnings, their ends included, since a log at its usual level must say that the trouble is over. At
 most `BURST` of a kind are written at once and one in `PAUSE_S` after that: a mesh that falls apart must not
@@ -21,6 +21,9 @@ UNTOLD: Final = frozenset({*NO_LOSS, "leaving"})
 """Reasons to drop that are no warning: nobody lost a message, or its sender was told."""
 ORDERLY: Final = frozenset({"left", "duplicate"})
 """Reasons for a link's end that are no trouble."""
+
+NAMESAKES_MAX: Final = 256
+"""Brokers remembered as told; beyond them the oldest is forgotten, and may be told again."""
 
 
 class RateLimit:
@@ -49,6 +52,8 @@ class Notices:
         self._name = name
         self._clock = clock
         self._limits: dict[str, RateLimit] = {}
+        self._namesakes: dict[str, None] = {}
+        """Ids of other brokers of this name that are told already."""
         self._isolated = False
         self._drops: Mapping[str, int] = {}
 
@@ -58,6 +63,22 @@ class Notices:
             self._warn("deaths", "%s is dead: %s", name, reason)
         elif from_state == "dead" and to_state == "alive":
             self._warn("deaths", "%s, which was dead, is alive again", name)
+
+    def link_up(self, own_id: str, id: str, name: str) -> None:
+        """There is a link to another broker. One of this broker's name is told once: status and logs show two
+        brokers as one, and clients cannot tell them apart by name."""
+        if name != self._name or id in self._namesakes:
+            return
+        if len(self._namesakes) >= NAMESAKES_MAX:
+            del self._namesakes[next(iter(self._namesakes))]
+        self._namesakes[id] = None
+        self._warn(
+            "names",
+            "another broker of this mesh has the same name: the id of this one is %s, of the other %s; give"
+            " each a name of its own",
+            own_id,
+            id,
+        )
 
     def link_lost(self, name: str, reason: str) -> None:
         """The link to another broker is over."""

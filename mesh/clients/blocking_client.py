@@ -25,6 +25,7 @@ from mesh.clients.blocking_subscription import BlockingSubscription
 from mesh.clients.calls import (
     CONNECT_TIMEOUT_S,
     GRACE_S,
+    KEEPALIVE_S,
     PUBLISH_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
     SUBSCRIBE_TIMEOUT_S,
@@ -51,7 +52,8 @@ class BlockingClient:
     """A program's connection to the mesh without an event loop; the names are those of `Client`.
 
     Use it with ``with``, or `open` and `close`. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
-    without it the system's authorities are trusted and no certificate is shown.
+    without it the system's authorities are trusted and no certificate is shown. A call that waits finds out
+    within three times ``keepalive_s`` that the broker has vanished, and looks for it again; 0: it does not.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
@@ -64,12 +66,14 @@ class BlockingClient:
         *,
         name: str | None = None,
         tls: TlsConfig | None = None,
+        keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
         self.url = broker_url(url)
         self.name = checked_name(name)
         limit_s = checked_seconds("connect_timeout", connect_timeout)
-        self._session = BlockingSession(self.url, self.name, tls, limit_s)
+        interval_s = checked_seconds("keepalive_s", keepalive_s)
+        self._session = BlockingSession(self.url, self.name, tls, limit_s, interval_s)
 
     # ------------------------------------------------------------------ opening and closing
 

@@ -6,9 +6,9 @@ and the others wait for news. Who comes back from the kernel has the lock again,
 may end a turn at any place where something is called; so flags that say whose turn it is are cleared first.
 
 After a fork the child begins a session of its own at its first call; the parent's connection is left
-untouched. Since nobody is there to answer, HELLO says keepalive 0; but a connection that brings no session in
-the time for connecting is given up. What a lost connection left unacknowledged is sent again by the next call
-that waits.
+untouched. Since nobody is there to answer, HELLO says keepalive 0. Threads that wait ask a silent broker for
+a sign (`mesh.clients.silence`), and a connection that brings no session in the time for connecting is given
+up. What a lost connection left unacknowledged is sent again by the next call that waits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import why_no_session
 from mesh.clients.session_schedule import SessionSchedule
+from mesh.clients.silence import Next, Silence
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
 from mesh.logs import log
+from mesh.wire.session_frames import LAPSES
 from protocols import TlsConfig
 from protocols.blocking.lock import BlockingLock
 from protocols.errors import SPError, Timeout
@@ -43,9 +45,12 @@ WAIT_S: Final = 3600.0
 class BlockingSession:
     """See the module. A fork replaces ``conversation``; use it within `ours`."""
 
-    def __init__(self, url: str, name: str, tls: TlsConfig | None, connect_timeout_s: float) -> None:
+    def __init__(
+        self, url: str, name: str, tls: TlsConfig | None, connect_timeout_s: float, keepalive_s: float
+    ) -> None:
         self.url = url
         self.name = name
+        self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
         self._dialer = BrokerDialer(url, tls, time.monotonic)
         self.closed = False
@@ -68,6 +73,7 @@ class BlockingSession:
         self._retry_at = 0.0
         self._session_by = INF
         """When a connection without a session is given up: nobody is asked for a sign of life on it."""
+        self._silence = Silence(self._keepalive_s)
         self.conversation = Conversation.of(
             self._rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
         )
@@ -302,10 +308,29 @@ class BlockingSession:
             if reconnect and now >= self._session_by:
                 self._drop(f"no WELCOME from the broker in {self._connect_timeout_s:g} s")
                 continue
+            if self._asks(wire, now):
+                continue
             if now >= limit:
                 return False
             end = min(limit, self._session_by) if reconnect else limit
+            if self.conversation.settled:
+                end = min(end, self._silence.due(self.conversation.keepalive.heard_at))
             self._await_events(wire, min(end - now, WAIT_S), told)
+
+    def _asks(self, wire: BlockingConnection, now: float) -> bool:
+        """Whether a silent broker was asked for a sign, or given up; then there is more to do than wait."""
+        if not self.conversation.settled:
+            return False
+        step = self._silence.next(now, self.conversation.keepalive.heard_at)
+        if step is Next.GIVE_UP:
+            if not wire.ready():
+                silence_s = LAPSES * self._keepalive_s
+                self._lose(Disconnected(f"nothing heard from the broker for {silence_s:g} s"))
+                return True
+            self._silence.again(now)
+        if step is not Next.WAIT:
+            self.conversation.ping()
+        return step is not Next.WAIT
 
     def _await_events(self, wire: BlockingConnection, left_s: float, told: int) -> None:
         """Wait for the socket if that is nobody else's job just now, else for somebody's news."""

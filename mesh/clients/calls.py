@@ -17,6 +17,8 @@ from mesh.wire import blocks
 from mesh.wire.session_frames import Receipt
 
 CONNECT_TIMEOUT_S: Final = 5.0
+KEEPALIVE_S: Final = 5.0
+"""A side that is silent for three times as long is gone."""
 PUBLISH_TIMEOUT_S: Final = 10.0
 SUBSCRIBE_TIMEOUT_S: Final = 10.0
 """The broker itself answers after 5 s at most and names whom it did not reach."""

@@ -21,7 +21,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, cast
 
 from mesh.clients.arguments import by_topic, checked_body, checked_name, checked_seconds, packed
-from mesh.clients.calls import CONNECT_TIMEOUT_S, GATHERED, GRACE_S, REQUEST_TIMEOUT_S, SURVEY_DEADLINE_S
+from mesh.clients.calls import (
+    CONNECT_TIMEOUT_S,
+    GATHERED,
+    GRACE_S,
+    KEEPALIVE_S,
+    REQUEST_TIMEOUT_S,
+    SURVEY_DEADLINE_S,
+)
 from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
@@ -36,8 +43,6 @@ from mesh.errors import Disconnected, MeshError
 from mesh.wire.blocks import HeaderValue
 from mesh.wire.session_frames import Receipt, Role
 from protocols import TlsConfig
-
-KEEPALIVE_S: Final = 5.0
 
 
 class _NotOpen:

@@ -168,9 +168,13 @@ class Conversation(Publishing):
             return False
         if self.keepalive.lapsed(now, late_s):
             return True
+        self.ping()
+        return False
+
+    def ping(self) -> None:
+        """Ask for any sign of life, ahead of all data."""
         if self.settled:
             self._say(Kind.PING, 0)
-        return False
 
     def sync(self) -> int:
         """Ask, behind everything sent so far, for a sign; ``synced`` is at least this number once it came."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 
 import pytest
 
-from mesh import Client
-from mesh.broker.notices import BURST, PAUSE_S, Notices
-from simulations import Mesh, World
+from mesh import Broker, Client
+from mesh.broker.notices import BURST, NAMESAKES_MAX, PAUSE_S, Notices
+from simulations import Mesh, Process, World
+from simulations.programs.brokers import url_of
+from simulations.programs.environment import environment_of
 
 
 class Log:
@@ -67,6 +70,23 @@ def test_dropped_messages_are_told_by_interval_and_reason(log: Log) -> None:
     ]
 
 
+def test_another_broker_of_the_same_name_is_told_once_with_both_ids(log: Log) -> None:
+    log.notices.link_up("00aa", "00bb", "beta")
+    assert log.take() == []
+    for id in ("00cc", "00cc", "00dd"):
+        log.notices.link_up("00aa", id, "alpha")
+    told = log.take()
+    assert ["00cc" in line for line in told] == [True, False] and "00dd" in told[1]
+    assert all("the same name" in line and "00aa" in line for line in told)
+
+
+def test_the_ids_of_brokers_of_the_same_name_are_bounded(log: Log) -> None:
+    for number in range(NAMESAKES_MAX + 1):
+        log.now += PAUSE_S
+        log.notices.link_up("00aa", f"{number:04x}", "alpha")
+    assert len(log.take()) == NAMESAKES_MAX + 1 and len(log.notices._namesakes) == NAMESAKES_MAX
+
+
 def test_warnings_of_a_kind_are_bounded_and_those_left_out_are_counted(log: Log) -> None:
     for number in range(1000):
         log.notices.member(f"b-{number}", "suspect", "dead", "missed 3")
@@ -109,6 +129,31 @@ def test_a_death_and_a_lost_link_are_warnings_of_real_brokers(caplog: pytest.Log
         world.run_for(10)
         assert told_by("broker-1", caplog) == ["broker-2, which was dead, is alive again"]
         mesh.finish()
+
+
+def test_two_brokers_of_one_name_both_warn_of_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    """They linked without a word; the console alone showed that there were two."""
+    ids: list[str] = []
+
+    async def twin(process: Process, join: str | None = None) -> None:
+        environment = environment_of(process)
+        url = url_of(process.address)
+        async with Broker(name="twin", listen=url, join=join or (), environment=environment) as twin:
+            ids.append(twin.statistics()["id"])
+            await process.stopping.wait()
+
+    with World(1) as world:
+        world.add_node("one", twin)
+        world.inject("start", ["one"])
+        world.run_for(2.0)
+        world.add_node("two", partial(twin, join=url_of("10.0.0.1")))
+        world.inject("start", ["two"])
+        world.run_for(3.0)
+        world.inject("reset", ["one"], ["two"])
+        world.run_for(5.0)
+    told = [line for line in told_by("twin", caplog) if "the same name" in line]
+    assert len(told) == len(ids) == 2 and all(id in line for id in ids for line in told)
+    assert told[0] != told[1]
 
 
 def test_isolation_and_its_end_are_warnings_of_a_real_broker(caplog: pytest.LogCaptureFixture) -> None:

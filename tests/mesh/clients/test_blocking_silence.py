@@ -1,0 +1,111 @@
+"""A `BlockingClient` whose broker vanishes without a word, in the time of a `FakeMesh`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from mesh import BlockingClient, Unknown
+from mesh.clients.calls import KEEPALIVE_S
+from tests.mesh.clients.simulated_connections import Broker, FakeWire, simulate
+from tests.mesh.dataplane.neighbourhood import FakeMesh, Node
+
+GONE_S = 3 * KEEPALIVE_S
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    mesh = FakeMesh(2)
+    broker = Broker(mesh, mesh.nodes[1])
+    simulate(monkeypatch, broker)
+    return broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> BlockingClient:
+    client = BlockingClient("tcp://127.0.0.1:1", name="blocking")
+    client.open()
+    return client
+
+
+def vanish(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host behind all connections is gone: nothing arrives there and nothing comes. Another one answers
+    at its address."""
+
+    def lose(self: FakeWire, node: Node) -> bool:
+        self.pipe.take()
+        return False
+
+    for wire in broker.wires:
+        monkeypatch.setattr(wire, "carry", partial(lose, wire))
+    broker.node = broker.mesh.nodes[2]
+
+
+@pytest.mark.parametrize("timeout", [None, 100.0, 0.5, 0.0])
+def test_who_only_receives_finds_out_that_the_broker_has_vanished(
+    broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch, timeout: float | None
+) -> None:
+    """It waited for ever: nobody asked for a sign, and TCP has nothing to send."""
+    subscription = client.subscribe("t")
+    vanish(broker, monkeypatch)
+    publisher = broker.mesh.client(2)
+    broker.plan(GONE_S + 5.0, lambda: publisher.publish("t", b"late"))
+    while (delivery := subscription.receive(timeout)) is None:
+        assert broker.mesh.now < 100.0, "it waits for ever"
+        broker.pass_time(0.05 if timeout == 0.0 else 0.0)
+    assert delivery.body == b"late" and client.broker == "node2"
+    assert subscription.interrupted == 1
+
+
+def test_a_publisher_that_waits_finds_out_as_well(
+    broker: Broker, client: BlockingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish("t", b"before")
+    vanish(broker, monkeypatch)
+    began = broker.mesh.now
+    assert client.publish("t", b"x", timeout=100.0).level == "accepted"
+    assert GONE_S <= broker.mesh.now - began < GONE_S + 1.0 and client.broker == "node2"
+
+
+def test_a_quiet_broker_keeps_its_client(broker: Broker, client: BlockingClient) -> None:
+    subscription = client.subscribe("t")
+    assert subscription.receive(10 * GONE_S) is None
+    assert subscription.interrupted == 0 and len(broker.wires) == 1
+
+
+def test_a_program_that_did_not_wait_for_an_hour_finds_its_session_as_it_was(
+    broker: Broker, client: BlockingClient
+) -> None:
+    """What came meanwhile is read before anybody is given up, the answer to a PING among it."""
+    subscription = client.subscribe("t")
+    publisher = broker.mesh.client(1)
+    assert subscription.receive(KEEPALIVE_S) is None  # asked just at the end
+    publisher.publish("t", b"meanwhile")
+    broker.pass_time(3600.0)
+    for _ in range(2):
+        delivery = subscription.receive(1.0)
+        assert delivery is None or delivery.body == b"meanwhile"
+    assert subscription.interrupted == 0 and len(broker.wires) == 1
+
+
+def test_the_error_and_the_log_say_that_nothing_was_heard(
+    broker: Broker,
+    client: BlockingClient,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    vanish(broker, monkeypatch)
+    broker.away = "refused"
+    with pytest.raises(Unknown, match="nobody is there|nothing heard from the broker for 15 s"):
+        client.publish("t", b"x", timeout=GONE_S + 1.0)
+    assert "nothing heard from the broker for 15 s" in caplog.records[0].getMessage()
+
+
+def test_without_a_keepalive_it_waits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BlockingClient("tcp://127.0.0.1:1", keepalive_s=0)
+    client.open()
+    subscription = client.subscribe("t")
+    asked: list[object] = []
+    monkeypatch.setattr(FakeWire, "send", lambda self, frames: asked.extend(frames))
+    assert subscription.receive(10 * GONE_S) is None and not asked
