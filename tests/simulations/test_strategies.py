@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
@@ -56,7 +58,10 @@ def test_only_the_kinds_that_were_asked_for_are_drawn() -> None:
 
 
 def test_a_failure_shrinks_to_the_one_fault_that_matters() -> None:
-    drawn = find(strategies.faults(5), lambda faults: any(fault.kind == "crash" for fault in faults))
+    # the search is bounded in steps, so a rare draw is not shrunk to the end: always the same one
+    drawn = find(
+        strategies.faults(5), lambda faults: any(fault.kind == "crash" for fault in faults), random=Random(1)
+    )
     (fault,) = drawn
     assert (fault.kind, fault.at_s, fault.a) == ("crash", 0.0, ("broker-1",))
 
