@@ -412,7 +412,7 @@ class Publishing:
                 ticket.done = True
                 return
         bodies, headers = batch.bodies, batch.headers
-        for start, stop in blocks.cut(bodies, headers):
+        for start, stop in blocks.split(bodies, headers):
             if not self.credit.open:
                 rest = Batch(batch.topic, batch.level, bodies[start:])
                 rest.headers = headers[start:] if headers is not None else None

@@ -267,7 +267,7 @@ class Exchange:
             raise NotAccepted(f"not accepted: {self._intake.refusing}")
         first = self._sequence + 1
         route = self._router.route(encoded)
-        for start, stop in blocks.cut(bodies) if bodies else ():
+        for start, stop in blocks.split(bodies) if bodies else ():
             for block, count in self._seal(encoded, bodies[start:stop], number):
                 self._intake.hand_out(route.everybody, block, count, 0, 0, None, now)
         self._tally.published += len(bodies)

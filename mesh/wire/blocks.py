@@ -134,8 +134,8 @@ def seal_pieces(
     return blocks
 
 
-def cut(bodies: Sequence[bytes], headers: Sequence[bytes] | None = None) -> list[tuple[int, int]]:
-    """Where to cut records into blocks of at most `SPLIT` bytes and `COUNT_MAX` records: (from, to) pairs.
+def split(bodies: Sequence[bytes], headers: Sequence[bytes] | None = None) -> list[tuple[int, int]]:
+    """Where to split records into blocks of at most `SPLIT` bytes and `COUNT_MAX` records: (from, to) pairs.
 
     A record that is too large by itself stands alone.
     """
@@ -148,15 +148,56 @@ def cut(bodies: Sequence[bytes], headers: Sequence[bytes] | None = None) -> list
     if sizes.count(sizes[0]) == count:  # the usual case: no need to add up
         step = min(COUNT_MAX, SPLIT // (sizes[0] or 1) or 1)
         return [(start, min(start + step, count)) for start in range(0, count, step)]
-    cuts: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     start = total = 0
     for index, size in enumerate(sizes):
         if index > start and (total + size > SPLIT or index - start >= COUNT_MAX):
-            cuts.append((start, index))
+            parts.append((start, index))
             start, total = index, 0
         total += size
-    cuts.append((start, count))
-    return cuts
+    parts.append((start, count))
+    return parts
+
+
+def cut(block: bytes, first: int, count: int) -> bytes:
+    """``count`` records of a sealed block from its record ``first`` on, as a block of the same publisher.
+
+    Its records keep their sequence numbers and headers. A cut of all records is the block itself. A piece of
+    a body has one record, so that nothing else can be cut from it.
+
+    Raises ValueError for records that the block does not have, `BlockError` if its tables are damaged.
+    """
+    form, flags, level, topic_size, whole, size, sequence, publisher, boot = HEAD.unpack_from(block)
+    if first < 0 or count < 1 or first + count > whole:
+        owner = "a piece of a body, which is never cut" if flags & PIECE else f"a block of {whole}"
+        raise ValueError(f"{count} records from {first} on are not in {owner}")
+    if count == whole:
+        return block
+    head = HEAD.pack(form, flags, level, topic_size, count, size, sequence + first, publisher, boot)
+    at = HEAD_SIZE + topic_size
+    parts = [head, block[HEAD_SIZE:at]]
+    if flags == EQUAL:
+        parts.append(block[at + first * size : at + (first + count) * size])
+        return b"".join(parts)
+    headers, bodies = _starts(block)
+    tables = range(at + 4 * first, headers[0], 4 * whole)
+    parts += [block[start : start + 4 * count] for start in tables]
+    if flags & HEADERS:
+        parts.append(block[headers[first] : headers[first + count]])
+    parts.append(block[bodies[first] : bodies[first + count]])
+    return b"".join(parts)
+
+
+@lru_cache(
+    maxsize=8
+)  # a block is cut from its front to its end: adding up its sizes each time costs their square
+def _starts(block: bytes) -> tuple[list[int], list[int]]:
+    """Where the headers and the body of each record begin, and in each list the end of the last."""
+    form, flags, _, topic_size, count, size, *_ = HEAD.unpack_from(block)
+    at = HEAD_SIZE + topic_size
+    at, sizes, header_sizes = _tables(block, at, len(block), form, flags, count, size)
+    headers = list(accumulate(header_sizes or (), initial=at))
+    return headers, list(accumulate(sizes or (size,) * count, initial=headers[-1]))
 
 
 def pack_headers(headers: Headers | None) -> bytes:

@@ -22,6 +22,7 @@ from mesh.wire.blocks import (
     pack_headers,
     seal,
     seal_pieces,
+    split,
     unpack_headers,
 )
 
@@ -117,17 +118,90 @@ def test_unknown_formats_flags_levels_and_counts_are_refused() -> None:
 
 
 @given(st.lists(st.integers(0, 70_000), min_size=1, max_size=60))
-def test_cuts_cover_everything_once_and_keep_the_bounds(sizes: list[int]) -> None:
+def test_a_split_covers_everything_once_and_keeps_the_bounds(sizes: list[int]) -> None:
     bodies = [b"x" * size for size in sizes]
-    cuts = cut(bodies)
-    assert [index for start, stop in cuts for index in range(start, stop)] == list(range(len(bodies)))
-    for start, stop in cuts:
+    parts = split(bodies)
+    assert [index for start, stop in parts for index in range(start, stop)] == list(range(len(bodies)))
+    for start, stop in parts:
         assert stop - start == 1 or sum(sizes[start:stop]) <= SPLIT
 
 
-def test_many_small_records_are_cut_by_count() -> None:
-    assert cut([b""] * (COUNT_MAX + 1)) == [(0, COUNT_MAX), (COUNT_MAX, COUNT_MAX + 1)]
-    assert cut([b"", b"x"] * COUNT_MAX)[0] == (0, COUNT_MAX)
+def test_many_small_records_are_split_by_count() -> None:
+    assert split([b""] * (COUNT_MAX + 1)) == [(0, COUNT_MAX), (COUNT_MAX, COUNT_MAX + 1)]
+    assert split([b"", b"x"] * COUNT_MAX)[0] == (0, COUNT_MAX)
+
+
+# --- cutting a sealed block
+
+FORMS = st.sampled_from(("sizes", "equal", "empty"))
+
+
+@given(BODIES, FORMS, st.booleans(), st.data())
+def test_each_record_of_a_cut_is_that_of_the_block(
+    bodies: list[bytes], form: str, headed: bool, data: st.DataObject
+) -> None:
+    if form != "sizes":
+        bodies = [body.ljust(60, b".") if form == "equal" else b"" for body in bodies]
+    headers = [pack_headers({"n": index}) if index % 3 else b"" for index in range(len(bodies))]
+    block = seal(
+        b"a.b",
+        bodies,
+        publisher=7,
+        boot=8,
+        sequence=100,
+        level=ACCEPTED,
+        headers=headers if headed else None,
+    )
+    first = data.draw(st.integers(0, len(bodies) - 1))
+    count = data.draw(st.integers(1, len(bodies) - first))
+    part = cut(block, first, count)
+    check(part, 0)
+    check_headers(part, 0)
+    opened = open_block(part)
+    assert list(opened.bodies) == bodies[first : first + count]
+    assert opened.headers == (headers[first : first + count] if headed else None)
+    assert (opened.topic, opened.level, opened.sequence) == (b"a.b", ACCEPTED, 100 + first)
+    assert (opened.publisher, opened.boot, opened.whole_size) == (7, 8, 0)
+    inner = data.draw(st.integers(1, count))
+    assert cut(part, count - inner, inner) == cut(block, first + count - inner, inner)
+
+
+@pytest.mark.parametrize("size", [None, 0, 12])
+@pytest.mark.parametrize("headed", [False, True])
+def test_the_cuts_of_a_full_block_are_its_records(size: int | None, headed: bool) -> None:
+    bodies = [b"x" * (index % 13 if size is None else size) for index in range(COUNT_MAX)]
+    headers = [b"" if index % 7 else pack_headers({"n": index}) for index in range(COUNT_MAX)]
+    block = seal(b"t", bodies, publisher=1, boot=2, sequence=5, headers=headers if headed else None)
+    got = [open_block(cut(block, index, 1)) for index in range(COUNT_MAX)]
+    assert [record.bodies[0] for record in got] == bodies
+    assert [record.sequence for record in got] == list(range(5, 5 + COUNT_MAX))
+    if headed:
+        assert [record.headers for record in got] == [[head] for head in headers]
+
+
+def test_a_cut_of_all_records_is_the_block_itself() -> None:
+    for block in (sealed(b"a", b"b"), sealed(b"a", b"bc"), *pieces(bytes(SPLIT + 1))):
+        assert cut(block, 0, len(open_block(block).bodies)) is block
+
+
+@pytest.mark.parametrize(("first", "count"), [(-1, 1), (0, 0), (0, 4), (3, 1), (2, 2), (1, -1)])
+def test_records_that_a_block_does_not_have_cannot_be_cut(first: int, count: int) -> None:
+    for block in (sealed(b"a", b"b", b"c"), sealed(b"a", b"bc", b"d")):
+        with pytest.raises(ValueError, match="are not in a block of 3"):
+            cut(block, first, count)
+
+
+def test_a_piece_of_a_body_cannot_be_cut() -> None:
+    for piece in pieces(bytes(SPLIT + 1), headers=pack_headers({"a": 1})):
+        for first, count in ((0, 2), (1, 1), (0, 0)):
+            with pytest.raises(ValueError, match="a piece of a body, which is never cut"):
+                cut(piece, first, count)
+
+
+def test_a_block_with_damaged_tables_is_not_cut() -> None:
+    block = sealed(b"a", b"bc", b"d")
+    with pytest.raises(BlockError):
+        cut(block[:-1], 1, 1)
 
 
 def test_headers_are_limited_to_plain_values() -> None:
