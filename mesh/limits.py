@@ -21,13 +21,13 @@ the broker itself and for what it shows stock subscribers."""
 STARRED_PATTERNS_MOST: Final = 4096
 """Each makes the search for who wants a new topic longer, by some 5 us."""
 MESH_KEY_MIN: Final = 8
-"""Bytes; the key is asked of whoever may guess."""
+"""Bytes. Anybody who reaches the broker may guess, so a shorter key is no protection."""
 EXPORT_MOST: Final = 500
-"""Twice so many are wanted while one list replaces another."""
+"""While one list replaces another, twice as many are wanted."""
 
 
 def export_problem(patterns: Sequence[str]) -> str | None:
-    """What is wrong with how many patterns stock subscribers may see, if anything is."""
+    """The mistake in the number of patterns that stock subscribers may see, if there is one."""
     if len(patterns) <= EXPORT_MOST:
         return None
     return f"has {len(patterns)} patterns; a broker shows stock SUB sockets at most {EXPORT_MOST}"

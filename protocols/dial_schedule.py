@@ -1,8 +1,8 @@
-"""When a dialer tries again, and what it tells its operators meanwhile. Pure: no clock, no waiting.
+"""The pauses of a dialer between attempts, and its warnings. Pure: no clock, no waiting.
 
-The pause doubles with every round that brought no pipe, or one that ended soon: before it had lived as long
-as the pause before it and ten times the shortest pause. A Pair0 that has another partner ends its second
-one like that, and so does a peer that receives a message above its limit. Some failures last until one of the
+The pause doubles with every round that brought no pipe, or a pipe that ended soon: before it had lived as
+long as the pause before it and ten times the shortest pause. A pipe to a Pair0 that has another partner ends
+soon, and so does one to a peer that receives a message above its limit. Some failures last until one of the
 two ends is changed, such as a wrong protocol or an untrusted certificate. After these the pause is the
 longest.
 
@@ -67,7 +67,7 @@ class DialSchedule:
         self._soon_over = 0
         self._pause_s = 0.0
         self._complaint = ""
-        """What was told last; empty since a pipe lasted."""
+        """The last warning; empty once a pipe has lasted."""
 
     def failed(self, error: SPError) -> tuple[float, str]:
         """The round brought no pipe."""

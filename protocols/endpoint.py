@@ -1,4 +1,4 @@
-"""What dialers and listeners have in common.
+"""The common part of dialers and listeners.
 
 An endpoint opens connections and hands each one, handshake done, to its `EndpointOwner` (a socket), which
 makes a pipe of it or refuses it. Pipes belong to the socket: closing an endpoint ends dialling

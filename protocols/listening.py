@@ -66,7 +66,7 @@ OnRefused = Callable[[str, str], None]
 
 
 class Acceptor:
-    """What both listeners are: the watcher of accepted connections; the protocol number chooses the owner."""
+    """The common part of both listeners: it watches accepted connections; the protocol chooses the owner."""
 
     def __init__(
         self,
@@ -99,9 +99,9 @@ class Acceptor:
         self._broken: dict[str, int] = {}
         self._warnings = PeerWarnings()
         self.forget: Callable[[Acceptor], None] | None = None
-        """Called once it is closed, by whoever keeps a list of listeners."""
+        """Called once it is closed; set by the keeper of a list of listeners."""
         self.last_refused = ""
-        """Who was turned away last, and why, as a sentence."""
+        """The peer that was refused last, and why, as a sentence."""
 
     async def start(self) -> None:
         """Bind and accept. Raises `AddressInUse`, `AddressError`."""
@@ -143,7 +143,7 @@ class Acceptor:
 
     @property
     def certificates(self) -> Certificates | None:
-        """What a TLS listener shows its peers; None without TLS, and before it is started."""
+        """The certificates that a TLS listener shows; None without TLS, and before it is started."""
         return getattr(self._binding, "certificates", None)
 
     def reload_certificates(self) -> None:

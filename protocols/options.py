@@ -56,7 +56,7 @@ def survey_seconds(survey_s: float | Default) -> float | None:
 
 
 def request_limits(timeout: TimeLimit, options: SocketOptions) -> tuple[float | None, float | None]:
-    """What a request's ``timeout`` stands for: how long it may wait for room, and how long in all.
+    """The limits of a request, in seconds: for the wait for room, and in all.
 
     By default it takes ``recv_timeout_s`` in all, and ``send_timeout_s`` bounds the wait for room besides.
     """

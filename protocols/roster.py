@@ -1,7 +1,6 @@
-"""The peers of one socket: who is attached under which id, and what was counted of all there ever were.
+"""The peers of one socket by their ids, and the counters of all its peers, present and past.
 
-Pure, and the same for sockets of an event loop and blocking ones: what a core does about connections and
-waiting callers differs, this does not.
+Pure. Sockets of an event loop and blocking sockets share it; they differ in connections and waiting callers.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Roster:
             self._pattern.pipe_detached(pipe, now)
 
     def detach(self, pipe: Pipe, now: float, *, closing: bool) -> bool:
-        """It has ended; False if it was not attached. What was queued counts as lost, unless the socket is
+        """A pipe has ended; False if it was not attached. Queued messages count as lost, unless the socket is
         ``closing``."""
         if self.pipes.pop(pipe.id, None) is None:
             return False

@@ -1,8 +1,8 @@
 """Delivery: what brokers published, delivered and dropped, and what crossed each link, from `stats` rows.
 
 The counters are cumulative since boot, so the last row of a boot holds its sum, and a broker's is the sum
-over its boots. What a killed broker did after its last `stats` row (five seconds at most) is not known.
-``delivered`` may fall within a boot: messages that were under way when a link or a session was lost leave it.
+over its boots. The last seconds of a killed broker (five at most, since its last `stats` row) are not known.
+``delivered`` may fall within a boot: it loses the messages that were under way on a lost link or session.
 Round-trip times are those of the heartbeats.
 """
 

@@ -16,7 +16,7 @@ from mesh.bench.harness import BenchError, Case, Outcome, Target, as_json, run_c
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measuring:
-    """What every benchmark takes."""
+    """Parameters of every benchmark."""
 
     rounds: Annotated[
         int, Parameter(help="How often every system is measured; the medians are compared.")
@@ -29,7 +29,7 @@ class Measuring:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparing:
-    """What compares two versions."""
+    """Parameters of a comparison of two versions."""
 
     against: Annotated[
         str | None,

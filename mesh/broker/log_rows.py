@@ -47,7 +47,7 @@ class RowBuilder:
         self._boot = format_id(boot)
         self._begins = f'{{"v":{VERSION},"run":{as_text(run)},"ts":"'
         self._of_whom = f',"node":"{self._node}","boot":"{self._boot}","inc":'
-        self._said: dict[int, tuple[str, str]] = {}
+        self._middles: dict[int, tuple[str, str]] = {}
         self._second = -2.0
         self._second_as_text = ""
 
@@ -79,7 +79,7 @@ class RowBuilder:
                 lines.append(row)
                 continue
             survey, source, number, rtt_s, seq, incarnation, now, wall = row
-            said = self._said.get(source) or self._say(source)
+            middle = self._middles.get(source) or self._middle(source)
             rtt_us = "null" if rtt_s is None else int(rtt_s * 1e6 + 0.5) if rtt_s > 0.0 else 0
             us = round((wall - whole_s) * 1e6)
             if not 0 <= us < 1_000_000:
@@ -88,19 +88,19 @@ class RowBuilder:
             digits = us if us >= 100_000 else f"{us:06d}"  # filling up is slow
             lines.append(
                 f'{begins}{second}.{digits}Z","mono_ns":{int(now * 1e9)}{of_whom}{incarnation},"seq":{seq}'
-                f'{said[survey]}{number},"rtt_us":{rtt_us}}}'
+                f'{middle[survey]}{number},"rtt_us":{rtt_us}}}'
             )
         return lines
 
-    def _say(self, source: int) -> tuple[str, str]:
+    def _middle(self, source: int) -> tuple[str, str]:
         """The middle of a heartbeat's row, which is always the same of one member: of an answer, of a
         survey."""
-        if len(self._said) >= SOURCES_KEPT:
-            self._said.clear()
+        if len(self._middles) >= SOURCES_KEPT:
+            self._middles.clear()
         to_us = f'"src":"{format_id(source)}","dst":"{self._node}","hb_seq":'
         begins = ',"kind":"hb","msg":'
-        said = self._said[source] = (f'{begins}"answer",{to_us}', f'{begins}"survey",{to_us}')
-        return said
+        middle = self._middles[source] = (f'{begins}"answer",{to_us}', f'{begins}"survey",{to_us}')
+        return middle
 
     def _time(self, wall: float) -> str:
         """RFC 3339 in UTC with microseconds; the text of the second is kept, since many rows share it."""

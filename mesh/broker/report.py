@@ -16,11 +16,11 @@ from mesh.broker.status_encoding import encode_status
 from mesh.environment import Environment
 
 STATUS_AGE_S: Final = 0.2
-"""An answer serves all who ask within this time, so that many who ask cost about what one does."""
+"""Seconds for which one answer serves everybody who asks, so that many requests cost about as much as one."""
 
 
 def version() -> str:
-    """Of the installed distribution."""
+    """The version of the installed distribution."""
     try:
         return importlib.metadata.version("mangrove-mesh")
     except importlib.metadata.PackageNotFoundError:

@@ -24,7 +24,7 @@ WORTH: Final[Mapping[str, Callable[[Any, Any], int]]] = {
     "refused": lambda _, count: -int(count),
     "members": lambda _, member: 0 if member["self"] else 2 if member["state"] in GONE else 1,
 }
-"""Of an entry: the lower, the longer it is kept; what is equal, and every other list, from the first on."""
+"""The rank of an entry: low ranks are kept longest. Of equal ranks, and of other lists, the first stay."""
 
 
 _text: Final = json.JSONEncoder(separators=(",", ":")).encode

@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _name_warnings(command: str) -> None:
-    """What a library warns of looks like the command's own sentences, where no log was set up."""
+    """Format the warnings of libraries like the command's own sentences, where no log was set up."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PeopleFormatter(f"mesh {command}: %(message)s"))
 

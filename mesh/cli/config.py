@@ -81,7 +81,7 @@ def init(file: str = "-", /) -> None:
 
 
 def _of_the_whole(config: configuration.Config) -> list[ConfigError]:
-    """What is wrong with values that are right each by itself; a broker would refuse to start with them."""
+    """Mistakes in values that are right each by itself, but that a broker refuses together."""
     from mesh import Broker
     from mesh.cli.broker import broker_options
 

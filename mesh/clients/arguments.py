@@ -1,4 +1,4 @@
-"""What a program gives to a call of either client, checked: one clear error for what cannot be used. Pure.
+"""Checks of the arguments that programs give to the calls of both clients: one clear error each. Pure.
 
 Each check is made where a program's value enters, once a call and before anything is changed.
 """
@@ -37,7 +37,7 @@ def _as_float(number: Any) -> float:
 
 
 def checked_name(name: Any) -> str:
-    """What a client is called by others; empty for None. Raises TypeError, ValueError."""
+    """The name that others see of a client; empty for None. Raises TypeError, ValueError."""
     if name is None:
         return ""
     if not isinstance(name, str):
@@ -73,7 +73,7 @@ def packed(headers: Mapping[str, HeaderValue] | None, key: str | None = None) ->
 
 
 def checked_body(body: Any) -> bytes:
-    """What a caller gave as a body, as bytes. Raises TypeError, ValueError."""
+    """A caller's body, as bytes. Raises TypeError, ValueError."""
     if isinstance(body, bytes):
         checked = body
     elif isinstance(body, (bytearray, memoryview)):

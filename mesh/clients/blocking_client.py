@@ -106,8 +106,8 @@ class BlockingClient:
     ) -> Receipt:
         """Publish one message; as `Client.publish`, but level ``sent`` has reached the kernel at the end.
 
-        What interrupts it, such as Ctrl-C, takes the message back if it is not on its way yet. Otherwise it
-        may be accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
+        An interrupt, such as Ctrl-C, takes the message back if it is not on its way yet. Otherwise it may be
+        accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
         """
         encoded = packed(headers, key)
         return self._publish(topic, [checked_body(body)], level, encoded, timeout)

@@ -7,8 +7,8 @@ may end a turn at any place where something is called; so flags that say whose t
 
 After a fork the child begins a session of its own at its first call; the parent's connection is left
 untouched. Since nobody is there to answer, HELLO says keepalive 0. Threads that wait ask a silent broker for
-a sign (`mesh.clients.silence`), and a connection that brings no session in the time for connecting is given
-up. What a lost connection left unacknowledged is sent again by the next call that waits.
+a sign of life (`mesh.clients.silence`), and a connection that brings no session in the time for connecting is
+given up. The next call that waits sends again what a lost connection left unacknowledged.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BlockingSession:
         self.closed = False
         self._opened = False
         self._established = False
-        """Whether `open` succeeded: from then on nobody else tells why there is no session."""
+        """True once `open` has succeeded: from then on only this class tells why there is no session."""
         self._warnings = PeerWarnings(log)
         self._begin()
 

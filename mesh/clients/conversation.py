@@ -86,7 +86,7 @@ class Conversation(Publishing):
         self.last_error = ""
         """Why there is no session, or the last one is over."""
         self._told = False
-        """Whether the broker said why it ends the current connection."""
+        """True if the broker said why it ends the current connection."""
         self.opened = Waitable()
         """Woken when a session begins, and when one ends."""
         self.gate = Waitable()
@@ -280,8 +280,8 @@ class Conversation(Publishing):
     def answer(self, token: Token, body: bytes, headers: bytes = b"", *, status: int = Status.OK) -> bool:
         """Answer a question that was put to one of this client's subscriptions.
 
-        False, and nothing is said, if the session is over in which it was asked: the asker has been told that
-        this responder is gone, and the next session may have another question of that number.
+        False if the session of the question is over; then nothing is sent. The asker has been told that this
+        responder is gone, and the next session may have another question of that number.
         """
         if len(body) > BODY_MAX:
             raise ValueError(f"an answer of {len(body)} bytes is above the limit of {BODY_MAX}")

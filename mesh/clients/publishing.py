@@ -80,7 +80,7 @@ class Ticket(Waitable):
         self.sealed_to = 0
         """Sequence number of the last message that is sealed."""
         self.sealed_whole = False
-        """Whether that is all of the batch."""
+        """True if that is all of the batch."""
         self.pending = 0
         self.done = False
         self.error: MeshError | None = None
@@ -167,7 +167,7 @@ class _Unacked:
         self.last = last
         self.ticket = ticket
         self.again = False
-        """Whether it was sent in an earlier session, whose broker may have accepted it."""
+        """True if it was sent in an earlier session, whose broker may have accepted it."""
 
 
 class Publishing:

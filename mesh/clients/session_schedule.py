@@ -4,9 +4,9 @@ A client that has had a session dials for ever, because brokers come back. The p
 that brings no session and each session that is over as soon as the pause before it; a session that lasts
 longer makes it short again. So a broker that ends every session at once is not dialled without pause.
 
-Worth a warning are the first end or failure and each one for another reason: a wrong key, a version or a
-rule that the broker refuses last until somebody changes something. Who was told of an end is told of the
-first session after it that outlives its pause, and not of those that are over at once.
+The first end or failure gets a warning, and each one for another reason: a wrong key, a refused version or a
+broken rule lasts until somebody changes something. After such a warning another one tells of the first
+session that outlives its pause. Sessions that end at once are not told.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class SessionSchedule:
         self.back_at = now + self._pause_s if self._told else None
 
     def back(self, now: float, *, subscribed: bool = False) -> str:
-        """A sentence worth a warning if a session lasts whose predecessor's end was told; empty otherwise.
-        ``subscribed``: who has subscriptions is told what they may lack."""
+        """The warning that a session is back, if it lasts and the end of the one before was told; else empty.
+        ``subscribed``: the client has subscriptions, and the warning says what they may lack."""
         if self.back_at is None or now < self.back_at:
             return ""
         self.back_at = None

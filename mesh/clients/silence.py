@@ -1,12 +1,12 @@
-"""Whether a silent broker is still there, asked by threads that wait for it. Pure.
+"""The keepalive of a blocking client: threads that wait ask whether a silent broker is still there. Pure.
 
-A `BlockingClient` has no thread of its own. Nobody says PING at fixed times, and HELLO promises no signs: a
-program that computes for an hour is no dead one. So a thread that waits asks once nothing was heard for an
-interval, and again in each interval after that. With the first PING unanswered for `LAPSES` - 1 intervals the
-broker counts as gone, which takes it as long as a `Client` does.
+A `BlockingClient` has no thread of its own. Nobody sends PING at fixed times, and HELLO promises no signs of
+life: a program may compute for an hour. So a thread that waits sends PING once nothing was heard for an
+interval, and again in each interval after that. If nothing answers the first PING for `LAPSES` - 1 intervals,
+the broker counts as gone. That takes as long as in a `Client`.
 
-What came meanwhile may lie unread in the kernel, since nobody waited or the program was stopped. So whoever
-is told that the broker is gone looks there before it believes it, and asks `again` if there is something.
+Frames may lie unread in the kernel, since nobody waited or the program was stopped. So a thread that is told
+that the broker is gone looks there first, and asks `again` if there are some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mesh.wire.session_frames import LAPSES
 
 
 class Next(Enum):
-    """What a thread that waits is to do."""
+    """The next step of a thread that waits."""
 
     WAIT = auto()
     ASK = auto()

@@ -75,7 +75,7 @@ class Subscription:
         await self.aclose()
 
     async def _ready_or_closed(self) -> Subscription:
-        """Pass the barrier. Who is cancelled meanwhile does not get the subscription, so nobody reads it."""
+        """Pass the barrier. A cancelled caller never gets the subscription, so it is closed."""
         try:
             return await self._ready()
         except asyncio.CancelledError:

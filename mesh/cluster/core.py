@@ -1,8 +1,8 @@
-"""What one broker decides about the others: the pure core that a shell with links drives.
+"""The decisions of one broker about the others: the pure core that a shell with links drives.
 
 `mesh.cluster.membership` decides who is in the mesh, `mesh.cluster.overlay` whom to dial,
 `mesh.cluster.joining` when this broker knows enough to route, `mesh.cluster.news` what each link is still to
-be told. Here is what ties them:
+be told. This module joins them:
 
 * a link that comes or goes is told to all of them;
 * what membership learns of a member moves the overlay's targets, and is news to the links;
@@ -78,7 +78,7 @@ class JoiningChanged:
 
 @dataclass(frozen=True, slots=True)
 class MayRoute:
-    """What is published need not wait any more. Comes once, if this broker held it at its start."""
+    """Published messages need not wait any longer. Comes once, if this broker held them at its start."""
 
 
 Order: TypeAlias = (
@@ -228,7 +228,7 @@ class ClusterCore:
     # --- what membership wants
 
     def act(self, instructions: Iterable[Instruction], now: float) -> list[Order]:
-        """What to do about what `membership` wants, which a shell may also have asked by itself."""
+        """Orders for the instructions of `membership`, which a shell may also have called directly."""
         return self._and_dial(instructions, now) if instructions else []
 
     def _and_dial(self, instructions: Iterable[Instruction], now: float) -> list[Order]:

@@ -1,10 +1,10 @@
-"""Who ought to have a link to whom: today everybody to everybody. What assumes that asks here.
+"""Which members ought to have links to each other: today all of them. Code that assumes this asks here.
 
 It is asked when a broker chooses whom to dial (`overlay`), judges members without a link (`judgement`), says
 whose messages may be missed (`remote_interest`), believes what it hears of interest (`gossip`), and knows
 when it has joined (`core`). The simulator's checks of links ask the same, so that they follow.
 
-What a mesh of fewer links needs besides is not decided yet:
+A mesh of fewer links needs more than this, which is not decided yet:
 
 * acknowledgements of interest, by which a barrier knows that all live brokers hold a version, come from each
   on its own link (`remote_interest`);
@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 
 def ought_to_link(one: int, other: int) -> bool:
-    """Whether two members, by their ids, ought to have a link while both are alive."""
+    """True if two members, by their ids, ought to have a link while both are alive."""
     return one != other
 
 
@@ -31,5 +31,5 @@ def neighbours_of(me: int, live: Iterable[int]) -> list[int]:
 
 
 def may_tell_interest(sender: int, owner: int) -> bool:
-    """Whether a member may tell what another one wants: each is heard on its own link."""
+    """True if ``sender`` may tell the interest of ``owner``: each member is heard on its own link only."""
     return owner == sender

@@ -210,7 +210,7 @@ class Gossip:
             self._execute(self._core.settle(self._loop.time(), interest_held=not missing))
 
     def check_dead(self) -> None:
-        """Who is dead is named for a while: look once a round whether that is over."""
+        """Stop naming members that have been dead for long enough. Called once a round."""
         if self._dead and self._dead_of_late() != self._dead:
             self.check_absent()
 

@@ -64,13 +64,13 @@ class Rounds:
         self._clock = asyncio.get_running_loop().time
         self._asked_at = 0.0
         # At rest all brokers say the same, round after round: what was packed and read is kept.
-        self._said: dict[LinkKind, tuple[bytes, int, bytes]] = {}
+        self._encoded: dict[LinkKind, tuple[bytes, int, bytes]] = {}
         self._read: dict[bytes, Read] = {}
         self.late_answers = 0
 
     def ask(self, round: int, links: Iterable[Link]) -> None:
         """Begin a round on these links."""
-        frame = encode_word(END_BIT | round & ROUND_MASK) + self._spoken(_SURVEY)
+        frame = encode_word(END_BIT | round & ROUND_MASK) + self._frame(_SURVEY)
         self._asked_at = self._clock()
         for link in links:
             if link.surveyor is not None:
@@ -89,7 +89,7 @@ class Rounds:
             if read is None or read[0] is not _SURVEY or frame[0] < _ENDS:
                 read = self._opened(frame, _SURVEY)  # the first of its kind, or none; else a call less
             head = frame[:WORD_SIZE]
-            answer = head + self._spoken(_ANSWER)
+            answer = head + self._frame(_ANSWER)
             if alone:
                 pipe.send_now(answer)
             else:
@@ -140,12 +140,12 @@ class Rounds:
         elif digest == own and self._interest.held_version(member) >= version:
             link.compared = (digest, version, own)
 
-    def _spoken(self, kind: LinkKind) -> bytes:
+    def _frame(self, kind: LinkKind) -> bytes:
         digest, version = self._roster.digest, self._interest.version
-        said = self._said.get(kind)
-        if said is None or said[0] != digest or said[1] != version:
-            said = self._said[kind] = (digest, version, encode(kind, digest, version))
-        return said[2]
+        encoded = self._encoded.get(kind)
+        if encoded is None or encoded[0] != digest or encoded[1] != version:
+            encoded = self._encoded[kind] = (digest, version, encode(kind, digest, version))
+        return encoded[2]
 
     def _opened(self, frame: bytes, kind: LinkKind) -> Read:
         """What a survey or an answer says. Raises `LinkError`."""

@@ -1,6 +1,6 @@
 """One link to another broker, in the making or up: its three connections and what is known of it.
 
-What becomes of links is decided in `mesh.cluster.links`; here a link is looked at and waited for.
+`mesh.cluster.links` decides what becomes of links. Here are their state and the waits for it.
 """
 
 from __future__ import annotations

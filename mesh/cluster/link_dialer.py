@@ -80,7 +80,7 @@ class LinkDialer:
                 self._failed(dial)
 
     async def _attempt(self, dial: Dial) -> bool:
-        """Whether a link came of it."""
+        """Dial once. True if a link came of it."""
         manager = self._manager
         bus: Pipe | None = None
         link: Link | None = None

@@ -11,11 +11,11 @@ others are closed::
     BIND with the token on each  ---->       bound to the Bus that got the token
     up                     <-- READY --      up
 
-Whoever is not done `LinkManager.admission_s` after its first connection is closed; a broker whose own loop is
-late grants more time (`mesh.cluster.pace`). Strangers and unbound
-connections are at most `STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
+A peer that is not admitted `LinkManager.admission_s` after its first connection is closed. A broker whose own
+loop is late grants more time (`mesh.cluster.pace`). Strangers and unbound connections are at most
+`STRANGERS_MAX` each; one more drops the oldest. Two links between the same two
 brokers are one too many: the better rank stays (`mesh.cluster.admission.supersedes`). Each refusal is said to
-the other side, and counted (`mesh.cluster.refusals`). What is known of one link: `mesh.cluster.link`.
+the other side, and counted (`mesh.cluster.refusals`). The state of one link is in `mesh.cluster.link`.
 
 Nothing is ever broadcast: each pipe is addressed by itself, so what is not admitted gets nothing. The
 dialler's steps are in `mesh.cluster.link_dialer`. What comes over a link that is up is the owner's business.
@@ -375,7 +375,7 @@ class LinkManager:
         self.refusals.tell_of_silent(pipe, waited_s, known=host in self._hosts())
 
     def _hosts(self) -> list[str]:
-        """Where the other brokers are: where admitted ones dialled from, and where members listen."""
+        """Hosts of the other brokers: where admitted ones dialled from, and where members listen."""
         admitted = [link.bus.remote_address for link in (*self.up.values(), *self._tokens.values())]
         listening = [record.peer_url for record, _ in self._membership.others()]
         return [host_of(url) for url in (*admitted, *listening) if has_host(url)]

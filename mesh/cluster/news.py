@@ -1,8 +1,8 @@
-"""What each link is still to be told of members. Pure.
+"""Changes of members that each link is still to be told. Pure.
 
 A change goes to all links but the one it came from. It waits for a moment, so that many changes are one
-message: news goes out at once, and then at most every `NEWS_PAUSE_S`. Of several changes of one member only
-the last is told. A link that was sent the whole table is told nothing of what came before it.
+message: news goes out at once, and then at most every `NEWS_PAUSE_S`. Only the last of several changes of one
+member is told. A link that was sent the whole table is told nothing of what came before it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class News:
         self._waiting[member] = {}
 
     def link_down(self, member: int) -> None:
-        """What it was to be told is told to nobody."""
+        """The link is gone, and with it what it was still to be told."""
         self._waiting.pop(member, None)
 
     def tell(self, records: Iterable[MemberRecord], except_member: int, now: float) -> None:
@@ -48,7 +48,7 @@ class News:
             self.due = max(now, self._sent_at + NEWS_PAUSE_S)
 
     def told_all(self, member: int) -> bool:
-        """The whole table goes to one. False if it has no link."""
+        """The whole table was sent to one, so nothing waits for it. False if it has no link."""
         if member not in self._waiting:
             return False
         self._waiting[member] = {}
@@ -65,7 +65,7 @@ class News:
         return taken
 
     def drop(self) -> None:
-        """Nothing that waits is told any more."""
+        """Forget all that waits."""
         self.due = inf
         for member in self._waiting:
             self._waiting[member] = {}

@@ -1,15 +1,16 @@
-"""Whom to dial, and when: links to living members, and news of those that were lost.
+"""The choice of whom to dial, and when: living members without a link, and those that were lost.
 
 Three kinds of targets, each dialled at most once at a time, with growing pauses between failures:
 
-* **living members** to which there ought to be a link (`mesh.cluster.full_mesh`) and is none: the lower id
-  dials at once, the higher one only after two periods without a link, so that rarely both do. After a void
-  round both dial at once (`redial`);
+* **living members** that ought to have a link (`mesh.cluster.full_mesh`) and have none. The lower id dials at
+  once. The higher one dials only after two periods without a link, so that rarely both do. After a void round
+  both dial at once (`redial`);
 * **join URLs**, at once, and again for as long as the member behind them is not alive: somebody may be there
-  again after a partition. What was learnt about a URL (which member answered, or that it is this broker
-  itself) is kept;
+  again after a partition. The overlay remembers which member answered at a URL, or that it is this broker
+  itself;
 * **the dead**, one at random every five periods with a probability that falls with their share of the table
-  (Serf's rule), so that two halves of a mesh find each other without any join URL. Whoever left is let be.
+  (Serf's rule), so that two halves of a mesh find each other without any join URL. Members that left are not
+  dialled.
 
 Peers known from an earlier run stand in for join URLs while there is no link at all. Afterwards those at
 whose address nobody is known to live, or to have left, are dialled like the dead, for a day: the first link

@@ -1,7 +1,7 @@
 """The other brokers: the shell that gives the cluster's pure core its links.
 
-What comes over links goes to `mesh.cluster.core`, and what it orders is executed in `Peering._execute`; what
-changed is told to the broker (`PeeringHooks`). The work at links is done by
+`mesh.cluster.core` is told what comes over links, and `Peering._execute` executes its orders. `PeeringHooks`
+tell the broker what changed. The work at links is done by
 
 * `mesh.cluster.links`: which connections make a link, who is let in, when it is over;
 * `mesh.cluster.link_dialer`: attempts at links to where the overlay points;
@@ -10,7 +10,7 @@ changed is told to the broker (`PeeringHooks`). The work at links is done by
 * `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
 * `mesh.cluster.own_address`: where the others are told to find this broker.
 
-Here is what ties them: one timer, the order in which each hears of a link, and the phases of a broker from
+This module joins them: one timer, the order in which each hears of a link, and the phases of a broker from
 joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of them, PING, is also
 said here.
 """

@@ -183,7 +183,7 @@ def _checked(option: Option, value: Any, source: str) -> Any:
 
 
 def _problems(option: Option, value: Any) -> list[str]:
-    """What is wrong with a value, or with each item of a list."""
+    """Mistakes of a value, or of each item of a list."""
     if option.check is None:
         return []
     parts = [(item,) for item in value] if isinstance(value, tuple) else []

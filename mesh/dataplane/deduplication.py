@@ -1,4 +1,4 @@
-"""Which messages of which publishers came already, so that a retry is not delivered twice.
+"""The messages that came already, by publisher, so that a retry is not delivered twice.
 
 It takes two steps. A block is *reserved* when it comes; when everything that is done with it is done, it is
 *committed*, and acknowledged only then. What fails in between is *released*: the publisher hears nothing,
@@ -6,16 +6,16 @@ and its retry is taken as new. A retry of what is reserved is a duplicate like a
 
 A `Publisher` is one run (boot) of a publishing program.
 
-**Bounds.** For each publisher at most `RANGES_MAX` ranges of sequence numbers are kept; the lowest are
-forgotten first, as if they had not come. For all of them together at most ``publishers_max`` times
-`RANGES_MEAN` are kept, or `RANGES_MEAN` for each publisher if there are more. Beyond that, one that has about
-the most (`Publishers._crowded`) loses the lower half of its ranges, so that one with `RANGES_MEAN` or fewer
-never pays for others. Of publishers at most ``publishers_max`` are kept. One with a session here is never
-forgotten; of the others it is one that was idle since it was looked at last (a second chance, by the clock
-algorithm: in the order of coming, whoever published since goes back to the end). That is counted.
+**Bounds.** A publisher has at most `RANGES_MAX` ranges of sequence numbers; the lowest are forgotten first,
+as if they had not come. All publishers together have at most ``publishers_max`` times `RANGES_MEAN`, or
+`RANGES_MEAN` each if there are more publishers. Beyond that, a publisher that has about the most
+(`Publishers._crowded`) loses the lower half of its ranges. So one with `RANGES_MEAN` or fewer never pays for
+others. At most ``publishers_max`` publishers are kept. One with a session here is never forgotten. Of the
+others, the clock algorithm forgets the first in the order of coming that has been idle since it was looked at
+last; one that has published goes back to the end. That is counted.
 
-**Cost.** A range that is kept, a publisher that comes and one that publishes each pay for a fixed number of
-steps, on average: nothing here looks through all publishers for each of them.
+**Cost.** A new range, a new publisher and a block each take a fixed number of steps, on average: none of them
+looks through all publishers.
 
 Pure.
 """
@@ -67,7 +67,7 @@ class Publisher:
         return True
 
     def knows(self, sequence: int, count: int) -> bool:
-        """Whether a block came before."""
+        """True if a block came before."""
         if sequence in self._reserved:
             return True
         place = bisect_right(self._starts, sequence) - 1

@@ -533,7 +533,7 @@ class Exchange:
         return self._members.statistics(member_id)
 
     def link_losses(self) -> dict[int, LinkLoss]:
-        """What did not arrive at other brokers, by their ids."""
+        """Messages that did not arrive at other brokers, by their ids."""
         return self._members.losses()
 
     def traffic(self) -> tuple[int, int, int, int]:

@@ -1,4 +1,4 @@
-"""What is published while this broker does not know yet who wants it: held, in order, until it does.
+"""The gate: it holds what is published, in order, while this broker does not know yet who wants it.
 
 A broker that has just started knows nobody's interest. It could accept a message only by guessing that nobody
 wants it. So the gate is closed then, and whatever needs a route waits behind it: blocks and questions of
@@ -7,14 +7,15 @@ milliseconds where the other brokers answer, and a few seconds at most.
 
 It opens step by step, since what was held is long work: each step lets a part pass, and rounds and other
 clients come between. The gate stays closed until the last part has passed, so that what comes meanwhile waits
-behind what came before. A step lets twice as much more pass as came since the last one: so less waits after
-each turn of the loop, however much comes, and a turn costs at most about twice what it would at an open gate.
+behind what came before. A step lets a fixed part pass, and twice what came since the last step. So less waits
+after each turn of the loop, however much comes. A turn costs about twice what it would at an open gate, at
+most.
 
 Bounds: `BYTES_MAX` and `COUNT_MAX`. Of these a client's blocks have `SHARE_MAX` frames and the bytes of its
-window (`mesh.dataplane.held_blocks`). All else has a `Part`: what stock publishers send, what stock REQ
-sockets send, and the questions of clients have a quarter each at most, and one sender a sixteenth. So a
-quarter is left for blocks of clients, whoever floods. What does not fit is not taken: its sender is told so
-(`NotAccepted`), or, where nobody waits for an answer, it is counted as dropped. Pure.
+window (`mesh.dataplane.held_blocks`). Other senders have a `Part` for each kind: stock publishers, stock REQ
+sockets and the questions of clients have a quarter each at most, and one sender a sixteenth. So a quarter is
+left for blocks of clients, whoever floods. A message that does not fit is not taken. Its sender is told so
+(`NotAccepted`), or it is counted as dropped where nobody waits for an answer. Pure.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ FRAME_COST: Final = 64
 SHARE_MAX: Final = COUNT_MAX // 4
 """Frames held of one client."""
 PART_OF_KIND: Final = 4
-"""Of the gate, one in so many bytes and frames is for all senders of a kind together."""
+"""All senders of a kind together may have one in so many of the gate's bytes and frames."""
 PART_OF_SENDER: Final = 16
-"""The same for one of them."""
+"""The same for one sender."""
 REASON: Final = "is joining and holds as much as it can; publish again in a few seconds"
 
 Act = Callable[[float], None]
-"""Does with what was held what is done with it when the gate is open; takes the time."""
+"""Treats a held entry as an open gate would; takes the time."""
 
 
 class Gate:
@@ -52,14 +53,14 @@ class Gate:
     def __init__(self) -> None:
         self.closed = False
         self.opening = False
-        """What was held passes, and something is left."""
+        """True while held entries pass and some are left."""
         self.held = 0
         """Frames held since the start."""
         self._waiting: deque[tuple[int, Act]] = deque()
         self._bytes = 0
         self._came = 0
         self._bytes_came = 0
-        """What was held since the last step, while the gate opens."""
+        """Bytes that came since the last step, while the gate opens; ``_came`` counts the entries."""
 
     def close(self) -> None:
         self.closed, self.opening = True, False
@@ -96,7 +97,7 @@ class Gate:
 
 
 class Part:
-    """What senders of one kind have behind a gate: together and each of them no more than a part of it.
+    """Entries that senders of one kind have behind a gate: a part of it at most, together and each of them.
 
     A sender that has less than its bound may hold one thing more, of any size: large bodies pass, too.
     """
@@ -117,7 +118,7 @@ class Part:
         return True
 
     def is_full(self, sender: Hashable) -> bool:
-        """Whether one sender has as much as it may."""
+        """True if one sender has as much as it may."""
         held = self._each.get(sender)
         return held is not None and held.beyond(PART_OF_SENDER, 0)
 
@@ -143,5 +144,5 @@ class _Held:
         self.size += size
 
     def beyond(self, part: int, size: int) -> bool:
-        """Whether one thing more, of ``size`` bytes, is more than a part of the gate."""
+        """True if one thing more, of ``size`` bytes, is more than a part of the gate."""
         return self.count >= COUNT_MAX // part or self.size + size > BYTES_MAX // part

@@ -1,12 +1,14 @@
 """Blocks of clients that wait behind the gate, and what becomes of them when they pass or do not fit. Pure.
 
-A client may go while its blocks wait; they are routed all the same, since it may not have waited to hear. If
-it comes again and sends a retry of what waits, the block that waits becomes its new session's, which then
-gets the acknowledgement: the gate may be too full for the retry, and to refuse it would be a lie.
+A client may go while its blocks wait. They are routed all the same, since it may not have waited for the
+acknowledgement. If it comes again and retries a block that waits, the waiting block moves to the new session,
+which then gets the acknowledgement. To refuse the retry because the gate is full would be wrong: the block is
+held.
 
-What is held spends its sender's credit when it passes, in order, like all else. Until then it is in the
-`_Share` of its session: a block that comes when window and share leave no credit costs the session, as when
-the gate is open. A session has at most `gate.SHARE_MAX` frames in the gate, so that there is room for others.
+A held block spends its sender's credit when it passes, in order, like any other. Until then it is counted in
+the `_Share` of its session: a block that comes when window and share leave no credit costs the session, as
+when the gate is open. A session has at most `gate.SHARE_MAX` frames in the gate, so that there is room for
+others.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class HeldBlock:
 
 
 class _Share:
-    """What of a session is held."""
+    """Frames, messages and bytes of one session that are held."""
 
     __slots__ = ("frames", "messages", "size")
 
@@ -72,7 +74,7 @@ class HeldBlocks:
         self._accepted: dict[tuple[int, ...], HeldBlock] = {}
         """Those of level accepted, by publisher, boot and what a retry has in common with its first copy."""
         self._passed: dict[Session, None] = {}
-        """Whose blocks passed in this step."""
+        """Sessions whose blocks passed in this step."""
         self._shares: dict[Session, _Share] = {}
 
     def hold(self, session: Session, frame: bytes, start: int, now: float) -> None:
@@ -117,7 +119,7 @@ class HeldBlocks:
             del self._shares[block.session]
 
     def step(self, now: float) -> bool:
-        """Let a part pass the gate, and tell those whose it was; False: the gate is open."""
+        """Let a part pass the gate, and acknowledge it; False: the gate is open."""
         try:
             return self._gate.step(now)
         finally:
@@ -140,7 +142,7 @@ class HeldBlocks:
             self._refuse(session.port.pipe, session.prefix, error, now)
 
     def _pass_late(self, session: Session, frame: bytes, start: int, now: float) -> None:
-        """Of a session that is over: what it brought is in the totals already."""
+        """Route a block of a session that is over, whose counters are in the totals already."""
         messages, size = session.messages_in, session.bytes_in
         session.publisher = self._publishers.get(*session.publisher.key)  # it may have been forgotten
         with suppress(PeerError, TopicError):

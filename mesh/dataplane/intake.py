@@ -246,8 +246,8 @@ class Intake:
 
 
 def accepted_as(frame: bytes, start: int) -> tuple[int, ...]:
-    """What a retry of a block of level accepted has in common with its first copy, and no other block of its
-    publisher; empty for another level, or a frame that will be refused."""
+    """The key that a retry of a block of level accepted shares with its first copy, and with no other block
+    of its publisher. Empty for another level, or for a frame that will be refused."""
     if len(frame) < start + HEADS_SIZE:
         return ()
     *_, kind, level, topic_size, _, _, sequence, _, _ = _heads(frame, start)

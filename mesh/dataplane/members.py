@@ -1,6 +1,6 @@
-"""The other brokers: who they are and what they want, which of them are linked, and who is next on the way.
+"""The other brokers: members, links to them, and the next hop to each.
 
-Three things, which are one only in a full mesh:
+These are three things, which are one only in a full mesh:
 
 * a `Member` is a broker of the mesh. It owns interest, by which messages and questions are meant for it.
 * a `Neighbour` is a link that is up: its pipe, its outlet and its credit.
@@ -8,15 +8,15 @@ Three things, which are one only in a full mesh:
   member's own link; `Members.set_next_hop` names another. Several members behind one neighbour get one copy
   of a block.
 
-What is meant for a member without a next hop is dropped and counted with it (``no_link``).
+A block for a member without a next hop is dropped and counted with the member (``no_link``).
 
-**Messages under way when a link ends.** What waited here is lost and counted at once (``link_down``). What
-was handed to the connection may still arrive: a broker that stood still and was held for dead reads it when
-it goes on. Of that, the credit given back tells what has arrived at least. The rest is *unresolved* until the
-other side says over its next link how many messages it has received from here in all (RECEIVED): then the
-loss is counted exactly (``link_lost``). No time settles it: nobody knows how long a broker stands still.
-All of it is counted when the run that these links led to is certainly over, as another run of that broker is
-linked, or when nobody would say: the other side does not know how, or has been forgotten.
+**Messages under way when a link ends.** Messages that waited here are lost and counted at once
+(``link_down``). Messages that were handed to the connection may still arrive: a broker that stood still and
+was held for dead reads them when it goes on. The credit given back tells how many arrived at least. The rest
+is *unresolved* until the other side says over its next link how many messages it has received from here in
+all (RECEIVED). Then the loss is counted exactly (``link_lost``). No time limit settles it, since a broker may
+stand still for any time. All of it is counted as lost when another run of that broker is linked, when the
+other side cannot say what it received, or when the member has been forgotten.
 
 Pure. Counters of former members stay in case they return.
 """

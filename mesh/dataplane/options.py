@@ -47,14 +47,14 @@ class ExchangeOptions:
     answer_bytes_max: int = 16 << 20
     """Bytes of answers that one client may leave unread; one more ends its session."""
     session_patterns_max: int = 32768
-    """Patterns of one session; a subscription that passes them ends it."""
+    """Patterns of one session; a subscription that passes them is refused."""
     patterns_max: int = 64_512
-    """Different patterns that this broker wants for all its clients; the subscription that passes them ends
-    its session. Other brokers drop the link of one that wants more than 65 536 in all."""
+    """Different patterns that this broker wants for all its clients; a subscription that passes them is
+    refused. Other brokers drop the link of one that wants more than 65 536 in all."""
     session_starred_patterns_max: int = 32
-    """Of one session, with more than `STARS_MAX` stars; a subscription that passes them is refused."""
+    """Patterns of one session with more than `STARS_MAX` stars; one subscription more is refused."""
     starred_patterns_max: int = 256
-    """Different ones of all clients; a subscription that passes them is refused."""
+    """Different such patterns of all clients; a subscription that passes them is refused."""
     questions_max: int = 4096
     """Requests and surveys of one session without a result; one more is refused."""
     question_bytes_max: int = 16 << 20

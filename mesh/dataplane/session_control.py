@@ -1,14 +1,15 @@
 """Clients' sessions: how one begins, what it may say beside blocks, and how it ends. Pure.
 
 A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
-silence, or with the first rule it breaks. Whatever the end, everything of it goes: subscriptions and their
+silence, or with the first rule it breaks. Each end removes everything of it: subscriptions and their
 interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
 it owes. `mesh.dataplane.subscribing` decides what it may want.
 
-**Messages under way when a session ends.** What waited here was not delivered, and is counted at once
-(``subscriber_gone``). What was written to the connection and not granted back may have arrived or not, and
-nobody will say: a client that comes back has a new session. So it counts as *unresolved*, an upper bound for
-what was lost, and not as delivered. After BYE and UNSUBSCRIBE nothing is owed: the client wanted no more.
+**Messages under way when a session ends.** Messages that waited here were not delivered, and are counted at
+once (``subscriber_gone``). Messages that were written to the connection and not granted back may have arrived
+or not. Nobody will say, since a client that comes back has a new session. So they count as *unresolved*, an
+upper bound of the loss, and not as delivered. After BYE or UNSUBSCRIBE nothing is owed: the client wanted no
+more.
 """
 
 from __future__ import annotations

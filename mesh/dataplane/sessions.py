@@ -95,9 +95,9 @@ class Session:
         self.closed = False
         self.subscriptions: dict[int, ClientSubscription] = {}
         self.patterns = 0
-        """Of all subscriptions, those included that are still to be added."""
+        """Patterns of all subscriptions, including those that are still to be added."""
         self.starred = 0
-        """Of these, those with many stars."""
+        """How many of these have many stars."""
         self.parts: Parts | None = None
         """The subscription whose SUBSCRIBE is still to come."""
         self.budget = Budget(options.waiting_bytes_max)

@@ -1,18 +1,18 @@
-"""Subscriptions of clients: what one may want, how it is added, and how it goes. Pure.
+"""Subscriptions of clients: their bounds, and how they are added and removed. Pure.
 
 A large subscription is long work, at its beginning and at its end. Its patterns come in parts (PATTERNS, then
-SUBSCRIBE) and are added in parts, one a loop turn, so that rounds and other clients come between. What
-matches a part is delivered from then on; SUBSCRIBED follows the last one. Who ends is hidden at once and gets
-nothing more; its patterns are removed in parts, too.
+SUBSCRIBE) and are added in parts, one a loop turn, so that rounds and other clients come between. A topic
+that matches a part is delivered from then on; SUBSCRIBED follows the last part. A subscription that ends is
+hidden at once and gets nothing more; its patterns are removed in parts, too.
 
-**Bounds.** A session has a number of patterns, all that it has asked for included; so has the broker. Few of
-them may have many stars (`mesh.dataplane.starred`). What waits for its SUBSCRIBE or to be added is bounded
-for all sessions together (`WAITING_MAX`); a subscription that is added at once does not wait, and is not held
-to that. Parts that neither SUBSCRIBE nor another part follows for `GAP_S` are dropped, and so are those whose
-SUBSCRIBE has not come `WHOLE_S` after the first. Where there is no room, parts that began `TURN_S` ago make
-room for others, the oldest first. A subscription beyond a bound is refused; it costs the session of a client
-that knows no other answer. Patterns that are being removed still count for the broker: a subscription that
-would fit without them waits until they are gone.
+**Bounds.** The patterns of a session are bounded, including those that it has only asked for; so are those of
+the broker. Few of them may have many stars (`mesh.dataplane.starred`). Patterns that wait for their SUBSCRIBE
+or to be added are bounded for all sessions together (`WAITING_MAX`). A subscription that is added at once
+does not wait, so this bound does not apply to it. Parts that neither SUBSCRIBE nor another part follows for
+`GAP_S` are dropped, and so are those whose SUBSCRIBE has not come `WHOLE_S` after the first. Where there is
+no room, parts that began `TURN_S` ago make room for others, the oldest first. A subscription beyond a bound
+is refused; it costs the session of a client that knows no other answer. Patterns that are being removed still
+count for the broker: a subscription that would fit without them waits until they are gone.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ directly looks at the flag::
 
 Stale routes are removed a few at a time. The cache is bounded by bytes, and dropped whole when it is full.
 
-**The end of large interest** is long work, too. Who ends is hidden at once, so that no route has it from then
-on; its patterns are removed in parts afterwards (`hide`, `forget_remote`).
+**The end of large interest** is long work, too. A taker that ends is hidden at once, so that no route has it
+any more. Its patterns are removed in parts afterwards (`hide`, `forget_remote`).
 
 Pure.
 """
@@ -85,7 +85,7 @@ class Route(Generic[Local, Remote]):
 
 
 class Wanted(Generic[Remote]):
-    """What one broker wants, by pattern with its role. ``remote`` is None once the broker is forgotten."""
+    """The interest of one broker: patterns and roles. ``remote`` is None once the broker is forgotten."""
 
     __slots__ = ("patterns", "remote", "widened")
 
@@ -93,7 +93,7 @@ class Wanted(Generic[Remote]):
         self.remote: Remote | None = remote
         self.patterns: dict[str, int] = {}
         self.widened: dict[str, list[int]] = {}
-        """What stands for several patterns with many stars: how many of each role."""
+        """Widened patterns, each of which stands for several with many stars: how many of each role."""
 
 
 class _Group:

@@ -14,7 +14,7 @@ STARS_MAX: Final = 3
 
 
 def is_starred(pattern: str) -> bool:
-    """Whether it has more than `STARS_MAX` stars."""
+    """True if it has more than `STARS_MAX` stars."""
     return pattern.count("*") > STARS_MAX
 
 

@@ -219,7 +219,7 @@ class Wait:
     def news(
         self, selector: selectors.BaseSelector, longest_s: float = WAIT_S
     ) -> list[tuple[socket.socket, int]]:
-        """What the system says within that time. Raises `TimeoutError`, `Closed`."""
+        """Events that the selector reports within that time. Raises `TimeoutError`, `Closed`."""
         happened = selector.select(min(self.left_s(), longest_s))
         if any(key.fileobj is self._interrupt for key, _ in happened):
             raise Closed("interrupted")

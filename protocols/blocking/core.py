@@ -1,13 +1,13 @@
-"""What a blocking socket is made of behind its calls: a pattern, its pipes, its endpoints and one lock.
+"""The core of a blocking socket behind its calls: a pattern, its pipes, its endpoints and one lock.
 
-A call takes the lock, asks its lane, and waits on it where the lane has nothing; the I/O thread takes it to
-read, write and keep time, and tells all who wait. So every call may be made by any thread, and several at
-once.
+A call takes the lock, asks its lane, and waits on the lock where the lane has nothing. The I/O thread takes
+the lock to read, write and keep time, and wakes the threads that wait. So any thread may make any call, and
+several may call at once.
 
 Threads hold the core, and the core holds no socket: one that its program drops while it is open is closed by
 the I/O thread (`abandon`). A context holds its socket.
 
-Closing is the I/O thread's work, too. Whoever calls `close` begins it, and waits for the thread's end.
+The I/O thread also does the closing. A call of `close` begins it and waits for the thread's end.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Core:
 
     @property
     def forgotten(self) -> bool:
-        """Whether somebody should have closed it, and still could."""
+        """True if the program should have closed it, and still can."""
         return self._io is not None and not self.closed and not self.lock.foreign
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Core:
             self._begin_close()
 
     def failed(self, error: BaseException) -> None:
-        """The I/O thread ended by a defect: whoever waits must not wait for ever."""
+        """The I/O thread ended by a defect: close the socket, so that no caller waits without end."""
         self._shut()
         for dialer in self.dialers:
             dialer.close()

@@ -98,7 +98,7 @@ class Dialer:
         try:
             while not self._closed:
                 self._one_round()
-        except BaseException as error:  # a defect of ours: whoever waits must not wait for ever
+        except BaseException as error:  # a defect of ours: nobody may wait without end
             with self._owner.lock.held:
                 self.last_error = f"a defect ended the dialer: {error!r}"
                 self._close()

@@ -1,4 +1,4 @@
-"""What dialers and listeners of blocking sockets have in common: their socket, and how a stream is made."""
+"""The common part of dialers and listeners of blocking sockets: their socket, and how a stream is made."""
 
 from __future__ import annotations
 

@@ -1,18 +1,17 @@
-"""The lock of a blocking socket or client, and the news for those who wait. Signals and forks leave it whole.
+"""The lock of a blocking socket or client, and the wake-up of threads. Signals and forks leave it whole.
 
-There is one way to hold it: ``with lock.held:``. What that enters is the C lock itself. A context manager in
-Python could be interrupted (Ctrl-C) when it has the lock, and before ``with`` knows.
+There is one way to hold it: ``with lock.held:``. This enters the C lock itself. A context manager in Python
+could be interrupted (Ctrl-C) after it has taken the lock and before ``with`` knows.
 
-There is one way to let go of it for a while: `without`. Whatever ends that, the lock is there again before
-anything else happens: the code around it releases the lock on its way out, and must have it. Taking it back
-cannot be interrupted, and is soon done, since nobody waits with the lock; an interrupt meanwhile is raised
-after it.
+There is one way to release it for a while: `without`. It takes the lock back before anything else happens,
+whatever ends the call: the code around it releases the lock on its way out, and must have it. Taking it back
+cannot be interrupted, and is soon done, since no thread waits with the lock. An interrupt meanwhile is raised
+afterwards.
 
-A signal handler may make calls while its thread holds the lock, so the lock is taken again by its owner, and
-`without` lets go of it as often as it was taken. Nothing here keeps a second lock that such a handler could
-find taken.
+A signal handler may make calls while its thread holds the lock. So the owner may take the lock again, and
+`without` releases it as often as it was taken. There is no second lock that such a handler could find taken.
 
-A forked child has a copy of the lock, and of none of the threads that may have held it: there, `held` raises.
+A forked child has a copy of the lock, but not of the threads that may have held it: there, `held` raises.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ class BlockingLock:
 
     @property
     def foreign(self) -> bool:
-        """Whether this process is a fork of the one that made it."""
+        """True if this process is a fork of the one that made it."""
         return os.getpid() != self._pid
 
     @property
     def held(self) -> threading.RLock:
-        """What to enter by ``with``. Raises `StateError` in a forked child."""
+        """The lock, to be entered by ``with``. Raises `StateError` in a forked child."""
         if os.getpid() != self._pid:
             raise StateError(f"this {self._whose} is another process's; after a fork each makes its own")
         own: threading.RLock = self._own
@@ -55,14 +54,14 @@ class BlockingLock:
 
     @property
     def owned(self) -> bool:
-        """Whether this thread holds it."""
+        """True if this thread holds it."""
         owned: bool = self._own._is_owned()
         return owned
 
     # --- with the lock
 
     def without(self, call: Callable[[], T]) -> T:
-        """What ``call`` gives or raises. Meanwhile other threads may have the lock."""
+        """The result of ``call``, or what it raises. Meanwhile other threads may have the lock."""
         levels: list[Any] = []
         try:
             # A signal comes between calls. This is one: the lock is held, or what restores it is known.

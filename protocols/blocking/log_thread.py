@@ -1,8 +1,8 @@
-"""The logger ``protocols`` of one blocking socket, for whoever holds the socket's lock.
+"""The logger ``protocols`` of one blocking socket, for threads that hold the socket's lock.
 
-A program's logging handler may send by a blocking socket, and the thread that is in a handler holds the
-handler's own lock. So nobody logs with the socket's lock, and nobody whom a closing thread waits for logs at
-all: lines are queued, and a thread of their own, which begins with the first, hands them to `logging`.
+A program's logging handler may send by a blocking socket, and a thread in a handler holds the handler's own
+lock. So no thread logs while it holds the socket's lock. Threads that `close` waits for do not log at all.
+Lines are queued, and a thread of their own hands them to `logging`; it begins with the first line.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class Socket(Channel):
             raise
 
     def _prepare(self) -> None:
-        """What a pattern needs before its first peer."""
+        """Prepare the pattern before its first peer."""
 
     def __repr__(self) -> str:
         return repr(self._core)

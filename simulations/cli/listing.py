@@ -31,7 +31,7 @@ class Row:
     scenario: Scenario
     status: Status
     because: str
-    """What happens instead, or what it waits for; empty if it passes."""
+    """The failure that is known, or the reason to wait; empty if it passes."""
 
     @property
     def sizes(self) -> str:

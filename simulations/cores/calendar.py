@@ -1,9 +1,9 @@
-"""What is due when, for thousands of timers: sorted by windows of time, and within one when it opens.
+"""A calendar of thousands of timers: sorted by windows of time, and within a window when it opens.
 
-A heap of thousands of timers touches a dozen of them to take one, and the caches hold few. Here what is due
-later is only appended to the list of its window, and a list is sorted once, when its window opens. Little is
-put into a window that is open; what is, is put at its place. Timers of the same instant are taken in the
-order in which they were put.
+A heap of thousands of timers touches a dozen of them to take one, and the caches hold few. Here a later timer
+is only appended to the list of its window, and a list is sorted once, when its window opens. Few timers are
+put into an open window; each is inserted at its place. Timers of the same instant are taken in the order in
+which they were put.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a runner of cores hands over and is told: messages, and what brokers see of each other."""
+"""The interface between cores and their runner: messages, and changes of what brokers see of each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Change(NamedTuple):
 
 
 class Core(Protocol):
-    """What the brokers of all places do: one object for all of them.
+    """The behaviour of the brokers of all places: one object for all of them.
 
     Places and wires are numbers. A core is called for places that run, and for no others; it says when it
     wants to be called without a message by `Field.wake`.

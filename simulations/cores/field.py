@@ -1,8 +1,8 @@
-"""A direct discrete-event runner for pure cores: who may be reached from where, and what is due when.
+"""A direct discrete-event runner for pure cores: it carries their messages and keeps their timers.
 
 There is no event loop, no transport and no byte here. A core is handed messages and the time, and returns
 messages; the field carries them. So one message costs about a microsecond, and hundreds of brokers fit into
-one process. What is kept of the network is what a core can notice:
+one process. Of the network it keeps what a core can notice:
 
 * **Latency**: drawn for each message; one direction of a connection stays in order, as a TCP stream does.
 * **A cut** holds messages back as TCP does: they are sent again on its ladder (`wait_ns`), and go on in order
@@ -10,10 +10,10 @@ one process. What is kept of the network is what a core can notice:
 * **A killed** process is silence, and its peers are told (`Core.lost`) after a latency, as by its kernel; a
   host without **power** is silence only. A **paused** process finds at its end what came meanwhile.
 
-What is left out: bandwidth, windows, the time code takes, clocks that differ, disks, clients, data.
+It leaves out bandwidth, windows, the time code takes, clocks that differ, disks, clients and data.
 
-At many places a message costs what memory it touches. So places and wires are numbers, what is known
-of all of them is in arrays, one random stream serves all links, and timers are in a calendar, apart from the
+With many places the cost of a message is the memory it touches. So places and wires are numbers, their state
+is in arrays, one random stream serves all links, and timers are in a calendar, apart from the
 few messages that are under way at a time, which are in a heap. Messages go before timers of the same instant.
 The history holds a line for each change, fault and second; the second's line has a checksum over all messages
 so far, so equal hashes mean equal runs down to the last message.

@@ -1,12 +1,12 @@
 """The production core of the cluster (`mesh.cluster.core`) on a `Field`.
 
-It stands where `mesh.cluster.peering` stands in a broker: it tells the core what happened, and executes what
-that orders, with tuples instead of frames. What is imitated is only what is no core: a link is one wire here
-instead of three connections, and takes a greeting each way and a READY to come up. Each link has a number, so
-that what belongs to an earlier one is not taken for the present one, and a message to a link that is not
-there is answered with a reset, as a kernel would.
+It takes the place of `mesh.cluster.peering` in a broker: it tells the core what happened, and executes the
+orders of the core, with tuples instead of frames. It imitates only the parts that are no core. A link is one
+wire here instead of three connections, and takes a greeting each way and a READY to come up. Each link has a
+number, so that a message of an earlier link is not taken for one of the present link. A message to a link
+that is not there is answered with a reset, as a kernel would.
 
-Interest, which a full mesh spreads by the same links, is left out: it decides nothing about who is alive.
+Interest, which a full mesh spreads by the same links, is left out: it does not decide who is alive.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Meshed:
             (field.names[joins.randrange(max(0, place - 2), place)],) if place else ()
             for place in range(len(field.names))
         ]
-        """Whom each knows when it starts: one of the two before it, unless somebody says otherwise."""
+        """The broker that each one joins by: one of the two before it, unless the scenario says otherwise."""
         self.identities = [
             Identity(number, random.Random(f"{field.seed}:id:{name}"))
             for number, name in enumerate(field.names, 1)

@@ -76,7 +76,7 @@ class Evidence:
 
     scenario: Scenario
     rows: Logs | list[Row] = field(default_factory=list)
-    """Of all brokers' event logs by time, with ``at_s``. Whoever reads them does so along with all others
+    """The rows of all brokers' event logs by time, with ``at_s``. All readers read them together, once
     (`simulations.evidence.reading`)."""
     faults: list[Span] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Evidence:
     escapes: list[str] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     sessions: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
-    """Of subscribers by name and life: when each of its connections was seen first, and last by both ends."""
+    """For each subscriber, by name and life: when each connection was seen first, and last by both ends."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 
@@ -211,8 +211,8 @@ class Evidence:
         return [sample.at_s for sample in self.samples]
 
     def samples_between(self, from_s: float, until_s: float) -> Sequence[Sample]:
-        """For checks of which the end of the run says what moments they are about. What is asked of all
-        moments is read (`simulations.evidence.reading`)."""
+        """For checks whose moments are known only at the end of the run. Checks of all moments are readers
+        (`simulations.evidence.reading`)."""
         return self.samples[bisect_left(self._looks_s, from_s) : bisect_right(self._looks_s, until_s)]
 
     def look_from(self, at_s: float) -> Sample | None:

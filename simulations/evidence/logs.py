@@ -2,7 +2,7 @@
 
 Rows of heartbeats are nine in ten, and their number grows with the square of the brokers, second by second.
 So rows are decoded when they are read, one at a time, from the files that hold them, and nobody keeps them
-all; what they say of members and links is what `Logs.changes` are.
+all. `Logs.changes` are the rows about members and links.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 Writer = tuple[str, str]
 """Node and boot."""
 Clock = tuple[Sequence[float], Sequence[float]]
-"""What a monotonic clock showed at some moments, and when these truly were, both in seconds."""
+"""Readings of a monotonic clock, and the true times at which they were taken, both in seconds."""
 STEADY: Final = ("hb", "stats")
 """Kinds that are written all the time, whether anything changes or not."""
 _STEADY_MARKS: Final = tuple(f'"kind":"{kind}"'.encode() for kind in STEADY)

@@ -1,9 +1,9 @@
-"""All looks at the brokers of a run, kept as what changed from one to the next.
+"""All looks at the brokers of a run, kept as the differences from one to the next.
 
-A broker's table, its links and what it holds of others grow with the number of brokers, so a look at all of
-them grows with its square; but from one second to the next hardly any of it changes. So only differences are
+A broker's table, its links and the interest it holds grow with the number of brokers, so a look at all of
+them grows with its square. From one second to the next hardly any of it changes. So only differences are
 kept, and a `Sample` is made of them when it is asked for. Samples that follow each other share what they have
-in common: who compares them may do so by identity first.
+in common, so they may be compared by identity first.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from simulations.evidence.view import Sample, View
 
 T = TypeVar("T")
 BLOCK: Final = 16
-"""So many looks are made together; the first of them is kept whole."""
+"""Looks that are made together; the first of them is kept whole."""
 BLOCKS_MADE: Final = 2
-"""Of these so many are remembered: who asks for a look asks for the next one."""
+"""Blocks that are remembered: a reader that asks for a look asks for the next one."""
 NOTHING: Final[Mapping[Any, Any]] = {}
 
 
 class Difference(NamedTuple):
-    """Of one mapping from another; their order counts."""
+    """The difference of one mapping from another; their order counts."""
 
     gone: tuple[Any, ...]
     new: tuple[tuple[Any, Any], ...]
@@ -56,7 +56,7 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """A broker at a look. Of what is large, None is no difference from the look before."""
+    """One broker at one look. For the large parts None means: as at the look before."""
 
     rest: View
     """All that is small and hardly changes; one object for all looks at which it is the same."""
@@ -68,7 +68,7 @@ class Glance:
     losses: Difference | None
 
     def view(self, before: View) -> View:
-        """Of the view at the look before."""
+        """The view at this look, made from the view at the look before."""
         table = before.table
         if self.table is not None:
             table = tuple(self.table.applied(_by_id(before.table)).values())
@@ -91,7 +91,7 @@ class Looks(Sequence[Sample]):
 
     def __init__(self) -> None:
         self._glances: list[tuple[float, tuple[Glance, ...]]] = []
-        """Of each look: when it was, and what is to be told of it."""
+        """The time of each look, and the brokers at it."""
         self._whole: list[Sample] = []
         """The first look of each block."""
         self._latest: Sample | None = None
@@ -177,12 +177,12 @@ def _by_id(table: Iterable[MemberRecord]) -> dict[int, MemberRecord]:
 
 
 def _unseen(view: View) -> View:
-    """What is behind the first look at a broker."""
+    """The view before the first look at a broker: nothing large in it."""
     return replace(view, table=(), links=(), held=NOTHING, losses=NOTHING)
 
 
 def _sharing(before: View | None, now: View) -> View:
-    """What is equal to what was seen before, is that."""
+    """The view now, with the objects of the view before where they are equal."""
     if before is None:
         return now
     return replace(

@@ -181,7 +181,7 @@ def measure(
 
 @dataclass(slots=True)
 class _Heard:
-    """What one life of a broker heard, by its log."""
+    """Heartbeats and messages that one life of a broker heard, by its log."""
 
     since_s: float
     until_s: float = 0.0

@@ -1,11 +1,11 @@
-"""Reads what a run left once, from its beginning to its end, for all who want to know something of it.
+"""Reading the evidence of a run once, from its beginning to its end, for all readers.
 
-A `Reader` is told each row of the logs of the kinds that it asks for, each change of what a broker looks
-like, and each look at all brokers. It keeps what it needs of that, and nobody keeps the rest: a run of a
-hundred brokers has twenty thousand rows a second.
+A `Reader` is told each log row of the kinds that it asks for, each change of a broker from one look to the
+next, and each look at all brokers. It keeps what it needs, and nobody keeps the rest: a run of a hundred
+brokers has twenty thousand rows a second.
 
-Rows come by their time; those of the time of a look come before it. At a look come the changes first, broker
-by broker, and then the look as a whole.
+Rows come in the order of time; rows of the time of a look come before it. At a look the changes come first,
+broker by broker, and then the look as a whole.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ EVERY: Final = ("*",)
 
 
 class Reader:
-    """One who wants to know nothing; what a kind of reader overrides it is told."""
+    """A reader of nothing. A subclass overrides the methods of what it wants to be told."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
-    """Of the rows that it is told."""
+    """Kinds of the rows that it is told."""
 
     def on_row(self, row: Row) -> None:
         pass

@@ -241,7 +241,7 @@ class Recorder:
         return False
 
     def _logs(self, files: Mapping[str, FileContent], lives: Iterable[Life]) -> logs.Logs:
-        """Where bits were flipped in a log, what looks like a row of one that was struck may say anything."""
+        """The rows of the logs. In a log with flipped bits, anything that looks like a row may be wrong."""
         brokers = {
             (format_id(life.id), format_id(life.boot)): life
             for life in lives

@@ -1,4 +1,4 @@
-"""What a running broker looks like from outside: at one instant, all together, and what is new of it."""
+"""Views of running brokers from outside: of one at an instant, of all together, and their changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class View:
     interest: Patterns = ()
     interest_version: int = 1
     held: Mapping[int, tuple[int, Patterns]] = field(default_factory=dict)
-    """What it holds of the others' interest: version and patterns; version 0 is nothing."""
+    """The others' interest as this broker holds it: version and patterns; version 0 is nothing."""
     counters: Mapping[str, int] = field(default_factory=dict)
     """Since its boot: rounds, late_rounds, silent_rounds, refutations, refused_records, syncs, late_answers,
     refused (connections and sessions), control_out (frames of surveys and answers), bus_out (of all else that
@@ -63,12 +63,12 @@ class View:
 
     @property
     def states(self) -> dict[int, str]:
-        """Of all members, by id."""
+        """The states of all members, by id."""
         return {record.id: str(record.state) for record in self.table}
 
     @property
     def in_view(self) -> list[int]:
-        """Whom it counts as living: alive or suspect."""
+        """Ids of the members that it counts as living: alive or suspect."""
         return [record.id for record in self.table if record.in_view]
 
     def record(self, id: int) -> MemberRecord | None:
@@ -77,7 +77,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is new of a broker at a look."""
+    """A change of one broker from one look to the next."""
 
     at_s: float
     view: View
@@ -103,7 +103,7 @@ class Sample:
     views: Mapping[str, View]
 
     def changes(self, before: Sample | None) -> Iterator[Change]:
-        """Since the sample before. Who looks as before, but for what counts or is counted, has none."""
+        """Changes since the sample before. A broker in which only counters and sizes differ has none."""
         for name, view in self.views.items():
             earlier = before.views.get(name) if before is not None else None
             if earlier is not None and (earlier.life, earlier.boot) != (view.life, view.boot):

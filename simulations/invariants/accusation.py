@@ -1,4 +1,4 @@
-"""Who may accuse, and how often: in no void round, and not too often."""
+"""Accusations: none in a void round, and not too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tables of all brokers say together: at rest, after a fault of the network, on the way."""
+"""Agreement of the tables of all brokers: at rest, after a fault of the network, on the way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulations.invariants.verdict import Verdict, verdict
 
 
 class Converged(Judge):
-    """At each moment of rest. Of a mesh that never was whole: what kept it from that, at the last moment."""
+    """Judged at each moment of rest. For a mesh that never was whole it tells what was missing at last."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -67,11 +67,11 @@ class Converged(Judge):
 
 
 Seen = tuple[list[str], list[int]]
-"""Who is live and is not seen alive, and who is seen alive and is not live."""
+"""Live brokers that are not seen alive, and brokers that are seen alive and are not live."""
 
 
 class Tables:
-    """Those of all brokers that do not leave, each compared with who is live when either has changed."""
+    """Tables of brokers that do not leave, each compared with the live brokers when either has changed."""
 
     def __init__(self) -> None:
         self.views: dict[str, View] = {}
@@ -191,7 +191,7 @@ def members_within(
 
 
 def _unlinked(sample: Sample) -> Iterator[tuple[str, int]]:
-    """Who lacks a link that it ought to have to anybody that is up, and how many it has."""
+    """Brokers that lack a link to one that is up, and how many links they have."""
     ids = [view.id for view in sample.views.values()]
     for view in sample.views.values():
         if len(view.links) < len(neighbours_of(view.id, ids)):

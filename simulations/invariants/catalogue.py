@@ -68,7 +68,7 @@ CHECKS: Final[dict[str, Check]] = {
 def judge(
     evidence: Evidence, expect: Iterable[Expectation] = (), also: Iterable[Reader] = ()
 ) -> list[Verdict]:
-    """Of what must hold in every run and of what this one is expected to show. ``also`` read along.
+    """The verdicts on what must hold in every run, and on what this one is to show. ``also`` read along.
 
     An expectation of a check that is asked of every run takes its place. A check of every run whose subject
     did not occur is left out; one that is expected fails then.

@@ -1,8 +1,8 @@
-"""What a check is: an invariant, or an expectation that a scenario has, as a reader of what a run left.
+"""Checks: invariants, and expectations of scenarios, as readers of the evidence of a run.
 
-A `Judge` reads (`simulations.evidence.reading`), keeps what it needs, and says at the end what it found. What
-needs no more than what the evidence holds anyway (what was done, what became of messages, what the logs say
-of members and links) is a function that is asked at the end.
+A `Judge` reads (`simulations.evidence.reading`), keeps what it needs, and says at the end what it found. A
+check is a function, called at the end, if it needs only what the evidence holds anyway: the faults, the fate
+of messages, the rows about members and links.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Judge(Reader):
 
 
 def at_end(function: Callable[..., Verdict]) -> Callable[..., Judge]:
-    """Who reads nothing, and asks that function when all have read."""
+    """A judge that reads nothing and calls the function when all others have read."""
 
     @wraps(function)
     def judge(evidence: Evidence, **parameters: Any) -> Judge:

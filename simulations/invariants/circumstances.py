@@ -242,8 +242,8 @@ class Circumstances:
         return {name: merged(outages, 0.0) for name, outages in found.items()}
 
     def mute(self, from_s: float, until_s: float) -> list[str]:
-        """Who was up in that time and may have said by its end what no log has: its log is lost, or it was
-        killed before its last rows were written."""
+        """Names of brokers that were up in that time and may have said by its end what no log has: the log is
+        lost, or the broker was killed before its last rows were written."""
         return [
             life.name
             for life in self.evidence.lives

@@ -10,7 +10,7 @@ may go without a counter is told apart by what really happened, message by messa
 * the publisher's broker held the subscriber's broker for dead or gone;
 * another broker had the id of the subscriber's broker, so that it got what was meant for that.
 
-What a lost link or a lost session had under way must be counted, if only as an upper bound (``unresolved``).
+Messages under way on a lost link or session must be counted, if only as an upper bound (``unresolved``).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Missing = dict[Life, dict[Life, list[Publication]]]
 
 
 class Conserved(Judge):
-    """What is missing is held to what the two brokers concerned dropped: the publisher's on the way to the
-    subscriber's, and that one for its own subscribers. A drop may concern several subscriptions and is
-    counted once. What it may have lost with a session counts as dropped. There is no other broker on the way
-    (`mesh.cluster.full_mesh`)."""
+    """Missing messages are compared with the drops of the two brokers concerned: the publisher's on the way
+    to the subscriber's, and the subscriber's for its own subscribers. A drop may concern several
+    subscriptions and is counted once. A message that may be lost with a session counts as
+    dropped. There is no other broker on the way (`mesh.cluster.full_mesh`)."""
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
@@ -73,7 +73,7 @@ class Conserved(Judge):
 
 
 class _Drops:
-    """What brokers counted as dropped, each life as it was seen last."""
+    """The drops that brokers counted, of each life as it was seen last."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, int], View] = {}

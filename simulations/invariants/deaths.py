@@ -1,4 +1,4 @@
-"""Who is called dead: never without an excuse, and not too often."""
+"""Deaths: nobody is called dead without an excuse, or too often."""
 
 from __future__ import annotations
 

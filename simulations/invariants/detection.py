@@ -18,7 +18,7 @@ from simulations.invariants.subjects import within
 from simulations.invariants.verdict import Verdict, verdict
 
 Loss = tuple[str, int, float, list[Life]]
-"""Who was lost, under which id, when, and who had to notice."""
+"""The name of the lost broker, its id, the time, and the lives that had to notice."""
 
 
 @at_end
@@ -76,8 +76,8 @@ def detected(
 
 
 def _may_be_unseen(evidence: Evidence, observer: Life, id: int, held: Belief, late_s: float) -> bool:
-    """Where only looks tell what somebody held, since its log is lost, it may have called the lost one dead
-    between two of them: at the first when it was late the lost one was there again, or the observer was not.
+    """True if the death may have been called between two looks. Where the observer's log is lost, only looks
+    tell what it held: at the first late look the lost broker was there again, or the observer was not.
     """
     if not observer.log_lost:
         return False
@@ -113,8 +113,8 @@ def _losses(
 def _gone(
     evidence: Evidence, circumstances: Circumstances, within_s: float
 ) -> Iterator[tuple[str, int, float]]:
-    """Who was gone for so long, under which id, and from when on. Who comes back with another id, since it
-    lost its state, leaves the old one behind: that stays gone, and goes no second time with the new one."""
+    """Brokers that were gone for so long: name, id, and time. A broker that lost its state comes back with
+    another id. The old id stays gone, and is not lost a second time with the new one."""
     for absence in circumstances.absences:
         id = _id(evidence, absence.broker, absence.from_s)
         if id is None:
@@ -212,7 +212,7 @@ def _watching(circumstances: Circumstances, from_s: float, until_s: float) -> li
 def _able(
     evidence: Evidence, circumstances: Circumstances, gone: str, id: int, from_s: float, within_s: float
 ) -> list[Life]:
-    """Who was well until then and from some time before, when it was linked to the lost one by that id."""
+    """Lives that were well up to the loss, and linked to the lost broker by that id some time before it."""
     since_s = from_s - _settled_s(evidence)
     return [
         life

@@ -66,8 +66,8 @@ class RestartsAreOneMember(Judge):
         return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
 
     def _heard(self, life: Life) -> int:
-        """The greatest incarnation in which another held that life. What it called itself is saved within a
-        second, so who loses power may come back with an incarnation that it had, but told nobody.
+        """The greatest incarnation in which another held that life. A broker saves its own within a second,
+        so after a loss of power it may come back with an incarnation that it had, but told nobody.
         """
         subject = (format_id(life.id or 0), format_id(life.boot or 0))
         told = (

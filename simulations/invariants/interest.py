@@ -17,9 +17,9 @@ class InterestKnown(Judge):
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
         self._changed: dict[str, None] = {}
-        """Whose view is not compared yet."""
+        """Brokers whose views are not compared yet."""
         self._odd: dict[tuple[str, str], None] = {}
-        """Who does not hold what whom wants."""
+        """Pairs of brokers: the first does not hold what the second wants."""
         self._looked = 0
         self._lasting: Lasting[tuple[str, str]] = Lasting()
 

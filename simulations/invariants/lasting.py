@@ -1,6 +1,6 @@
-"""What is wrong at rest, where news of a moment ago may be on its way.
+"""Differences that last. At rest, news of a moment ago may still be on its way.
 
-So a difference counts if it is there at two looks in a row, or at the last one, behind which there is none.
+So a difference counts if it is there at two looks in a row, or at the last look.
 """
 
 from __future__ import annotations

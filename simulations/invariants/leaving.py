@@ -1,4 +1,4 @@
-"""Who leaves says so itself, is heard by all and not dialled again."""
+"""Leaves: a broker that leaves says so itself, is heard by all, and is not dialled again."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, with
 from simulations.invariants.verdict import Verdict, verdict
 
 Leave = tuple[str, int, int]
-"""Who sees it, in which life, of whom by its id."""
+"""The observer's name and life, and the id of the broker that left."""
 Gone = dict[Leave, float]
-"""Since when it was seen."""
+"""The time since which it was seen."""
 LetBe = dict[tuple[str, str], tuple[str, Leave]]
-"""By broker and URL: the name of who left."""
+"""By broker and URL: the name of the broker that left, and the leave."""
 LinksLost = dict[tuple[int, int], list[float]]
 """By the boot of who says so in its log, and the peer's id: when a link between them went down."""
 
 
 class LeftByOwnWord(Judge):
-    """And who left is not dialled again, before it comes back.
+    """Also, a broker that left is not dialled again before it comes back.
 
-    At the address of who left nobody is looked for, but by who was told to join there, or has no link that
+    Two kinds of brokers may dial its address: one that was told to join there, and one that has no link that
     lasted and knows the address from an earlier run. A dial that was under way at the goodbye ends within the
     time of an admission.
     """
@@ -104,7 +104,7 @@ def _links_lost(evidence: Evidence) -> LinksLost:
 
 
 def _let_be(sample: Sample, following: Sample, names: Iterable[str], lost: LinksLost) -> LetBe:
-    """Who is not to be dialled from one look to the next, by those ``names``."""
+    """Brokers that ``names`` must not dial from one look to the next."""
     found: LetBe = {}
     for view in (sample.views[name] for name in names):
         later = following.views.get(view.name)

@@ -56,7 +56,7 @@ class AnswersAreTraced(Judge):
         self._answered: deque[tuple[float, Question, tuple[float, ...]]] = deque()
         """Until when questions are kept, and when they were heard."""
         self._answers: deque[Row] = deque()
-        """Whose questions may be heard still, by a clock that is behind."""
+        """Answers whose questions may still be heard, by a clock that is behind."""
         self._unlinked: list[tuple[Row, bool]] = []
         """Those over a link that was new to the asker, and whether there was such a question."""
         self._wrong: list[str] = []
@@ -198,11 +198,11 @@ def _gap(circumstances: Circumstances, life: Life) -> Times | None:
 
 
 class LogsAreWhole(Judge):
-    """Of brokers whose disks worked: no row that they numbered is missing, and what they were seen to hold of
-    others is what they had written last.
+    """For brokers whose disks worked: no numbered row is missing, and they were seen to hold of others what
+    they had written last.
 
-    A look is judged when everything is read that was written up to right behind it, and only of members of
-    which something was seen or written since the look before, or that differed then.
+    A look is judged when all rows written up to right behind it are read. It is judged for members of which
+    something was seen or written since the look before, or that differed then.
     """
 
     kinds = EVERY
@@ -273,7 +273,7 @@ class _Log:
         self.missing: list[int] = []
         """Numbers at which rows are missing."""
         self.changes: deque[Row] = deque()
-        """Of members, that were written, and not before a look that was judged."""
+        """Rows about members since the last look that was judged."""
         self.doubtful: dict[str, None] = {}
         """The ids of members that are to be looked at."""
         self.wrong: list[str] = []

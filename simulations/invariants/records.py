@@ -89,11 +89,11 @@ def _told(pair: tuple[int, int]) -> str:
 
 
 class OnlyOwnersRaise(Judge):
-    """What an earlier run of a member said counts even where a disk has lost it. What somebody lied about is
-    left out.
+    """The word of an earlier run of a member counts even where a disk has lost it. Records about which
+    somebody lied are left out.
 
-    What a member says only rises, so a record that was right stays so: only those are looked at that are new
-    or were wrong.
+    The incarnation that a member says only rises, so a record that was right stays right. Only new records
+    and wrong ones are looked at.
     """
 
     kinds = EVERY
@@ -112,7 +112,7 @@ class OnlyOwnersRaise(Judge):
         self._said: dict[int, int] = {}
         """By looks."""
         self._doubtful: dict[tuple[str, int], None] = {}
-        """Who holds something of whom that is to be looked at."""
+        """Pairs of an observer and a member whose record is to be looked at."""
         self._wrong: list[str] = []
         self._looked = 0
         # The last words of one that ended may be in no log: it can have refuted twice a period until then.

@@ -1,8 +1,8 @@
-"""What a broker makes of hearing nothing: it accuses nobody by that, knows itself isolated, and lets go of
-links that bring nothing.
+"""Silence: a broker that hears nothing accuses nobody, knows itself isolated, and ends links that bring
+nothing.
 
-All are judged by what was really done, and not by what the broker says of its rounds: one that takes a
-silent round for a good one would say nothing of it.
+All are judged by the faults that really happened, and not by what the broker says of its rounds: a broker
+that takes a silent round for a good one would say nothing of it.
 """
 
 from __future__ import annotations

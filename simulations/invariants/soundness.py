@@ -28,8 +28,8 @@ def sound(evidence: Evidence) -> Verdict:
 
 
 class NoLeaks(Judge):
-    """In proportion to the other members, against the last look before the safety phase. Of the looks at each
-    broker that took long, for only these tell it."""
+    """Sockets, tasks and timers in proportion to the other members, against the last look before the safety
+    phase. Only some looks at each broker count them, since that takes long."""
 
     def __init__(self, evidence: Evidence, slack: float = 4) -> None:
         super().__init__(evidence)
@@ -165,7 +165,7 @@ class _Causes:
         return at_s - detection_s(self._evidence) - self._evidence.period_s
 
     def of(self, row: Row) -> bool:
-        """Whether a change of a link or of a record that a log tells has a cause."""
+        """True if a change of a link or of a record in a log has a cause."""
         evidence, at_s = self._evidence, row["at_s"]
         about = row["peer"] if row["kind"] == "link" else row["subject"]
         if self.met(evidence.name_of(int(about, 16)), at_s) or self.met(evidence.writer(row), at_s):
@@ -178,7 +178,7 @@ class _Causes:
         return accused is not None and self.of(accused)
 
     def _of_accusation(self, row: Row) -> bool:
-        """Of one that was heard of: that of whoever raised it first."""
+        """True if an accusation that was heard of has the cause of the one that was raised first."""
         if (first := self._raised.get(_record(row))) is not None and first["at_s"] <= row["at_s"]:
             return self.of(first)
         at_s = row["at_s"]
@@ -256,7 +256,7 @@ def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> I
 
 
 def _refused(evidence: Evidence, name: str, life: int, at_s: float) -> int:
-    """What the broker had counted at the last look before that time; each life begins with nothing."""
+    """The refusals that the broker had counted at the last look before that time; each life begins at 0."""
     for sample in reversed(evidence.samples_between(0.0, at_s)):
         view = sample.views.get(name)
         if view is not None:

@@ -25,7 +25,7 @@ class AnswersCountOnce(Judge):
         self._circumstances = Circumstances(evidence)
         self._bound_us = ROUND_LATE_MAX * evidence.deadline_s * 1e6
         self._seen: dict[tuple[str, str, str], Numbers] = {}
-        """Of each run of a broker: the rounds that another answered."""
+        """For each run of a broker: the rounds that another one answered."""
         self._wrong: list[str] = []
         self._looked = 0
 
@@ -81,7 +81,7 @@ class Numbers:
         """Behind the last of each row."""
 
     def add(self, number: int) -> bool:
-        """Whether it is new."""
+        """Add a number. True if it is new."""
         begins, ends = self._begins, self._ends
         if ends and ends[-1] == number:  # as nearly always
             ends[-1] += 1

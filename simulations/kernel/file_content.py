@@ -1,8 +1,7 @@
-"""What a file of a virtual disk holds. It is as large as an event log is long, and takes a tenth of that.
+"""The content of a file of a virtual disk. An event log takes a ninth of its length.
 
-What was written long ago is kept compressed, in blocks: logs are written at the end and read once, and a
-heartbeat's row is like the one before. The end of the file stays as it is, so that short files and torn ends
-cost nothing.
+Older content is kept compressed, in blocks: logs are written at the end and read once, and a heartbeat's row
+is like the one before. The end of the file stays as it is, so that short files and torn ends cost nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 BLOCK: Final = 32 * 1024
 """Bytes that are compressed together; as many as zlib looks back."""
 LEVEL: Final = 3
-"""Of event logs this leaves a ninth, at 130 MB a second; 6 leaves a tenth, at 50."""
+"""zlib's level. 3 leaves a ninth of an event log, at 130 MB a second; 6 leaves a tenth, at 50."""
 
 
 class FileContent:

@@ -20,7 +20,7 @@ compares them.
 What `mesh simulate NAME --seed N` plays: the numbered ones of the study of membership protocols, each in a
 file of the [scenario format](scenario-format.md) in `simulations/scenarios/shipped/`. What must hold in
 [every run](invariants.md) is checked in each of them too. Brokers are those of the CI size, then of the full
-one, which `--full` plays.
+one. `--full` plays the full size of up to 128 brokers, and of up to 500 with `--fidelity cores`.
 
 A **known failure** must fail, and in nothing but the checks it names, until the membership is up to it: these
 are the work order for the membership to come. Its figures are of the CI size.
@@ -77,8 +77,7 @@ A virtual second of a hundred whole brokers costs up to two of a processor, by t
 is whole at the end, so this is no substitute; a known failure is none here. Played with seed 1 by
 `python -m simulations.pages.figures --cores`. What is missing has more than 500 brokers, needs faults that
 the cores do not know, or was not played yet. A row shows what came at the commit
-named. Played again today it may differ, above all a row of 745041b or 9411a0c: whether a packet is lost is
-now decided when it is sent.
+named; another commit may give other figures.
 
 | number | name | brokers | what came | virtual s | processor s | MB | played at |
 |---|---|---|---|---|---|---|---|

@@ -144,7 +144,7 @@ class Play:
             waits = f", and waits for {scenario.waiting_for}" if scenario.waiting_for else ""
             raise ValueError(
                 f"{scenario.name} has {self.scenario.brokers + self.scenario.spares} brokers; a full mesh of "
-                f"more than {BROKERS_MAX} takes too long{waits}; --fidelity cores plays their decisions alone"
+                f"more than {BROKERS_MAX} takes too long{waits}; --fidelity cores plays up to 500"
             )
         if out is not None:
             _check_writable(out)

@@ -1,4 +1,4 @@
-"""What a call is given is checked by the call: one sentence that names the argument, on both surfaces."""
+"""Each call checks its arguments: one sentence that names the argument, on both surfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs written for synchronous sockets do first is answered with what to do instead."""
+"""First mistakes of programs written for synchronous sockets: the error says what to write instead."""
 
 from __future__ import annotations
 

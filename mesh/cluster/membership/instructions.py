@@ -1,4 +1,4 @@
-"""What the membership machine wants of its driver, which does it in the order in which it comes."""
+"""Instructions of the membership machine to its driver, which carries them out in their order."""
 
 from __future__ import annotations
 

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from mesh.broker import event_log, log_rows
-from mesh.broker.event_log import EventLog, LogStatus
+from mesh.broker.event_log import FLUSH_PAUSE_S, EventLog, LogStatus
 from mesh.broker.log_rows import Heard, RowBuilder, link_fields, member_fields
 from mesh.errors import StorageError
 from mesh.storage import Storage, ThreadStorage
 from simulations import Mesh, World
 from tests.mesh.faulty_storage import FaultyStorage
+from tests.support.waiting import until
 
 NODE, BOOT = 0xA1, 0xB2
 
@@ -173,9 +174,8 @@ async def test_rows_are_in_a_part_file_within_a_second_and_get_their_name_at_the
     assert rows_of(part.read_bytes())[0]["op"] == "start"
     task = asyncio.create_task(log.run())
     log.write("link", {"peer": "x"})
-    async with asyncio.timeout(1.0):
-        while len(rows_of(part.read_bytes())) < 2:
-            await asyncio.sleep(0.01)
+    assert FLUSH_PAUSE_S < 1.0
+    await until(lambda: len(rows_of(part.read_bytes())) == 2)
     task.cancel()
     await asyncio.wait([task])
     log.write("meta", {"op": "stop"})

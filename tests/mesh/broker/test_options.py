@@ -1,4 +1,4 @@
-"""What a `Broker` is made with is checked by the constructor: one sentence that names the parameter."""
+"""The constructor of `Broker` checks its parameters: one sentence that names the parameter."""
 
 from __future__ import annotations
 

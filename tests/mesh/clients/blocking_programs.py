@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 
+from tests.protocols.blocking.support import until as until
 from tests.support.children import ends_with_tests
 
 BROKER = """
@@ -35,14 +35,6 @@ class BrokerProcess:
         self.process.wait()
         assert self.process.stdout is not None
         self.process.stdout.close()
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait for another thread to have come so far."""
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in 20 s"
-        time.sleep(0.001)
 
 
 def start(call: Callable[[], object], results: list[object]) -> threading.Thread:

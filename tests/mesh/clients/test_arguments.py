@@ -1,4 +1,4 @@
-"""What both clients' calls take, and what they say of what they do not."""
+"""Arguments that the calls of both clients take, and their errors for others."""
 
 from __future__ import annotations
 

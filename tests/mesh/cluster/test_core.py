@@ -1,4 +1,4 @@
-"""What ties membership, overlay, joining and news: orders that come out of one core, driven by hand."""
+"""The core that joins membership, overlay, joining and news: its orders, driven by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ought to be linked is asked in one place, and what asks there follows."""
+"""One place decides which members ought to be linked, and its callers follow."""
 
 from __future__ import annotations
 

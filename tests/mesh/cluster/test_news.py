@@ -1,4 +1,4 @@
-"""What each link is still to be told: at once, then at most every pause, and of each member the last."""
+"""News for each link: at once, then at most once a pause, and only the last change of each member."""
 
 from __future__ import annotations
 

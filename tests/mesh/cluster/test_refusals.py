@@ -1,4 +1,4 @@
-"""Who is hung up on at an address of brokers, and what the log says of him: no more than is known."""
+"""Peers that are hung up on at an address of brokers, and the log lines about them: no more than is known."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def ranges_of(table: Publishers) -> int:
 
 
 def test_ranges_of_all_publishers_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has most pays with its oldest, and nobody is forgotten for it."""
+    """The publisher with the most ranges loses its oldest, and no publisher is forgotten for it."""
     monkeypatch.setattr(deduplication, "RANGES_MEAN", 2)
     table = Publishers(10)
     for id in range(1, 8):

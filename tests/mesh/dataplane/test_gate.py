@@ -1,4 +1,4 @@
-"""What waits while a broker does not know who wants it, and how it passes once it does."""
+"""Messages that wait while a broker does not know who wants them, and how they pass once it does."""
 
 from __future__ import annotations
 

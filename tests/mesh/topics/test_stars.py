@@ -1,4 +1,4 @@
-"""What a look-up costs where patterns have many stars, counted in nodes, and what stands for them."""
+"""The cost of a look-up where patterns have many stars, in nodes, and the patterns that replace these."""
 
 from __future__ import annotations
 

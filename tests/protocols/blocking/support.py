@@ -1,4 +1,4 @@
-"""What tests of blocking sockets wait for, and the peers that do wrong."""
+"""For tests of blocking sockets: a wait, and peers that do wrong."""
 
 from __future__ import annotations
 

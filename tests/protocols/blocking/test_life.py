@@ -215,7 +215,7 @@ def test_a_name_that_cannot_be_looked_up_is_an_address_error(monkeypatch: pytest
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dialer_that_a_defect_ends_says_so() -> None:
-    """Who waited for its connection waited for ever."""
+    """A call that waited for its connection never ended."""
     with blocking.Pull0() as pull:
         with pull._core.lock.held:
             dialer = pull.dial("inproc://nobody")

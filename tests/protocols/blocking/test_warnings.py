@@ -1,4 +1,4 @@
-"""What goes wrong with the peers of a blocking socket is logged as on an event loop.
+"""Faults of the peers of a blocking socket are logged as on an event loop.
 
 It was not: a dialer of the wrong protocol tried again in silence for ever, ten times as often as it should.
 """

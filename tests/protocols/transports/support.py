@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from protocols.errors import PipeRefused
 from protocols.options import SocketOptions
 from protocols.pipe import Connection, Pipe
 from protocols.wire.handshake import PEER_OF, ProtocolNumber
+from tests.support.waiting import until as until
 
 
 class FakeSocket:
@@ -65,13 +66,6 @@ class FakeSocket:
             pipe.close("the test is over")
         for pipe in self.all_pipes:
             await pipe.connection.wait_closed()
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 20.0) -> None:
-    """Let the loop run until the condition holds."""
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def listen_url(scheme: str, folder: Path) -> str:

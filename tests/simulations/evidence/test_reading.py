@@ -1,4 +1,4 @@
-"""What a run left is read once, by its time, and each reader is told what it asked for."""
+"""The evidence of a run is read once, in the order of time, and each reader is told what it asked for."""
 
 from __future__ import annotations
 
