@@ -10,11 +10,13 @@ from protocols.blocking import Pull0, Push0
 from tests.protocols.blocking.support import LIMIT_S, until
 
 COUNT = 500
+SIZE = 1000
+"""All of them are more than one read, which would bring them at once."""
 
 
 @pytest.mark.parametrize("url", ["tcp://127.0.0.1:0", "inproc://flow"])
 def test_a_receive_queue_that_is_emptied_lets_its_peers_go_on_before_the_next_call(url: str) -> None:
-    bodies = [b"%d" % number for number in range(COUNT)]
+    bodies = [b"%0*d" % (SIZE, number) for number in range(COUNT)]
     with Pull0(recv_queue=2) as pull, Push0(send_queue=2) as push:
         push.dial(pull.listen(url).url)
         sender = threading.Thread(target=lambda: push.send_many(bodies, timeout=LIMIT_S))
