@@ -8,6 +8,7 @@ barrier, since members come and go.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, KeysView, Sequence
 
 from mesh.dataplane.sessions import ClientSubscription
@@ -30,8 +31,8 @@ class LocalInterest:
         """Patterns touched since the last `flush`, with the role that was told then."""
         self._new: dict[ClientSubscription, None] = {}
         """To be confirmed, and what is wanted has not been told since."""
-        self._waiting: dict[ClientSubscription, int] = {}
-        """To be confirmed when this version is reached."""
+        self._waiting: OrderedDict[ClientSubscription, int] = OrderedDict()
+        """To be confirmed when this version is reached. Versions only grow, so these ascend."""
         self.changed = False
         """`flush` has something to tell."""
 
@@ -93,9 +94,12 @@ class LocalInterest:
 
     def reached(self, version: int, unreached: Sequence[str]) -> None:
         """Everybody knows what is wanted up to ``version``, except those named."""
-        reached = [subscription for subscription, needed in self._waiting.items() if needed <= version]
-        for subscription in reached:
-            del self._waiting[subscription]
+        waiting = self._waiting
+        while waiting:
+            subscription = next(iter(waiting))
+            if waiting[subscription] > version:
+                return
+            del waiting[subscription]
             subscription.session.send(encode(Kind.SUBSCRIBED, subscription.number, list(unreached)))
 
 
