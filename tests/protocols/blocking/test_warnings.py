@@ -39,6 +39,7 @@ def test_a_failing_dial_is_logged_at_the_first_and_at_each_changed_reason(
     url = f"tcp://127.0.0.1:{free_port()}"
     with blocking.Req0(dial=url, **FAST) as req:
         until(lambda: req.dialers[0].attempts >= 5)
+        until(lambda: lines(caplog))
         assert lines(caplog) == [
             f"dialling {url} failed: nobody listens at {url}; it is tried again, at least every 0.01 s"
         ]
