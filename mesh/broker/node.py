@@ -384,6 +384,10 @@ class Node:
     def absent_changed(self, names: Sequence[str]) -> None:
         self.exchange.set_absent(names)
 
+    def separation_over(self) -> None:
+        self._notices.separation_over()
+        self.exchange.interrupted(self._clock())
+
     def barrier_reached(self, version: int, unreached: Sequence[str]) -> None:
         self.exchange.barrier_reached(version, unreached)
 

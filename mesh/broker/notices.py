@@ -94,6 +94,13 @@ class Notices:
             self._isolated = False
             self._warn("isolation", "other brokers answer again; this broker is no longer isolated")
 
+    def separation_over(self) -> None:
+        """Others lived on apart from this broker and are back."""
+        self._warn(
+            "separations",
+            "brokers that were cut off from this one are back; its subscribers may have missed messages",
+        )
+
     def drops(self, drops: Mapping[str, int], interval_s: float) -> None:
         """Messages dropped since the start, by reason; to be called once an interval."""
         before, self._drops = self._drops, dict(drops)

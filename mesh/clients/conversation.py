@@ -351,6 +351,8 @@ class Conversation(Publishing):
                 error = NotAccepted(f"broker {self.broker} refused the subscription to {wanted}: {reason}")
                 self._end_feed(feed, error)
                 return [feed]
+            case [Kind.INTERRUPTED]:
+                self.feeds.interrupted()
             case [Kind.REPLY, *_]:
                 return self.questions.replied(frame)
             case [Kind.SURVEYED, id, asked, missing]:

@@ -127,7 +127,8 @@ class Feed(Waitable):
         self.lost_blocks = 0
         """Blocks the broker dropped because this subscriber was slow."""
         self.interrupted = 0
-        """How often a session that carried it was lost and made anew: messages may be missing in between."""
+        """How often a session that carried it was lost and made anew, or its broker was apart from others:
+        messages may be missing."""
         self.bad_blocks = 0
         self.assembler = blocks.Assembler(bodies_max=16)
         self.seen = blocks.Seen(publishers_max=256)
@@ -207,6 +208,11 @@ class Feeds:
 
     def get(self, number: int) -> Feed | None:
         return self._feeds.get(number)
+
+    def interrupted(self) -> None:
+        """Messages may be missing in all of them."""
+        for feed in self._feeds.values():
+            feed.interrupted += feed.ready
 
     def add(self, patterns: Sequence[str], role: int, messages: int, size: int) -> Feed:
         """A new one. Raises `TopicError`, ValueError."""

@@ -60,7 +60,8 @@ class Subscription:
 
     @property
     def interrupted(self) -> int:
-        """How often the session with the broker was made anew: each time messages may be missing."""
+        """How often the session with the broker was made anew, or that broker was apart from others for a
+        while: each time messages may be missing."""
         return self._feed.interrupted
 
     # ------------------------------------------------------------------ the barrier

@@ -23,8 +23,9 @@ from typing import Any, Final, Protocol
 from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.full_mesh import may_tell_interest
 from mesh.cluster.link import Link
-from mesh.cluster.membership import MemberRecord, NodeState, State
+from mesh.cluster.membership import MemberChanged, MemberRecord, NodeState, State
 from mesh.cluster.remote_interest import NAME_SHOWN_MAX, BarrierDone, Change, InterestTable, Pattern
+from mesh.cluster.separation import Separation
 from mesh.errors import LinkError
 from mesh.wire.capabilities import INTEREST_OWNER
 from mesh.wire.link_frames import LinkKind, decode, encode, members_frames
@@ -50,6 +51,9 @@ class GossipHooks(Protocol):
 
     def absent_changed(self, names: tuple[str, ...]) -> None:
         """Live brokers without a link, or whose interest is not known."""
+
+    def separation_over(self) -> None:
+        """Others lived on apart from this broker (`mesh.cluster.separation`), and have its interest again."""
 
     def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
         """All live brokers but those named know this broker's interest up to ``version``."""
@@ -131,6 +135,7 @@ class Gossip:
         self._absent: tuple[str, ...] = ()
         self._dead: tuple[str, ...] = ()
         """Those of them that are dead."""
+        self._separation = Separation()
         self._unchecked = False
         self._all_heard: asyncio.Future[None] | None = None
 
@@ -209,10 +214,18 @@ class Gossip:
         if is_joining:
             self._execute(self._core.settle(self._loop.time(), interest_held=not missing))
 
-    def check_dead(self) -> None:
-        """Stop naming members that have been dead for long enough. Called once a round."""
+    def check_round(self) -> None:
+        """Stop naming members that have been dead for long enough, and tell of a separation that is over.
+        Called once a round."""
         if self._dead and self._dead_of_late() != self._dead:
             self.check_absent()
+        if self._separation.end(self._loop.time(), held=self._interest.is_held()):
+            self._hooks.separation_over()
+
+    def member_changed(self, change: MemberChanged) -> None:
+        """A member is in another state: who was dead and lives in the same run was apart from this broker."""
+        if change.from_state is State.DEAD and change.record.in_view and change.reason != "restarted":
+            self._separation.begin(self._loop.time())
 
     def _dead_of_late(self) -> tuple[str, ...]:
         now, members = self._loop.time(), self._core.membership.roster.members.values()
@@ -221,6 +234,12 @@ class Gossip:
             for member in members
             if member.record.state is State.DEAD and member.seen_linked and now - member.since < DEAD_NAMED_S
         )
+
+    def woke(self, late_s: float) -> None:
+        """A timer of this broker came so late: who is silent for two rounds and more is dead to others."""
+        options, others = self._core.membership.options, self._core.membership.live_ids()
+        if others and late_s >= options.period_s + options.deadline_s:
+            self._separation.begin(self._loop.time())
 
     @contextmanager
     def absence_unchecked(self) -> Iterator[None]:
@@ -309,7 +328,9 @@ class Gossip:
             self.check_absent()
 
     def _members_heard(self, link: Link, records: list[MemberRecord]) -> None:
-        member = link.peer.id
+        member, me = link.peer.id, self._core.membership.me
+        if any(r.id == me.id and r.boot == me.boot and r.state is State.DEAD for r in records):
+            self._separation.begin(self._loop.time())
         if any(record.id == member and record.state is State.LEFT for record in records):
             link.say([encode(LinkKind.GOODBYE)])
             link.goodbye = True  # it waits for nobody who leaves as well

@@ -439,7 +439,7 @@ class Peering:
             case Survey(round, members):
                 links = [self._links[id] for id in members if id in self._links]
                 self.rounds.ask(round, links)
-                self.gossip.check_dead()
+                self.gossip.check_round()
                 self._keep_alive(links)
             case Send():
                 self.gossip.send(order)
@@ -447,6 +447,7 @@ class Peering:
                 if not self._closed:
                     self.dialer.begin(order)
             case MemberChanged(record, from_state, reason, via):
+                self.gossip.member_changed(order)
                 self._hooks.member_changed(record, from_state, reason, via)
                 self._live_changed()
             case MemberForgotten(record):
@@ -503,6 +504,7 @@ class Peering:
         self._timer = None
         try:
             self.gossip.reached(self.interest.tick(now))
+            self.gossip.woke(late_s)
             self._execute(self.core.tick(now, late_s))
         except Exception as error:  # a defect of a machine or a hook must not end the rounds for ever
             self._report(error)

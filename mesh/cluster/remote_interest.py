@@ -274,6 +274,12 @@ class InterestTable:
         missing = [name for member, name in self._live.items() if self._is_missed(member)]
         return (*self._unheard, *missing)
 
+    def is_held(self) -> bool:
+        """Whether every live member that ought to have a link has said by it that it holds what this broker
+        wants."""
+        sent = [self._linked.get(member) for member in self._live if ought_to_link(self._me, member)]
+        return all(each is not None and each.held for each in sent)
+
     def _is_missed(self, member: int) -> bool:
         remote = self._remote.get(member)
         if remote is None or not remote.held:
@@ -287,6 +293,9 @@ class InterestTable:
         if version > self.version:
             raise LinkError(f"the peer holds interest version {version}, this broker is at {self.version}")
         self._acknowledged[member] = max(version, self._acknowledged.get(member, 0))
+        sent = self._linked.get(member)
+        if sent is not None:
+            sent.held = True
         return self._settle()
 
     def wanted(self, member: int) -> None:
@@ -412,10 +421,12 @@ class InterestTable:
 class _Sent:
     """What a linked member has been sent of this broker's interest."""
 
-    __slots__ = ("owner", "part", "parts", "parts_version", "version")
+    __slots__ = ("held", "owner", "part", "parts", "parts_version", "version")
 
     def __init__(self, owner: tuple[int, ...]) -> None:
         self.owner = owner
+        self.held = False
+        """The member said by this link that it holds some version."""
         self.version = 0
         """All of it up to this version."""
         self.parts: list[Pattern] | None = None

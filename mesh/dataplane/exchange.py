@@ -197,6 +197,12 @@ class Exchange:
         self._interest.reached(version, unreached)
         self._hand_over(0.0)
 
+    def interrupted(self, now: float) -> None:
+        """Brokers that had forgotten this one know its interest again: tell clients, whose subscriptions may
+        lack messages."""
+        self._sessions.tell_interrupted()
+        self._hand_over(now)
+
     # ------------------------------------------------------------------ while interest is not known
 
     def drop(self, reason: str, count: int) -> None:

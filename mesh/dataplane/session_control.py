@@ -29,6 +29,7 @@ from mesh.dataplane.subscribing import SENTENCE_MAX, AboveLimit, Subscribing
 from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
+from mesh.wire.capabilities import INTERRUPTED
 from mesh.wire.session_frames import (
     Keepalive,
     Kind,
@@ -239,6 +240,12 @@ class SessionControl:
                     f"three times the {keepalive.interval_s:g} s that HELLO named"
                 )
                 self.refuse(session.port.pipe, session.prefix, silence, now)
+
+    def tell_interrupted(self) -> None:
+        """Who has subscriptions may have missed messages, none of which were owed."""
+        for session in self.all():
+            if session.subscriptions and session.agreed.has(INTERRUPTED):
+                session.send(encode(Kind.INTERRUPTED))
 
     def _end(self, place: ClientPipe, session: Session, now: float, *, said_bye: bool = False) -> None:
         """End a session; the caller has taken it out of its table."""

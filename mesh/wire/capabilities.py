@@ -43,6 +43,8 @@ PATTERN_PARTS: Final = "pattern-parts"
 """Session: PATTERNS frames before a SUBSCRIBE carry patterns of it, so that one may have many."""
 SUBSCRIBE_REFUSED: Final = "subscribe-refused"
 """Session: UNSUBSCRIBED refuses a subscription that is above a limit, and the session goes on."""
+INTERRUPTED: Final = "interrupted"
+"""Session: INTERRUPTED says that subscriptions may lack messages, since the broker was apart from others."""
 
 
 class VersionMismatch(PeerError):
@@ -123,4 +125,4 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED])
-SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED])
+SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED])

@@ -18,6 +18,7 @@ The course of a client's session::
             <--------------------------- CREDIT      when the blocks have left the broker's queues
             <--------------------------- DATA        one frame for each subscription that wants the block
     CREDIT  --------------------------->             when the application has taken them
+            <--------------------------- INTERRUPTED  some may be missing: the broker was apart from others
     REQUEST ---------------------------> ASK to one subscriber that answers; its ANSWER comes back as REPLY
     SURVEY  ---------------------------> ASK to all of them; REPLY for each answer, then SURVEYED
     PING    ---------------------------> PONG; any frame counts as life
@@ -94,6 +95,7 @@ class Kind(IntEnum):
     BYE = 19
     PATTERNS = 20
     UNSUBSCRIBED = 21
+    INTERRUPTED = 22
     FORWARD = 24
     ASKED = 25
     RETURN = 26
@@ -218,6 +220,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
     Kind.BYE: (("reason", _text),),
     Kind.PATTERNS: (("number", _small), ("patterns", _texts)),
     Kind.UNSUBSCRIBED: (("number", _small), ("reason", _text)),
+    Kind.INTERRUPTED: (),
     Kind.FORWARD: (("token", _id), ("survey", number(1)), *_ASKING),
     Kind.ASKED: (("token", _id), ("names", _texts)),
     Kind.RETURN: (

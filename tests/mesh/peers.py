@@ -72,6 +72,7 @@ class Peer:
     interests: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     barriers: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     absent: tuple[str, ...] = ()
+    separations: int = 0
     live: list[tuple[int, str]] = field(default_factory=list)
     surveys: list[tuple[int, int]] = field(default_factory=list)
     answers: list[tuple[int, int, float]] = field(default_factory=list)
@@ -154,6 +155,9 @@ class Peer:
 
     def absent_changed(self, names: tuple[str, ...]) -> None:
         self.absent = names
+
+    def separation_over(self) -> None:
+        self.separations += 1
 
     def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
         self.barriers.append((version, unreached))

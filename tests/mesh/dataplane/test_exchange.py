@@ -22,10 +22,23 @@ from mesh.errors import (
 )
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
+from mesh.wire.capabilities import Agreed
 from mesh.wire.session_frames import AGAIN, DATA_SIZE, Kind, Role, Status, data_head, encode, read_data
 from mesh.wire.session_opening import welcome
 
 from .neighbourhood import FakeMesh, FakePipe
+
+
+def test_subscribers_are_told_that_messages_may_be_missing_where_they_know_the_frame() -> None:
+    mesh = FakeMesh(1)
+    knows, idle, old = mesh.client(), mesh.client(), mesh.client()
+    feeds = [knows.subscribe("t"), knows.subscribe("u"), old.subscribe("t")]
+    (session,) = [s for s in mesh.nodes[1].exchange._sessions.all() if s.name == "client3"]
+    session.agreed = Agreed(2, frozenset())
+    mesh.nodes[1].exchange.interrupted(mesh.now)
+    assert old.pipe.queued == idle.pipe.queued == 0
+    mesh.pump()
+    assert [feed.interrupted for feed in feeds] == [1, 1, 0]
 
 
 def test_a_message_reaches_every_subscription_that_wants_it_and_no_other() -> None:

@@ -140,6 +140,75 @@ def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> No
         assert list(named.values())[-1][1] == (), "it does not come back"
 
 
+@pytest.mark.parametrize(
+    ("kind", "away_s"), [("pause", 3.0), ("pause", 8.0), ("partition", 10.0), ("partition", 60.0)]
+)
+def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_messages_may_be_missing(
+    kind: str, away_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Hundreds were missing after a partition, and nothing said so: no receipt, no counter, no
+    subscription."""
+    got: list[bytes] = []
+    published: list[bytes] = []
+    subscriptions: list[Subscription] = []
+
+    async def reads(client: Client) -> None:
+        async with client.subscribe("t") as subscription:
+            subscriptions.append(subscription)
+            async for delivery in subscription:
+                got.append(delivery.body)  # noqa: PERF401
+
+    async def publishes(client: Client) -> None:
+        for number in range(1000):
+            published.append(b"%d" % number)
+            await client.publish("t", published[-1], level="sent")
+            await asyncio.sleep(0.1)
+
+    with World(3) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.client("reads", reads, at="broker-2")
+        world.run_for(1.0)
+        mesh.client("publishes", publishes, at="broker-1")
+        world.run_for(2.0)
+        others = [["broker-1", "broker-3"]] if kind == "partition" else []
+        world.inject(kind, ["broker-2"], *others, for_s=away_s)
+        world.run_for(away_s)
+        assert subscriptions[0].interrupted == 0, "it does not know yet"
+        while not subscriptions[0].interrupted:
+            world.run_for(0.1)
+            assert world.now_s < away_s + 13.0, "it is not told"
+        told_at = len(published)
+        world.run_for(10.0)
+        assert subscriptions[0].interrupted == 1
+        assert {*published[:told_at]} - {*got}
+        assert {*published[told_at:-2]} <= {*got}, "nothing is missing after that"
+        told = [r.getMessage() for r in caplog.records if "may have missed messages" in r.getMessage()]
+        assert any(line.startswith("broker broker-2: ") for line in told)
+
+
+@pytest.mark.parametrize("fault", ["crash", "restart", "reset", "stop"])
+def test_who_subscribes_where_nobody_was_apart_is_told_nothing(fault: str) -> None:
+    """A broker that comes back in another run holds what is published until it knows who wants it. What a
+    link had under way is counted."""
+    subscriptions: list[Subscription] = []
+
+    async def reads(client: Client) -> None:
+        async with client.subscribe("t") as subscription:
+            subscriptions.append(subscription)
+            await anext(subscription)
+
+    with World(3) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.client("reads", reads, at="broker-2")
+        world.run_for(3.0)
+        world.inject("reset" if fault == "reset" else fault, ["broker-1"])
+        world.run_for(10.0)
+        if fault in ("crash", "stop"):
+            world.inject("start", ["broker-1"])
+        world.run_for(20.0)
+        assert subscriptions[0].interrupted == 0
+
+
 PATTERN_S = 150e-6
 """What a pattern costs at each trie it goes into or out of: some sixty times what it costs here."""
 

@@ -52,6 +52,7 @@ GOOD: dict[Kind, tuple[object, ...]] = {
     Kind.BYE: ("closed",),
     Kind.PATTERNS: (1, ["a.#", "b"]),
     Kind.UNSUBSCRIBED: (1, "too many"),
+    Kind.INTERRUPTED: (),
     Kind.FORWARD: (7, 1, "add", b"body", b"", 1000),
     Kind.ASKED: (7, ["me"]),
     Kind.RETURN: (7, 0, Status.OK, b"3", b"", "me"),
@@ -84,14 +85,15 @@ def test_a_good_frame_is_read_as_it_was_written(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", list(GOOD))
 def test_missing_fields_are_refused_and_those_of_later_versions_ignored(kind: Kind) -> None:
-    with pytest.raises(SessionError, match="fields"):
-        decode(encode(kind, *GOOD[kind][:-1]))
+    if LAYOUTS[kind]:
+        with pytest.raises(SessionError, match="fields"):
+            decode(encode(kind, *GOOD[kind][:-1]))
     opening = kind in (Kind.HELLO, Kind.WELCOME)
     for more in (1, [1, "x"], b"bytes"):
         assert decode(encode(kind, *GOOD[kind], more)) == [kind, *GOOD[kind], *([more] if opening else [])]
 
 
-@given(st.sampled_from(list(GOOD)), st.data())
+@given(st.sampled_from([kind for kind in GOOD if LAYOUTS[kind]]), st.data())
 def test_a_field_of_another_type_is_refused_by_its_name_or_fits(kind: Kind, data: st.DataObject) -> None:
     fields = list(GOOD[kind])
     index = data.draw(st.integers(0, len(fields) - 1))
