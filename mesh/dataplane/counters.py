@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-NO_LOSS: Final = ("duplicate", "answer_unknown", "not_asked", "link_down_in", "publisher_forgotten")
+NO_LOSS: Final = (
+    "duplicate",
+    "answer_unknown",
+    "not_asked",
+    "not_returned",
+    "link_down_in",
+    "publisher_forgotten",
+)
 """Reasons to drop that lose nobody a message."""
 
 

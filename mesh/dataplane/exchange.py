@@ -154,6 +154,8 @@ class Exchange:
                         self._intake.client_block(session, frame, start, now)
                 else:
                     self._sessions.control(session, decode(frame, start), now)
+                    if self._turn.unread:  # not at the end of the turn: one read may ask for gigabytes
+                        self._end_unread(now)
                     if self._pipes.get(pipe) is not client:
                         break  # an answer closed the pipe under us
                 touched[session] = None
@@ -503,9 +505,7 @@ class Exchange:
         if self._interest.changed:
             self._interest.flush()
         if turn.unread:
-            unread, turn.unread = turn.unread, {}
-            for session in unread:
-                self._sessions.end_unread(session, now)
+            self._end_unread(now)
         if turn.dirty:
             dirty, turn.dirty = turn.dirty, []
             for port in dirty:
@@ -517,6 +517,11 @@ class Exchange:
                 ingress.grant()
         if turn.jobs or self.gate.opening:
             self._hooks.work_pending()
+
+    def _end_unread(self, now: float) -> None:
+        unread, self._turn.unread = self._turn.unread, {}
+        for session in unread:
+            self._sessions.end_unread(session, now)
 
     def work(self, now: float) -> None:
         """Do a step of long work, some milliseconds, and one of the gate, to which more comes each turn."""
@@ -580,6 +585,7 @@ class Exchange:
 
         add("answer_unknown", self._requests.unknown)
         add("not_asked", self._requests.not_asked)
+        add("not_returned", self._requests.not_returned)
         add("publisher_forgotten", self._publishers.forgotten)
         add("slow_subscriber", sum(subscription.dropped for subscription in subscriptions))
         add("slow_stock_subscriber", sum(taker.dropped for taker in self._subscribers.values()))

@@ -118,6 +118,9 @@ class Neighbour:
     """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``."""
 
     __slots__ = (
+        "_asked",
+        "_asked_max",
+        "_asked_since",
         "boot",
         "counts",
         "expected",
@@ -156,11 +159,28 @@ class Neighbour:
         self.told: int | None = None
         """What the other side had received in all when this link came up."""
         self.over = False
+        self._asked_max = options.link_unwritten_bytes_max
+        self._asked = 0
+        """Bytes of questions and answers that were sent since the connection was last seen to have taken
+        all."""
+        self._asked_since = 0
 
     def send(self, frame: bytes) -> None:
         """In order with the blocks."""
         if not self.over:
             self.port.send(frame)
+
+    def ask(self, frame: bytes) -> bool:
+        """A question or an answer, in order with the blocks and not under credit. False: too much of them is
+        unwritten."""
+        writes = self.port.writes
+        if self._asked_since != writes:
+            self._asked_since, self._asked = writes, 0
+        if self._asked and self._asked + len(frame) > self._asked_max:
+            return False
+        self._asked += len(frame)
+        self.send(frame)
+        return True
 
     def send_control(self, frame: bytes) -> None:
         """Ahead of the blocks."""

@@ -16,7 +16,8 @@ Pure.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 from mesh.dataplane.sessions import ClientSubscription, Session
@@ -222,14 +223,22 @@ class Questions:
 
 
 class PendingAnswer:
-    """One subscriber that was asked: by which broker's question, and as which of its responders."""
+    """One subscriber that was asked: on whose behalf, by which broker's question, and as which of its
+    responders."""
 
-    __slots__ = ("broker", "deadline", "responder", "subscriber", "token")
+    __slots__ = ("asker", "broker", "deadline", "responder", "subscriber", "token")
 
     def __init__(
-        self, subscriber: ClientSubscription, broker: int, token: int, responder: int, deadline: float
+        self,
+        subscriber: ClientSubscription,
+        asker: Hashable,
+        broker: int,
+        token: int,
+        responder: int,
+        deadline: float,
     ) -> None:
         self.subscriber = subscriber
+        self.asker = asker
         self.broker = broker
         self.token = token
         self.responder = responder
@@ -241,6 +250,7 @@ class PendingAnswers:
 
     def __init__(self, first_token: int) -> None:
         self._table: dict[int, PendingAnswer] = {}
+        self._owed: Counter[Hashable] = Counter()
         self.due: list[tuple[float, int]] = []
         """A heap of (when, token); what has ended may still be in it."""
         self._token = first_token
@@ -248,12 +258,23 @@ class PendingAnswers:
     def __len__(self) -> int:
         return len(self._table)
 
+    def owed_to(self, asker: Hashable) -> int:
+        """Answers that are owed on behalf of one asker."""
+        return self._owed[asker]
+
     def add(
-        self, subscriber: ClientSubscription, broker: int, token: int, responder: int, deadline: float
+        self,
+        subscriber: ClientSubscription,
+        asker: Hashable,
+        broker: int,
+        token: int,
+        responder: int,
+        deadline: float,
     ) -> int:
         """The token that the subscriber's ANSWER will carry."""
         self._token += 1
-        self._table[self._token] = PendingAnswer(subscriber, broker, token, responder, deadline)
+        self._table[self._token] = PendingAnswer(subscriber, asker, broker, token, responder, deadline)
+        self._owed[asker] += 1
         subscriber.owes[self._token] = None
         heapq.heappush(self.due, (deadline, self._token))
         _compact(self.due, self._table)
@@ -266,6 +287,7 @@ class PendingAnswers:
         pending = self._table.pop(token, None)
         if pending is not None:
             pending.subscriber.owes.pop(token, None)
+            self._settle(pending)
         return pending
 
     def extend(self, token: int, more_s: float, now: float) -> None:
@@ -276,6 +298,8 @@ class PendingAnswers:
         """Take out all that a subscriber owes: it is gone."""
         owed = [self._table.pop(token) for token in subscriber.owes]
         subscriber.owes.clear()
+        for pending in owed:
+            self._settle(pending)
         return owed
 
     def expire(self, now: float) -> int:
@@ -292,6 +316,11 @@ class PendingAnswers:
                 self.pop(token)
                 count += 1
         return count
+
+    def _settle(self, pending: PendingAnswer) -> None:
+        self._owed[pending.asker] -= 1
+        if not self._owed[pending.asker]:
+            del self._owed[pending.asker]
 
 
 def _compact(due: list[tuple[float, int]], still_open: Mapping[int, object]) -> None:

@@ -8,7 +8,11 @@ survey goes to all of them, and names those who did not answer.
 A reply travels by address (broker, token), never by topic.
 
 **Bounds.** A session has a number of open questions and of bytes in them (`ExchangeOptions`); one more is
-refused, which its asker is told. `PENDING_MAX` subscribers may owe this broker an answer. Names in one
+refused, which its asker is told. `PENDING_MAX` subscribers may owe this broker an answer. On behalf of one
+client `OWED_MAX` of them may, and of another broker `OWED_TO_BROKER_MAX`. A question that passes these is
+put to nobody here, and this broker answers it with a sentence. A link has room for as many bytes of questions
+and answers as of blocks. A question beyond them is not put to that broker, which its asker is told; an answer
+is dropped and counted. Names in one
 frame are bounded by `NAMES_MAX` and cut to `NAME_SHOWN` characters, so that the frame stays below what a
 socket receives. An answer that is larger than a frame allows is replaced with a sentence.
 
@@ -17,6 +21,7 @@ Pure.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import partial
 from typing import Final
 
@@ -41,7 +46,11 @@ from mesh.topics.routing import Route, Router
 from mesh.wire.session_frames import BODY_MAX, Kind, Status, encode
 
 PENDING_MAX: Final = 65536
-"""Subscribers that owe one broker an answer; one more is not asked, and the asker told so."""
+"""Subscribers that owe one broker an answer."""
+OWED_MAX: Final = 4096
+"""Answers owed on behalf of one client. One survey may take them all."""
+OWED_TO_BROKER_MAX: Final = PENDING_MAX // 4
+"""Answers owed here to the clients of another broker."""
 NAMES_MAX: Final = 4096
 """Subscribers of one broker that one question is put to; those beyond are not asked, which is counted. Also
 the names of the missing that one survey's result has."""
@@ -65,6 +74,8 @@ class Requests:
         """Answers that came for no question: too late, or never asked."""
         self.not_asked = 0
         """Subscribers that answer and were passed over, there being more than `NAMES_MAX`."""
+        self.not_returned = 0
+        """Answers for other brokers that were dropped, as too much was unwritten on the link."""
         self._id = id
         self._name = name
         self._router = router
@@ -151,7 +162,11 @@ class Requests:
         member = min(near, key=lambda m: (m.neighbour.rtt_s if m.neighbour else 0.0, m.id))
         question.tried.append(member.id)
         question.silent[member.id] = member.name
-        self._forward(question, member, now)
+        if not self._forward(question, member, now):
+            del question.silent[member.id]
+            sentence = f"too many questions wait on the link to broker {member.name}"
+            self._reply(question, Answer(Status.DROPPED, sentence.encode(), b"", self._name), self._name)
+            self._end(question, now)
 
     def _survey(self, question: Question, route: Route[LocalTaker, Member], now: float) -> None:
         """Ask everybody who answers, here and at every broker with such interest; name the others."""
@@ -164,8 +179,9 @@ class Requests:
         for id, name in members.live.items():
             if id not in members.table or not members.table[id].interest_known:
                 question.missing.append(name)
-        for id in question.silent:
-            self._forward(question, members.table[id], now)
+        for id in list(question.silent):
+            if not self._forward(question, members.table[id], now):
+                question.missing.append(question.silent.pop(id))
         if route.local_answers:
             self._ask_local(question, self._bounded(route.local_answers), now)
         self._finish_if_complete(question, now)
@@ -174,29 +190,52 @@ class Requests:
         self._turn += 1
         return takers[self._turn % len(takers)]
 
-    def _forward(self, question: Question, member: Member, now: float) -> None:
-        """By the member's own link: a question has no address on the wire."""
+    def _forward(self, question: Question, member: Member, now: float) -> bool:
+        """By the member's own link: a question has no address on the wire. False: there is no room on it."""
         query = question.query
         left_ms = max(1, int((question.deadline - now) * 1000))
         survey = int(question.survey)
-        self._send(
+        return self._send(
             member,
             encode(Kind.FORWARD, question.token, survey, query.topic, query.body, query.headers, left_ms),
         )
 
     @staticmethod
-    def _send(member: Member | None, frame: bytes) -> None:
-        """To a broker, if there is a link to it."""
-        if member is not None and member.neighbour is not None:
-            member.neighbour.send(frame)
+    def _send(member: Member | None, frame: bytes) -> bool:
+        """To a broker, if there is a link to it and room on it."""
+        return member is not None and member.neighbour is not None and member.neighbour.ask(frame)
 
     def _ask_local(self, question: Question, takers: list[LocalTaker], now: float) -> None:
         """A question of our own to our own subscribers."""
-        question.asked += len(takers)
-        for index, taker in enumerate(takers):
-            question.waiting[(self._id, index)] = self._name_of(taker)
+        busy = self._busy(question.asker, OWED_MAX, takers)
+        names = [self._name] if busy else list(map(self._name_of, takers))
+        question.asked += len(names)
+        for index, name in enumerate(names):
+            question.waiting[(self._id, index)] = name
+        if busy:
+            self.arrived(self._id, question.token, 0, busy, now)
+            return
         left_s = question.deadline - now
-        self._put(self._id, question.token, takers, question.survey, question.query, left_s, now)
+        self._put(
+            question.asker, self._id, question.token, takers, question.survey, question.query, left_s, now
+        )
+
+    def _busy(self, asker: Hashable, most: int, takers: list[LocalTaker]) -> Answer | None:
+        """What to answer instead of asking so many, if too many answers are owed already."""
+        count = sum(isinstance(taker, ClientSubscription) for taker in takers)
+        if not count:
+            return None
+        owed = self._pending.owed_to(asker)
+        if owed and owed + count > most:
+            sentence = (
+                f"{owed} subscribers of broker {self._name} have not answered earlier questions;"
+                f" {count} more pass the limit of {most}"
+            )
+        elif len(self._pending) + count > PENDING_MAX:
+            sentence = f"{len(self._pending)} questions wait for an answer at broker {self._name}"
+        else:
+            return None
+        return Answer(Status.DROPPED, sentence.encode(), b"", self._name)
 
     def peer_asked(self, member: Member, token: int, names: list[str], now: float) -> None:
         """ASKED: another broker says to whom it put our question."""
@@ -294,12 +333,17 @@ class Requests:
         takers = self._bounded(route.local_answers)
         if takers and not survey:
             takers = [self._next_of(route.local_answers)]
-        names = [self._name_of(taker)[:NAME_SHOWN] for taker in takers]
-        self._send(member, encode(Kind.ASKED, token, names))
-        self._put(member.id, token, takers, survey, query, timeout_s, now)
+        busy = self._busy(member.id, OWED_TO_BROKER_MAX, takers)
+        names = [self._name] if busy else list(map(self._name_of, takers))
+        self._send(member, encode(Kind.ASKED, token, [name[:NAME_SHOWN] for name in names]))
+        if busy:
+            self._return(member.id, token, 0, busy, now)
+        else:
+            self._put(member.id, member.id, token, takers, survey, query, timeout_s, now)
 
     def _put(
         self,
+        asker: Hashable,
         broker: int,
         token: int,
         takers: list[LocalTaker],
@@ -308,21 +352,17 @@ class Requests:
         timeout_s: float,
         now: float,
     ) -> None:
-        """Hand a question to subscribers here; each one's place in ``takers`` is its responder number."""
+        """Hand a question to subscribers here; each one's place in ``takers`` is its responder number.
+        ``asker``: on whose behalf they owe the answer."""
         topic, body, headers = query.topic, query.body, query.headers
         timeout_ms = max(1, int(timeout_s * 1000))
         for place, taker in enumerate(takers):
             if isinstance(taker, Responder):
                 answer = self._answer_of(taker, topic, body)
                 self._return(broker, token, place, answer, now)
-            elif len(self._pending) >= PENDING_MAX:
-                busy = f"{PENDING_MAX} questions wait for an answer at broker {self._name}"
-                self._return(
-                    broker, token, place, Answer(Status.DROPPED, busy.encode(), b"", self._name), now
-                )
             elif isinstance(taker, ClientSubscription):
                 keep_s = timeout_s * 2 if survey else timeout_s  # late answers to surveys are passed on
-                mine = self._pending.add(taker, broker, token, place, now + keep_s)
+                mine = self._pending.add(taker, asker, broker, token, place, now + keep_s)
                 ask = encode(Kind.ASK, taker.number, mine, int(survey), topic, body, headers, timeout_ms)
                 taker.offer_frame(ask, now)
 
@@ -357,13 +397,11 @@ class Requests:
         """What was answer here goes to the broker whose question it was."""
         if broker == self._id:
             self.arrived(broker, token, responder, answer, now)
-        else:
-            self._send(
-                self._members.table.get(broker),
-                encode(
-                    Kind.RETURN, token, responder, answer.status, answer.body, answer.headers, answer.name
-                ),
-            )
+            return
+        member = self._members.table.get(broker)
+        frame = encode(Kind.RETURN, token, responder, answer.status, answer.body, answer.headers, answer.name)
+        if not self._send(member, frame) and member is not None and member.neighbour is not None:
+            self.not_returned += 1
 
     def _answer_of(self, responder: Responder, topic: str, body: bytes) -> Answer:
         """What the broker itself answers."""

@@ -497,6 +497,94 @@ def test_a_survey_of_very_many_answerers_fits_the_frames_that_name_them() -> Non
     assert mesh.nodes[2].exchange.statistics().drops["not_asked"] == 8000 - requests.NAMES_MAX
 
 
+def answering(mesh: FakeMesh, node: int, count: int) -> FakeClient:
+    """A client that has so many subscriptions to ``q``, which answer, and answers nothing."""
+    client = mesh.client(node, "answerer")
+    client.consuming = False
+    said(client, *(encode(Kind.SUBSCRIBE, n, ["q"], Role.ANSWERS, 1, 1 << 20) for n in range(1, count + 1)))
+    return client
+
+
+@pytest.mark.parametrize("home", [1, 2])
+def test_so_many_answers_are_owed_on_behalf_of_one_client_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, home: int
+) -> None:
+    """64 KiB of SURVEY frames, each to 4 096 subscriptions, stopped their broker for a minute and took 1.3 GB
+    of memory. Sixteen of an hour took the place of all others."""
+    monkeypatch.setattr(requests, "OWED_MAX", 40)
+    monkeypatch.setattr(requests, "OWED_TO_BROKER_MAX", 70)
+    mesh = FakeMesh(2)
+    answering(mesh, home, 30)
+    greedy, modest = mesh.client(1), mesh.client(1)
+    pending = mesh.nodes[home].exchange._requests._pending
+    for _ in range(50):
+        last = greedy.ask("q", survey=True, timeout_s=3600.0)
+    assert len(pending) == (30 if home == 1 else 60)
+    assert last.done and "have not answered earlier questions" in str(last.result.refused[0])
+    if home == 1:
+        assert not modest.ask("q", survey=True, timeout_s=3600.0).done and len(pending) == 60
+    mesh.turn(3601.0)
+    mesh.turn(3601.0)
+    assert len(pending) == 0 and not pending._owed
+
+
+def test_one_survey_may_ask_more_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "OWED_MAX", 10)
+    mesh = FakeMesh(1)
+    answering(mesh, 1, 30)
+    asker = mesh.client()
+    assert not asker.ask("q", survey=True).done
+    assert "30 subscribers of broker node1" in str(asker.ask("q").error)
+
+
+def test_a_client_that_asks_for_more_than_it_may_leave_unread_is_ended_within_the_read() -> None:
+    """All the answers to one read were made before anybody looked."""
+    mesh = FakeMesh(1, ExchangeOptions(answer_bytes_max=1 << 20))
+    exchange, made = mesh.nodes[1].exchange, 0
+
+    def answer(topic: str, body: bytes) -> bytes:
+        nonlocal made
+        made += 1
+        return bytes(100_000)
+
+    exchange.respond("$sys.big", answer)
+    asker = mesh.client()
+    said(asker, *(encode(Kind.REQUEST, n, "$sys.big", b"", b"", 1000) for n in range(1, 1001)))
+    assert made == 11 and "left unread" in asker.pipe.closed
+
+
+def test_questions_and_answers_that_wait_for_a_link_are_bounded() -> None:
+    """A question that timed out after a millisecond freed its asker's bound, and its frame stayed: 800 MB in
+    three seconds before a broker that stood still."""
+    mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1 << 20))
+    here = mesh.nodes[1].exchange
+    mesh.client(2).subscribe("q", role=Role.ANSWERS)
+    asker = mesh.client(1)
+    mesh.held.add((1, 2))
+    for _ in range(20):
+        last = asker.ask("q", bytes(200_000), timeout_s=0.001)
+        survey = asker.ask("q", bytes(200_000), survey=True, timeout_s=0.001)
+        mesh.turn(0.01)
+    assert sum(map(len, mesh.links[1, 2].data)) < 2 << 20
+    assert "too many questions wait on the link to broker node2" in str(last.error)
+    assert list(survey.result.missing) == ["node2"]
+    mesh.held.clear()
+    mesh.pump()
+    assert not asker.ask("q").done, "there is room again"
+    assert here.statistics().dropped == 0
+
+
+def test_an_answer_for_which_a_link_has_no_room_is_counted() -> None:
+    mesh = FakeMesh(2, ExchangeOptions(link_unwritten_bytes_max=1 << 20))
+    mesh.nodes[2].exchange.respond("q", lambda topic, body: bytes(400_000))
+    asker = mesh.client(1)
+    assert asker.ask("q").done
+    mesh.held.add((2, 1))
+    for _ in range(5):
+        asker.ask("q")
+    assert mesh.nodes[2].exchange.statistics().drops == {"not_returned": 2}, "three went before"
+
+
 def test_the_end_of_a_session_costs_by_what_it_has() -> None:
     """It was subscriptions times all pending answers; now no table is searched."""
 
