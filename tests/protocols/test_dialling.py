@@ -25,14 +25,7 @@ from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket, listen_url, until
 from tests.support.ports import free_port
 
-SCHEMES = ["tcp", "ipc", "inproc"]
 FAST = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05)
-
-
-@pytest.fixture(params=SCHEMES)
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 # --- Dialer

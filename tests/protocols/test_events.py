@@ -32,14 +32,7 @@ from tests.protocols.transports.support import listen_url, raw_peer
 from tests.support.link import Peer
 from tests.support.waiting import until
 
-SCHEMES = ["tcp", "ipc", "inproc"]
 QUICK = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05)
-
-
-@pytest.fixture(params=SCHEMES)
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 class Heard:

@@ -27,14 +27,7 @@ from protocols.wire.handshake import PEER_OF, ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket, listen_url, raw_peer, until
 from tests.support.ports import free_port
 
-SCHEMES = ["tcp", "ipc", "inproc"]
 FAST = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05)
-
-
-@pytest.fixture(params=SCHEMES)
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 # --- SharedListener

@@ -16,6 +16,7 @@ from protocols import Bus0, Push0, Req0, Respondent0, Socket, SPError, Sub0, Sur
 from simulations import Mesh, Process, World
 from simulations.programs.brokers import url_of
 from simulations.programs.environment import environment_of
+from tests.mesh.traffic import Flood, Reader
 
 
 def stock(mesh: Mesh, name: str, program: Any, at: str = "broker-1") -> None:
@@ -108,12 +109,7 @@ def test_a_stopped_stock_subscriber_costs_a_bounded_number_of_bytes_and_nobody_a
             sub.dial(url_of(process.address))
             await process.stopping.wait()
 
-    got: list[bytes] = []
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            async for delivery in subscription:
-                got.append(delivery.body)  # noqa: PERF401
+    reader = Reader()
 
     async def flood(client: Client) -> None:
         for _ in range(600):
@@ -122,12 +118,12 @@ def test_a_stopped_stock_subscriber_costs_a_bounded_number_of_bytes_and_nobody_a
     with World(4) as world:
         mesh = Mesh(world, brokers=1)
         stock(mesh, "stopped", stopped)
-        mesh.client("reads", reads)
+        mesh.client("reads", reader)
         world.run_for(1.0)
         world.inject("slow_reader", ["stopped"], value=0, for_s=300.0)
         mesh.run(flood, timeout_s=200.0)
         world.run_for(2.0)
-        assert len(got) == 600
+        assert len(reader.got) == 600
         assert drops(mesh)["slow_stock_subscriber"] > 100
 
 
@@ -232,26 +228,12 @@ def test_a_stock_publisher_of_bad_topics_is_named_in_the_log(caplog: pytest.LogC
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_under_way_when_a_link_broke_is_delivered_or_counted(seed: int) -> None:
     """Links are cut while a firehose passes: published = delivered + dropped, exactly."""
-    got: list[int] = []
-    published: list[int] = []
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            async for delivery in subscription:
-                got.append(int(delivery.body))  # noqa: PERF401
-
-    async def floods(client: Client) -> None:
-        for number in range(20_000):
-            await client.publish("t", b"%d" % number, level="sent")
-            published.append(number)
-            if number % 20 == 0:
-                await asyncio.sleep(0.002)
-
+    reader, flood = Reader(), Flood(20_000, 0.002)
     with World(seed) as world:
         mesh = Mesh(world, brokers=2)
-        mesh.client("reads", reads, at="broker-2")
+        mesh.client("reads", reader, at="broker-2")
         world.run_for(1.0)
-        mesh.client("floods", floods, at="broker-1")
+        mesh.client("floods", flood, at="broker-1")
         for _ in range(6):
             world.run_for(0.2)
             world.inject("reset", ["broker-1"], ["broker-2"])
@@ -260,5 +242,5 @@ def test_what_was_under_way_when_a_link_broke_is_delivered_or_counted(seed: int)
         world.run_for(10.0)
         lost = drops(mesh)
         assert set(lost) <= {"no_link", "link_down", "link_lost"}
-        assert len(published) == len(got) + sum(lost.values()) and len(got) == len(set(got))
+        assert flood.published == len(reader.got) + sum(lost.values()) and reader.got_once
         assert lost["link_lost"] > 0

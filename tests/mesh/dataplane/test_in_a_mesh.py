@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mesh import Client
-from mesh.clients.subscription import Subscription
 from mesh.topics import PatternTrie
 from simulations import Mesh, World
 from simulations.programs.clients import environment_of
 from simulations.world import Process
+from tests.mesh.traffic import Flood, Reader
 
 
 @pytest.mark.parametrize("away_s", [6.0, 45.0])
@@ -23,26 +23,12 @@ def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_n
 ) -> None:
     """It was stopped by SIGSTOP and held for dead: what was under way was counted as lost, and delivered when
     it went on."""
-    got: list[int] = []
-    published: list[int] = []
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            async for delivery in subscription:
-                got.append(int(delivery.body))  # noqa: PERF401
-
-    async def floods(client: Client) -> None:
-        for number in range(8000):
-            await client.publish("t", b"%d" % number, level="sent")
-            published.append(number)
-            if number % 20 == 0:
-                await asyncio.sleep(0.01)
-
+    reader, flood = Reader(), Flood(8000, 0.01)
     with World(seed) as world:
         mesh = Mesh(world, brokers=3)
-        mesh.client("reads", reads, at="broker-2")
+        mesh.client("reads", reader, at="broker-2")
         world.run_for(1.0)
-        mesh.client("floods", floods, at="broker-1")
+        mesh.client("floods", flood, at="broker-1")
         world.run_for(0.5)
         world.inject("pause", ["broker-2"], for_s=away_s)
         world.run_for(away_s - 0.5)
@@ -53,24 +39,17 @@ def test_what_is_owed_to_a_broker_that_stood_still_is_delivered_or_counted_and_n
         mesh.wait_whole()
         world.run_for(10.0)
         here, there = (mesh.broker(name).inspect().exchange for name in ("broker-1", "broker-2"))
-        assert len(got) == len(set(got)) and here.unresolved == 0
+        assert reader.got_once and here.unresolved == 0
         assert here.published == there.msgs_in + here.dropped + here.unwanted, (here.drops, here.unwanted)
-        assert there.delivered <= len(got) <= there.delivered + there.unresolved
+        assert there.delivered <= len(reader.got) <= there.delivered + there.unresolved
 
 
 @pytest.mark.parametrize("cut", ["half_open", "pause"])
 def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> None:
     """2 000 of 3 000 accepted messages were missing. The broker counted them as delivered, and the client did
     not see that any could be."""
-    got: list[bytes] = []
+    reader = Reader()
     bodies = [b"%d" % number for number in range(20_000)]
-    subscriptions: list[Subscription] = []
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            subscriptions.append(subscription)
-            async for delivery in subscription:
-                got.append(delivery.body)  # noqa: PERF401
 
     async def floods(client: Client) -> None:
         for start in range(0, len(bodies), 50):
@@ -83,7 +62,7 @@ def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> Non
 
         async def elsewhere(process: Process) -> None:
             async with Client("tcp://10.0.0.1:7770", environment=environment_of(process)) as client:
-                await reads(client)
+                await reader(client)
 
         world.add_node("reads", elsewhere).start()
         world.run_for(1.0)
@@ -95,23 +74,18 @@ def test_what_a_session_that_is_cut_under_load_loses_is_counted(cut: str) -> Non
             world.inject("pause", ["reads"], for_s=15.0)
         world.run_for(60.0)
         here = mesh.broker("broker-1").inspect().exchange
-        missing = len(bodies) - len(set(got))
-        assert len(got) == len(set(got))
+        missing = len(bodies) - len(reader.got)
+        assert reader.got_once
         assert 0 < missing - here.unwanted <= here.unresolved + here.dropped
         assert here.delivered + here.unresolved + here.dropped + here.unwanted == len(bodies)
-        assert here.delivered <= len(got)
-        assert subscriptions[0].interrupted == 1
+        assert here.delivered <= len(reader.got)
+        assert reader.subscription.interrupted == 1
 
 
 def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> None:
     """It stood still for 8 s: 1 228 messages were missing there, whose receipts named nobody."""
-    got: list[bytes] = []
+    reader = Reader()
     named: dict[bytes, tuple[float, tuple[str, ...]]] = {}
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            async for delivery in subscription:
-                got.append(delivery.body)  # noqa: PERF401
 
     async def publishes(client: Client) -> None:
         for number in range(1100):
@@ -122,14 +96,16 @@ def test_a_broker_that_is_held_for_dead_is_named_in_receipts_for_a_while() -> No
 
     with World(3) as world:
         mesh = Mesh(world, brokers=2)
-        mesh.client("reads", reads, at="broker-2")
+        mesh.client("reads", reader, at="broker-2")
         world.run_for(1.0)
         mesh.client("publishes", publishes)
         world.run_for(2.0)
         world.inject("pause", ["broker-2"], for_s=8.0)
         world.run_for(18.0)
         here = mesh.broker("broker-1").inspect().exchange
-        missing = [body for body, (at_s, _) in named.items() if body not in got and at_s < world.now_s - 1.0]
+        missing = [
+            body for body, (at_s, _) in named.items() if body not in reader.got and at_s < world.now_s - 1.0
+        ]
         silent = [body for body in missing if named[body][1] != ("broker-2",)]
         assert missing and len(silent) <= here.dropped, (len(missing), len(silent), here.drops)
         assert list(named.values())[-1][1] == (), "it is back"
@@ -148,15 +124,8 @@ def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_mess
 ) -> None:
     """Hundreds were missing after a partition, and nothing said so: no receipt, no counter, no
     subscription."""
-    got: list[bytes] = []
+    reader = Reader()
     published: list[bytes] = []
-    subscriptions: list[Subscription] = []
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            subscriptions.append(subscription)
-            async for delivery in subscription:
-                got.append(delivery.body)  # noqa: PERF401
 
     async def publishes(client: Client) -> None:
         for number in range(1000):
@@ -166,22 +135,23 @@ def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_mess
 
     with World(3) as world:
         mesh = Mesh(world, brokers=3)
-        mesh.client("reads", reads, at="broker-2")
+        mesh.client("reads", reader, at="broker-2")
         world.run_for(1.0)
         mesh.client("publishes", publishes, at="broker-1")
         world.run_for(2.0)
         others = [["broker-1", "broker-3"]] if kind == "partition" else []
         world.inject(kind, ["broker-2"], *others, for_s=away_s)
         world.run_for(away_s)
-        assert subscriptions[0].interrupted == 0, "it does not know yet"
-        while not subscriptions[0].interrupted:
+        subscription = reader.subscription
+        assert subscription.interrupted == 0, "it does not know yet"
+        while not subscription.interrupted:
             world.run_for(0.1)
             assert world.now_s < away_s + 13.0, "it is not told"
         told_at = len(published)
         world.run_for(10.0)
-        assert subscriptions[0].interrupted == 1
-        assert {*published[:told_at]} - {*got}
-        assert {*published[told_at:-2]} <= {*got}, "nothing is missing after that"
+        assert subscription.interrupted == 1
+        assert {*published[:told_at]} - {*reader.got}
+        assert {*published[told_at:-2]} <= {*reader.got}, "nothing is missing after that"
         told = [r.getMessage() for r in caplog.records if "may have missed messages" in r.getMessage()]
         assert any(line.startswith("broker broker-2: ") for line in told)
 
@@ -190,23 +160,17 @@ def test_who_subscribes_at_a_broker_that_was_apart_from_others_is_told_that_mess
 def test_who_subscribes_where_nobody_was_apart_is_told_nothing(fault: str) -> None:
     """A broker that comes back in another run holds what is published until it knows who wants it. What a
     link had under way is counted."""
-    subscriptions: list[Subscription] = []
-
-    async def reads(client: Client) -> None:
-        async with client.subscribe("t") as subscription:
-            subscriptions.append(subscription)
-            await anext(subscription)
-
+    reader = Reader()
     with World(3) as world:
         mesh = Mesh(world, brokers=3)
-        mesh.client("reads", reads, at="broker-2")
+        mesh.client("reads", reader, at="broker-2")
         world.run_for(3.0)
         world.inject("reset" if fault == "reset" else fault, ["broker-1"])
         world.run_for(10.0)
         if fault in ("crash", "stop"):
             world.inject("start", ["broker-1"])
         world.run_for(20.0)
-        assert subscriptions[0].interrupted == 0
+        assert reader.subscription.interrupted == 0
 
 
 PATTERN_S = 150e-6

@@ -30,3 +30,10 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture(params=["tcp", "ipc"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """Of a plain stream."""
+    name: str = request.param
+    return name

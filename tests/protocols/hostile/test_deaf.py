@@ -19,12 +19,6 @@ KERNEL_FULL = 30_000_000
 """Bytes that surely fill what the kernel and asyncio hold of one loopback connection."""
 
 
-@pytest.fixture(params=["tcp", "ipc"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 async def test_a_publisher_holds_16_megabytes_of_large_messages_for_a_deaf_subscriber(
     scheme: str, tmp_path: Path
 ) -> None:

@@ -17,12 +17,6 @@ from tests.support.own_time import own_time_s
 from tests.support.waiting import until
 
 
-@pytest.fixture(params=["tcp", "ipc"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 async def keep_coming(flood: Crowd) -> None:
     """Silent connections, as many as the loop lets us open; the oldest are let go so that files suffice."""
     while True:

@@ -57,12 +57,6 @@ FOURTEEN = [*(bytes.fromhex(header) for header, _ in BROKEN[:-1]), encode_header
 """Broken headers; the last is a good one of a protocol that nobody has."""
 
 
-@pytest.fixture(params=["tcp", "ipc"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 def bad_frames(lead: bytes) -> dict[str, bytes]:
     """What may not stand where a frame should; the limit is 1 MiB."""
     return {

@@ -15,12 +15,6 @@ from tests.protocols.transports.support import listen_url, raw_peer
 from tests.support.waiting import turns, until
 
 
-@pytest.fixture(params=["tcp", "ipc"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 async def test_a_thousand_silent_peers_hold_256_connections_and_a_megabyte(
     scheme: str, tmp_path: Path
 ) -> None:

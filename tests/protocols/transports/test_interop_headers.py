@@ -37,12 +37,6 @@ def address(scheme: str, folder: Path) -> str:
     return f"tcp://127.0.0.1:{free_port()}" if scheme == "tcp" else f"ipc://{folder / 'nng.sock'}"
 
 
-@pytest.fixture(params=["tcp", "ipc"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 @pytest.mark.parametrize("number", NNG_NUMBERS)
 async def test_nng_sends_the_header_we_encode(scheme: str, tmp_path: Path, number: ProtocolNumber) -> None:
     with open_nng(number) as nng:

@@ -27,12 +27,6 @@ OPTIONS = SocketOptions(linger_s=5.0, recv_size_max=0)
 LEADS = {"tcp": TCP_LEAD, "ipc": IPC_LEAD}
 
 
-@pytest.fixture(params=["tcp", "ipc"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 @asynccontextmanager
 async def listening(
     scheme: str, folder: Path, options: SocketOptions = OPTIONS

@@ -1,0 +1,12 @@
+"""What tests of sockets, dialers and listeners share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(params=["tcp", "ipc", "inproc"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    """Of an address; a folder whose tests need streams has fewer."""
+    name: str = request.param
+    return name
