@@ -81,10 +81,34 @@ class RefusingLane(QueueLane, StateLane):
         self.take()
 
 
-class Channel:
-    """A lane without turns. Its fast paths decide what a message costs: one coroutine, one call."""
+class Ending:
+    """The lane of a channel or a conversation, and its end."""
 
     closed = False
+    _lane: QueueLane | StateLane
+    _senders: Waiters
+    _receivers: Waiters
+
+    def _use(self, lane: Any) -> None:
+        self._lane = lane
+
+    def _refuse(self, kind: type[SPError], sentence: str) -> None:
+        """Every call from now on raises this."""
+        self._use(RefusingLane(kind, sentence))
+
+    def _shut(self, sentence: str) -> None:
+        """Every call raises `Closed` from now on, those that wait included."""
+        self.closed = True
+        self._lane.close()
+        self._refuse(Closed, sentence)
+        self._senders.wake_all()
+        self._receivers.wake_all()
+
+
+class Channel(Ending):
+    """A lane without turns. Its fast paths decide what a message costs: one coroutine, one call."""
+
+    _lane: QueueLane
 
     def _open_on(self, core: Core) -> None:
         """Be the channel of a socket itself."""
@@ -103,17 +127,6 @@ class Channel:
         self._lane = lane
         self._put = lane.put
         self._inbox = lane.inbox
-
-    def _refuse(self, kind: type[SPError], sentence: str) -> None:
-        self._use(RefusingLane(kind, sentence))
-
-    def _shut(self, sentence: str) -> None:
-        """Every call raises `Closed` from now on, those that wait included."""
-        self.closed = True
-        self._lane.close()
-        self._refuse(Closed, sentence)
-        self._senders.wake_all()
-        self._receivers.wake_all()
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         """Hand one message to the pattern; where that may wait, and for what, is the pattern's choice.
@@ -250,10 +263,10 @@ class Broadcast(Channel):
         await asyncio.sleep(0)
 
 
-class Conversation:
+class Conversation(Ending):
     """A lane that follows the turns of a conversation and is told the time."""
 
-    closed = False
+    _lane: StateLane
     _ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
     """What ends an iteration."""
     _receiving = False
@@ -279,20 +292,6 @@ class Conversation:
         lane.readable = receivers.wake
         lane.writable = senders.wake_all
         self._lane = lane
-
-    def _use(self, lane: StateLane) -> None:
-        self._lane = lane
-
-    def _refuse(self, kind: type[SPError], sentence: str) -> None:
-        self._lane = RefusingLane(kind, sentence)
-
-    def _shut(self, sentence: str) -> None:
-        """Every call raises `Closed` from now on, those that wait included."""
-        self.closed = True
-        self._lane.close()
-        self._refuse(Closed, sentence)
-        self._senders.wake_all()
-        self._receivers.wake_all()
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         """Say something to the peers that the pattern chooses.

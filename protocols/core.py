@@ -180,13 +180,16 @@ class Core:
         self.channels.pop(channel, None)
 
     def channel_dropped(self, channel: Closable) -> None:
-        """Warn, and close it in a turn of its own: garbage is found anywhere, also inside the pattern."""
+        """Close it in a turn of its own, since garbage is found anywhere, also inside the pattern; and warn.
+
+        The warning comes last: it may be an error.
+        """
         loop = self.loop
         if loop is None or loop.is_closed():
             return
+        loop.call_soon_threadsafe(channel._shut, "the context is closed")
         sentence = f"unclosed context of {self!r}; use async with, or await aclose()"
         warnings.warn(sentence, ResourceWarning, stacklevel=3)
-        loop.call_soon_threadsafe(channel._shut, "the context is closed")
 
     # --- endpoints
 

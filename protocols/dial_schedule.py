@@ -79,6 +79,7 @@ class DialSchedule:
         if lived_s >= max(self._pause_s, 10 * self._shortest_s):
             self._failures = self._soon_over = 0
             self._complaint = ""
+            return self._next_pause(False), ""
         self._soon_over += 1
         return self._next_pause(False), self._short_life(lived_s, reason)
 

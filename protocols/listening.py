@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from protocols.endpoint import EndpointOwner, dropped, turns
+from protocols.endpoint import EndpointOwner, turns
 from protocols.errors import (
     Closed,
     HandshakeError,
@@ -129,17 +129,25 @@ class Acceptor:
         )
 
     async def aclose(self) -> None:
-        """Accept no more and drop what has no header. Pipes live on until their socket closes them."""
+        """Accept no more and drop what has no header. Pipes live on until their socket closes them.
+
+        Cancelled, it has done the same, and does not wait until what it dropped is gone.
+        """
         self.closed = True
-        if self._binding is not None:
-            self._binding.close()
-            self._binding = None
-            await turns(ACCEPTING_TURNS)
-        self._headerless.clear()
-        for connection in list(self._unattached):
-            await dropped(connection)
-        if self.forget is not None:
-            self.forget(self)
+        try:
+            if self._binding is not None:
+                self._binding.close()
+                self._binding = None
+                await turns(ACCEPTING_TURNS)
+        finally:
+            self._headerless.clear()
+            dropped = list(self._unattached)
+            for connection in dropped:
+                connection.abort()
+            if self.forget is not None:
+                self.forget(self)
+        for connection in dropped:
+            await connection.wait_closed()
 
     @property
     def certificates(self) -> Certificates | None:

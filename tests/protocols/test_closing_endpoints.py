@@ -15,7 +15,7 @@ import pytest
 
 from protocols import Pair0, Pull0, SharedListener, SocketOptions
 from protocols.dialling import Dialer
-from protocols.listening import Listener
+from protocols.listening import ACCEPTING_TURNS, Listener
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.transports.support import FakeSocket
 from tests.support.waiting import until
@@ -77,6 +77,27 @@ async def test_a_connection_that_is_being_accepted_is_closed_with_its_listener(
     assert_nothing_runs()
     for peer in peers:
         assert_closed(peer)
+
+
+@pytest.mark.parametrize("turns", range(1, 5))
+async def test_a_listener_whose_closing_is_cancelled_has_dropped_what_it_had(url: str, turns: int) -> None:
+    """They stayed open until the deadline of their handshake, also after a second ``aclose``."""
+    async with Pull0(options=SocketOptions(handshake_timeout_s=1e6)) as pull:
+        listener = await pull.listen(url)
+        accepted = connected(listener.url)
+        await until(lambda: listener.statistics().headerless)
+        accepting = connected(listener.url)
+        closing = asyncio.create_task(listener.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await asyncio.sleep(0)
+        assert pull.listeners == []
+        assert_closed(accepted)
+        for _ in range(ACCEPTING_TURNS):
+            await asyncio.sleep(0)
+        assert_closed(accepting)
 
 
 @pytest.mark.parametrize("turns", range(7))

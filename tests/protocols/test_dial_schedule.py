@@ -98,6 +98,14 @@ def test_pipes_that_end_soon_are_told_from_the_third_on_and_dialled_more_slowly(
     assert pause_s <= 0.1, "a pipe that lived begins anew"
 
 
+def test_a_pipe_that_lasted_is_none_of_those_that_ended_soon() -> None:
+    """It was counted: "3 times in a row" was said after two short lives."""
+    told = schedule()
+    said = [told.ended(lived_s, "closed by the peer")[1] for lived_s in (3600.0, 0.01, 0.01, 0.01)]
+    assert said[:3] == ["", "", ""]
+    assert "3 times in a row" in said[3]
+
+
 def test_a_pipe_lasted_from_ten_shortest_pauses_on() -> None:
     for lived_s, low, high in ((1.0, 0.05, 0.1), (0.99, 0.4, 0.8)):
         told = schedule()

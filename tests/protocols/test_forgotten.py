@@ -60,6 +60,22 @@ async def test_a_context_that_is_dropped_while_open_gives_a_resource_warning_and
         assert closed and not socket._core.channels
 
 
+async def test_a_dropped_context_is_closed_where_its_warning_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error kept it open: it took messages until its socket was closed."""
+    ignored: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda told: ignored.append(str(told.exc_value)))
+    async with Sub0(listen="inproc://forgets-strictly") as socket:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ResourceWarning)
+            socket.new_context()
+            gc.collect()
+        assert ["unclosed context" in each for each in ignored] == [True]
+        await turns()
+        assert not socket._core.channels and len(socket._core.pattern._lanes) == 1
+
+
 URL = "inproc://never-opened"
 USES: list[Callable[[], Awaitable[object]]] = [
     lambda: Sub0(dial=URL, topics=[""]).recv(),

@@ -8,10 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from protocols.dialling import dial_once
 from protocols.errors import PipeRefused
+from protocols.listening import Listener
 from protocols.options import SocketOptions
 from protocols.pipe import Connection, Pipe
 from protocols.wire.handshake import PEER_OF, ProtocolNumber
+from tests.support.certificates import config
 from tests.support.waiting import until as until
 
 
@@ -74,6 +77,31 @@ def listen_url(scheme: str, folder: Path) -> str:
         "ipc": f"ipc://{folder / 'here.sock'}",
         "inproc": "inproc://here",
     }[scheme]
+
+
+@asynccontextmanager
+async def listening(
+    url: str, options: SocketOptions | None = None
+) -> AsyncIterator[tuple[FakeSocket, Listener]]:
+    """A socket with one listener, until the block ends."""
+    owner = FakeSocket(options=options)
+    listener = Listener(owner, url)
+    await listener.start()
+    try:
+        yield owner, listener
+    finally:
+        await listener.aclose()
+        await owner.aclose()
+
+
+async def assert_gets_through(owner: FakeSocket, url: str, options: SocketOptions | None = None) -> None:
+    """A good peer is served; by default it trusts the tests' authority."""
+    before = len(owner.received)
+    dialer = FakeSocket(options=options or SocketOptions(tls=config()))
+    pipe = await dial_once(dialer, url, 5.0)
+    pipe.send(b"a good peer")
+    await until(lambda: len(owner.received) > before)
+    await dialer.aclose()
 
 
 class RawPeer:

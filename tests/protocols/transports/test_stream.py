@@ -13,48 +13,27 @@ from pathlib import Path
 import pytest
 
 from protocols.dialling import dial_once
-from protocols.listening import Listener, SharedListener
 from protocols.options import SocketOptions
 from protocols.pipe import INBOX_FULL, Pipe
 from protocols.wire.framing import IPC_LEAD, TCP_LEAD, encode_frames
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.wire.test_handshake import BROKEN
 
-from .support import FakeSocket, listen_url, raw_peer, until
+from .support import FakeSocket, assert_gets_through, listen_url, listening, raw_peer, until
 
 PAIR_HEADER = encode_header(ProtocolNumber.PAIR0)
 OPTIONS = SocketOptions(linger_s=5.0, recv_size_max=0)
 LEADS = {"tcp": TCP_LEAD, "ipc": IPC_LEAD}
 
 
-@asynccontextmanager
-async def listening(
-    scheme: str, folder: Path, options: SocketOptions = OPTIONS
-) -> AsyncIterator[tuple[FakeSocket, Listener]]:
-    owner = FakeSocket(options=options)
-    listener = Listener(owner, listen_url(scheme, folder))
-    await listener.start()
-    try:
-        yield owner, listener
-    finally:
-        await listener.aclose()
-        await owner.aclose()
-
-
-async def assert_still_serves(owner: FakeSocket, listener: Listener | SharedListener) -> None:
-    """A good peer gets through."""
-    dialer = FakeSocket(options=OPTIONS)
-    pipe = await dial_once(dialer, listener.url, 5.0)
-    pipe.send(b"a good peer")
-    await until(lambda: b"a good peer" in owner.received)
-    await dialer.aclose()
-
-
 # --- handshake
 
 
 async def test_a_listener_sends_its_header_before_it_has_read_anything(scheme: str, tmp_path: Path) -> None:
-    async with listening(scheme, tmp_path) as (_, listener), raw_peer(listener.url) as peer:
+    async with (
+        listening(listen_url(scheme, tmp_path), OPTIONS) as (_, listener),
+        raw_peer(listener.url) as peer,
+    ):
         assert await peer.reader.readexactly(8) == PAIR_HEADER
 
 
@@ -65,7 +44,7 @@ async def test_a_broken_header_costs_the_connection_and_is_counted(
     data = bytes.fromhex(header)
     if reason == "short header":
         data, reason = data[:4], "closed"
-    async with listening(scheme, tmp_path) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(data)
             if reason == "closed":
@@ -73,22 +52,25 @@ async def test_a_broken_header_costs_the_connection_and_is_counted(
             assert await peer.read_all() == PAIR_HEADER
         assert listener.statistics().refused == {reason: 1}
         assert owner.all_pipes == []
-        await assert_still_serves(owner, listener)
+        await assert_gets_through(owner, listener.url, OPTIONS)
 
 
 async def test_a_silent_peer_is_cut_at_the_deadline(scheme: str, tmp_path: Path) -> None:
     options = replace(OPTIONS, handshake_timeout_s=0.05)
-    async with listening(scheme, tmp_path, options) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), options) as (owner, listener):
         async with raw_peer(listener.url) as silent, raw_peer(listener.url) as half:
             half.writer.write(PAIR_HEADER[:7])
             assert await silent.read_all() == PAIR_HEADER
             assert await half.read_all() == PAIR_HEADER
         assert listener.statistics().handshake_timeouts == 2
-        await assert_still_serves(owner, listener)
+        await assert_gets_through(owner, listener.url, OPTIONS)
 
 
 async def test_a_header_may_come_byte_by_byte_and_frames_right_behind_it(scheme: str, tmp_path: Path) -> None:
-    async with listening(scheme, tmp_path) as (owner, listener), raw_peer(listener.url) as peer:
+    async with (
+        listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener),
+        raw_peer(listener.url) as peer,
+    ):
         data = PAIR_HEADER + encode_frames([b"early", b"", b"bird"], LEADS[scheme])
         for i in range(len(data)):
             peer.writer.write(data[i : i + 1])
@@ -100,7 +82,10 @@ async def test_a_header_may_come_byte_by_byte_and_frames_right_behind_it(scheme:
 async def test_frames_that_come_with_the_header_are_delivered_after_attach(
     scheme: str, tmp_path: Path
 ) -> None:
-    async with listening(scheme, tmp_path) as (owner, listener), raw_peer(listener.url) as peer:
+    async with (
+        listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener),
+        raw_peer(listener.url) as peer,
+    ):
         peer.writer.write(PAIR_HEADER + encode_frames([b"1", b"2"], LEADS[scheme]))
         peer.writer.write_eof()
         await until(lambda: owner.lost)
@@ -140,7 +125,7 @@ async def test_a_frame_above_the_limit_costs_the_pipe_but_not_what_came_before(
     scheme: str, tmp_path: Path
 ) -> None:
     options = replace(OPTIONS, recv_size_max=100)
-    async with listening(scheme, tmp_path, options) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), options) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER + encode_frames([b"x" * 100, b"y" * 101], LEADS[scheme]))
             await peer.read_all()
@@ -149,30 +134,30 @@ async def test_a_frame_above_the_limit_costs_the_pipe_but_not_what_came_before(
             "a message of 101 bytes is above the limit of 100; the option recv_size_max raises it"
         ]
         assert sum(listener.statistics().broken.values()) == 1
-        await assert_still_serves(owner, listener)
+        await assert_gets_through(owner, listener.url, OPTIONS)
 
 
 async def test_an_absurd_length_is_refused_at_once(scheme: str, tmp_path: Path) -> None:
     options = replace(OPTIONS, recv_size_max=1 << 20)
-    async with listening(scheme, tmp_path, options) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), options) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER + LEADS[scheme] + b"\xff" * 8)
             await peer.read_all()
         assert sum(listener.statistics().broken.values()) == 1
-        await assert_still_serves(owner, listener)
+        await assert_gets_through(owner, listener.url, OPTIONS)
 
 
 async def test_an_ipc_frame_of_another_type_costs_the_pipe(tmp_path: Path) -> None:
-    async with listening("ipc", tmp_path) as (owner, listener):
+    async with listening(listen_url("ipc", tmp_path), OPTIONS) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER + encode_frames([b"x"], b"\x02"))
             await peer.read_all()
         assert sum(listener.statistics().broken.values()) == 1
-        await assert_still_serves(owner, listener)
+        await assert_gets_through(owner, listener.url, OPTIONS)
 
 
 async def test_an_end_inside_a_frame_loses_that_frame_silently(scheme: str, tmp_path: Path) -> None:
-    async with listening(scheme, tmp_path) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER + encode_frames([b"whole", b"truncated"], LEADS[scheme])[:-1])
             peer.writer.write_eof()
@@ -184,7 +169,7 @@ async def test_an_end_inside_a_frame_loses_that_frame_silently(scheme: str, tmp_
 
 
 async def test_a_reset_ends_the_pipe_with_the_systems_reason(tmp_path: Path) -> None:
-    async with listening("tcp", tmp_path) as (owner, listener):
+    async with listening(listen_url("tcp", tmp_path), OPTIONS) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER)
             await until(lambda: owner.pipes)
@@ -193,7 +178,7 @@ async def test_a_reset_ends_the_pipe_with_the_systems_reason(tmp_path: Path) -> 
             peer.writer.transport.abort()
             await until(lambda: owner.lost)
         assert "reset" in owner.lost[0].lower()
-        await assert_still_serves(owner, listener)
+        await assert_gets_through(owner, listener.url, OPTIONS)
 
 
 # --- flow
@@ -204,7 +189,7 @@ async def joined(
     scheme: str, folder: Path, options: SocketOptions = OPTIONS
 ) -> AsyncIterator[tuple[FakeSocket, FakeSocket]]:
     """Two sockets with one pipe between them: dialler, listener."""
-    async with listening(scheme, folder, options) as (owner, listener):
+    async with listening(listen_url(scheme, folder), options) as (owner, listener):
         dialer = FakeSocket(options=options)
         await dial_once(dialer, listener.url)
         await until(lambda: owner.pipes)
@@ -307,7 +292,7 @@ async def test_close_drains_towards_a_peer_that_is_sending_itself(scheme: str, t
 async def test_a_drain_towards_a_peer_that_never_reads_ends_after_the_linger_time(
     scheme: str, tmp_path: Path
 ) -> None:
-    async with listening(scheme, tmp_path, replace(OPTIONS, linger_s=0.05)) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), replace(OPTIONS, linger_s=0.05)) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER)
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -322,7 +307,7 @@ async def test_a_drain_towards_a_peer_that_never_reads_ends_after_the_linger_tim
 
 
 async def test_a_peer_that_half_closes_and_never_reads_does_not_stay(scheme: str, tmp_path: Path) -> None:
-    async with listening(scheme, tmp_path, replace(OPTIONS, linger_s=0.05)) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), replace(OPTIONS, linger_s=0.05)) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR_HEADER)
             peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -402,7 +387,7 @@ class Eager(FakeSocket):
 async def test_what_is_sent_when_told_of_room_follows_what_was_queued(
     scheme: str, tmp_path: Path, leaves: bool
 ) -> None:
-    async with listening(scheme, tmp_path) as (owner, listener):
+    async with listening(listen_url(scheme, tmp_path), OPTIONS) as (owner, listener):
         eager = Eager(options=replace(OPTIONS, send_queue=2))
         eager.leaves = leaves
         pipe = await dial_once(eager, listener.url, 5.0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from protocols.transports import certificates
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.support.certificates import LOCAL, alice, authority, config, local, stranger
 
-from .support import FakeSocket, raw_peer, until
+from .support import FakeSocket, assert_gets_through, listening, raw_peer, until
 
 PAIR_HEADER = encode_header(ProtocolNumber.PAIR0)
 BASE = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05, recv_timeout_s=10.0, send_timeout_s=10.0)
@@ -47,20 +46,6 @@ SERVER = replace(BASE, tls=config(local()))
 MUTUAL = replace(BASE, tls=config(local(), verify="required"))
 ALICE = replace(BASE, tls=config(alice()))
 ANYWHERE = "tls+tcp://127.0.0.1:0"
-
-
-@asynccontextmanager
-async def listening(
-    options: SocketOptions = SERVER, url: str = ANYWHERE
-) -> AsyncIterator[tuple[FakeSocket, Listener]]:
-    owner = FakeSocket(options=options)
-    listener = Listener(owner, url)
-    await listener.start()
-    try:
-        yield owner, listener
-    finally:
-        await listener.aclose()
-        await owner.aclose()
 
 
 async def test_a_dialer_that_can_offer_nothing_is_a_failed_dial_and_no_error_of_the_loop(
@@ -76,20 +61,11 @@ async def test_a_dialer_that_can_offer_nothing_is_a_failed_dial_and_no_error_of_
 
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    async with listening() as (_, listener):
+    async with listening(ANYWHERE, SERVER) as (_, listener):
         monkeypatch.setattr(certificates, "client_context", impossible)
         with pytest.raises(HandshakeError, match="no TLS version in common"):
             await dial_once(FakeSocket(options=CLIENT), listener.url, 20.0)
     assert not told
-
-
-async def assert_gets_through(owner: FakeSocket, url: str, options: SocketOptions = CLIENT) -> None:
-    before = len(owner.received)
-    dialer = FakeSocket(options=options)
-    pipe = await dial_once(dialer, url, 5.0)
-    pipe.send(b"a good peer")
-    await until(lambda: len(owner.received) > before)
-    await dialer.aclose()
 
 
 # --- addresses
@@ -107,7 +83,7 @@ def test_addresses_are_those_of_tcp() -> None:
 
 @pytest.mark.parametrize("url", ["tls+tcp4://127.0.0.1:0", "tls+tcp6://[::1]:0", "tls+tcp://*:0"])
 async def test_every_form_of_address_serves(url: str) -> None:
-    async with listening(url=url) as (owner, listener):
+    async with listening(url, SERVER) as (owner, listener):
         assert listener.url.startswith("tls+tcp://") and not listener.url.endswith(":0")
         port = listener.url.rpartition(":")[2]
         host = "[::1]" if "6" in url.partition(":")[0] else "localhost" if "*" in url else "127.0.0.1"
@@ -117,7 +93,7 @@ async def test_every_form_of_address_serves(url: str) -> None:
 
 
 async def test_a_taken_address_and_one_where_nobody_listens_are_told() -> None:
-    async with listening() as (_, listener):
+    async with listening(ANYWHERE, SERVER) as (_, listener):
         url = listener.url
         with pytest.raises(AddressInUse, match=r"tls\+tcp://127\.0\.0\.1:\d+ is in use"):
             await Listener(FakeSocket(options=SERVER), url).start()
@@ -144,7 +120,7 @@ async def test_a_listener_without_a_good_certificate_does_not_open(
 async def test_a_dialer_with_a_missing_file_goes_on_trying_and_says_why(tmp_path: Path) -> None:
     """The file may come: a certificate is often issued after the program has started."""
     ca = tmp_path / "ca.pem"
-    async with listening() as (_, listener):
+    async with listening(ANYWHERE, SERVER) as (_, listener):
         options = replace(BASE, tls=TlsConfig(ca_file=str(ca)))
         async with Pair0(dial=listener.url, options=options) as pair:
             await until(lambda: pair.dialers[0].last_error)
@@ -154,7 +130,7 @@ async def test_a_dialer_with_a_missing_file_goes_on_trying_and_says_why(tmp_path
 
 
 async def test_a_name_that_no_server_can_have_is_an_address_error() -> None:
-    async with listening() as (_, listener):
+    async with listening(ANYWHERE, SERVER) as (_, listener):
         options = replace(BASE, tls=config(server_name="." * 3))
         with pytest.raises(AddressError, match="cannot be the name of a TLS server"):
             await dial_once(FakeSocket(options=options), listener.url, 5.0)
@@ -206,7 +182,7 @@ async def test_one_address_serves_several_patterns_behind_tls() -> None:
 
 
 async def test_each_end_learns_who_the_other_is() -> None:
-    async with listening(MUTUAL) as (owner, listener):
+    async with listening(ANYWHERE, MUTUAL) as (owner, listener):
         dialer = FakeSocket(options=ALICE)
         pipe = await dial_once(dialer, listener.url, 5.0)
         await until(lambda: owner.pipes)
@@ -270,7 +246,7 @@ REFUSALS = {
 @pytest.mark.parametrize("case", list(REFUSALS))
 async def test_both_ends_know_why_a_connection_was_refused(case: str) -> None:
     server, client, dialer_says, listener_says = REFUSALS[case]
-    async with listening(server) as (owner, listener):
+    async with listening(ANYWHERE, server) as (owner, listener):
         for _ in range(5):  # the alert must not be lost to a reset, however the bytes fall
             with pytest.raises(HandshakeError) as caught:
                 await dial_once(FakeSocket(options=client), listener.url, 5.0)
@@ -283,7 +259,7 @@ async def test_both_ends_know_why_a_connection_was_refused(case: str) -> None:
 
 
 async def test_a_dialer_that_is_refused_keeps_the_reason_and_counts_it() -> None:
-    async with listening(MUTUAL) as (_, listener), Pair0(dial=listener.url, options=CLIENT) as pair:
+    async with listening(ANYWHERE, MUTUAL) as (_, listener), Pair0(dial=listener.url, options=CLIENT) as pair:
         dialer = pair.dialers[0]
         await until(lambda: dialer.statistics().failed.get("tls: our certificate missing", 0) >= 2)
         assert dialer.last_error == (
@@ -292,12 +268,18 @@ async def test_a_dialer_that_is_refused_keeps_the_reason_and_counts_it() -> None
 
 
 async def test_an_insecure_dialer_trusts_anybody() -> None:
-    async with listening(replace(BASE, tls=config(stranger().expired("x.example")))) as (owner, listener):
+    async with listening(ANYWHERE, replace(BASE, tls=config(stranger().expired("x.example")))) as (
+        owner,
+        listener,
+    ):
         await assert_gets_through(owner, listener.url, replace(BASE, tls=TlsConfig(verify="none")))
 
 
 async def test_a_configured_name_is_what_is_checked() -> None:
-    async with listening(replace(BASE, tls=config(authority().sign("mesh.internal")))) as (owner, listener):
+    async with listening(ANYWHERE, replace(BASE, tls=config(authority().sign("mesh.internal")))) as (
+        owner,
+        listener,
+    ):
         await assert_gets_through(owner, listener.url, replace(BASE, tls=config(server_name="mesh.internal")))
 
 
@@ -325,7 +307,7 @@ async def test_a_plain_peer_at_a_tls_address_is_closed_with_a_reason(start: byte
 
 
 async def test_a_plain_dialer_at_a_tls_address_hears_of_a_close() -> None:
-    async with listening() as (_, listener):
+    async with listening(ANYWHERE, SERVER) as (_, listener):
         with pytest.raises(HandshakeError) as caught:
             await dial_once(FakeSocket(options=BASE), listener.url.removeprefix("tls+"), 5.0)
         assert caught.value.reason == "closed"
@@ -356,14 +338,14 @@ async def test_a_tls_dialer_at_a_plain_address_is_told(shared: bool) -> None:
 
 
 async def test_a_peer_that_says_nothing_is_dropped_at_the_deadline() -> None:
-    async with listening(replace(SERVER, handshake_timeout_s=0.1)) as (_, listener):
+    async with listening(ANYWHERE, replace(SERVER, handshake_timeout_s=0.1)) as (_, listener):
         async with raw_peer(listener.url.removeprefix("tls+")) as peer:
             assert await peer.read_all() == b""
         assert listener.statistics().refused == {"timeout": 1}
 
 
 async def test_a_peer_that_stops_inside_tls_before_its_header_is_dropped_at_the_deadline() -> None:
-    async with listening(replace(SERVER, handshake_timeout_s=0.3)) as (_, listener):
+    async with listening(ANYWHERE, replace(SERVER, handshake_timeout_s=0.3)) as (_, listener):
         reader, writer = await tls_stream(listener.url)
         assert await reader.read() == PAIR_HEADER
         writer.close()
@@ -398,7 +380,7 @@ async def tls_stream(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 
 async def test_asyncios_own_tls_is_a_peer_like_another() -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE, SERVER) as (owner, listener):
         reader, writer = await tls_stream(listener.url)
         writer.write(PAIR_HEADER + bytes(7) + b"\x05hello")
         assert await reader.readexactly(8) == PAIR_HEADER
@@ -412,7 +394,7 @@ async def test_asyncios_own_tls_is_a_peer_like_another() -> None:
 
 
 async def test_a_stream_cut_inside_a_frame_loses_that_frame_only() -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE, SERVER) as (owner, listener):
         _, writer = await tls_stream(listener.url)
         writer.write(PAIR_HEADER + bytes(7) + b"\x03one" + bytes(7) + b"\x09half")
         await until(lambda: owner.received == [b"one"])
@@ -425,7 +407,7 @@ async def test_a_stream_cut_inside_a_frame_loses_that_frame_only() -> None:
 
 @pytest.mark.parametrize("rest", [b"", b"\x17\x03\x03", b"\x17\x03\x03\x00\x40half"])
 async def test_an_end_without_close_notify_is_a_loss_only_inside_a_record(rest: bytes) -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE, SERVER) as (owner, listener):
         _, writer = await tls_stream(listener.url)
         writer.write(PAIR_HEADER + bytes(7) + b"\x03one")
         await until(lambda: owner.received == [b"one"])
@@ -439,7 +421,7 @@ async def test_an_end_without_close_notify_is_a_loss_only_inside_a_record(rest: 
 
 
 async def test_a_record_that_does_not_decrypt_costs_the_connection_and_is_counted() -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE, SERVER) as (owner, listener):
         _, writer = await tls_stream(listener.url)
         writer.write(PAIR_HEADER)
         await until(lambda: owner.pipes)
@@ -455,7 +437,7 @@ async def test_a_record_that_does_not_decrypt_costs_the_connection_and_is_counte
 
 
 async def test_an_oversized_frame_costs_the_connection() -> None:
-    async with listening(replace(SERVER, recv_size_max=1000)) as (owner, listener):
+    async with listening(ANYWHERE, replace(SERVER, recv_size_max=1000)) as (owner, listener):
         _, writer = await tls_stream(listener.url)
         writer.write(PAIR_HEADER + b"\x7f" + bytes(7))
         await until(lambda: owner.lost)
@@ -492,7 +474,7 @@ async def test_a_large_message_takes_a_bounded_multiple_of_its_size() -> None:
 async def test_an_idle_connection_takes_a_bounded_amount_of_memory() -> None:
     """OpenSSL's state of both ends included, in this one process."""
     process, count = psutil.Process(), 300
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE, SERVER) as (owner, listener):
         dialer = FakeSocket(options=CLIENT)
         for _ in range(50):  # what is allocated once
             await dial_once(dialer, listener.url, 5.0)
@@ -515,7 +497,7 @@ async def test_new_certificates_are_taken_without_a_restart_and_old_connections_
     monkeypatch.setattr(certificates, "LOOK_EVERY_S", 0.0)  # every handshake looks
     cert_file, key_file = local().write(tmp_path, "server")
     options = replace(BASE, tls=TlsConfig(cert_file=cert_file, key_file=key_file))
-    async with listening(options) as (owner, listener):
+    async with listening(ANYWHERE, options) as (owner, listener):
         old = FakeSocket(options=CLIENT)
         pipe = await dial_once(old, listener.url, 5.0)
         stranger().sign(*LOCAL).write(tmp_path, "server")
@@ -531,7 +513,7 @@ async def test_new_certificates_are_taken_without_a_restart_and_old_connections_
 async def test_a_listener_reads_its_files_when_it_is_told_to(tmp_path: Path) -> None:
     cert_file, key_file = local().write(tmp_path, "server")
     options = replace(BASE, tls=TlsConfig(cert_file=cert_file, key_file=key_file))
-    async with listening(options) as (owner, listener):
+    async with listening(ANYWHERE, options) as (owner, listener):
         await assert_gets_through(owner, listener.url)
         stranger().sign(*LOCAL).write(tmp_path, "server")
         listener.reload_certificates()

@@ -42,36 +42,13 @@ from tests.protocols.wire.test_websocket import BINARY, CLOSE, PING, PONG, TEXT,
 from tests.support.certificates import authority, config, local, stranger
 from tests.support.ports import free_port
 
-from .support import FakeSocket, RawPeer, until
+from .support import FakeSocket, RawPeer, assert_gets_through, listening, until
 
 BASE = SocketOptions(reconnect_min_s=0.01, reconnect_max_s=0.05, recv_timeout_s=10.0, send_timeout_s=10.0)
 SECURE = replace(BASE, tls=config(local()))
 TRUSTING = replace(BASE, tls=config())
 ANYWHERE = "ws://127.0.0.1:0"
 PAIR = request(["GET / HTTP/1.1", *LINES[1:]], sec_websocket_protocol="pair.sp.nanomsg.org")
-
-
-@asynccontextmanager
-async def listening(
-    url: str = ANYWHERE, options: SocketOptions = BASE
-) -> AsyncIterator[tuple[FakeSocket, Listener]]:
-    owner = FakeSocket(options=options)
-    listener = Listener(owner, url)
-    await listener.start()
-    try:
-        yield owner, listener
-    finally:
-        await listener.aclose()
-        await owner.aclose()
-
-
-async def assert_gets_through(owner: FakeSocket, url: str, options: SocketOptions = TRUSTING) -> None:
-    before = len(owner.received)
-    dialer = FakeSocket(options=options)
-    pipe = await dial_once(dialer, url, 5.0)
-    pipe.send(b"a good peer")
-    await until(lambda: len(owner.received) > before)
-    await dialer.aclose()
 
 
 @asynccontextmanager
@@ -219,7 +196,7 @@ async def test_a_pipe_outlives_the_listener_that_brought_it() -> None:
 
 async def test_who_is_accepted_while_the_last_listener_closes_is_turned_away() -> None:
     """asyncio makes the connection a loop turn after it has accepted it."""
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE) as (owner, listener):
         (port,) = set(loop_state().websocket_ports.values())
         await listener.aclose()
         connection = port._accept()
@@ -359,7 +336,7 @@ async def test_a_refusal_inside_tls_arrives_whole() -> None:
 
 
 async def test_plain_and_secure_that_meet_are_told_apart() -> None:
-    async with listening("wss://127.0.0.1:0", SECURE) as (_, secure), listening() as (_, plain):
+    async with listening("wss://127.0.0.1:0", SECURE) as (_, secure), listening(ANYWHERE) as (_, plain):
         with pytest.raises(HandshakeError, match=r"closed"):
             await dial_once(FakeSocket(), secure.url.replace("wss", "ws"), 5.0)
         assert secure.statistics().refused == {"tls: not TLS": 1}
@@ -373,7 +350,7 @@ async def test_plain_and_secure_that_meet_are_told_apart() -> None:
 
 
 async def test_a_peer_of_the_plain_protocol_is_told_apart_both_ways() -> None:
-    async with listening() as (_, listener):
+    async with listening(ANYWHERE) as (_, listener):
         with pytest.raises(HandshakeError):
             await dial_once(FakeSocket(), listener.url.replace("ws://", "tcp://").rstrip("/"), 5.0)
         assert listener.statistics().refused == {"not HTTP": 1}
@@ -385,7 +362,7 @@ async def test_a_peer_of_the_plain_protocol_is_told_apart_both_ways() -> None:
 
 
 async def test_half_a_request_is_cut_after_the_deadline() -> None:
-    async with listening(options=replace(BASE, handshake_timeout_s=0.2)) as (_, listener):
+    async with listening(ANYWHERE, replace(BASE, handshake_timeout_s=0.2)) as (_, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(PAIR[:100])
             assert await peer.read_all() == b""
@@ -422,7 +399,7 @@ async def test_a_listener_that_never_answers_is_left_after_the_deadline() -> Non
 )
 async def test_a_refusal_reaches_its_peer_also_when_more_was_sent(sent: bytes, status: bytes) -> None:
     """Closing with unread input would reset the stream and destroy the answer."""
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE) as (owner, listener):
         async with raw_peer(listener.url) as peer:
             peer.writer.write(sent + bytes(100_000))
             answer = await peer.read_all()
@@ -444,7 +421,7 @@ async def test_a_refusal_reaches_its_peer_also_when_more_was_sent(sent: bytes, s
 async def test_a_broken_rule_costs_the_peer_its_pipe_and_it_hears_which(
     sent: bytes, code: int, cause: str
 ) -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE) as (owner, listener):
         before = psutil.Process().memory_info().rss
         async with open_peer(listener.url) as peer:
             peer.writer.write(frame(BINARY, b"before") + sent + bytes(100_000))
@@ -490,14 +467,14 @@ async def test_pages_of_an_origin_that_is_named_may_connect() -> None:
         origin="https://app.example",
     )
     for origins, status in (((), b"403"), (("https://app.example",), b"101"), (("*",), b"101")):
-        async with listening(options=replace(BASE, ws_origins=origins)) as (_, listener):
+        async with listening(ANYWHERE, replace(BASE, ws_origins=origins)) as (_, listener):
             async with raw_peer(listener.url) as peer:
                 peer.writer.write(page)
                 assert (await peer.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 " + status)
 
 
 async def test_pings_are_answered_and_a_close_is_answered_and_counted_as_the_peers() -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE) as (owner, listener):
         async with open_peer(listener.url) as peer:
             peer.writer.write(frame(PING, b"there?"))
             assert await peer.reader.readexactly(8) == b"\x8a\x06there?"
@@ -623,7 +600,7 @@ async def test_who_sends_a_message_above_the_limit_is_told_so(scheme: str) -> No
 
 
 async def test_a_close_of_ours_is_said_behind_what_was_queued() -> None:
-    async with listening() as (owner, listener), open_peer(listener.url) as peer:
+    async with listening(ANYWHERE) as (owner, listener), open_peer(listener.url) as peer:
         await until(lambda: owner.pipes)
         owner.pipes[0].send(b"x" * 300)
         owner.pipes[0].close("the work is done", flush=True)
@@ -634,7 +611,7 @@ async def test_a_close_of_ours_is_said_behind_what_was_queued() -> None:
 
 
 async def test_an_end_inside_a_message_loses_that_message_only() -> None:
-    async with listening() as (owner, listener):
+    async with listening(ANYWHERE) as (owner, listener):
         async with open_peer(listener.url) as peer:
             peer.writer.write(frame(BINARY, b"whole") + frame(BINARY, b"half", fin=False))
             await until(lambda: owner.received)
@@ -644,7 +621,7 @@ async def test_an_end_inside_a_message_loses_that_message_only() -> None:
 
 async def test_a_header_in_front_of_frames_is_not_asked_for() -> None:
     """The subprotocol has said it; the eight bytes of the other transports would be a message here."""
-    async with listening() as (owner, listener), open_peer(listener.url) as peer:
+    async with listening(ANYWHERE) as (owner, listener), open_peer(listener.url) as peer:
         peer.writer.write(frame(BINARY, encode_header(ProtocolNumber.PAIR0)))
         await until(lambda: owner.received)
         assert owner.received == [encode_header(ProtocolNumber.PAIR0)]
