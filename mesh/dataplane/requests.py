@@ -222,19 +222,18 @@ class Requests:
 
     def _busy(self, asker: Hashable, most: int, takers: list[LocalTaker]) -> Answer | None:
         """What to answer instead of asking so many, if too many answers are owed already."""
-        count = sum(isinstance(taker, ClientSubscription) for taker in takers)
-        if not count:
+        count, owed, pending = len(takers), self._pending.owed_to(asker), len(self._pending)
+        if (not owed or owed + count <= most) and pending + count <= PENDING_MAX:
             return None
-        owed = self._pending.owed_to(asker)
+        if not any(isinstance(taker, ClientSubscription) for taker in takers):
+            return None  # this broker itself answers at once
         if owed and owed + count > most:
             sentence = (
                 f"{owed} subscribers of broker {self._name} have not answered earlier questions;"
                 f" {count} more pass the limit of {most}"
             )
-        elif len(self._pending) + count > PENDING_MAX:
-            sentence = f"{len(self._pending)} questions wait for an answer at broker {self._name}"
         else:
-            return None
+            sentence = f"{pending} questions wait for an answer at broker {self._name}"
         return Answer(Status.DROPPED, sentence.encode(), b"", self._name)
 
     def peer_asked(self, member: Member, token: int, names: list[str], now: float) -> None:
