@@ -236,10 +236,11 @@ async def _subscribe(
     timeout_s: float | None,
     show: Callable[[Delivery], bytes],
 ) -> int:
-    left = count
+    left, subscribed = count, False
     try:
         async with asyncio.timeout(timeout_s), connected(settings) as client:
             async with client.subscribe(*patterns) as subscription:
+                subscribed = True
                 _say_subscribed(patterns, subscription.unreached)
                 async for batch in subscription.batches():
                     lines = [show(delivery) for delivery in islice(batch.deliveries(), left)]
@@ -247,9 +248,15 @@ async def _subscribe(
                     sys.stdout.buffer.flush()
                     if left is not None and (left := left - len(lines)) <= 0:
                         break
+    except MeshError:
+        raise  # a timeout of the client's own is one of these
     except TimeoutError:
         if timeout_s is None:
             raise
+        if not subscribed:
+            raise CommandFailed(
+                ExitCode.TIMEOUT, f"no broker had confirmed the subscription within {timeout_s:g} s"
+            ) from None
         if left is not None:
             raise CommandFailed(
                 ExitCode.TIMEOUT, f"{(count or 0) - left} of {count} messages came within {timeout_s:g} s"

@@ -34,6 +34,11 @@ async def serve(options: Options, *, reload: Callable[[], Options], ports_file: 
     """Run a broker until a signal; ``reload`` reads the configuration again and raises `ConfigError`."""
     stop = asyncio.Event()
     leave_on_signal(stop)
+    if (
+        ports_file is not None
+    ):  # of an earlier run that was killed: whoever waits for it would take it for ours
+        with suppress(OSError):
+            os.unlink(ports_file)
     async with Broker(**options) as running:
         on_hangup(stop, lambda: tell(reloaded(running, reload)))
         if ports_file is not None:

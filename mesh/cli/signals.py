@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 STANDARD: Final = (0, 1, 2)
@@ -44,6 +46,25 @@ def on_hangup(stop: asyncio.Event, reload: Callable[[], None]) -> None:
             stop.set()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
+
+
+@contextmanager
+def cleaning_up() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit within the block, so that its ``finally`` clauses run."""
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {
+        number: signal.signal(number, asked)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _is_terminal(descriptor: int) -> bool:

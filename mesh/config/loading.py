@@ -82,7 +82,8 @@ def examine(
     environ = os.environ if environ is None else environ
     path = path or environ.get("MANGROVE_CONFIG") or None
     if path is None:
-        path = next((place for place in candidates(environ) if Path(place).is_file()), None)
+        # `Path.is_file` raises for a folder that this user may not enter, such as another user's home
+        path = next((place for place in candidates(environ) if os.path.isfile(place)), None)
     from_file, mistakes = _read_values(_read(path), path) if path is not None else ({}, [])
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}

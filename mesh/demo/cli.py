@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.signals import cleaning_up
 from mesh.demo.federation import NAMES, DemoError, Federation
 from mesh.demo.story import leave, run_faults
 from mesh.demo.traffic import Tally
@@ -51,10 +52,11 @@ def demo(*, out: Path = Path("demo-out"), plain: bool = False) -> int:
     _check_analysis()
     folder = _fresh(out)
     federation = Federation(folder)
-    try:
-        done, tally = asyncio.run(_act(federation, console, live=console.is_terminal and not plain))
-    finally:
-        federation.end()
+    with cleaning_up():
+        try:
+            done, tally = asyncio.run(_act(federation, console, live=console.is_terminal and not plain))
+        finally:
+            federation.end()
     _print_tally(console, tally)
     found, report = _analyse(console, federation, folder)
     wrong = differences(done, found)

@@ -76,6 +76,12 @@ def test_the_file_is_looked_for_in_order(tmp_path: Path, monkeypatch: pytest.Mon
     assert config.load(environ=environ).config.broker.name == "from-variable"
 
 
+def test_a_home_that_cannot_be_looked_into_has_no_file() -> None:
+    """`setpriv --reuid` leaves HOME=/root: every command ended with "Permission denied". A name that is too
+    long is refused in the same way, to root as well."""
+    assert config.load(environ={"HOME": f"/{'x' * 300}"}).path is None
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

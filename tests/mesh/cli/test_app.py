@@ -18,6 +18,7 @@ from mesh.cli.exits import ExitCode, explain
 from mesh.cli.settings import NO_TLS, TlsFlags
 from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
 from protocols.errors import AddressError, ConnectionRefused
+from tests.protocols.blocking.support import silent_listener
 from tests.support.children import ends_with_tests
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -140,6 +141,15 @@ def test_a_fault_of_ours_is_a_sentence_unless_one_asks_for_the_traceback(
     monkeypatch.setenv("MANGROVE_DEBUG", "1")
     with pytest.raises(KeyError):
         application.main(["sub", "a"])
+
+
+def test_a_subscription_that_nobody_confirms_is_a_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+    """It ended with 0 and no word, as one that had heard all there was."""
+    with silent_listener() as (url, _):
+        assert failed(capsys, "sub", "a", "--timeout", "0.05", "--url", url) == (
+            ExitCode.TIMEOUT,
+            "mesh sub: no broker had confirmed the subscription within 0.05 s\n",
+        )
 
 
 def test_config_show_says_where_each_value_came_from(

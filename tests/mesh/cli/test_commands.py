@@ -303,6 +303,14 @@ def test_a_state_folder_that_is_a_file_is_said(sandbox: Sandbox) -> None:
     )
 
 
+def test_a_ports_file_of_an_earlier_run_is_gone_before_the_broker_listens(sandbox: Sandbox) -> None:
+    """A killed broker leaves its file, and a script that waits for the next one read that."""
+    ports = sandbox.folder / "ports.json"
+    ports.write_text('{"listeners": ["tcp://127.0.0.1:1"]}')
+    ran = sandbox.mesh("broker", "--listen", "ipc://nowhere/a.sock", "--ports-file", str(ports))
+    assert ran.returncode != 0 and not ports.exists()
+
+
 def test_a_ports_file_that_cannot_be_written_is_73(sandbox: Sandbox) -> None:
     ran = sandbox.mesh("broker", "--listen", "tcp://127.0.0.1:0", "--ports-file", "nowhere/ports.json")
     assert ran.returncode == 73

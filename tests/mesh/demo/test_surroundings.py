@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from mesh.cli.app import main
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.demo.cli import MARK, _fresh
-from mesh.demo.federation import DemoError, undisturbed
+from mesh.demo.cli import MARK, _fresh, demo
+from mesh.demo.federation import DemoError, Federation, Member, undisturbed
 
 
 def test_the_demonstrations_brokers_know_nothing_of_the_users_own() -> None:
@@ -43,3 +48,31 @@ def test_a_missing_spark_is_said_before_anything_is_started(
     assert main(["demo", "--out", str(tmp_path / "out")]) == ExitCode.UNAVAILABLE
     assert "the demonstration needs pyspark" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_demonstration_that_is_told_to_end_leaves_no_broker(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Its brokers ran on for ever, in sessions of their own."""
+    federations: list[Federation] = []
+    before = signal.signal(number, signal.default_int_handler)
+
+    async def act(federation: Federation, console: Console, *, live: bool) -> None:
+        federations.append(federation)
+        member = federation.members["alpha"] = Member("alpha")
+        member.process = federation._spawn("alpha", [sys.executable, "-c", "import time; time.sleep(600)"])
+        member.process.send_signal(signal.SIGSTOP)
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(600)
+
+    monkeypatch.setattr("mesh.demo.cli._act", act)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            demo(out=tmp_path / "out", plain=True)
+    finally:
+        signal.signal(number, before)
+    assert ended.value.code == 128 + number
+    (federation,) = federations
+    process = federation.members["alpha"].process
+    assert process is not None and process.returncode == -signal.SIGKILL
