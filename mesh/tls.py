@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mesh.errors import ConfigError
 from protocols import TlsConfig, TlsConfigError
+from protocols.transports.certificates import client_context, server_context
 
 
 def tls_config(
@@ -32,5 +33,19 @@ def tls_config(
             server_name=server_name,
             verify="none" if insecure else None,
         )
+    except TlsConfigError as error:
+        raise ConfigError(str(error)) from error
+
+
+def check_files(tls: TlsConfig, *, serves: bool) -> None:
+    """Read the files as an endpoint would. ``serves``: a listener uses them, too.
+
+    Raises:
+        ConfigError: one is missing, or is not what it should be.
+    """
+    try:
+        client_context(tls)
+        if serves:
+            server_context(tls)
     except TlsConfigError as error:
         raise ConfigError(str(error)) from error

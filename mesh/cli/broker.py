@@ -15,7 +15,7 @@ from mesh.limits import Limits
 from mesh.listen import ROLES, DialerRole, Listen, is_secure
 from mesh.logs import log_to
 from mesh.spelling import nearest
-from mesh.tls import tls_config
+from mesh.tls import check_files, tls_config
 
 COMPOSED: Final = (
     "listen",
@@ -166,7 +166,8 @@ def limit_flags(given: list[str]) -> dict[str, int]:
 
 
 def broker_options(everything: configuration.Config) -> dict[str, Any]:
-    """The parameters of `Broker` that a configuration amounts to."""
+    """The parameters of `Broker` that a configuration amounts to. Raises `ConfigError`, also for certificates
+    that cannot be used."""
     config = everything.broker
     same = {
         option.key: getattr(config, option.key)
@@ -176,9 +177,12 @@ def broker_options(everything: configuration.Config) -> dict[str, Any]:
     tls = tls_config(
         ca=config.tls_ca, cert=config.tls_cert, key=config.tls_key, server_name=config.tls_server_name
     )
+    listen = listens(config)
+    if tls is not None:
+        check_files(tls, serves=any(is_secure(each.url) for each in listen))
     return {
         **same,
-        "listen": listens(config),
+        "listen": listen,
         "tls": tls,
         "mesh_key": configuration.mesh_key(config),
         "limits": everything.limits,

@@ -143,6 +143,17 @@ def test_a_fault_of_ours_is_a_sentence_unless_one_asks_for_the_traceback(
         application.main(["sub", "a"])
 
 
+@pytest.mark.parametrize("command", [["config", "check"], ["broker", "--config"]])
+def test_a_certificate_that_is_not_there_is_a_mistake_in_the_configuration(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: list[str]
+) -> None:
+    """`config check` found no mistake. The broker ended with 69, so its unit restarted it for ever."""
+    file = tmp_path / "a.toml"
+    file.write_text("[broker]\nlisten = ['tls+tcp://127.0.0.1:0']\ntls_cert = 'nowhere.pem'\n")
+    code, said = failed(capsys, *command, str(file))
+    assert code == ExitCode.CONFIG and "nowhere.pem" in said
+
+
 def test_a_subscription_that_nobody_confirms_is_a_timeout(capsys: pytest.CaptureFixture[str]) -> None:
     """It ended with 0 and no word, as one that had heard all there was."""
     with silent_listener() as (url, _):
