@@ -3,7 +3,8 @@
 An attempt is one task: the Bus, its admission, the two survey connections, READY (see `mesh.cluster.links`).
 It ends with a link, or after `LinkManager.admission_s` from its first connection with a reason. That is
 counted, said in the log once as long as it stays the same, and followed by a pause that
-`mesh.cluster.overlay` decides.
+`mesh.cluster.overlay` decides. Where nobody answers, it is a warning only at an address to join, after
+`UNREACHED_S`: brokers that start together wait for each other for a moment.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from protocols.wire.backtrace import END_BIT, encode_word
 
 log = logging.getLogger("mesh")
 
+INF: Final = float("inf")
 ABSENT: Final = ("unreachable", "closed", "timeout")
 """Why an attempt failed where nobody may be there: a broker that starts, leaves or is down."""
+UNREACHED_S: Final = 5.0
+"""How long nobody may answer at an address to join before that is a warning."""
 
 
 class LinkDialer:
@@ -44,6 +48,8 @@ class LinkDialer:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._complained: dict[str, str] = {}
+        self._unreached: dict[str, float] = {}
+        """Addresses to join at which nobody has answered, since when; infinity: that was told."""
         self.failures: dict[str, int] = {}
         """Attempts without a link, by reason."""
 
@@ -56,6 +62,7 @@ class LinkDialer:
     def forget(self, url: str) -> None:
         """What was said of an address need not be remembered any more."""
         self._complained.pop(url, None)
+        self._unreached.pop(url, None)
 
     async def stop(self) -> None:
         """End all attempts."""
@@ -115,7 +122,7 @@ class LinkDialer:
             raise
         else:
             if link.up:
-                self._complained.pop(dial.url, None)
+                self.forget(dial.url)
                 return True
             self._over(dial, link, link.end_reason)
         return False
@@ -141,6 +148,10 @@ class LinkDialer:
         self._complain(dial, link, reason, found=found)
 
     def _complain(self, dial: Dial, link: Link | None, reason: str, *, found: bool) -> None:
+        if found:
+            self._unreached.pop(dial.url, None)
+        elif reason != "stopped" and dial.url in self._overlay.join:
+            self._warn_of_silence(dial.url, reason)
         if self._complained.get(dial.url) == reason:
             return
         self._complained[dial.url] = reason
@@ -148,6 +159,12 @@ class LinkDialer:
             return
         level = logging.WARNING if found and dial.member == 0 else logging.INFO
         log.log(level, "no link to %s: %s", dial.url, reason)
+
+    def _warn_of_silence(self, url: str, reason: str) -> None:
+        now = self._loop.time()
+        if now - self._unreached.setdefault(url, now) >= UNREACHED_S:
+            self._unreached[url] = INF
+            log.warning("no link to %s for %g s: %s; trying on", url, UNREACHED_S, reason)
 
 
 def same_address(url: str, remote_address: str) -> str:

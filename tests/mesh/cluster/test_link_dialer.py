@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 import pytest
 
+from mesh.cluster.link_dialer import UNREACHED_S
 from mesh.cluster.links import LinkManager
 from simulations import Mesh, World
+from tests.mesh.loopback import Cluster
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -35,3 +40,17 @@ def test_an_attempt_that_meets_a_defect_is_reported_and_dialled_again(
         failures = [mesh.broker(f"broker-{number}").inspect().peering.dial_failures for number in (1, 2, 3)]
         assert sum(each.get("defect", 0) for each in failures) == 6
         mesh.finish()
+
+
+@pytest.mark.virtual
+async def test_an_address_to_join_at_which_nobody_answers_is_a_warning_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A broker with a wrong --join said nothing and stayed `joining`."""
+    async with Cluster() as cluster:
+        await cluster.broker("alpha", ["tcp://127.0.0.1:1"])
+        await asyncio.sleep(4 * UNREACHED_S)
+    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert [line for line in told if "127.0.0.1:1 " in line] == [
+        "no link to tcp://127.0.0.1:1 for 5 s: nobody listens at tcp://127.0.0.1:1; trying on"
+    ]
