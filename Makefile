@@ -4,8 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# How many tests run at once; the process tests want a core each.
+# How many tests run at once. The process tests want a core each; of the fast ones, some wait for sockets.
 WORKERS ?= 2
+FAST_WORKERS ?= 3
 PYTEST_ARGS ?=
 # How long `make fuzz` spends on each decoder, and how many examples `make machines` tries of each machine.
 SECONDS ?= 60
@@ -47,13 +48,13 @@ install: $(VENV)/.all-installed ## make .venv with everything in it
 demo: $(VENV)/.demo-installed ## five brokers, two faults, a verdict: the whole line in 90 seconds
 	$(BIN)/mesh demo
 
-PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest --dist loadgroup
 
 test: lint types ## before each commit: format, lint, types, architecture and the fast tests; minutes
-	$(PYTEST) -m "not long" $(PYTEST_ARGS)
+	$(PYTEST) -n $(FAST_WORKERS) -m "not long" $(PYTEST_ARGS)
 
 test-all: $(VENV)/.all-installed ## all tests that `make test` leaves out: processes, NNG, Spark, fuzzing; CI runs both
-	$(PYTEST) -m long $(PYTEST_ARGS)
+	$(PYTEST) -n $(WORKERS) -m long $(PYTEST_ARGS)
 
 check: lint types architecture ## what `make test` finds within a minute
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -441,6 +442,7 @@ WORLD_CALLS = re.compile(
 )
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Every module of ours by its dotted name."""
     found = {path.stem: path for path in ROOT.glob("*.py")}
@@ -466,12 +468,16 @@ def layer_of(name: str) -> Layer | None:
     return best[1] if best else None
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
 def imports(path: Path, name: str) -> Iterator[tuple[str, int]]:
     """Absolute names a module imports, and lines; ``from a import b`` yields ``a.b`` if that is a module."""
     known = modules()
-    tree = ast.parse(path.read_text(), str(path))
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -487,14 +493,13 @@ def imports(path: Path, name: str) -> Iterator[tuple[str, int]]:
 
 def calls(path: Path) -> Iterator[tuple[str, int]]:
     """Dotted names that are called, as written, resolved through ``from x import y``."""
-    tree = ast.parse(path.read_text(), str(path))
     froms = {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ImportFrom) and node.module and not node.level
         for alias in node.names
     }
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call):
             written = ast.unparse(node.func)
             first, dot, rest = written.partition(".")
@@ -567,7 +572,7 @@ def test_pure_modules_touch_no_loop_clock_file_or_thread() -> None:
         ]
         wrong += [
             f"{where(path, node.lineno)}: {name} is pure and has an `{type(node).__name__}`"
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(tree(path))
             if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith)
             and not is_declaration(node)
         ]
@@ -594,7 +599,7 @@ def test_init_files_only_re_export() -> None:
     for path in modules().values():
         if path.name != "__init__.py":
             continue
-        for number, node in enumerate(ast.parse(path.read_text()).body):
+        for number, node in enumerate(tree(path).body):
             docstring = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             names = (
                 [ast.unparse(target) for target in node.targets]
