@@ -234,6 +234,7 @@ class Surveying(Channel):
         """Ask everybody; returns the answers and names who did not give one.
 
         It ends after ``survey_s`` seconds, or ``early`` once everybody who was asked has answered or left.
+        Interrupted, the survey stays open, and its answers are there for `recv`.
 
         Raises:
             Closed: as it says.
@@ -248,7 +249,11 @@ class Surveying(Channel):
             self._core.lock.notify_all()  # they wait for what has just been replaced
             self._core.arm()
             self._core.settle()
-            self._core.wait(lambda: tally.over or None, None)
+            try:
+                self._core.wait(lambda: tally.over or None, None)
+            except BaseException:  # Ctrl-C
+                lane.abandon(tally)
+                raise
             self._check_open()
             result: SurveyResult | None = lane.take_tally(tally)
             if result is None:
