@@ -5,7 +5,7 @@ the lock to read, write and keep time, and wakes the threads that wait. So any t
 several may call at once.
 
 Threads hold the core, and the core holds no socket: one that its program drops while it is open is closed by
-the I/O thread (`abandon`). A context holds its socket.
+the I/O thread (`abandon`), and so is what a dropped context leaves (`drop_lane`). A context holds its socket.
 
 The I/O thread also does the closing. A call of `close` begins it and waits for the thread's end.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -56,6 +57,7 @@ class Core:
         self.listeners: list[Listener] = []
         self.roster = Roster(pattern)
         self._lanes: list[Lane] = []
+        self._dropped: deque[Lane] = deque()
         self._io: IoThread | None = None
         self._abandoned = False
         self._armed: float | None = None
@@ -93,16 +95,29 @@ class Core:
 
     def open_lane(self, lane: Any) -> None:
         """Have a lane tell those who wait. It is closed with the socket."""
+        self._close_dropped()
         lock = self.lock
         lane.readable = lambda count: lock.notify_all()
         lane.writable = lock.notify_all
         self._lanes.append(lane)
 
     def close_lane(self, lane: Lane) -> None:
-        self._lanes.remove(lane)
-        lane.close()
-        self.settle()
-        self.lock.notify_all()
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+            lane.close()
+            self.settle()
+            self.lock.notify_all()
+
+    def drop_lane(self, lane: Lane) -> None:
+        """Nobody holds its context. Any thread may say so, whatever it holds: garbage is found anywhere, also
+        inside a pattern. The I/O thread closes it; without one, the next context to be opened does."""
+        self._dropped.append(lane)
+        if self._io is not None:
+            self._io.wake()
+
+    def _close_dropped(self) -> None:
+        while self._dropped:
+            self.close_lane(self._dropped.popleft())
 
     # --- life
 
@@ -165,6 +180,7 @@ class Core:
 
     def woken(self) -> None:
         """The I/O thread: somebody woke it."""
+        self._close_dropped()
         if self._abandoned and not self.closed:
             self._begin_close()
 

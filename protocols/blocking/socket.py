@@ -366,6 +366,15 @@ class Context(Channel):
         self._socket = socket  # which lives as long as somebody uses a context of it
         self._open(socket._core, lane)
 
+    def __del__(self) -> None:
+        core: Core | None = getattr(self, "_core", None)
+        if core is None or self.closed or core.lock.foreign:
+            return
+        core.drop_lane(self._lane)
+        if core.forgotten:
+            sentence = f"unclosed context of {core!r}; use with, or close()"
+            warnings.warn(sentence, ResourceWarning, stacklevel=2, source=self)
+
     def close(self) -> None:
         """Give up what is under way; calls that wait here raise `Closed`."""
         if self._core.lock.foreign:

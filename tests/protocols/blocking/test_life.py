@@ -124,6 +124,57 @@ def test_a_context_keeps_its_socket() -> None:
             context.recv()
 
 
+@pytest.mark.parametrize("kind", ["Req0", "Rep0", "Surveyor0", "Respondent0", "Sub0"])
+def test_a_context_that_is_dropped_while_open_is_told_of_and_let_go(kind: str) -> None:
+    """The socket kept its lane, with what was queued for it or under way, until it was closed itself."""
+    with getattr(blocking, kind)(listen="tcp://127.0.0.1:0") as socket:
+        core = socket._core
+        context = socket.new_context()
+        lane = weakref.ref(context._lane)
+        lanes = len(core._lanes)
+        with core.lock.held:
+            with pytest.warns(ResourceWarning, match=rf"unclosed context of <blocking {kind} with 0 peers>"):
+                del context
+                gc.collect()
+            assert lane() in core._lanes, "not while a pattern may be at work"
+        until(lambda: len(core._lanes) == lanes - 1)
+        gc.collect()
+        until(lambda: lane() is None)
+
+
+def test_a_reader_that_is_dropped_gets_no_more_messages() -> None:
+    with blocking.Pub0(listen="inproc://dropped-reader") as pub:
+        with blocking.Sub0(dial="inproc://dropped-reader", topics=["a"]) as sub:
+            pub.wait_for_peers(1, LIMIT_S)
+            context = sub.new_context()
+            context.subscribe("")
+            with pytest.warns(ResourceWarning):
+                del context
+                gc.collect()
+            until(lambda: len(sub._core.pattern._lanes) == 1)  # type: ignore[attr-defined]
+            pub.send(b"a1")
+            assert sub.recv(LIMIT_S) == b"a1"
+
+
+def test_contexts_of_a_socket_without_connections_are_dropped_in_silence_and_let_go() -> None:
+    socket = blocking.Req0()
+    for _ in range(3):
+        socket.new_context()
+        gc.collect()  # a warning is an error here
+    with socket.new_context():
+        assert len(socket._core._lanes) == 2
+    socket.close()
+
+
+def test_a_context_that_was_closed_or_whose_socket_was_is_dropped_in_silence() -> None:
+    with blocking.Req0(listen="tcp://127.0.0.1:0") as socket:
+        with socket.new_context() as closed:
+            pass
+        left = socket.new_context()
+    del closed, left
+    gc.collect()  # a warning is an error here
+
+
 def test_a_request_is_bounded_by_the_time_to_receive() -> None:
     """With ``recv_timeout_s`` alone it waited for a peer without end."""
     with blocking.Req0(recv_timeout_s=0.01) as req:
