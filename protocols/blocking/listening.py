@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import socket
 import time
+from dataclasses import dataclass
 from functools import partial
 from selectors import EVENT_READ
 from typing import Any, Final, cast
 
 from protocols.blocking import inproc
+from protocols.blocking.binding import bound_sockets, listening_socket
 from protocols.blocking.connecting import WITHOUT_LOOP, Extra
 from protocols.blocking.endpoint import EndpointOwner, stream_of
 from protocols.blocking.stream import State, Stream
@@ -38,6 +40,17 @@ EXHAUSTED_PAUSE_S: Final = 1.0
 NO_DESCRIPTORS: Final = "hardly a file descriptor is left; raise ulimit -n"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundSocket:
+    """One of the addresses that a listener bound."""
+
+    listener: Listener
+    sock: socket.socket
+
+    def happened(self, events: int) -> None:
+        self.listener.accept_from(self.sock)
+
+
 class Listener:
     """Accepts peers at ``url``, whose port 0 is resolved. Raises `AddressInUse`, `AddressError`."""
 
@@ -47,7 +60,7 @@ class Listener:
         self._file: tuple[str, unix_path.FileIdentity] | None = None
         self._opening: dict[Stream, None] = {}
         self._warnings = PeerWarnings(owner.log)
-        self._sock: socket.socket | None = None
+        self._bound: list[BoundSocket] = []
         self._name: inproc.Name | None = None
         self._pausing = False
         self.closed = False
@@ -65,8 +78,8 @@ class Listener:
             self._listen_in_process(address, url)
         else:
             raise AddressError(f"{url}: {WITHOUT_LOOP}")
-        if self._sock is not None:
-            owner.io.watch_file(self._sock, self, EVENT_READ)
+        for bound in self._bound:
+            owner.io.watch_file(bound.sock, bound, EVENT_READ)
 
     def _listen_in_process(self, name: str, url: str) -> None:
         self.url = url
@@ -78,13 +91,11 @@ class Listener:
         self.url = url
         try:
             if path.startswith("\0"):
-                self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                self._sock.bind(path)
-                self._sock.listen(backlog())
-                self._sock.setblocking(False)
+                sock = listening_socket(socket.AF_UNIX, path)
             else:
-                self._sock, identity = unix_path.listening_socket(path, self._owner.options)
+                sock, identity = unix_path.listening_socket(path, self._owner.options)
                 self._file = path, identity
+            self._bound = [BoundSocket(self, sock)]
         except OSError as error:
             if isinstance(error, AddressError):
                 raise
@@ -109,24 +120,13 @@ class Listener:
             self._certificates = listening_certificates(self._owner.options, url)
         family = tcp.FAMILIES["tcp" + self._scheme[len(self._plain) :]]
         try:
-            found = socket.getaddrinfo(
-                host or None, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )
-            kind, _, _, _, bound = found[0]
-            self._sock = socket.socket(kind, socket.SOCK_STREAM)
-            try:
-                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                self._sock.bind(bound)
-                self._sock.listen(backlog())
-                self._sock.setblocking(False)
-            except BaseException:
-                self._sock.close()
-                raise
+            socks = bound_sockets(host, port, family)
         except UnicodeError as error:
             raise AddressError(f"cannot listen at {url}: {host!r} is not a host name") from error
         except OSError as error:
             raise tcp.listen_error(url, error) from error
-        host, port = self._sock.getsockname()[:2]
+        self._bound = [BoundSocket(self, sock) for sock in socks]
+        host, port = socks[0].getsockname()[:2]
         self.url = tcp.format_address(host, port, self._plain) + path
 
     def close(self) -> None:
@@ -138,10 +138,10 @@ class Listener:
             if self.closed:
                 return
             self.closed = True
-            if self._sock is not None:
+            for bound in self._bound:
                 if not self._pausing:
-                    self._owner.io.watch_file(self._sock, self, 0)
-                self._sock.close()
+                    self._owner.io.watch_file(bound.sock, bound, 0)
+                bound.sock.close()
             if self._name is not None:
                 inproc.stop(self._name)
             if self._file is not None:
@@ -159,12 +159,11 @@ class Listener:
 
     # --- with the lock
 
-    def happened(self, events: int) -> None:
+    def accept_from(self, bound: socket.socket) -> None:
         """The I/O thread: somebody connects."""
-        assert self._sock is not None
-        for _ in range(min(backlog(), HEADERLESS_MAX // 2)):
+        for _ in range(max(min(backlog(), HEADERLESS_MAX // 2 // len(self._bound)), 1)):
             try:
-                sock, _ = self._sock.accept()
+                sock, _ = bound.accept()
             except OSError as error:
                 if error.errno in EXHAUSTED:
                     self._pause()
@@ -191,18 +190,20 @@ class Listener:
 
     def _pause(self) -> None:
         """Accept nothing for a while: the backlog would wake the thread again at once."""
-        assert self._sock is not None
+        if self._pausing:
+            return
         self._pausing = True
         io = self._owner.io
-        io.watch_file(self._sock, self, 0)
+        for bound in self._bound:
+            io.watch_file(bound.sock, bound, 0)
         io.call_at(io.time() + EXHAUSTED_PAUSE_S, self._resume)
         self._warnings.warn(time.monotonic(), "exhausted", "%s accepts nobody: %s", self.url, NO_DESCRIPTORS)
 
     def _resume(self) -> None:
         if not self.closed:
-            assert self._sock is not None
             self._pausing = False
-            self._owner.io.watch_file(self._sock, self, EVENT_READ)
+            for bound in self._bound:
+                self._owner.io.watch_file(bound.sock, bound, EVENT_READ)
 
     def _codec(self) -> Codec:
         greeting, size_max = self._owner.greeting, self._owner.options.recv_size_max

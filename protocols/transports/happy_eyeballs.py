@@ -63,7 +63,7 @@ def is_numeric(host: str) -> bool:
     return True
 
 
-async def resolve(host: str, port: int, family: int, limit_s: float) -> list[Address]:
+async def resolve(host: str, port: int, family: int, limit_s: float | None) -> list[Address]:
     """The addresses of a name, as the running loop's resolver gives them, families alternating.
 
     Raises OSError, and TimeoutError after ``limit_s``.

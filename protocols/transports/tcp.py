@@ -1,7 +1,7 @@
 """``tcp://host:port``, and ``tcp4://``, ``tcp6://`` for one family only.
 
-A listener may leave the host out or say ``*`` for every interface, and port 0 for any free one. IPv6
-addresses stand in brackets. Frames have no lead byte.
+A listener may leave the host out or say ``*`` for every interface, and port 0 for any free one. A name stands
+for all its addresses. IPv6 addresses stand in brackets. Frames have no lead byte.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ from protocols.wire.handshake import Greeting
 from protocols.wire.sp import SpCodec
 
 FAMILIES: Final = {"tcp": socket.AF_UNSPEC, "tcp4": socket.AF_INET, "tcp6": socket.AF_INET6}
+PORT_TRIES: Final = 16
+"""Free ports that are tried for one that is free for all addresses of a listener."""
 _WILDCARDS: Final = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
 
 
@@ -141,7 +143,7 @@ class TcpTransport:
 
 
 class TcpBinding:
-    """A bound address; ``url`` is the first one where there are several (IPv4 before IPv6)."""
+    """What a listener bound; ``url`` is the first address where there are several (of a wildcard, IPv4's)."""
 
     def __init__(self, servers: list[asyncio.Server], url: str) -> None:
         self._servers = servers
@@ -216,37 +218,76 @@ def _none_accepted(url: str, failures: Sequence[Failure], limit_s: float) -> SPE
 
 
 async def serve_stream(factory: Factory, target: TcpAddress, family: int, url: str) -> list[asyncio.Server]:
-    """Listen; a wildcard is both families on one port. Raises `AddressError`, `AddressInUse`."""
-    if target.host:
-        return [await _serve(factory, target.host, target.port, family, url)]
-    # asyncio's own wildcard gives each family another port where it is 0.
-    port = target.port
+    """Listen at every address of the host, all on one port; a wildcard is both families.
+
+    Addresses and families that this machine lacks are left out, unless it lacks all. Raises `AddressError`,
+    `AddressInUse`.
+    """
+    tries = 1 if target.port else PORT_TRIES
+    try:
+        hosts = await _hosts(target, family)
+        while True:
+            tries -= 1
+            try:
+                return await _serve_all(factory, hosts, target.port, family)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or not tries:
+                    raise
+    except OSError as error:
+        raise listen_error(url, error) from error
+
+
+async def _hosts(target: TcpAddress, family: int) -> list[str]:
+    if not target.host:
+        return wildcards(family)
+    if is_numeric(target.host):
+        return [target.host]
+    return [each.host for each in await resolve(target.host, target.port, family, None)]
+
+
+def wildcards(family: int) -> list[str]:
+    """The addresses that stand for every interface, IPv4 before IPv6."""
+    return [_WILDCARDS[each] for each in _WILDCARDS if family in (socket.AF_UNSPEC, each)]
+
+
+def is_lacking(error: OSError) -> bool:
+    """Whether it says that this machine has no such address, or no addresses of that family."""
+    lacking = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, None)  # asyncio gives none where no address was left
+    return error.errno in lacking or isinstance(error, socket.gaierror)
+
+
+async def _serve_all(factory: Factory, hosts: Sequence[str], port: int, family: int) -> list[asyncio.Server]:
+    """Port 0 is the one that the first host gets: asyncio would give each another. Raises OSError."""
     servers: list[asyncio.Server] = []
-    for each in (each for each in _WILDCARDS if family in (socket.AF_UNSPEC, each)):
-        try:
-            server = await _serve(factory, _WILDCARDS[each], port, family, url)
-        except AddressError as error:
-            if servers and not isinstance(error, AddressInUse):
-                break  # no IPv6 on this machine
-            close_servers(servers)
-            raise
-        except BaseException:
-            close_servers(servers)
-            raise
-        servers.append(server)
-        port = server.sockets[0].getsockname()[1]
+    lacking = OSError("the host has no address")
+    try:
+        for host in hosts:
+            try:
+                server = await _serve(factory, host, port, family)
+            except OSError as error:
+                if not is_lacking(error):
+                    raise
+                lacking = error
+            else:
+                servers.append(server)
+                port = server.sockets[0].getsockname()[1]
+        if not servers:
+            raise lacking
+    except BaseException:
+        close_servers(servers)
+        raise
     return servers
 
 
-async def _serve(factory: Factory, host: str, port: int, family: int, url: str) -> asyncio.Server:
+async def _serve(factory: Factory, host: str, port: int, family: int) -> asyncio.Server:
     loop = asyncio.get_running_loop()
-    try:
-        server = await loop.create_server(
-            factory, host, port, family=family, backlog=backlog(), start_serving=False
-        )
-        await begin_serving(server)
-    except OSError as error:
-        raise listen_error(url, error) from error
+    server = await loop.create_server(
+        factory, host, port, family=family, backlog=backlog(), start_serving=False
+    )
+    if not server.sockets:  # so Python 3.11 says that it has no such family
+        server.close()
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+    await begin_serving(server)
     return server
 
 

@@ -128,21 +128,15 @@ def test_a_listener_without_descriptors_says_so_and_waits(caplog: pytest.LogCapt
     class Exhausted:
         asked = 0
 
-        def fileno(self) -> int:
-            return sock.fileno()
-
         def accept(self) -> None:
             self.asked += 1
             raise OSError(errno.EMFILE, "too many open files")
 
     with blocking.Pull0(listen="tcp://127.0.0.1:0") as pull:
         listener = pull.listeners[0]
-        sock, exhausted = listener._sock, Exhausted()
-        assert sock is not None
+        exhausted = Exhausted()
         with pull._core.lock.held:
-            listener._sock = exhausted  # type: ignore[assignment]
-            listener.happened(1)
-            listener._sock = sock
+            listener.accept_from(exhausted)  # type: ignore[arg-type]
         assert exhausted.asked == 1
         until(lambda: lines(caplog))
         (line,) = lines(caplog)
