@@ -72,6 +72,12 @@ class Core:
         if self._io is not None:
             self._io.settle()
 
+    def interrupted(self) -> None:
+        """Ctrl-C, or a signal handler that raises, ended a call in the middle. What it had
+        queued may wait for a write that nobody announced."""
+        for pipe in list(self.roster.connected):
+            pipe.connection.flush_soon()
+
     def now(self) -> float:
         """The clock of patterns and of the I/O thread."""
         return time.monotonic()

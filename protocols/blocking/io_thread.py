@@ -94,8 +94,12 @@ class IoThread:
         """Write what was queued. What that brings (room, an end) may queue more."""
         while self._to_flush:
             streams, self._to_flush = self._to_flush, {}
-            for stream in streams:
-                stream.flush()
+            try:
+                for stream in streams:
+                    stream.flush()
+            except BaseException:  # Ctrl-C: the others have something to write still
+                self._to_flush = {**streams, **self._to_flush}
+                raise
 
     def stop(self) -> None:
         self._stopping = True

@@ -136,6 +136,13 @@ class Channel:
             except (Closed, NoPeers) as error:
                 error.sent = sent
                 raise
+            except SPError:
+                raise
+            except BaseException:  # Ctrl-C
+                core.interrupted()
+                raise
+            finally:
+                core.settle()
 
     def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         """All messages that are there, at least one."""
@@ -171,6 +178,11 @@ class Channel:
                 self._core.lock.notify_all()  # a request or survey may have been replaced
             self._core.arm()
             return taken
+        except SPError:
+            raise
+        except BaseException:  # Ctrl-C
+            self._core.interrupted()
+            raise
         finally:
             self._core.settle()
 

@@ -151,6 +151,13 @@ class Stream:
 
     def flush(self) -> None:
         """Write what waits, as far as the kernel takes it; then the owner is told of the room."""
+        try:
+            self._flush()
+        except BaseException:  # Ctrl-C: what was written may not be whole frames, or be written again
+            self.abort()
+            raise
+
+    def _flush(self) -> None:
         if self.state is State.CLOSED or not self._write() or self._pipe is None:
             return
         self._write_queued()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,6 +32,28 @@ def test_a_call_that_is_interrupted_anywhere_leaves_the_lock_free(name: str) -> 
             assert ends(lambda: bus.pipes), f"the lock is taken after an interrupt at place {place}"
             place += 1
         assert place > 5
+
+
+AT_ONCE: dict[str, Any] = {"reconnect_min_s": 0.001, "reconnect_max_s": 0.001}
+
+
+def test_a_send_that_is_interrupted_anywhere_leaves_whole_messages_on_the_wire() -> None:
+    """Ctrl-C after the kernel had taken bytes had them written again, and one before the write was announced
+    left it undone for ever: the peer got no message any more."""
+    with blocking.Pull0(listen="tcp://127.0.0.1:0", recv_size_max=0) as pull:
+        with blocking.Push0(dial=pull.listeners[0].url, **AT_ONCE) as push:
+            push.wait_for_peers(1, LIMIT_S)
+            place, interrupted = 1, True
+            while interrupted:
+                one, after = b"one %d" % place, b"after %d" % place
+                interrupted = interrupted_at(place, partial(push.send, one))
+                push.send(after, LIMIT_S)
+                got = []
+                while after not in got:
+                    got.append(pull.recv(LIMIT_S))
+                assert got in ([after], [one, after])
+                place += 1
+            assert place > 10
 
 
 def stuck(url: str, server: Any, **options: Any) -> tuple[blocking.Push0, Any]:
