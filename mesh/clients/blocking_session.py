@@ -38,6 +38,7 @@ from protocols.peer_warnings import PeerWarnings
 from protocols.transports.tcp import system_message
 
 INF: Final = float("inf")
+INTERRUPTED: Final = "the connection was dropped: a call was interrupted in the middle of using it"
 WAIT_S: Final = 3600.0
 """Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
 
@@ -244,11 +245,13 @@ class BlockingSession:
             self._send(self._wire)
 
     def _send(self, wire: BlockingConnection) -> None:
-        frames = self.conversation.take_control() + self.conversation.take_frames()
         try:
-            wire.send(frames)
+            wire.send(self.conversation.take_control() + self.conversation.take_frames())
         except OSError as error:
             self._lose(error)
+        except BaseException:  # what was sent may not be whole, or be sent again
+            self._drop(INTERRUPTED)
+            raise
 
     def _read(self, wire: BlockingConnection) -> None:
         conversation = self.conversation
@@ -261,6 +264,9 @@ class BlockingSession:
             if wire is self._wire:
                 self._lose(error)
             return
+        except BaseException:  # what was read may be lost
+            self._drop(INTERRUPTED)
+            raise
         if conversation.settled != settled:
             self._settled(time.monotonic())
         elif self._schedule.back_at is not None:

@@ -119,6 +119,33 @@ def test_a_call_that_is_interrupted_anywhere_gives_lock_and_turn_back(
     assert place > 10
 
 
+def test_a_publish_that_is_interrupted_anywhere_sends_whole_frames_once_or_loses_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C after the kernel had taken bytes had them sent again; the broker then read nonsense."""
+    monkeypatch.setattr(log, "disabled", True)
+    place, interrupted, kept = 1, True, 0
+    while interrupted:
+        talk = Talk()
+        publish = partial(talk.client.publish, "t", bytes(100), timeout=0.001)
+        interrupted = interrupted_at(place, publish, (NotAccepted, Unknown))
+        if talk.session._wire is not None:
+            kept += 1
+            with talk.session.ours():
+                talk.session.conversation.sync()
+                talk.session.send()
+            data, frames = talk.theirs.recv(1 << 16), list[bytes]()
+            while data:
+                size = int.from_bytes(data[:8], "big")
+                assert 0 < size <= len(data) - 8, f"a torn frame after an interrupt at place {place}"
+                frame, data = data[8 : 8 + size], data[8 + size :]
+                assert frame not in frames, f"sent twice after an interrupt at place {place}"
+                frames.append(frame)
+        talk.close()
+        place += 1
+    assert place > 10 and kept > 5
+
+
 def test_another_thread_reads_on_when_ctrl_c_ends_the_one_that_reads(talk: Talk) -> None:
     with talk.session.ours():
         feed = talk.session.conversation.subscribe(["t"], 0, 100, 1 << 20)
