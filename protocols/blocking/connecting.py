@@ -23,7 +23,7 @@ from protocols.errors import AddressError, Closed, ConnectionRefused, HandshakeE
 from protocols.options import SocketOptions
 from protocols.tls import TlsConfig
 from protocols.transports.base import split_url
-from protocols.transports.certificates import Certificates
+from protocols.transports.certificates import Certificates, Logger, log
 from protocols.transports.ipc import parse_path
 from protocols.transports.registry import check_dialable
 from protocols.transports.tcp import FAMILIES, parse_address, system_message, tune
@@ -75,13 +75,19 @@ class Opened:
 
 
 class Connecting:
-    """What it takes to connect to one URL, time and again. ``clock`` gives seconds and never goes back.
+    """What it takes to connect to one URL, time and again. ``clock`` gives seconds and never goes back;
+    ``logger`` is told of certificates that have changed.
 
     Raises `AddressError` for a URL that can never work.
     """
 
     def __init__(
-        self, url: str, greeting: Greeting, options: SocketOptions, clock: Callable[[], float]
+        self,
+        url: str,
+        greeting: Greeting,
+        options: SocketOptions,
+        clock: Callable[[], float],
+        logger: Logger = log,
     ) -> None:
         self.url = check_dialable(url)
         self._scheme, self._address = split_url(self.url)
@@ -93,6 +99,7 @@ class Connecting:
         self._options = options
         self._tls = options.tls or TlsConfig()
         self._clock = clock
+        self._logger = logger
         self._certificates: Certificates | None = None
 
     def connect(self, timeout: float, interrupt: Interrupt | None = None) -> Opened:
@@ -156,7 +163,7 @@ class Connecting:
 
     def _secured(self, inner: Codec, host: str) -> Codec:
         if self._certificates is None:
-            self._certificates = Certificates(self._tls, server_side=False)
+            self._certificates = Certificates(self._tls, server_side=False, logger=self._logger)
         context = self._certificates.context(self._clock())
         return named_codec(inner, context, self._tls.server_name or host, self.url)
 

@@ -51,7 +51,7 @@ class Core:
         self.greeting = Greeting.of(int(pattern.protocol), int(pattern.peer))
         self.lock = BlockingLock("socket")
         """Held by every call, and by the I/O thread while it works."""
-        self.log = LogThread(f"log of {name}")
+        self.log = LogThread(f"log of {name}", self.lock)
         self.closed = False
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []

@@ -40,7 +40,7 @@ class Dialer:
         self.pause_s = 0.0
         """The last pause between two attempts."""
         self._owner = owner
-        self._connecting = Connecting(url, owner.greeting, options, time.monotonic)
+        self._connecting = Connecting(url, owner.greeting, options, time.monotonic, owner.log)
         self.url = self._connecting.url
         self._schedule = DialSchedule(self.url, options.reconnect_min_s, options.reconnect_max_s, owner.rng)
         self._warnings = PeerWarnings(owner.log)

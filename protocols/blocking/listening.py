@@ -117,7 +117,7 @@ class Listener:
             target = tcp.parse_address(self._scheme, address)
             host, port = target.host, target.port
         if self._plain in ("tls+tcp", "wss"):
-            self._certificates = listening_certificates(self._owner.options, url)
+            self._certificates = listening_certificates(self._owner.options, url, self._owner.log)
         family = tcp.FAMILIES["tcp" + self._scheme[len(self._plain) :]]
         try:
             socks = bound_sockets(host, port, family)

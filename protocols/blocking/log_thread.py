@@ -1,17 +1,22 @@
-"""The logger ``protocols`` of one blocking socket, for threads that hold the socket's lock.
+"""The logger ``protocols`` of one blocking socket.
 
 A program's logging handler may send by a blocking socket, and a thread in a handler holds the handler's own
 lock. So no thread logs while it holds the socket's lock. Threads that `close` waits for do not log at all.
-Lines are queued, and a thread of their own hands them to `logging`; it begins with the first line.
+Lines are queued, and a thread of their own hands them to `logging`; it begins with the first line. A filter
+or handler that raises costs its line and no other.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import threading
+import traceback
 from queue import SimpleQueue
 from typing import Final
 
+from protocols.blocking.lock import BlockingLock
 from protocols.peer_warnings import log
 
 LINES_MAX: Final = 100
@@ -21,15 +26,16 @@ Line = tuple[int, str, tuple[object, ...]]
 
 
 class LogThread:
-    """See the module."""
+    """See the module; ``lock`` is the socket's."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, lock: BlockingLock) -> None:
         self._name = name
+        self._lock = lock
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         self._left_out = 0
         self._thread: threading.Thread | None = None
 
-    # --- with the lock
+    # --- with the lock, or without
 
     def warning(self, message: str, /, *arguments: object) -> None:
         self._say((logging.WARNING, message, arguments))
@@ -42,25 +48,45 @@ class LogThread:
         self._lines.put(None)
 
     def _say(self, line: Line) -> None:
-        if self._lines.qsize() >= LINES_MAX:
-            self._left_out += 1
-            return
-        if self._left_out:
-            left_out, self._left_out = self._left_out, 0
-            self._lines.put((logging.WARNING, "%d lines left out: a logging handler was slow", (left_out,)))
-        self._lines.put(line)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+        with self._lock.held:
+            if self._lines.qsize() >= LINES_MAX:
+                self._left_out += 1
+                return
+            if self._left_out:
+                left_out, self._left_out = self._left_out, 0
+                self._lines.put(
+                    (logging.WARNING, "%d lines left out: a logging handler was slow", (left_out,))
+                )
+            self._lines.put(line)
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        thread = self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left; the next line asks again
+            self._thread = None
 
     # --- without the lock
 
     def join(self, timeout: float) -> None:
         """Give what is queued that long, unless this is the thread."""
-        if self._thread is not None and threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+        thread = self._thread
+        if thread is not None and thread.is_alive() and threading.current_thread() is not thread:
+            thread.join(timeout)
 
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
             level, message, arguments = line
-            log.log(level, message, *arguments)
+            try:
+                log.log(level, message, *arguments)
+            except Exception:  # of a stranger's filter or handler
+                _report()
+
+
+def _report() -> None:
+    """What `logging` does with the errors of its own handlers: nothing if the program says so."""
+    if logging.raiseExceptions and sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # it is closed
+            traceback.print_exc()

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from protocols.errors import TlsConfigError
 from protocols.tls import TlsConfig, Verify
@@ -38,6 +38,14 @@ _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 _PRIVATE_KEY: Final = "PRIVATE KEY-----"
 
 FileState = tuple[int, int, int, int] | None
+
+
+class Logger(Protocol):
+    """Who is told of files that have changed."""
+
+    def warning(self, message: str, /, *arguments: object) -> None: ...
+
+    def info(self, message: str, /, *arguments: object) -> None: ...
 
 
 def server_context(config: TlsConfig) -> ssl.SSLContext:
@@ -185,8 +193,9 @@ class CertificateStatistics:
 class Certificates:
     """The contexts of one endpoint; see the module. Raises `TlsConfigError` if there cannot be a first."""
 
-    def __init__(self, config: TlsConfig, *, server_side: bool) -> None:
+    def __init__(self, config: TlsConfig, *, server_side: bool, logger: Logger = log) -> None:
         self.config = config
+        self._logger = logger
         self._build = server_context if server_side else client_context
         self._states = self._look()
         self._looked = float("-inf")
@@ -227,9 +236,9 @@ class Certificates:
             self.reload()
         except TlsConfigError as error:
             if self._refused != said:
-                log.warning("new TLS files were not taken, the former ones stay in use: %s", error)
+                self._logger.warning("new TLS files were not taken, the former ones stay in use: %s", error)
         else:
-            log.info("new TLS files taken: %s", ", ".join(self.config.files))
+            self._logger.info("new TLS files taken: %s", ", ".join(self.config.files))
 
     def _built(self) -> ssl.SSLContext:
         try:

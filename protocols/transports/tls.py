@@ -18,7 +18,7 @@ from protocols.errors import AddressError, TlsConfigError
 from protocols.options import SocketOptions
 from protocols.tls import TlsConfig
 from protocols.transports.base import Binding, Watcher
-from protocols.transports.certificates import Certificates
+from protocols.transports.certificates import Certificates, Logger, log
 from protocols.transports.loops import loop_state
 from protocols.transports.stream import StreamConnection, StreamKind
 from protocols.transports.tcp import (
@@ -118,11 +118,11 @@ def named_codec(inner: Codec, context: ssl.SSLContext, name: str, url: str) -> T
         raise AddressError(f"{url}: {name!r} cannot be the name of a TLS server ({error})") from error
 
 
-def listening_certificates(options: SocketOptions, url: str) -> Certificates:
+def listening_certificates(options: SocketOptions, url: str, logger: Logger = log) -> Certificates:
     """Those of one listener. Raises `TlsConfigError`."""
     if options.tls is None:
         raise TlsConfigError(f"{url} needs a certificate and its key; give the options tls=TlsConfig(...)")
-    return Certificates(options.tls, server_side=True)
+    return Certificates(options.tls, server_side=True, logger=logger)
 
 
 def accepting_codec(inner: Codec, certificates: Certificates) -> TlsCodec:

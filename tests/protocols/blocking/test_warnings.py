@@ -9,15 +9,20 @@ import contextlib
 import errno
 import logging
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protocols import Closed, blocking
+from protocols import Closed, TlsConfig, blocking
+from protocols.blocking.lock import BlockingLock
 from protocols.blocking.log_thread import LINES_MAX, LogThread
 from protocols.wire.framing import encode_frames
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from tests.protocols.blocking.support import LIMIT_S, raw_peer, silent_listener, until
+from tests.support.certificates import local
+from tests.support.interrupts import ends
 from tests.support.ports import free_port
 
 FAST: dict[str, Any] = {"reconnect_min_s": 0.001, "reconnect_max_s": 0.01}
@@ -31,6 +36,10 @@ def _hear_all(caplog: pytest.LogCaptureFixture) -> None:
 def lines(caplog: pytest.LogCaptureFixture, about: str = "") -> list[str]:
     said = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
     return [line for line in said if about in line]
+
+
+def log_thread() -> LogThread:
+    return LogThread("log", BlockingLock("socket"))
 
 
 def test_a_failing_dial_is_logged_at_the_first_and_at_each_changed_reason(
@@ -198,31 +207,117 @@ def test_a_connection_lost_to_a_rule_of_the_pattern_is_logged(
         assert socket.statistics().closed == {"bad message": 1}
 
 
+@contextlib.contextmanager
+def inside_handler(handler: logging.Handler) -> Iterator[None]:
+    """The logger has the handler, and this thread is in it."""
+    logging.getLogger("protocols").addHandler(handler)
+    try:
+        with handler.lock:  # type: ignore[union-attr]
+            yield
+    finally:
+        logging.getLogger("protocols").removeHandler(handler)
+
+
+class Publishing(logging.Handler):
+    """Sends what is logged."""
+
+    def __init__(self, pub: blocking.Pub0) -> None:
+        super().__init__()
+        self._pub = pub
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(Closed):
+            self._pub.send(record.getMessage().encode())
+
+
 def test_a_logging_handler_may_send_by_the_socket_that_logs() -> None:
     """The I/O thread logged with the socket's lock, and waited for the handler's; a thread in the handler had
     that, and waited for the socket's."""
-
-    class Publishing(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            with contextlib.suppress(Closed):
-                pub.send(record.getMessage().encode())
-
     pub = blocking.Pub0(listen="tcp://127.0.0.1:0")
     (listener,) = pub.listeners
-    handler = Publishing()
-    logging.getLogger("protocols").addHandler(handler)
+    with inside_handler(Publishing(pub)):
+        with raw_peer(listener.url) as stranger:
+            stranger.sendall(b"GET / HT")
+            until(lambda: listener.refused)
+        assert ends(lambda: pub.send(b"what is logged"))
+        assert ends(pub.close)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_new_certificates_are_logged_without_the_lock(
+    taken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The I/O thread looks for them when somebody connects; it waited for the handler with the lock held."""
+    monkeypatch.setattr("protocols.transports.certificates.LOOK_EVERY_S", 0.0)
+    cert, key = local().write(tmp_path, "own")
+    pub = blocking.Pub0(listen="tls+tcp://127.0.0.1:0", tls=TlsConfig(cert_file=cert, key_file=key))
+    (listener,) = pub.listeners
+    certificates = listener._certificates
+    assert certificates is not None
+    with inside_handler(Publishing(pub)):
+        with open(cert, "a" if taken else "w") as file:
+            file.write("a comment")
+        with raw_peer(listener.url.removeprefix("tls+")):
+            until(lambda: certificates.statistics().loaded == 2 or certificates.statistics().refused)
+            assert ends(lambda: pub.send(b"what is logged"))
+        assert ends(pub.close)
+    assert (certificates.statistics().loaded == 2) == taken
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_a_filter_or_a_handler_that_raises_costs_its_line_only(
+    printed: bool,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the thread, and nothing was logged any more. `logging` says whether its errors are printed."""
+    monkeypatch.setattr("logging.raiseExceptions", printed)
+
+    def raising(record: logging.LogRecord) -> bool:
+        if record.getMessage() == "filter":
+            raise ValueError("a bug in a filter")
+        return True
+
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage() == "handler":
+                raise ValueError("a bug in a handler")
+
+    logger, handler = logging.getLogger("protocols"), Raising()
+    logger.addFilter(raising)
+    logger.addHandler(handler)
     try:
-        with handler.lock:  # type: ignore[union-attr]  # this thread is in the handler
-            with raw_peer(listener.url) as stranger:
-                stranger.sendall(b"GET / HT")
-                until(lambda: listener.refused)
-            for call in (lambda: pub.send(b"what is logged"), pub.close):
-                thread = threading.Thread(target=call, daemon=True)
-                thread.start()
-                thread.join(LIMIT_S)
-                assert not thread.is_alive()
+        said = log_thread()
+        for line in ("filter", "handler", "the last"):
+            said.warning(line)
+        said.stop()
+        said.join(LIMIT_S)
     finally:
-        logging.getLogger("protocols").removeHandler(handler)
+        logger.removeFilter(raising)
+        logger.removeHandler(handler)
+    assert lines(caplog)[-1] == "the last"
+    told = capsys.readouterr().err
+    assert [f"ValueError: a bug in a {where}" in told for where in ("filter", "handler")] == [printed] * 2
+
+
+def test_a_log_thread_that_cannot_start_does_so_at_a_later_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error ended the I/O thread, and with it the socket."""
+
+    def none_left(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    said = log_thread()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", none_left)
+        said.warning("the first")
+        said.join(LIMIT_S)
+    said.warning("the second")
+    said.stop()
+    said.join(LIMIT_S)
+    assert lines(caplog) == ["the first", "the second"]
 
 
 def test_a_slow_logging_handler_gets_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,7 +331,7 @@ def test_a_slow_logging_handler_gets_a_bounded_number_of_lines(caplog: pytest.Lo
     handler = Slow()
     logging.getLogger("protocols").addHandler(handler)
     try:
-        said = LogThread("log")
+        said = log_thread()
         said.info("line %d", 0)
         until(lambda: said._lines.empty())
         for number in range(1, LINES_MAX + 6):
