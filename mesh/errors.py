@@ -17,6 +17,13 @@ MeshError
     CreditExceeded      a peer sent at zero credit
   StorageError          the disk, or the queue in front of it, failed
     Locked              another process or broker holds the lock
+    StoreFull           the disk has no room for more stored messages; what is stored can be worked off
+    JournalError        the journal of durable subscriptions cannot be used
+      JournalForeign    it is another broker's, another mesh's or another program's file
+      JournalNewer      a newer version wrote it
+      JournalReadOnly   it cannot be written
+      JournalDamaged    what it holds is damaged; it was set aside under another name
+      JournalFailed     the disk failed under it: it takes nothing until it is opened again
 ```
 
 Every message is one sentence: what is wrong, with the numbers, and what to do where that is not obvious.
@@ -108,3 +115,35 @@ class Locked(StorageError):
         super().__init__(f"{path} is in use by {holder}; give this broker another name or state folder")
         self.path = path
         self.holder_pid = holder_pid
+
+
+class StoreFull(StorageError):
+    """The disk has no room for more stored messages; consuming makes room."""
+
+
+class JournalError(StorageError):
+    """The journal of durable subscriptions cannot be used."""
+
+
+class JournalForeign(JournalError):
+    """The file is another broker's, another mesh's or another program's."""
+
+
+class JournalNewer(JournalError):
+    """A newer version wrote the journal."""
+
+
+class JournalReadOnly(JournalError):
+    """The journal cannot be written."""
+
+
+class JournalDamaged(JournalError):
+    """The journal is damaged and was set aside; ``aside`` is where it lies now."""
+
+    def __init__(self, sentence: str, aside: str) -> None:
+        super().__init__(sentence)
+        self.aside = aside
+
+
+class JournalFailed(JournalError):
+    """The disk failed under the journal, which takes nothing until it is opened again."""

@@ -34,7 +34,7 @@ IMPURE = (
     "subprocess",
     "concurrent",
 )
-HEAVY = ("rich", "cyclopts", "pyspark", "pandas", "networkx", "pynng", "zmq", "uvloop")
+HEAVY = ("rich", "cyclopts", "pyspark", "pandas", "networkx", "pynng", "zmq", "uvloop", "apsw")
 # The machines of `mesh.cluster`; its other modules are shells around them.
 PURE_CLUSTER = (
     "mesh.cluster.membership",
@@ -49,6 +49,7 @@ PURE_CLUSTER = (
     "mesh.cluster.admission",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
+PURE_JOURNAL = ("letters", "records", "room", "wal")
 PURE_CLIENTS = (
     "arguments",
     "calls",
@@ -198,6 +199,17 @@ LAYERS = (
             "mesh.topics",
             "protocols",
         ),
+    ),
+    Layer(
+        tuple(f"mesh.journal.{name}" for name in PURE_JOURNAL),
+        ("mesh.errors", "mesh.wire.blocks", *(f"mesh.journal.{name}" for name in PURE_JOURNAL)),
+        pure=True,
+    ),
+    # A shell round SQLite: what it is told is done when a call returns.
+    Layer(
+        ("mesh.journal",),
+        ("mesh.errors", "mesh.wire.blocks", "mesh.journal"),
+        ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
     ),
     Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage")),
     Layer(
@@ -620,7 +632,7 @@ def test_init_files_only_re_export() -> None:
 @pytest.mark.parametrize("statement", ["from mesh import *; import protocols", "import mesh.cli.app"])
 def test_import_loads_nothing_heavy(statement: str) -> None:
     """Rich, Spark, WebSocket and the second engine are loaded by those who use them, inside the command."""
-    forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop", "wsproto"]
+    forbidden = ["rich", "pyspark", "pandas", "pynng", "networkx", "zmq", "uvloop", "wsproto", "apsw"]
     if "cli" not in statement:
         forbidden.append("cyclopts")
     else:

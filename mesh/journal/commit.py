@@ -1,0 +1,465 @@
+"""One commit: entries in, answers out, within a transaction that the journal begins and ends.
+
+What is known without looking (`Book`) changes along; when the transaction fails it is read again.
+
+A row has holders: the subscriptions that wait for it, or the large bodies it is a piece of. When the last one
+lets go, the row goes. A large body is kept as a row of its pieces' numbers, which is made when the last of
+them has come: so it appears at the end of each queue, and settling or burying it moves no bytes.
+
+Besides its entries each commit does a bounded part of what else is to be done: it forgets publishers, and
+empties subscriptions that were removed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import apsw
+
+from mesh.errors import BlockError
+from mesh.journal import letters
+from mesh.journal.duplicates import FIRST, LAST, Duplicates, Source
+from mesh.journal.records import (
+    DEAD_PREFIX,
+    Answer,
+    Attempts,
+    Bury,
+    Done,
+    Entry,
+    Requeue,
+    Settle,
+    Store,
+    Subscribe,
+    Unsubscribe,
+    Verdict,
+    floor_and_bitmap,
+    settled_in,
+    settled_mask,
+)
+from mesh.journal.schema import every, one, signed
+from mesh.wire import blocks
+
+CHORES: Final = 64
+"""Rows of removed subscriptions or of unfinished bodies that one commit lets go."""
+ROWS_AHEAD: Final = 1 << 20
+"""Rows whose numbers are taken at once: writing which was the last one would cost a page a commit."""
+
+_DONE: Final = Answer(Verdict.DONE)
+_UNKNOWN: Final = Answer(Verdict.UNKNOWN)
+_PLAIN: Final = {verdict: Answer(verdict) for verdict in Verdict}
+
+
+@dataclass(slots=True)
+class Named:
+    """A subscription: its patterns and how much waits in it."""
+
+    name: str
+    patterns: tuple[str, ...]
+    created_us: int
+    rows: int = 0
+    messages: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class Book:
+    """What a journal knows without looking: its subscriptions, and which row comes next.
+
+    No row's number is used twice, not even after a restart: the next ``ceiling`` of them are taken on disk.
+    """
+
+    named: dict[int, Named] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
+    removed: list[int] = field(default_factory=list)
+    """Subscriptions that are to be emptied."""
+    row: int = 1
+    ceiling: int = 1
+    looked_at: Source = FIRST
+    """The publisher up to which those that fell silent were looked for."""
+
+
+class Commit:
+    """The work of one transaction."""
+
+    def __init__(self, db: apsw.Connection, book: Book, now_us: int) -> None:
+        self._db = db
+        self._now_us = now_us
+        self._duplicates = Duplicates(db, now_us)
+        self.book = book
+        self._changed: dict[int, Named] = {}
+
+    def do(self, entry: Entry) -> Answer:
+        match entry:
+            case Store():
+                return self._store(entry)
+            case Done():
+                return self._done(entry.subscription, entry.row)
+            case Settle():
+                return self._settle(entry.subscription, entry.row, settled_mask(entry.floor, entry.bitmap))
+            case Attempts():
+                return self._attempts(entry)
+            case Bury():
+                return self._bury(entry)
+            case Requeue():
+                return self._requeue(entry)
+            case Subscribe():
+                return self._subscribe(entry.name, tuple(sorted(set(entry.patterns))))
+            case Unsubscribe():
+                return self._unsubscribe(entry.subscription)
+
+    def finish(self) -> None:
+        """What a commit does besides its entries."""
+        for source, mark in self._duplicates.forget():
+            self._drop_parts(source, mark)
+        self.book.looked_at, silent = self._duplicates.silent(self.book.looked_at)
+        if silent is not None and not self._drop_parts(silent, LAST):
+            self._duplicates.forget_all(silent)
+        if self.book.removed:
+            self._empty(self.book.removed[0])
+        for id, named in self._changed.items():
+            self._db.execute(
+                "update subscription set rows = ?, messages = ?, size = ? where id = ?",
+                (named.rows, named.messages, named.size, id),
+            )
+
+    # --- blocks
+
+    def _store(self, entry: Store) -> Answer:
+        source = (signed(entry.publisher), signed(entry.boot))
+        piece = whole = size = 0
+        if entry.block[1] & blocks.PIECE:
+            opened = blocks.open_block(entry.block)
+            piece, whole, size = opened.offset, opened.whole_size, len(opened.bodies[0])
+        crc = zlib.crc32(entry.block)
+        verdict = self._duplicates.judge(source, entry.first, entry.last, piece, crc)
+        if verdict is Verdict.PAST:
+            return _PLAIN[verdict]
+        self._duplicates.heard(source, min(entry.lowest, entry.first))
+        if verdict is Verdict.DUPLICATE and whole and self._is_unfinished(source, entry.first):
+            return _PLAIN[Verdict.PART]
+        if verdict is not Verdict.STORED:
+            return _PLAIN[verdict]
+        wants = tuple(id for id in entry.wants if id in self.book.named)
+        if not wants:
+            return _PLAIN[Verdict.UNWANTED]
+        self._duplicates.note(source, entry.first, entry.last, piece, crc)
+        if whole:
+            return self._store_piece(entry, source, piece, size, whole, crc, wants)
+        row = self._insert(entry.last - entry.first + 1, len(entry.block), wants, 0, crc, entry.block)
+        self._wait_for(row, wants, entry.last - entry.first + 1, len(entry.block))
+        return Answer(Verdict.STORED, row)
+
+    def _store_piece(
+        self,
+        entry: Store,
+        source: Source,
+        piece: int,
+        size: int,
+        whole: int,
+        crc: int,
+        wants: tuple[int, ...],
+    ) -> Answer:
+        """Keep a piece of a large body; with the last one missing, the body."""
+        row = self._insert(0, len(entry.block), (), 0, crc, entry.block)
+        self._db.execute(
+            "insert into part values(?, ?, ?, ?, ?, ?, ?)", (*source, entry.first, piece, row, size, whole)
+        )
+        come = every(
+            self._db,
+            "select row, piece, size, whole from part"
+            " where publisher = ? and boot = ? and first = ?"
+            " order by piece",
+            (*source, entry.first),
+        )
+        end = 0
+        for _, offset, length, of in come:
+            if offset != end or of != whole:
+                return _PLAIN[Verdict.PART]
+            end += length
+        if end != whole:
+            return _PLAIN[Verdict.PART]
+        self._db.execute(
+            "delete from part where publisher = ? and boot = ? and first = ?", (*source, entry.first)
+        )
+        return Answer(Verdict.STORED, self._insert_body([part[0] for part in come], whole, wants))
+
+    def _insert_body(self, parts: list[int], size: int, wants: tuple[int, ...]) -> int:
+        """Keep a large body of these pieces for these subscriptions."""
+        data = struct.pack(f">{len(parts)}Q", *parts)
+        row = self._insert(1, size, wants, len(parts), zlib.crc32(data), data)
+        self._wait_for(row, wants, 1, size)
+        return row
+
+    def _insert(
+        self, count: int, size: int, wants: tuple[int, ...], parts: int, crc: int, data: bytes
+    ) -> int:
+        book = self.book
+        row = book.row
+        if row >= book.ceiling:
+            book.ceiling = row + ROWS_AHEAD
+            self._db.execute("update meta set value = ? where key = 'ceiling'", (book.ceiling,))
+        book.row += 1
+        self._db.execute(
+            "insert into block values(?, ?, ?, ?, ?, ?, ?, ?)",
+            (row, self._now_us, count, size, struct.pack(f">{len(wants)}I", *wants), parts, crc, data),
+        )
+        return row
+
+    def _wait_for(self, row: int, wants: tuple[int, ...], count: int, size: int) -> None:
+        self._db.executemany(
+            "insert into waiting values(?, ?, 0, x'', x'')", [(subscription, row) for subscription in wants]
+        )
+        if len(wants) > 1:
+            self._db.execute("insert into shared values(?, ?)", (row, len(wants)))
+        for subscription in wants:
+            self._count(subscription, 1, count, size)
+
+    def _count(self, subscription: int, rows: int, messages: int, size: int) -> None:
+        named = self.book.named.get(subscription)
+        if named is None:
+            return  # it was removed and is being emptied
+        self._changed[subscription] = named
+        named.rows += rows
+        named.messages += messages
+        named.size += size
+
+    # --- letting go
+
+    def _done(self, subscription: int, row: int) -> Answer:
+        found = every(
+            self._db,
+            "delete from waiting where subscription = ? and row = ? returning floor, bitmap",
+            (subscription, row),
+        )
+        if not found:
+            return _UNKNOWN
+        count, size = one(self._db, "select count, size from block where row = ?", (row,)) or (0, 0)
+        self._count(subscription, -1, settled_in(count, *found[0]) - count, -size)
+        self._let_go(row)
+        return _DONE
+
+    def _let_go(self, row: int) -> None:
+        """One holder of a row less; the last one's row goes, with what it holds itself."""
+        left = every(
+            self._db, "update shared set holders = holders - 1 where row = ? returning holders", (row,)
+        )
+        if left:
+            if left[0][0] <= 1:
+                self._db.execute("delete from shared where row = ?", (row,))
+            return
+        found = one(self._db, "select parts from block where row = ?", (row,))
+        if found and found[0]:
+            for part in self._parts_of(row):
+                self._let_go(part)
+        self._db.execute("delete from block where row = ?", (row,))
+
+    def _hold(self, row: int) -> None:
+        """One holder of a row more."""
+        self._db.execute(
+            "insert into shared values(?, 2) on conflict do update set holders = holders + 1", (row,)
+        )
+
+    def _parts_of(self, row: int) -> tuple[int, ...]:
+        return parts_in((one(self._db, "select data from block where row = ?", (row,)) or (b"",))[0])
+
+    def _settle(self, subscription: int, row: int, mask: int) -> Answer:
+        found = one(
+            self._db,
+            "select w.floor, w.bitmap, b.count from waiting w left join block b on b.row = w.row"
+            " where w.subscription = ? and w.row = ?",
+            (subscription, row),
+        )
+        if found is None:
+            return _UNKNOWN
+        floor, bitmap, count = found
+        every = (1 << (count or 0)) - 1
+        if mask & every == every:
+            return self._done(subscription, row)
+        self._count(subscription, 0, settled_in(count, floor, bitmap) - (mask & every).bit_count(), 0)
+        self._db.execute(
+            "update waiting set floor = ?, bitmap = ? where subscription = ? and row = ?",
+            (*floor_and_bitmap(mask & every), subscription, row),
+        )
+        return _DONE
+
+    def _attempts(self, entry: Attempts) -> Answer:
+        found = every(
+            self._db,
+            "update waiting set attempts = ? where subscription = ? and row = ? returning 1",
+            (entry.attempts, entry.subscription, entry.row),
+        )
+        return _DONE if found else _UNKNOWN
+
+    # --- dead letters
+
+    def _bury(self, entry: Bury) -> Answer:
+        """The row of the dead letter and the subscription that keeps it. A message that dies among dead
+        letters becomes the last of them."""
+        found = one(
+            self._db,
+            "select w.floor, w.bitmap, b.count, b.size, b.parts, b.crc, b.data from waiting w"
+            " join block b on b.row = w.row where w.subscription = ? and w.row = ?",
+            (entry.subscription, entry.row),
+        )
+        named = self.book.named.get(entry.subscription)
+        if found is None or named is None:
+            return _UNKNOWN
+        floor, bitmap, count, size, parts, crc, data = found
+        mask = settled_mask(floor, bitmap)
+        if not 0 <= entry.index < count or mask >> entry.index & 1 or zlib.crc32(data) != crc:
+            return _UNKNOWN
+        again = named.name.startswith(DEAD_PREFIX)
+        target = entry.subscription if again else self._dead_letters_of(named.name)
+
+        def letter(block: bytes) -> bytes:
+            if again:
+                return letters.alone(block, entry.index)
+            return letters.bury(
+                block,
+                entry.index,
+                subscription=named.name,
+                reason=entry.reason,
+                attempts=entry.attempts,
+                now_us=self._now_us,
+            )
+
+        try:
+            row = self._copy(data, size if parts else 0, target, letter)
+        except BlockError:
+            return _UNKNOWN
+        self._settle(entry.subscription, entry.row, mask | 1 << entry.index)
+        return Answer(Verdict.DONE, row, target)
+
+    def _requeue(self, entry: Requeue) -> Answer:
+        """The row of the message in its subscription, and that subscription."""
+        found = one(
+            self._db,
+            "select b.size, b.parts, b.crc, b.data from waiting w join block b on b.row = w.row"
+            " where w.subscription = ? and w.row = ?",
+            (entry.subscription, entry.row),
+        )
+        named = self.book.named.get(entry.subscription)
+        target = self.book.ids.get(named.name.removeprefix(DEAD_PREFIX), 0) if named else 0
+        if found is None or not target or target == entry.subscription:
+            return _UNKNOWN
+        size, parts, crc, data = found
+        if zlib.crc32(data) != crc:
+            return _UNKNOWN
+        try:
+            row = self._copy(data, size if parts else 0, target, letters.revive)
+        except BlockError:
+            return _UNKNOWN
+        self._done(entry.subscription, entry.row)
+        return Answer(Verdict.DONE, row, target)
+
+    def _copy(self, data: bytes, whole: int, target: int, change: Callable[[bytes], bytes]) -> int:
+        """Add to a subscription what ``change`` makes of a block, or of the first piece of a large body.
+
+        The body's other pieces are held by both."""
+        if not whole:
+            block = change(data)
+            row = self._insert(1, len(block), (target,), 0, zlib.crc32(block), block)
+            self._wait_for(row, (target,), 1, len(block))
+            return row
+        first, *others = parts_in(data)
+        block = change((one(self._db, "select data from block where row = ?", (first,)) or (b"",))[0])
+        head = self._insert(0, len(block), (), 0, zlib.crc32(block), block)
+        for part in others:
+            self._hold(part)
+        return self._insert_body([head, *others], whole, (target,))
+
+    def _dead_letters_of(self, name: str) -> int:
+        return self.book.ids.get(DEAD_PREFIX + name) or self._subscribe(DEAD_PREFIX + name, ()).subscription
+
+    # --- subscriptions
+
+    def _subscribe(self, name: str, patterns: tuple[str, ...]) -> Answer:
+        known = self.book.ids.get(name)
+        if known is not None:
+            same = self.book.named[known].patterns == patterns
+            return Answer(Verdict.DONE if same else Verdict.OTHER_PATTERNS, subscription=known)
+        self._db.execute(
+            "insert into subscription(name, patterns, created_us, rows, messages, size)"
+            " values(?, ?, ?, 0, 0, 0)",
+            (name, "\n".join(patterns).encode(), self._now_us),
+        )
+        id = self._db.last_insert_rowid()
+        self.book.ids[name] = id
+        self.book.named[id] = Named(name, patterns, self._now_us)
+        return Answer(Verdict.DONE, subscription=id)
+
+    def _unsubscribe(self, subscription: int) -> Answer:
+        """The name is free at once; what waits goes in steps."""
+        named = self.book.named.pop(subscription, None)
+        if named is None:
+            return _UNKNOWN
+        self._changed.pop(subscription, None)
+        del self.book.ids[named.name]
+        self.book.removed.append(subscription)
+        self._db.execute("update subscription set name = null where id = ?", (subscription,))
+        return _DONE
+
+    # --- chores
+
+    def _empty(self, subscription: int) -> None:
+        """Take a step of what waits in a removed subscription, and with the last one the subscription."""
+        rows = every(
+            self._db,
+            "delete from waiting where (subscription, row) in (select subscription, row"
+            " from waiting"
+            " where subscription = ? order by row limit ?) returning row",
+            (subscription, CHORES),
+        )
+        for (row,) in rows:
+            self._let_go(row)
+        if len(rows) < CHORES:
+            self._db.execute("delete from subscription where id = ?", (subscription,))
+            self.book.removed.remove(subscription)
+
+    def drop_all_parts(self) -> bool:
+        """Take a step of the pieces of unfinished bodies; whether there may be more."""
+        found = every(self._db, "select publisher, boot, first, piece, row from part limit ?", (CHORES,))
+        self._drop(found)
+        return len(found) == CHORES
+
+    def _drop_parts(self, source: Source, below: int) -> bool:
+        """Take a step of a publisher's unfinished bodies with lower numbers; whether there may be more."""
+        found = every(
+            self._db,
+            "select publisher, boot, first, piece, row from part where publisher = ?"
+            " and boot = ? and first < ?"
+            " order by first limit ?",
+            (*source, below, CHORES),
+        )
+        self._drop(found)
+        return len(found) == CHORES
+
+    def _drop(self, parts: list[tuple[int, int, int, int, int]]) -> None:
+        """Let pieces go as if they had never come: a retry of them is new."""
+        for *key, row in parts:
+            self._db.execute(
+                "delete from part where publisher = ? and boot = ? and first = ? and piece = ?", tuple(key)
+            )
+            self._db.execute(
+                "delete from came where publisher = ? and boot = ? and first = ? and piece = ?", tuple(key)
+            )
+            self._let_go(row)
+
+    def _is_unfinished(self, source: Source, first: int) -> bool:
+        return (
+            one(
+                self._db,
+                "select 1 from part where publisher = ? and boot = ? and first = ? limit 1",
+                (*source, first),
+            )
+            is not None
+        )
+
+
+def parts_in(data: bytes) -> tuple[int, ...]:
+    """The rows of a large body's pieces."""
+    return struct.unpack(f">{len(data) // 8}Q", data)

@@ -1,0 +1,135 @@
+"""Which blocks came before.
+
+A block is known by the publisher, its boot and its numbers, and a retry sends the same bytes. So the numbers
+and the CRC of each block are kept with it, in the same transaction, while the publisher may retry it:
+
+* With each block the publisher says its lowest number that is not acknowledged. What lies below is forgotten,
+  and the mark is kept instead. A block below the mark is `Verdict.PAST`: it is not kept, since it may have
+  been, and never acknowledged, since it may not have been. An honest publisher does not wait for it. Whoever
+  claims to be another publisher can so make its blocks fail, and cannot make them vanish.
+* A publisher that was silent for seven days is forgotten.
+
+Both are done in steps of bounded size, with commits that are made anyway. The pieces of a large body share
+one number and are told apart by their offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import apsw
+
+from mesh.journal.records import Verdict
+from mesh.journal.schema import every, one
+
+SILENT_US: Final = 7 * 24 * 3600 * 1_000_000
+HEARD_US: Final = 3600 * 1_000_000
+"""How exactly it is known when a publisher was heard: writing that costs a page a commit."""
+FORGET_MAX: Final = 256
+"""Blocks of one publisher that are forgotten in one commit: more than come in most, so that none gather."""
+LOOKED_AT: Final = 4
+"""Publishers that one commit looks at for having fallen silent."""
+
+Source = tuple[int, int]
+"""A publisher and its boot, signed."""
+FIRST: Final = (-(1 << 63), -(1 << 63))
+LAST: Final = (1 << 63) - 1
+
+
+class Duplicates:
+    """What came, within one transaction."""
+
+    def __init__(self, db: apsw.Connection, now_us: int) -> None:
+        self._db = db
+        self._now_us = now_us
+        self._marks: dict[Source, tuple[int, int, int]] = {}
+        """Of each publisher in this commit: mark and time that are on disk, and the mark to be."""
+
+    def judge(self, source: Source, first: int, last: int, piece: int, crc: int) -> Verdict:
+        """STORED if the block is new, or DUPLICATE, CONFLICT, PAST."""
+        if last < self._mark(source):
+            return Verdict.PAST
+        before = one(
+            self._db,
+            "select first, last, piece, crc from came where publisher = ? and boot = ? and first <= ?"
+            " order by first desc, piece desc limit 1",
+            (*source, last),
+        )
+        if before is None or before[1] < first:
+            return Verdict.STORED
+        if before[:2] == (first, last) and before[2] != piece:  # other pieces of the same body
+            before = one(
+                self._db,
+                "select first, last, piece, crc from came where publisher = ? and boot = ? and first = ?"
+                " and piece = ?",
+                (*source, first, piece),
+            )
+            if before is None:
+                return Verdict.STORED
+        return Verdict.DUPLICATE if before == (first, last, piece, crc) else Verdict.CONFLICT
+
+    def note(self, source: Source, first: int, last: int, piece: int, crc: int) -> None:
+        """A new block is kept."""
+        self._db.execute("insert into came values(?, ?, ?, ?, ?, ?)", (*source, first, piece, last, crc))
+
+    def heard(self, source: Source, lowest: int) -> None:
+        """A publisher said its lowest number that is not acknowledged."""
+        self._mark(source)
+        mark, heard_us, to_be = self._marks[source]
+        self._marks[source] = (mark, heard_us, max(to_be, lowest))
+
+    def forget(self) -> list[tuple[Source, int]]:
+        """Write the marks of this commit's publishers and forget what lies below them; marks that rose."""
+        risen = []
+        for source, (mark, heard_us, to_be) in self._marks.items():
+            if to_be > mark:
+                risen.append((source, to_be))
+                self._forget(source, to_be)
+            if to_be > mark or abs(self._now_us - heard_us) >= HEARD_US:
+                self._db.execute(
+                    "insert into publisher values(?, ?, ?, ?) on conflict do update set"
+                    " lowest = excluded.lowest, heard_us = excluded.heard_us",
+                    (*source, to_be, self._now_us),
+                )
+        return risen
+
+    def silent(self, after: Source) -> tuple[Source, Source | None]:
+        """Look at the next few publishers behind ``after``: where to go on, and one that was silent."""
+        found = every(
+            self._db,
+            "select publisher, boot, heard_us from publisher where (publisher, boot) > (?, ?)"
+            " order by publisher, boot limit ?",
+            (*after, LOOKED_AT),
+        )
+        for publisher, boot, heard_us in found:
+            source = (publisher, boot)
+            if self._now_us - heard_us >= SILENT_US and source not in self._marks:
+                return after, source  # and again until it is gone
+            after = source
+        return (after if found else FIRST), None
+
+    def forget_all(self, source: Source) -> bool:
+        """Forget a step of what a publisher sent, and with the last one the publisher; whether it is gone."""
+        self._forget(source, LAST)
+        if one(self._db, "select 1 from came where publisher = ? and boot = ? limit 1", source):
+            return False
+        self._db.execute("delete from publisher where publisher = ? and boot = ?", source)
+        return True
+
+    def _forget(self, source: Source, below: int) -> None:
+        self._db.execute(
+            "delete from came where (publisher, boot, first, piece) in (select publisher, boot, first, piece"
+            " from came where publisher = ? and boot = ? and first < ? and last < ? order by first limit ?)",
+            (*source, below, below, FORGET_MAX),
+        )
+
+    def _mark(self, source: Source) -> int:
+        known = self._marks.get(source)
+        if known is None:
+            mark, heard_us = one(
+                self._db,
+                "select lowest, heard_us from publisher where publisher = ? and boot = ?",
+                source,
+            ) or (0, -HEARD_US)
+            known = self._marks[source] = (mark, heard_us, mark)
+        return known[2]

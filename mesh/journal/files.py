@@ -1,0 +1,74 @@
+"""What a journal asks of the disk beside what SQLite does there.
+
+A seam, so that the simulator can answer for its own disks. Nobody opens the database file itself by this way:
+closing a second descriptor of it would drop SQLite's lock, as POSIX has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import Protocol
+
+
+class Files(Protocol):
+    """Files by path. Errors of the disk are `OSError`."""
+
+    def size(self, path: str) -> int | None:
+        """Bytes in a file, None if it is not there. Raises `IsADirectoryError` for a folder."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file; empty if it is not there."""
+
+    def names(self, folder: str) -> list[str]:
+        """Names in a folder, sorted."""
+
+    def rename(self, old: str, new: str) -> None:
+        """The new name is on disk when this returns."""
+
+    def remove(self, path: str) -> None:
+        """No error if it is not there."""
+
+    def free_bytes(self, folder: str) -> int:
+        """What this user may still write to the disk of that folder."""
+
+
+class RealFiles:
+    """The files of this machine."""
+
+    def size(self, path: str) -> int | None:
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return found.st_size
+
+    def read(self, path: str) -> bytes:
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
+
+    def names(self, folder: str) -> list[str]:
+        return sorted(os.listdir(folder))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+        descriptor = os.open(os.path.dirname(new) or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def free_bytes(self, folder: str) -> int:
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize

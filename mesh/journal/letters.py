@@ -1,0 +1,86 @@
+"""A dead letter: a block of one message that says what it died of.
+
+The message keeps its topic, publisher, boot and number, so its id is the same for whoever works off dead
+letters, and after it was given back. Why it died goes into its headers. Where there is no room for that, the
+reason is left out, and then all of it; the publisher's own headers stay.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mesh.errors import BlockError
+from mesh.wire import blocks
+from mesh.wire.blocks import HeaderValue
+
+SUBSCRIPTION: Final = "dead-in"
+REASON: Final = "dead-reason"
+ATTEMPTS: Final = "dead-attempts"
+DIED_US: Final = "dead-at-us"
+OURS: Final = (SUBSCRIPTION, REASON, ATTEMPTS, DIED_US)
+REASON_MAX: Final = 1024
+"""Characters of a reason that are kept."""
+
+
+def bury(block: bytes, index: int, *, subscription: str, reason: str, attempts: int, now_us: int) -> bytes:
+    """The dead letter of message ``index`` of a block. Raises `BlockError` for a block without it."""
+    told: dict[str, HeaderValue] = {
+        SUBSCRIPTION: subscription,
+        ATTEMPTS: attempts,
+        DIED_US: now_us,
+        REASON: reason[:REASON_MAX],
+    }
+    without = {name: value for name, value in told.items() if name != REASON}
+    before = _headers(block, index)
+    for extra in (told, without):
+        try:
+            return _sealed(block, index, blocks.pack_headers({**before, **extra}))
+        except ValueError:
+            continue
+    return _sealed(block, index, blocks.pack_headers(before))
+
+
+def revive(block: bytes) -> bytes:
+    """The message of a dead letter as it was."""
+    headers = {name: value for name, value in _headers(block, 0).items() if name not in OURS}
+    return _sealed(block, 0, blocks.pack_headers(headers))
+
+
+def alone(block: bytes, index: int) -> bytes:
+    """Message ``index`` of a block as a block of its own."""
+    opened = blocks.open_block(block)
+    return _sealed(block, index, opened.headers[index] if opened.headers else b"")
+
+
+def _headers(block: bytes, index: int) -> dict[str, HeaderValue]:
+    opened = blocks.open_block(block)
+    if not 0 <= index < len(opened.bodies):
+        raise BlockError(f"a block of {len(opened.bodies)} records has no record {index}")
+    try:
+        return dict(blocks.unpack_headers(opened.headers[index] if opened.headers else b"") or {})
+    except BlockError:
+        return {}  # nobody could read them; the body is worth keeping
+
+
+def _sealed(block: bytes, index: int, headers: bytes) -> bytes:
+    """A block of one message of another, or the same piece of a large body, with these headers."""
+    opened = blocks.open_block(block)
+    body = opened.bodies[index]
+    flags, size, table = blocks.layout([body], [headers] if headers else None)
+    piece = b""
+    if opened.whole_size:
+        flags |= blocks.PIECE
+        piece = struct.pack(">II", opened.whole_size, opened.offset)
+    head = blocks.HEAD.pack(
+        blocks.FORMAT,
+        flags,
+        opened.level,
+        len(opened.topic),
+        1,
+        size,
+        opened.sequence + (0 if opened.whole_size else index),
+        opened.publisher,
+        opened.boot,
+    )
+    return b"".join((head, opened.topic, piece, table, body))

@@ -1,0 +1,197 @@
+"""Is the write-ahead log of a journal whole? SQLite does not say.
+
+At opening, SQLite replays frames up to the first one whose checksum fails and ignores the rest. That is
+right for a commit that a crash cut short, and wrong for a flipped bit: every synced commit behind it vanishes
+while ``integrity_check`` says ok. The two can be told apart:
+
+* Commit n+1 is written only after commit n was synced. So behind a frame of an *unfinished* commit lies at
+  most the end of that commit.
+* Each frame carries a checksum that continues that of the frame before it. Frames that continue each other
+  are a *run*: they were written one after the other, as one history.
+
+**A run with two commits in it, at or behind a bad frame, is damage.** A run begins at any frame of the log's
+generation (its two salts) and goes on while frames continue it. What failed or unfinished commits left
+behind continues nothing that was written later, so each such remainder is a run of one commit.
+
+A frame continues its predecessor if its checksum follows from the one stored there, or from the one that
+should be stored there: a bit can flip in the checksum, too. Its salts are in no checksum, so a frame that
+continues its predecessor belongs to the log whatever its salts.
+
+A log whose header fails its checksum is ignored as a whole. If the power failed while the log was begun
+again, then its frames are those of the generation before, all of them in the database already. Their header
+had a sequence number one lower; if their checksums do not follow from that header, the header is damaged.
+
+When SQLite thinks that a device harms the neighbours of what it overwrites, it fills the last sector with
+copies of the commit's last frame. A copy is no commit of its own.
+
+Format: https://sqlite.org/fileformat2.html#walformat. Pure: bytes in, a verdict out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+HEADER: Final = struct.Struct(">8I")
+FRAME: Final = struct.Struct(">6I")
+MAGIC: Final = 0x377F0682
+"""With 1 added, words are summed in big-endian order."""
+VERSION: Final = 3007000
+PAGE_SIZES: Final = tuple(1 << bits for bits in range(9, 17))
+
+Sum = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a log holds."""
+
+    frames: int
+    """Frames that SQLite replays: those of the commits before the first bad frame."""
+    pages: frozenset[int]
+    """The pages in them, by number from 1."""
+    damaged_at: int | None = None
+    """Offset of a bad frame, or of a bad header, with commits behind it."""
+    lost: int = 0
+    """Commits that SQLite would ignore because of it; at least 1 if there is damage."""
+
+
+def scan(data: bytes, page_size: int) -> Scan:
+    """Judge a whole -wal file; ``page_size`` is the database's, for a log that does not tell."""
+    if len(data) < HEADER.size:
+        return Scan(0, frozenset())
+    magic, version, size, _, *salts, stored0, stored1 = HEADER.unpack_from(data)
+    known = magic in (MAGIC, MAGIC + 1) and version == VERSION and size in PAGE_SIZES
+    log = _Log(data, size if known else page_size, magic == MAGIC + 1)
+    stored = (stored0, stored1)
+    if not known or log.sum(data[:24], (0, 0)) != stored:
+        return _without_header(log, known, stored)
+    salt = (salts[0], salts[1])
+    committed = at = 0
+    before = stored
+    pages: list[int] = []
+    while at < log.count:
+        frame = log.frame(at)
+        if frame.salts != salt or not frame.page or log.sum_of(at, before) != frame.sum:
+            break
+        before = frame.sum
+        pages.append(frame.page)
+        at += 1
+        if frame.commit:
+            committed = at
+    most, lost = _runs(log, at, before, salt)
+    damaged_at = log.offset(at) if most > 1 else None
+    return Scan(committed, frozenset(pages[:committed]), damaged_at, lost if most > 1 else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    page: int
+    commit: int
+    """Pages of the database after this commit; 0 for a frame that ends none."""
+    salts: tuple[int, int]
+    sum: Sum
+
+
+class _Log:
+    """The frames of a log by number."""
+
+    def __init__(self, data: bytes, page_size: int, big: bool) -> None:
+        self.data = data
+        self.step = FRAME.size + page_size
+        self.count = max(0, (len(data) - HEADER.size) // self.step)
+        self._order = ">" if big else "<"
+
+    def offset(self, index: int) -> int:
+        return HEADER.size + index * self.step
+
+    def frame(self, index: int) -> _Frame:
+        page, commit, salt0, salt1, sum0, sum1 = FRAME.unpack_from(self.data, self.offset(index))
+        return _Frame(page, commit, (salt0, salt1), (sum0, sum1))
+
+    def body(self, index: int) -> bytes:
+        return self.data[self.offset(index) + FRAME.size : self.offset(index + 1)]
+
+    def sum_of(self, index: int, before: Sum, commit: int | None = None) -> Sum:
+        """The checksum that a frame should carry behind ``before``, or would with another ``commit``."""
+        at = self.offset(index)
+        head = self.data[at : at + 8]
+        if commit is not None:
+            head = head[:4] + commit.to_bytes(4, "big")
+        return self.sum(head + self.body(index), before)
+
+    def sum(self, data: bytes, seed: Sum) -> Sum:
+        one, two = seed
+        words = iter(_words(self._order, len(data)).unpack(data))
+        for first, second in zip(words, words, strict=True):
+            one = (one + first + two) & 0xFFFFFFFF
+            two = (two + second + one) & 0xFFFFFFFF
+        return one, two
+
+
+@lru_cache(maxsize=8)  # a memo of a pure function
+def _words(order: str, size: int) -> struct.Struct:
+    return struct.Struct(f"{order}{size // 4}I")
+
+
+def _runs(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> tuple[int, int]:
+    """Most commits in one run of the frames from ``start`` on, and commits in all of them."""
+    most = in_all = here = 0
+    for index, commits, linked in _links(log, start, before, salts):
+        if not linked:
+            here = 0
+        if commits and not _is_copy(log, index, linked):
+            here += 1
+            in_all += 1
+        most = max(most, here)
+    return most, in_all
+
+
+def _links(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> Iterator[tuple[int, bool, bool]]:
+    """Of each frame of this generation from ``start`` on: its number, whether it ends a commit, whether it
+    continues its predecessor."""
+    seeds = {before}
+    for index in range(start, log.count):
+        frame = log.frame(index)
+        sums = {log.sum_of(index, seed) for seed in seeds}
+        linked = frame.sum in sums
+        if not linked and frame.salts != salts:
+            seeds = set()  # of an older generation, or nothing at all: nothing continues it
+            continue
+        ends = bool(frame.commit)
+        if ends and not linked:  # the flipped bit may be the one that says so
+            ends = all(log.sum_of(index, seed, commit=0) != frame.sum for seed in seeds)
+        yield index, ends, linked
+        seeds = {frame.sum} if linked else {frame.sum, *sums}
+
+
+def _is_copy(log: _Log, index: int, linked: bool) -> bool:
+    """Whether a frame that ends a commit is a copy of its predecessor, which fills a sector."""
+    if not linked or not index:
+        return False
+    frame, last = log.frame(index), log.frame(index - 1)
+    return (frame.page, frame.commit) == (last.page, last.commit) and log.body(index) == log.body(index - 1)
+
+
+def _without_header(log: _Log, known: bool, stored: Sum) -> Scan:
+    """The verdict on a log whose header is not valid, so that SQLite ignores all of it."""
+    nothing = Scan(0, frozenset())
+    if not log.count:
+        return nothing
+    salts = log.frame(0).salts
+    if known:
+        magic, version, size, sequence = struct.unpack_from(">4I", log.data)
+
+        def begins_with(number: int) -> bool:
+            head = struct.pack(">6I", magic, version, size, number & 0xFFFFFFFF, *salts)
+            return log.sum_of(0, log.sum(head, (0, 0))) == log.frame(0).sum
+
+        if begins_with(sequence - 1):
+            return nothing
+        if not begins_with(sequence) and log.sum_of(0, stored) != log.frame(0).sum:
+            return nothing
+    _, commits = _runs(log, 0, stored, salts)
+    return Scan(0, frozenset(), 0, commits) if commits else nothing

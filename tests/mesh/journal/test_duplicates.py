@@ -1,0 +1,149 @@
+"""A block is kept once, however often and by whichever way it comes, while its publisher may retry it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mesh.journal.duplicates import FORGET_MAX, SILENT_US
+from mesh.journal.journal import Journal
+from mesh.journal.records import Done, Store, Verdict
+from tests.mesh.journal.journals import NOW_US, bodies, done, opened, sealed, store, subscribed
+
+
+def verdict(journal: Journal, entry: Store, now_us: int = NOW_US) -> Verdict:
+    return done(journal, entry, now_us=now_us)[0].verdict
+
+
+def came(journal: Journal) -> int:
+    (found,) = journal._db.execute("select count(*) from came").fetchall()
+    return int(found[0])
+
+
+def test_a_retry_is_a_duplicate_in_one_commit_after_a_restart_and_once_worked_off(
+    tmp_path: Path,
+) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    one, two = done(journal, store(1, mail, count=3), store(1, mail, count=3))
+    assert (one.verdict, two.verdict) == (Verdict.STORED, Verdict.DUPLICATE)
+    journal.close()
+    journal = opened(tmp_path)
+    assert verdict(journal, store(1, mail, count=3)) is Verdict.DUPLICATE
+    done(journal, Done(mail, one.row))
+    assert verdict(journal, store(1, mail, count=3)) is Verdict.DUPLICATE
+    assert bodies(journal, mail) == []
+    journal.close()
+
+
+def test_other_messages_under_the_same_numbers_are_a_conflict(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(10, mail, count=5))
+    for wrong in (
+        store(10, mail, count=5, body=b"other"),
+        store(10, mail, count=4),
+        store(10, mail, count=6),
+        store(8, mail, count=3),
+        store(14, mail, count=1),
+        store(12, mail, count=1),
+        store(5, mail, count=50),
+    ):
+        assert verdict(journal, wrong) is Verdict.CONFLICT
+    assert verdict(journal, store(9, mail)) is Verdict.STORED
+    assert verdict(journal, store(15, mail)) is Verdict.STORED
+    journal.close()
+
+
+def test_a_publisher_and_its_boots_are_told_apart(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    highest = (1 << 64) - 1
+    for publisher, boot in ((1, 1), (1, 2), (2, 1), (highest, highest), (1 << 63, 0)):
+        assert verdict(journal, store(1, mail, publisher=publisher, boot=boot)) is Verdict.STORED
+        assert verdict(journal, store(1, mail, publisher=publisher, boot=boot)) is Verdict.DUPLICATE
+    journal.close()
+
+
+def test_what_a_publisher_waits_for_no_more_is_forgotten_and_not_kept_again(tmp_path: Path) -> None:
+    """A copy that another broker still held came after its numbers were forgotten, and was kept twice."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    for number in range(1, 101):
+        done(journal, store(number, mail, lowest=max(1, number - 10)))
+    assert came(journal) == 11
+    assert verdict(journal, store(95, mail)) is Verdict.DUPLICATE
+    assert verdict(journal, store(5, mail)) is Verdict.PAST
+    journal.close()
+    journal = opened(tmp_path)
+    assert verdict(journal, store(5, mail)) is Verdict.PAST
+    assert len(bodies(journal, mail)) == 100
+    journal.close()
+
+
+def test_a_publisher_cannot_give_up_what_it_sends(tmp_path: Path) -> None:
+    """A ``lowest`` above a block's own numbers would forget the block with its commit."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    assert verdict(journal, store(5, mail, lowest=1 << 62)) is Verdict.STORED
+    assert verdict(journal, store(5, mail)) is Verdict.DUPLICATE
+    assert verdict(journal, store(6, mail)) is Verdict.STORED
+    journal.close()
+
+
+def test_a_claimed_publisher_makes_blocks_fail_and_never_vanish(tmp_path: Path) -> None:
+    """Somebody else's block with high numbers made the real one's first block a duplicate: acknowledged, and
+    lost."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    forged = store(1 << 40, mail, lowest=1 << 40)
+    assert verdict(journal, forged) is Verdict.STORED
+    assert verdict(journal, store(1, mail)) is Verdict.PAST
+    assert verdict(journal, store(1 << 40, mail, body=b"real")) is Verdict.CONFLICT
+    journal.close()
+
+
+def test_one_commit_forgets_a_bounded_number_of_blocks(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, *(store(number, mail) for number in range(1, 1001)))
+    left = came(journal)
+    for number in range(1001, 1010):
+        done(journal, store(number, mail, lowest=number))
+        assert left - came(journal) <= FORGET_MAX
+        left = came(journal)
+    assert left == 1
+    assert verdict(journal, store(500, mail)) is Verdict.PAST
+    journal.close()
+
+
+def test_a_publisher_silent_for_seven_days_is_forgotten_in_bounded_steps(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    for publisher in range(1, 21):
+        done(journal, *(store(number, mail, publisher=publisher) for number in range(1, 301)))
+    later = NOW_US + SILENT_US - 1
+    for _ in range(20):
+        done(journal, store(400, mail, publisher=7), now_us=later)
+    assert came(journal) == 20 * 300 + 1
+    steps = 0
+    left = came(journal)
+    while came(journal) > 301:
+        done(journal, now_us=later + 1)
+        assert left - came(journal) <= FORGET_MAX
+        left = came(journal)
+        steps += 1
+        assert steps < 100
+    assert verdict(journal, store(1, mail, publisher=7), later + 1) is Verdict.DUPLICATE
+    assert verdict(journal, store(1, mail, publisher=8), later + 1) is Verdict.STORED
+    journal.close()
+
+
+def test_a_clock_that_goes_back_forgets_nobody(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(1, mail))
+    for _ in range(10):
+        done(journal, now_us=1)
+    assert verdict(journal, store(1, mail), 1) is Verdict.DUPLICATE
+    assert sealed(1) == store(1, mail).block
+    journal.close()

@@ -1,0 +1,112 @@
+"""Dead letters say what they died of, in the same transaction, and come back as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mesh.errors import BlockError
+from mesh.journal import letters
+from mesh.journal.records import Bury, Done, Requeue, Verdict
+from mesh.wire import blocks
+from tests.mesh.journal.journals import NOW_US, bodies, done, opened, sealed, store, subscribed, waiting
+
+
+def headers_of(block: bytes) -> dict[str, object]:
+    opened_block = blocks.open_block(block)
+    return dict(blocks.unpack_headers((opened_block.headers or [b""])[0]) or {})
+
+
+def buried(block: bytes, index: int, reason: str = "bad") -> bytes:
+    return letters.bury(block, index, subscription="mail", reason=reason, attempts=20, now_us=NOW_US)
+
+
+def test_a_dead_letter_is_the_message_with_its_id_and_what_it_died_of() -> None:
+    letter = buried(sealed(10, 5, publisher=7, boot=8), 3)
+    opened_block = blocks.open_block(letter)
+    assert list(opened_block.bodies) == [b"body 13"]
+    assert (opened_block.publisher, opened_block.boot, opened_block.sequence) == (7, 8, 13)
+    assert opened_block.topic == b"jobs.a"
+    assert headers_of(letter) == {
+        "dead-in": "mail",
+        "dead-reason": "bad",
+        "dead-attempts": 20,
+        "dead-at-us": NOW_US,
+    }
+    assert letters.revive(letter) == sealed(13, 1, publisher=7, boot=8)
+
+
+def test_the_publishers_own_headers_stay() -> None:
+    packed = [blocks.pack_headers({"key": number}) for number in range(3)]
+    block = blocks.seal(b"t", [b"a", b"b", b"c"], publisher=1, boot=1, sequence=1, headers=packed)
+    letter = buried(block, 2)
+    assert headers_of(letter)["key"] == 2
+    assert headers_of(letters.revive(letter)) == {"key": 2}
+
+
+def test_headers_without_room_for_the_reason_lose_that_first() -> None:
+    for size, told in ((6000, True), (8100, True), (8170, False)):
+        packed = blocks.pack_headers({"key": "x" * size})
+        block = blocks.seal(b"t", [b"a"], publisher=1, boot=1, sequence=1, headers=[packed])
+        letter = buried(block, 0, "r" * 2000)
+        blocks.check(letter, 0)
+        assert ("dead-in" in headers_of(letter)) is told
+        assert ("dead-reason" in headers_of(letter)) is (size == 6000)
+        assert headers_of(letters.revive(letter)) == {"key": "x" * size}
+
+
+def test_a_message_that_is_not_in_the_block_is_refused() -> None:
+    with pytest.raises(BlockError, match="a block of 2 records has no record 2"):
+        buried(sealed(1, 2), 2)
+
+
+def test_burying_settles_the_message_and_keeps_it_in_one_commit(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    (answer,) = done(journal, store(1, mail, count=3))
+    (letter,) = done(journal, Bury(mail, answer.row, 1, "bad", 20))
+    journal.close()
+    journal = opened(tmp_path)
+    assert [kept.name for kept in journal.subscriptions()] == ["mail", "$dlq.mail"]
+    assert bodies(journal, mail) == [b"body 1", b"body 3"]
+    assert bodies(journal, letter.subscription) == [b"body 2"]
+    assert [kept.messages for kept in journal.subscriptions()] == [2, 1]
+    # Again, or what is not there: nothing.
+    for index in (1, 3, -1):
+        assert done(journal, Bury(mail, answer.row, index, "bad", 20))[0].verdict is Verdict.UNKNOWN
+    done(journal, Bury(mail, answer.row, 0, "bad", 20), Bury(mail, answer.row, 2, "bad", 20))
+    assert waiting(journal, mail) == []
+    assert bodies(journal, letter.subscription) == [b"body 2", b"body 1", b"body 3"]
+    journal.close()
+
+
+def test_a_dead_letter_goes_back_to_where_it_died(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    (answer,) = done(journal, store(1, mail, count=3))
+    (letter,) = done(journal, Bury(mail, answer.row, 1, "bad", 20))
+    (back,) = done(journal, Requeue(letter.subscription, letter.row))
+    assert (back.verdict, back.subscription) == (Verdict.DONE, mail)
+    assert bodies(journal, letter.subscription) == []
+    assert bodies(journal, mail) == [b"body 1", b"body 3", b"body 2"]
+    assert waiting(journal, mail)[-1].block == sealed(2)
+    assert done(journal, Requeue(letter.subscription, letter.row))[0].verdict is Verdict.UNKNOWN
+    assert done(journal, Requeue(mail, answer.row))[0].verdict is Verdict.UNKNOWN
+    assert len(bodies(journal, mail)) == 3
+    journal.close()
+
+
+def test_a_dead_letter_that_dies_again_stays_among_dead_letters(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    answers = done(journal, store(1, mail), store(2, mail))
+    one, two = done(journal, *(Bury(mail, answer.row, 0, "bad", 20) for answer in answers))
+    (again,) = done(journal, Bury(one.subscription, one.row, 0, "worse", 20))
+    assert again.subscription == one.subscription == two.subscription
+    assert bodies(journal, one.subscription) == [b"body 2", b"body 1"]
+    assert headers_of(waiting(journal, one.subscription)[-1].block)["dead-reason"] == "bad"
+    assert len(journal.subscriptions()) == 2
+    done(journal, *(Done(one.subscription, row.row) for row in waiting(journal, one.subscription)))
+    assert journal._db.execute("select count(*) from block").fetchall() == [(0,)]
+    journal.close()

@@ -1,0 +1,301 @@
+"""A journal that cannot be used says why in one sentence, and nothing that was stored is written over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from mesh.errors import (
+    JournalDamaged,
+    JournalError,
+    JournalForeign,
+    JournalNewer,
+    JournalReadOnly,
+    Locked,
+    MeshError,
+    StoreFull,
+)
+from tests.mesh.journal.disks import faulty_disk
+from tests.mesh.journal.journals import MESH, NOW_US, bodies, done, opened, store, subscribed
+
+ROOT = Path(__file__).resolve().parents[3]
+FRAME = 24 + 16384
+
+
+def filled(folder: Path, commits: int = 5, *, killed: bool = False) -> int:
+    """A journal with so many commits of one block each; its subscription. Killed, its log is still there."""
+    journal = opened(folder)
+    mail = subscribed(journal)
+    journal.checkpoint()
+    for number in range(1, commits + 1):
+        done(journal, store(number, mail))
+    if killed:
+        kept = {path: path.read_bytes() for path in folder.iterdir()}
+        journal.close()
+        for path, data in kept.items():
+            path.write_bytes(data)
+    else:
+        journal.close()
+    return mail
+
+
+def refused(folder: Path, error: type[MeshError], **given: Any) -> str:
+    """The sentence of an opening that fails."""
+    with pytest.raises(error) as caught:
+        opened(folder, **given)
+    assert type(caught.value) is error
+    sentence = str(caught.value)
+    assert str(folder) in sentence and "\n" not in sentence
+    return sentence
+
+
+def change(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def flip(path: Path, at: int) -> None:
+    change(path, at, bytes([path.read_bytes()[at] ^ 1]))
+
+
+# --- whose it is
+
+
+def test_another_brokers_journal_is_left_alone(tmp_path: Path) -> None:
+    mail = filled(tmp_path)
+    before = (tmp_path / "journal.db").read_bytes()
+    assert "belongs to broker b0, and this one is b1" in refused(tmp_path, JournalForeign, broker="b1")
+    assert f"belongs to mesh {MESH!r}" in refused(tmp_path, JournalForeign, mesh="other")
+    assert (tmp_path / "journal.db").read_bytes() == before
+    journal = opened(tmp_path)
+    assert len(bodies(journal, mail)) == 5
+    journal.close()
+
+
+def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path)
+    db = apsw.Connection(str(tmp_path / "journal.db"))
+    db.execute("pragma user_version = 2")
+    db.close()
+    sentence = refused(tmp_path, JournalNewer)
+    assert "its schema is 2, this version knows 1" in sentence
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.db"]
+
+
+def test_another_programs_files_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "journal.db"
+    db = sqlite3.connect(path)
+    db.execute("create table mine(x)")
+    db.commit()
+    db.close()
+    before = path.read_bytes()
+    assert "is another program's database" in refused(tmp_path, JournalForeign)
+    assert path.read_bytes() == before
+    path.write_bytes(b"dear diary, " * 1000)
+    assert "is no journal; move it away" in refused(tmp_path, JournalForeign)
+    assert path.read_bytes() == b"dear diary, " * 1000
+
+
+def test_a_journal_that_is_open_is_locked(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    assert "is in use by another process" in refused(tmp_path, Locked)
+    journal.close()
+    opened(tmp_path).close()
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from tests.mesh.journal.journals import done, opened, store, subscribed
+journal = opened(Path(sys.argv[1]))
+mail = subscribed(journal)
+number = 0
+while True:
+    number += 1
+    done(journal, store(number, mail))
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.process
+def test_what_a_killed_process_had_committed_is_there_and_it_held_the_lock(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        while int(child.stdout.readline()) < 5:
+            pass
+        assert "is in use by another process" in refused(tmp_path, Locked)
+    finally:
+        child.send_signal(signal.SIGKILL)
+        rest, _ = child.communicate(timeout=60)
+    told = [int(line) for line in rest.split()]
+    last = told[-1] if told else 5
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for name in ("journal.db", "journal.db-wal"):
+        (copies / name).write_bytes((tmp_path / name).read_bytes())
+    # The standard library's SQLite reads it, log and all.
+    db = sqlite3.connect(copies / "journal.db")
+    (rows,) = db.execute("select count(*) from block").fetchone()
+    assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+    db.close()
+    assert rows >= last
+    journal = opened(tmp_path)
+    assert len(bodies(journal, 1)) == rows
+    journal.close()
+    assert not (tmp_path / "journal.db-wal").exists()
+    db = sqlite3.connect(tmp_path / "journal.db")
+    assert db.execute("select count(*) from block").fetchone() == (rows,)
+    db.close()
+
+
+# --- where it lies
+
+
+def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "journal.db").mkdir()
+    assert "is a folder, and the journal is a file" in refused(tmp_path, JournalForeign)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    refused(tmp_path / "none", JournalReadOnly)
+
+
+def test_a_journal_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with faulty_disk() as disk:
+        disk.read_only = True
+        assert "cannot be written" in refused(tmp_path, JournalReadOnly, vfs=disk.name)
+
+
+def test_a_disk_without_room_for_a_new_journal_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    with faulty_disk() as disk:
+        disk.left = 40_000
+        assert "has no room for the journal" in refused(tmp_path, StoreFull, vfs=disk.name)
+        assert not (tmp_path / "journal.db").exists()
+        disk.left = None
+        opened(tmp_path, vfs=disk.name).close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.db"]
+
+
+def test_a_crash_at_any_operation_of_making_a_journal_leaves_none_or_a_whole_one(tmp_path: Path) -> None:
+    for number in range(1, 200):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with faulty_disk() as disk:
+            disk.fail_at, disk.fail_for = number, 1 << 30
+            try:
+                opened(folder, vfs=disk.name).close()
+            except JournalError:
+                disk.fail_at = 0
+                journal = opened(folder, vfs=disk.name)
+                assert done(journal, store(1, subscribed(journal)))
+                journal.close()
+            else:
+                return
+    raise AssertionError("never made")
+
+
+# --- damage
+
+
+def damaged(folder: Path) -> str:
+    """The sentence of an opening that sets a damaged journal aside."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    sentence = refused(folder, JournalDamaged)
+    aside = f"journal.db.damaged-{NOW_US}"
+    assert f"it was set aside as {folder / aside}" in sentence
+    after = {path.name: path.read_bytes() for path in folder.iterdir()}
+    # All of it, as it was: somebody may still get at what it holds.
+    assert after == {name.replace("journal.db", aside): data for name, data in before.items()}
+    journal = opened(folder)
+    assert journal.damaged_before == [str(folder / aside)]
+    journal.close()
+    return sentence
+
+
+def test_a_flipped_bit_in_the_log_with_commits_behind_it_is_damage(tmp_path: Path) -> None:
+    """SQLite opened it without a word, and 61 of 100 synced commits had vanished."""
+    filled(tmp_path, killed=True)
+    flip(tmp_path / "journal.db-wal", 32 + FRAME + 9000)
+    assert "its log is damaged at byte 16440, with 5 commits behind that" in damaged(tmp_path)
+
+
+def test_a_torn_last_commit_is_no_damage(tmp_path: Path) -> None:
+    mail = filled(tmp_path, killed=True)
+    log = tmp_path / "journal.db-wal"
+    os.truncate(log, log.stat().st_size - 5000)
+    journal = opened(tmp_path)
+    assert bodies(journal, mail) == [b"body %d" % number for number in range(1, 5)]
+    assert done(journal, store(5, mail))[0].row
+    journal.close()
+    journal = opened(tmp_path)
+    assert len(bodies(journal, mail)) == 5
+    journal.close()
+
+
+def test_what_a_torn_commit_left_is_no_damage_at_the_next_crash(tmp_path: Path) -> None:
+    """Its last frame lay behind newer commits of the same generation, if the log was not begun again."""
+    mail = filled(tmp_path, killed=True)
+    log = tmp_path / "journal.db-wal"
+    frames = (log.stat().st_size - 32) // FRAME
+    change(log, 32 + (frames - 3) * FRAME, bytes(FRAME))
+    journal = opened(tmp_path)
+    there = len(bodies(journal, mail))
+    assert there == 4
+    done(journal, store(5, mail))
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    journal.close()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    journal = opened(tmp_path)
+    assert len(bodies(journal, mail)) == 5
+    journal.close()
+
+
+@pytest.mark.parametrize("size", [0, 100, 16384, 16384 * 3, 16384 * 5 + 77])
+def test_a_journal_that_was_cut_is_damage(tmp_path: Path, size: int) -> None:
+    filled(tmp_path)
+    os.truncate(tmp_path / "journal.db", size)
+    damaged(tmp_path)
+
+
+def test_a_journal_whose_pages_are_still_in_the_log_was_not_cut(tmp_path: Path) -> None:
+    """A crash leaves a database without the pages that only the log has."""
+    mail = filled(tmp_path, commits=200, killed=True)
+    journal = opened(tmp_path)
+    assert len(bodies(journal, mail)) == 200
+    journal.close()
+
+
+def test_a_log_without_its_database_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path, killed=True)
+    (tmp_path / "journal.db").unlink()
+    assert "only its log is there" in damaged(tmp_path)
+
+
+def test_a_journal_without_its_tables_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path)
+    db = apsw.Connection(str(tmp_path / "journal.db"))
+    db.execute("drop table meta")
+    db.close()
+    assert "no such table: meta" in damaged(tmp_path)
+
+
+def test_a_damaged_page_of_a_table_that_is_read_at_opening_is_damage(tmp_path: Path) -> None:
+    filled(tmp_path)
+    path = tmp_path / "journal.db"
+    for page in range(1, path.stat().st_size // 16384):
+        change(path, page * 16384, b"\xff" * 8)
+    assert "malformed" in damaged(tmp_path)
