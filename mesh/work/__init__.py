@@ -1,0 +1,1 @@
+"""How one durable subscription is worked off by several clients. Pure: events and ``now`` in, orders out."""

@@ -1,0 +1,108 @@
+"""What nobody had yet: the rows that were read ahead, and how far the journal is read.
+
+A subscription may have millions of messages waiting. Here are those that come next, about ``ahead_bytes`` of
+them; the rest is in the journal, behind the last row that was read. A row that was committed just now is
+taken as it is if everything before it was read, and is otherwise read in its turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mesh.work.orders import Load
+from mesh.work.rows import Row, Stored
+
+ROW_OVERHEAD: Final = 512
+"""What a row costs here beside its bytes."""
+
+
+class Backlog:
+    """Fresh rows in the order in which they came."""
+
+    __slots__ = (
+        "_ahead_bytes",
+        "_asked",
+        "_asked_behind",
+        "_newest",
+        "_read_to",
+        "_searching",
+        "_size",
+        "count",
+        "rows",
+    )
+
+    def __init__(self, ahead_bytes: int) -> None:
+        self.rows: deque[Row] = deque()
+        self.count = 0  # messages in them
+        self._ahead_bytes = ahead_bytes
+        self._size = 0
+        self._read_to = 0
+        self._newest = 0  # the last row that is known to be in the journal
+        self._searching = True  # there may be rows from before this broker started
+        self._asked: int | None = None  # the newest row when a Load was ordered, while it is under way
+        self._asked_behind = 0  # the row behind which that one reads
+
+    @property
+    def all_read(self) -> bool:
+        return not self._searching and self._newest <= self._read_to
+
+    def load(self) -> Load | None:
+        """What to read next, once half of what was read ahead is gone."""
+        if self._asked is not None or self._size * 2 > self._ahead_bytes or self.all_read:
+            return None
+        self._asked, self._asked_behind = self._newest, self._read_to
+        room = self._ahead_bytes - self._size
+        return Load(self._read_to, 1 + room // ROW_OVERHEAD, room)
+
+    def committed(self, stored: Sequence[Stored], *, wanted: bool) -> Iterator[Row]:
+        """New rows of the journal; ``wanted``: somebody may take them soon. Yields those that are taken."""
+        for entry in stored:
+            ready = self.all_read and self._asked is None
+            self._newest = max(self._newest, entry.row)
+            if ready and wanted and self._size < self._ahead_bytes and entry.row > self._read_to:
+                yield self._append(entry)
+
+    def loaded(self, stored: Sequence[Stored], *, wanted: bool) -> Iterator[Row]:
+        """What was read for a `Load`; nothing: there is no more. Yields the rows that are taken."""
+        asked, self._asked = self._asked, None
+        if not wanted or self._asked_behind != self._read_to:
+            return  # nobody is there, or all had left meanwhile and rows before these were forgotten
+        for entry in stored:
+            if entry.row > self._read_to:
+                yield self._append(entry)
+        if not stored:
+            self._searching = False
+            # Rows known when it was asked are gone, else it would have found them.
+            self._read_to = max(self._read_to, asked or 0)
+
+    def took(self, row: Row, records: int) -> bool:
+        """These records of the first row are in flight now. Returns whether the row has none left."""
+        row.fresh ^= records
+        self.count -= records.bit_count()
+        if row.fresh:
+            return False
+        self.rows.popleft()
+        self._size -= row.size + ROW_OVERHEAD
+        return True
+
+    def put_back(self) -> Iterator[Row]:
+        """Nobody works any more: forget rows of which nobody had anything. Yields them."""
+        rows = self.rows
+        while rows and not rows[-1].handed_out:
+            row = rows.pop()
+            self.count -= row.fresh.bit_count()
+            self._size -= row.size + ROW_OVERHEAD
+            self._newest = max(self._newest, self._read_to)
+            self._read_to = row.number - 1
+            yield row
+
+    def _append(self, stored: Stored) -> Row:
+        row = Row(stored)
+        self._read_to = row.number
+        if row.fresh:
+            self.rows.append(row)
+            self.count += row.fresh.bit_count()
+            self._size += row.size + ROW_OVERHEAD
+        return row

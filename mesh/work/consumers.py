@@ -1,0 +1,97 @@
+"""Who works: each consumer's window and what it holds, and whose turn it is.
+
+Turns go to whoever holds least. Consumers with room lie in levels by powers of two of what they hold; the
+lowest level comes first, and within a level they take turns. So a slow consumer gets less without being
+measured, and a turn costs the same for two consumers and for thousands.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from mesh.work.rows import Row
+
+
+class Consumer:
+    """One client's session that works on a subscription.
+
+    While it is ``probing`` it gets suspects only. It is ready for one when it holds nothing but ``stuck``
+    messages, those that it did not settle for too long; ``since`` says when it last got one or began to wait.
+    """
+
+    __slots__ = ("in_flight", "level", "number", "probing", "rows", "since", "stuck", "suspect", "window")
+
+    def __init__(self, number: int, window: int) -> None:
+        self.number = number
+        self.window = window
+        self.in_flight = 0
+        self.rows: dict[int, Row] = {}
+        self.level = -1  # not in a roster
+        self.probing = False
+        self.suspect: tuple[int, int] | None = None
+        self.stuck = 0
+        self.since = 0.0
+
+    def take(self, row: Row, records: int) -> None:
+        """Records that are now in flight here."""
+        row.out[self.number] = row.out.get(self.number, 0) | records
+        row.handed_out = True
+        self.rows[row.number] = row
+        self.in_flight += records.bit_count()
+
+    def release(self, row: Row, records: int) -> None:
+        """Records in flight here that no longer are."""
+        left = row.out[self.number] & ~records
+        if left:
+            row.out[self.number] = left
+        else:
+            del row.out[self.number]
+            del self.rows[row.number]
+        self.in_flight -= records.bit_count()
+        if self.suspect is not None and self.suspect[0] == row.number and records >> self.suspect[1] & 1:
+            self.suspect = None
+        self.stuck = min(self.stuck, self.in_flight - (self.suspect is not None))
+
+    @property
+    def ready_to_probe(self) -> bool:
+        return self.suspect is None and self.in_flight <= self.stuck and self.in_flight < self.window
+
+
+class Roster:
+    """Consumers that may get messages now."""
+
+    __slots__ = ("_levels", "_size", "_used")
+
+    def __init__(self) -> None:
+        self._levels: dict[int, OrderedDict[Consumer, None]] = {}
+        self._used = 0  # bit n: level n has somebody
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def place(self, consumer: Consumer) -> None:
+        """Put a consumer behind those who hold as much as it does; out, if it may get nothing."""
+        self.remove(consumer)
+        if consumer.probing or consumer.in_flight >= consumer.window:
+            return
+        level = consumer.level = consumer.in_flight.bit_length()
+        self._levels.setdefault(level, OrderedDict())[consumer] = None
+        self._used |= 1 << level
+        self._size += 1
+
+    def remove(self, consumer: Consumer) -> None:
+        if consumer.level < 0:
+            return
+        consumers = self._levels[consumer.level]
+        del consumers[consumer]
+        if not consumers:
+            self._used ^= 1 << consumer.level
+        consumer.level = -1
+        self._size -= 1
+
+    def next(self) -> Consumer | None:
+        """Whose turn it is."""
+        if not self._used:
+            return None
+        return next(iter(self._levels[(self._used & -self._used).bit_length() - 1]))

@@ -1,0 +1,25 @@
+"""The numbers of a durable subscription's work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOptions:
+    """``attempts_max``: after so many a message is a dead letter; None: never, as in a queue of dead letters.
+
+    ``held_max``: messages that wait to be delivered again; with as many, nothing fresh is read until some of
+    them are settled. ``patience_s``: how long a suspect, or what comes before one, keeps a consumer from
+    other work. ``save_s``: what is settled is written so much later at most.
+    """
+
+    attempts_max: int | None = 20
+    back_off_s: float = 0.1
+    back_off_max_s: float = 60.0
+    after_max_s: float = 7 * 86400.0
+    ahead_bytes: int = 1 << 20
+    held_max: int = 16384
+    patience_s: float = 30.0
+    patience_max_s: float = 3600.0
+    save_s: float = 0.05

@@ -1,0 +1,96 @@
+"""One stored block in work.
+
+A row is known from when it is read until all its records are settled. Each record is in exactly one of these
+sets: ``settled``; ``fresh`` (nobody had it); in flight, by consumer, in ``out``; or it is held back, waiting
+to be delivered again: see `waiting.py`. A record that is buried is settled.
+
+The bytes of a row are kept only while they are about to be delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from mesh.wire.blocks import HEAD
+from mesh.work.masks import span, unpacked
+
+FORMER_MAX: Final = 8
+"""Sessions that once held records of a row and are remembered; the one that came first is forgotten first."""
+
+
+class Stored(Protocol):
+    """A row as the journal gives it. A body in pieces is one row here: that of its last piece."""
+
+    @property
+    def row(self) -> int:
+        """Its number; rows are numbered in the order in which they came."""
+
+    @property
+    def block(self) -> bytes:
+        """The sealed block."""
+
+    @property
+    def floor(self) -> int:
+        """All records below are settled."""
+
+    @property
+    def bitmap(self) -> bytes:
+        """Which records from ``floor`` on are settled, as in `masks.packed`."""
+
+    @property
+    def attempts(self) -> Mapping[int, int]:
+        """Attempts that records have behind them."""
+
+
+class Row:
+    """The records of one stored block and where each of them is."""
+
+    __slots__ = (
+        "attempts",
+        "attempts_unsaved",
+        "block",
+        "fetching",
+        "former",
+        "fresh",
+        "handed_out",
+        "number",
+        "out",
+        "settled",
+        "size",
+        "suspected",
+        "whole",
+    )
+
+    def __init__(self, stored: Stored) -> None:
+        count = HEAD.unpack_from(stored.block)[4]
+        self.number = stored.row
+        self.block: bytes | None = stored.block
+        self.size = len(stored.block)
+        self.whole = span(0, count)
+        self.settled = unpacked(stored.floor, stored.bitmap) & self.whole
+        self.fresh = self.whole & ~self.settled
+        self.out: dict[int, int] = {}
+        self.former: dict[int, int] = {}
+        self.suspected = 0
+        self.attempts = {index: count for index, count in stored.attempts.items() if self.fresh >> index & 1}
+        self.attempts_unsaved = False
+        self.handed_out = False
+        self.fetching = False
+
+    def remember(self, consumer: int, records: int) -> None:
+        """A session that held these records, and does so no more: it may still settle them."""
+        self.former[consumer] = self.former.pop(consumer, 0) | records
+        if len(self.former) > FORMER_MAX:
+            del self.former[next(iter(self.former))]
+
+    def of_one_attempt(self, first: int, count: int) -> tuple[int, int]:
+        """The attempt that ``first`` is at, and how many of ``count`` from there on are at the same."""
+        attempts = self.attempts
+        if not attempts:
+            return 1, count
+        behind = attempts.get(first, 0)
+        for index in range(first + 1, first + count):
+            if attempts.get(index, 0) != behind:
+                return behind + 1, index - first
+        return behind + 1, count
