@@ -206,6 +206,7 @@ LAYERS = (
         ("mesh.errors", "mesh.wire.blocks", *(f"mesh.journal.{name}" for name in PURE_JOURNAL)),
         pure=True,
     ),
+    Layer(("mesh.journal.thread",), ("mesh.errors", "mesh.journal"), (*HEAVY, "time", "logging")),
     # A shell round SQLite: what it is told is done when a call returns.
     Layer(
         ("mesh.journal",),

@@ -37,6 +37,7 @@ from mesh.journal.records import (
     Unsubscribe,
     Verdict,
     floor_and_bitmap,
+    pack_attempts,
     settled_in,
     settled_mask,
 )
@@ -290,7 +291,7 @@ class Commit:
         found = every(
             self._db,
             "update waiting set attempts = ? where subscription = ? and row = ? returning 1",
-            (entry.attempts, entry.subscription, entry.row),
+            (pack_attempts(entry.attempts), entry.subscription, entry.row),
         )
         return _DONE if found else _UNKNOWN
 

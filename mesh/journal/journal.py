@@ -23,12 +23,12 @@ from mesh.journal import room
 from mesh.journal.commit import Book, Commit, Named, parts_in
 from mesh.journal.files import Files, RealFiles
 from mesh.journal.opening import LOG, Place, open_database
-from mesh.journal.records import Damaged, Entry, Kept, Outcome, Store, Waiting
+from mesh.journal.records import Block, Damaged, Entry, Kept, Outcome, Store, Waiting, unpack_attempts
 from mesh.journal.schema import every, one
 
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-ROW_COST: Final = 256
-"""What a row counts for, besides its block, against the bytes that are read at once."""
+ROWS_MAX: Final = 1024
+"""Rows that are read at once, however small: commits wait meanwhile."""
 KEYS: Final = 128
 """Rows that are looked up together."""
 
@@ -92,7 +92,7 @@ class Journal:
     @property
     def chores(self) -> bool:
         """Whether a commit, even an empty one, would do a part of what is left to be done."""
-        return bool(self._book.removed)
+        return self._failure is None and bool(self._book.removed)
 
     @property
     def failure(self) -> str | None:
@@ -131,32 +131,36 @@ class Journal:
 
     # --- reading
 
-    def read(self, subscription: int, after_row: int, bytes_max: int) -> list[Waiting | Damaged]:
+    def read(
+        self, subscription: int, after_row: int, bytes_max: int, rows_max: int = ROWS_MAX
+    ) -> list[Waiting | Damaged]:
         """What a subscription has not settled, behind a row: blocks of about so many bytes, at least one.
 
         A block that is not what was stored is named as `Damaged`; the others are served.
         """
         rows: list[Waiting | Damaged] = []
         for row, floor, bitmap, attempts in self._keys(subscription, after_row):
-            found = self._block(row)
+            found = self.fetch(row)
             if isinstance(found, Damaged):
                 rows.append(found)
-                bytes_max -= ROW_COST
             else:
-                arrived_us, count, parts, data = found
-                pieces = parts_in(data) if parts else ()
-                rows.append(
-                    Waiting(row, arrived_us, count, b"" if parts else data, pieces, floor, bitmap, attempts)
-                )
-                bytes_max -= len(data) + ROW_COST
-            if bytes_max <= 0:
+                tried = unpack_attempts(attempts)
+                rows.append(Waiting(row, found.arrived_us, found.block, found.parts, floor, bitmap, tried))
+                bytes_max -= len(found.block)
+            if bytes_max <= 0 or len(rows) >= rows_max:
                 break
         return rows
 
-    def part(self, row: int) -> bytes | Damaged:
-        """A piece of a large body."""
-        found = self._block(row)
-        return found if isinstance(found, Damaged) else found[3]
+    def fetch(self, row: int) -> Block | Damaged:
+        """What was stored as a row, or as a piece of a large body."""
+        found = self._find(row)
+        if isinstance(found, Damaged) or not found.parts:
+            return found
+        parts = parts_in(found.block)
+        first = self._find(parts[0])
+        if isinstance(first, Damaged):
+            return Damaged(row, f"its first piece is damaged: {first.reason}")
+        return Block(found.arrived_us, first.block, parts)
 
     def subscriptions(self) -> list[Kept]:
         """All durable subscriptions, by id."""
@@ -190,20 +194,18 @@ class Journal:
                 return
             after_row = keys[-1][0]
 
-    def _block(self, row: int) -> tuple[int, int, int, bytes] | Damaged:
-        """Arrival, count, number of parts and bytes of a row."""
+    def _find(self, row: int) -> Block | Damaged:
+        """A row as it lies there; of a large body the numbers of its pieces."""
         try:
-            found = one(
-                self._db, "select arrived_us, count, parts, crc, data from block where row = ?", (row,)
-            )
+            found = one(self._db, "select arrived_us, parts, crc, data from block where row = ?", (row,))
         except apsw.CorruptError as error:
             return Damaged(row, f"SQLite says {error}")
         if found is None:
             return Damaged(row, "it is missing")
-        arrived_us, count, parts, crc, data = found
+        arrived_us, parts, crc, data = found
         if zlib.crc32(data) != crc:
             return Damaged(row, f"its {len(data)} bytes do not have the CRC they were stored with")
-        return arrived_us, count, parts, data
+        return Block(arrived_us, data, (0,) * parts)
 
     def _reserve(self, wanted: int) -> None:
         """Raise `StoreFull` when blocks of so many bytes would leave too little room for consuming."""

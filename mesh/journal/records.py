@@ -8,7 +8,8 @@ message ``floor + i`` for each bit i that is set, counted from the lowest bit of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -57,11 +58,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What the work queue wants to know again after a restart about a row's attempts."""
+    """How many attempts the messages of a row have behind them, by index; those with none are left out."""
 
     subscription: int
     row: int
-    attempts: bytes
+    attempts: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,21 +144,25 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A row that a subscription has not settled.
+class Block:
+    """What is stored as a row. Of a large body the first piece, and the rows of all its pieces in order."""
 
-    A large body is one row of one message: ``block`` is empty then, and ``parts`` names the rows of its
-    pieces in order.
-    """
+    arrived_us: int
+    block: bytes
+    parts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A row that a subscription has not settled, as a `Block`. A large body is one message."""
 
     row: int
     arrived_us: int
-    count: int
     block: bytes
     parts: tuple[int, ...]
     floor: int
     bitmap: bytes
-    attempts: bytes
+    attempts: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,3 +201,16 @@ def floor_and_bitmap(mask: int) -> tuple[int, bytes]:
     floor = ((mask + 1) & ~mask).bit_length() - 1
     rest = mask >> floor
     return floor, rest.to_bytes((rest.bit_length() + 7) // 8, "little")
+
+
+_ATTEMPT: Final = struct.Struct(">HH")
+
+
+def pack_attempts(attempts: Mapping[int, int]) -> bytes:
+    """Four bytes for each message that was tried: its index, and how often."""
+    return b"".join(_ATTEMPT.pack(index, min(count, 0xFFFF)) for index, count in sorted(attempts.items()))
+
+
+def unpack_attempts(packed: bytes) -> dict[int, int]:
+    """The inverse of `pack_attempts`."""
+    return dict(_ATTEMPT.iter_unpack(packed)) if packed else {}

@@ -72,13 +72,7 @@ def bodies(journal: Journal, subscription: int) -> list[bytes]:
     found: list[bytes] = []
     for row in waiting(journal, subscription):
         if row.parts:
-            parts = [journal.part(part) for part in row.parts]
-            assert all(isinstance(part, bytes) for part in parts), parts
-            found.append(
-                b"".join(
-                    bytes(blocks.open_block(part).bodies[0]) for part in parts if isinstance(part, bytes)
-                )
-            )
+            found.append(b"".join(piece(journal, part) for part in row.parts))
             continue
         settled = int.from_bytes(row.bitmap, "little") << row.floor | (1 << row.floor) - 1
         found += [
@@ -91,6 +85,6 @@ def bodies(journal: Journal, subscription: int) -> list[bytes]:
 
 def piece(journal: Journal, row: int) -> bytes:
     """What a piece of a large body holds."""
-    block = journal.part(row)
-    assert not isinstance(block, Damaged), block
-    return bytes(blocks.open_block(block).bodies[0])
+    found = journal.fetch(row)
+    assert not isinstance(found, Damaged), found
+    return bytes(blocks.open_block(found.block).bodies[0])

@@ -33,7 +33,7 @@ def test_what_was_committed_is_found_again(tmp_path: Path) -> None:
     journal.close()
     journal = opened(tmp_path)
     (row,) = waiting(journal, mail)
-    assert (row.row, row.arrived_us, row.count, row.floor) == (answer.row, NOW_US, 3, 0)
+    assert (row.row, row.arrived_us, row.floor, row.parts) == (answer.row, NOW_US, 0, ())
     assert row.block == sealed(1, 3)
     (kept,) = journal.subscriptions()
     assert (kept.name, kept.patterns, kept.rows, kept.messages) == ("mail", ("jobs.#",), 1, 3)
@@ -163,7 +163,7 @@ def test_settling_what_is_not_there_changes_nothing_three_times_over(tmp_path: P
         for entry in (
             Done(mail, answer.row),
             Settle(mail, answer.row, 1),
-            Attempts(mail, answer.row, b"x"),
+            Attempts(mail, answer.row, {1: 2}),
             Done(mail, 99),
             Done(77, answer.row),
             Unsubscribe(77),
@@ -173,14 +173,22 @@ def test_settling_what_is_not_there_changes_nothing_three_times_over(tmp_path: P
     journal.close()
 
 
+def test_no_more_rows_are_read_than_asked_for(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, *(store(number, mail) for number in range(1, 11)))
+    assert len(journal.read(mail, 0, 1 << 20, 3)) == 3
+    journal.close()
+
+
 def test_attempts_are_kept(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     mail = subscribed(journal)
     (answer,) = done(journal, store(1, mail))
-    done(journal, Attempts(mail, answer.row, b"\x01\x02"))
+    done(journal, Attempts(mail, answer.row, {3: 1, 0: 19}))
     journal.close()
     journal = opened(tmp_path)
-    assert waiting(journal, mail)[0].attempts == b"\x01\x02"
+    assert waiting(journal, mail)[0].attempts == {0: 19, 3: 1}
     journal.close()
 
 
@@ -242,7 +250,7 @@ def several(mail: int, row: int) -> list[Entry]:
     return [
         store(11, mail, count=2, lowest=11),
         Settle(mail, row, 1),
-        Attempts(mail, row, b"x"),
+        Attempts(mail, row, {1: 2}),
         Subscribe("log", ("log.#",)),
         store(13, mail),
         Unsubscribe(mail + 1),
@@ -454,4 +462,31 @@ def test_every_look_up_is_by_key(tmp_path: Path) -> None:
             continue  # a step at a time, of what an earlier run left
         assert not any("SCAN" in step or "TEMP B-TREE" in step for step in plan), (statement, plan)
     assert looked > 25
+    journal.close()
+
+
+def test_a_commit_does_the_same_work_however_much_waits(tmp_path: Path) -> None:
+    """Counted in statements, each of which looks up by key."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    counts = []
+
+    def trace(cursor: object, statement: str, bindings: object) -> bool:
+        counts[-1] += 1
+        return True
+
+    number = 0
+    for waits in (10, 3000):
+        while number < waits:
+            number += 100
+            done(journal, *(store(number + one, mail, lowest=number) for one in range(100)))
+        number += 100
+        counts.append(0)
+        journal._db.exec_trace = trace
+        (answer,) = done(journal, store(number, mail, lowest=number))
+        done(journal, Settle(mail, answer.row, 0), Done(mail, answer.row))
+        assert len(journal.read(mail, 0, 1 << 20, 10)) == 10
+        journal.oldest_us(mail)
+        journal._db.exec_trace = None
+    assert counts[0] == counts[1]
     journal.close()

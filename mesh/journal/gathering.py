@@ -1,0 +1,77 @@
+"""What gathers while a commit is under way is the next commit.
+
+A submission is what somebody wants done together: all of it lies in one commit, and its answers come
+together. Nothing is held back for more to come: holding a commit for 1 to 100 ms costs throughput at every
+load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import StoreFull
+from mesh.journal.records import Answer, Entry, Store
+from mesh.journal.room import COMMIT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from mesh.journal.journal import Journal
+
+ENTRIES_MAX: Final = 8192
+"""Entries in one commit, unless one submission has more."""
+
+Result = Sequence[Answer] | Exception
+"""The answers to a submission's entries, or why none of them was carried out."""
+
+
+class Submission:
+    """Entries that belong together, and who is told what became of them."""
+
+    __slots__ = ("entries", "size", "stores", "told")
+
+    def __init__(self, entries: Sequence[Entry], told: Callable[[Result], None]) -> None:
+        self.entries = entries
+        self.told = told
+        sizes = [len(entry.block) for entry in entries if type(entry) is Store]
+        self.stores = bool(sizes)
+        self.size = sum(sizes)
+
+
+def next_commit(waiting: deque[Submission]) -> list[Submission]:
+    """Take the submissions of the next commit, in their order: at least one, and at most what one holds."""
+    taken = [waiting.popleft()]
+    size, entries = taken[0].size, len(taken[0].entries)
+    while waiting:
+        size += waiting[0].size
+        entries += len(waiting[0].entries)
+        if size > COMMIT_BYTES_MAX or entries > ENTRIES_MAX:
+            break
+        taken.append(waiting.popleft())
+    return taken
+
+
+def carry_out(journal: Journal, submissions: Sequence[Submission], now_us: int) -> list[Result]:
+    """One commit of all submissions; a result for each.
+
+    When the disk is full, those with blocks are refused and the others are tried again without them, so that
+    consuming makes room.
+    """
+    try:
+        answers = journal.commit([entry for it in submissions for entry in it.entries], now_us).answers
+    except StoreFull as full:
+        others = [it for it in submissions if not it.stores]
+        if not others or len(others) == len(submissions):
+            return [full] * len(submissions)
+        results = iter(carry_out(journal, others, now_us))
+        return [full if it.stores else next(results) for it in submissions]
+    except Exception as error:  # whatever it is belongs to those who wait, not to the thread
+        return [error] * len(submissions)
+    return list(_shared_out(answers, submissions))
+
+
+def _shared_out(answers: Sequence[Answer], submissions: Iterable[Submission]) -> Iterable[Sequence[Answer]]:
+    at = 0
+    for it in submissions:
+        yield answers[at : at + len(it.entries)]
+        at += len(it.entries)

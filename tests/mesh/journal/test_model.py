@@ -1,0 +1,349 @@
+"""Any commits, in any order, with restarts and failures between them: a journal is what a model of it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import apsw
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from mesh.errors import JournalFailed, StoreFull
+from mesh.journal.commit import parts_in
+from mesh.journal.records import (
+    Bury,
+    Done,
+    Entry,
+    Requeue,
+    Settle,
+    Store,
+    Subscribe,
+    Unsubscribe,
+    Verdict,
+    floor_and_bitmap,
+    settled_mask,
+)
+from mesh.wire import blocks
+from tests.mesh.journal.disks import FaultyDisk
+from tests.mesh.journal.journals import NOW_US, bodies, opened, store, waiting
+
+NAMES = ("a", "b", "c")
+KINDS = (
+    "new",
+    "new",
+    "again",
+    "odd",
+    "settle",
+    "done",
+    "bury",
+    "bury",
+    "requeue",
+    "subscribe",
+    "unsubscribe",
+)
+Message = tuple[int, int]  # publisher and number
+
+
+class Model:
+    """What should be there: of each subscription its rows, each with its messages and those settled."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+        self.rows: dict[int, dict[int, list[Message]]] = {}
+        self.settled: dict[tuple[int, int], int] = {}
+        self.came: dict[int, dict[tuple[int, int], bytes]] = {}
+        self.lowest: dict[int, int] = {}
+
+    def copy(self) -> Model:
+        other = Model()
+        other.ids = dict(self.ids)
+        other.rows = {id: {row: list(found) for row, found in rows.items()} for id, rows in self.rows.items()}
+        other.settled = dict(self.settled)
+        other.came = {publisher: dict(ranges) for publisher, ranges in self.came.items()}
+        other.lowest = dict(self.lowest)
+        return other
+
+    def verdict(self, entry: Store) -> Verdict:
+        mark = self.lowest.get(entry.publisher, 0)
+        if entry.last < mark:
+            return Verdict.PAST
+        self.lowest[entry.publisher] = max(mark, min(entry.lowest, entry.first))
+        ranges = self.came.setdefault(entry.publisher, {})
+        if ranges.get((entry.first, entry.last)) == entry.block:
+            return Verdict.DUPLICATE
+        if any(first <= entry.last and entry.first <= last for first, last in ranges if last >= mark):
+            return Verdict.CONFLICT
+        if not any(id in self.rows for id in entry.wants):
+            return Verdict.UNWANTED
+        ranges[entry.first, entry.last] = entry.block
+        return Verdict.STORED
+
+    def left(self, subscription: int) -> list[Message]:
+        return [
+            message
+            for row, found in sorted(self.rows[subscription].items())
+            for index, message in enumerate(found)
+            if not self.settled.get((subscription, row), 0) >> index & 1
+        ]
+
+    def tidy(self, subscription: int, row: int) -> None:
+        every = (1 << len(self.rows[subscription][row])) - 1
+        if self.settled.get((subscription, row), 0) & every == every:
+            del self.rows[subscription][row]
+
+    def apply(self, entry: Entry, answer: Any) -> Verdict:
+        """Do an entry; the verdict that the journal should have come to. Its row numbers are taken over."""
+        match entry:
+            case Store():
+                verdict = self.verdict(entry)
+                if verdict is Verdict.STORED:
+                    found = [(entry.publisher, number) for number in range(entry.first, entry.last + 1)]
+                    for id in entry.wants:
+                        if id in self.rows:
+                            self.rows[id][answer.row] = found
+                return verdict
+            case Subscribe(name):
+                if name not in self.ids:
+                    self.ids[name] = answer.subscription
+                    self.rows[answer.subscription] = {}
+                return Verdict.DONE
+            case Unsubscribe(id):
+                if id not in self.rows:
+                    return Verdict.UNKNOWN
+                del self.rows[id]
+                self.ids = {name: other for name, other in self.ids.items() if other != id}
+                return Verdict.DONE
+            case Done(id, row):
+                if row not in self.rows.get(id, {}):
+                    return Verdict.UNKNOWN
+                del self.rows[id][row]
+                return Verdict.DONE
+            case Settle(id, row, floor, bitmap):
+                if row not in self.rows.get(id, {}):
+                    return Verdict.UNKNOWN
+                self.settled[id, row] = settled_mask(floor, bitmap)
+                self.tidy(id, row)
+                return Verdict.DONE
+            case Bury(id, row, index):
+                mask = self.settled.get((id, row), 0)
+                if row not in self.rows.get(id, {}):
+                    return Verdict.UNKNOWN
+                if not 0 <= index < len(self.rows[id][row]) or mask >> index & 1:
+                    return Verdict.UNKNOWN
+                message = self.rows[id][row][index]
+                name = next(name for name, other in self.ids.items() if other == id)
+                dead = name if name.startswith("$dlq.") else f"$dlq.{name}"
+                if dead not in self.ids:
+                    self.ids[dead] = answer.subscription
+                    self.rows[answer.subscription] = {}
+                self.rows[self.ids[dead]][answer.row] = [message]
+                self.settled[id, row] = mask | 1 << index
+                self.tidy(id, row)
+                return Verdict.DONE
+            case Requeue(id, row):
+                name = next((name for name, other in self.ids.items() if other == id), "")
+                target = self.ids.get(name.removeprefix("$dlq.")) if name.startswith("$dlq.") else None
+                if row not in self.rows.get(id, {}) or target is None:
+                    return Verdict.UNKNOWN
+                self.rows[target][answer.row] = self.rows[id].pop(row)
+                return Verdict.DONE
+        raise AssertionError(entry)
+
+
+class Journals(RuleBasedStateMachine):
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+        self.disk = FaultyDisk()
+        self.journal = opened(self.folder, vfs=self.disk.name)
+        self.model = Model()
+        self.now_us = NOW_US
+        self.next = {1: 1, 2: 1}
+        self.sent: list[Store] = []
+        entries = [Subscribe("a", ("p",)), Subscribe("b", ("p",)), store(1, 1, 2, count=4, publisher=3)]
+        for entry, answer in zip(entries, self.journal.commit(entries, NOW_US).answers, strict=True):
+            assert answer.verdict is self.model.apply(entry, answer)
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.disk.fail_at = 0
+            self.journal.close()
+            self.disk.unregister()
+            shutil.rmtree(self.folder)
+
+    def entry(self, data: st.DataObject) -> Entry:
+        draw = data.draw
+        ids = list(self.model.rows)
+        busy = [(id, row) for id in ids for row in self.model.rows[id]]
+        kind = draw(st.sampled_from(KINDS))
+        if kind == "new":
+            publisher, count = draw(st.integers(1, 2)), draw(st.integers(1, 5))
+            first = self.next[publisher]
+            self.next[publisher] += count
+            return self.remembered(data, publisher, first, count, ids)
+        if kind == "odd":
+            publisher, count = draw(st.integers(1, 2)), draw(st.integers(1, 5))
+            return self.remembered(data, publisher, draw(st.integers(1, 20)), count, [*ids, 99])
+        if kind == "again" and self.sent:
+            return draw(st.sampled_from(self.sent))
+        if kind == "subscribe":
+            return Subscribe(draw(st.sampled_from(NAMES)), ("p",))
+        if kind == "unsubscribe":
+            return Unsubscribe(draw(st.sampled_from([*ids, 99])))
+        id, row = draw(st.sampled_from([*busy, (99, 12345)])) if busy else (99, 12345)
+        count = len(self.model.rows.get(id, {}).get(row, [0]))
+        if kind == "settle":
+            mask = self.model.settled.get((id, row), 0) | draw(st.integers(0, (1 << count) - 1))
+            return Settle(id, row, *floor_and_bitmap(mask))
+        if kind == "bury":
+            return Bury(id, row, draw(st.integers(0, count)), "bad", 20)
+        if kind == "requeue":
+            dead = [
+                (self.model.ids[name], row)
+                for name in self.model.ids
+                if name.startswith("$dlq.")
+                for row in self.model.rows[self.model.ids[name]]
+            ]
+            return Requeue(*draw(st.sampled_from([*dead, (id, row)])))
+        return Done(id, row)
+
+    def remembered(
+        self, data: st.DataObject, publisher: int, first: int, count: int, ids: list[int]
+    ) -> Store:
+        lowest = data.draw(st.integers(max(0, first - 8), first + 2))
+        wants = tuple(data.draw(st.lists(st.sampled_from(ids), unique=True, max_size=3))) if ids else ()
+        entry = store(first, *wants, count=count, publisher=publisher, lowest=lowest)
+        self.sent.append(entry)
+        return entry
+
+    def entries(self, data: st.DataObject) -> list[Entry]:
+        return [self.entry(data) for _ in range(data.draw(st.integers(1, 5)))]
+
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        entries = self.entries(data)
+        answers = self.journal.commit(entries, self.now_us).answers
+        for entry, answer in zip(entries, answers, strict=True):
+            assert answer.verdict is self.model.apply(entry, answer), entry
+
+    @rule(data=st.data(), at=st.integers(1, 6))
+    def commit_on_a_full_disk(self, data: st.DataObject, at: int) -> None:
+        """All of it is there, or nothing."""
+        entries = self.entries(data)
+        self.disk.operations.clear()
+        self.disk.fail_at, self.disk.error = at, apsw.FullError
+        try:
+            answers = self.journal.commit(entries, self.now_us).answers
+        except StoreFull:
+            return
+        finally:
+            self.disk.fail_at = 0
+        for entry, answer in zip(entries, answers, strict=True):
+            assert answer.verdict is self.model.apply(entry, answer), entry
+
+    @rule(data=st.data(), at=st.integers(1, 6))
+    def commit_on_a_failing_disk(self, data: st.DataObject, at: int) -> None:
+        """Nothing of it is there. After the journal was opened again, all of it or nothing."""
+        entries = self.entries(data)
+        self.disk.operations.clear()
+        self.disk.fail_at, self.disk.error = at, apsw.IOError
+        try:
+            answers = self.journal.commit(entries, self.now_us).answers
+        except JournalFailed:
+            answers = []
+        finally:
+            self.disk.fail_at = 0
+        if answers:
+            for entry, answer in zip(entries, answers, strict=True):
+                assert answer.verdict is self.model.apply(entry, answer), entry
+            return
+        self.agrees()
+        before = self.whole_state()
+        self.journal.close()
+        self.journal = opened(self.folder, vfs=self.disk.name)
+        if self.whole_state() != before:  # it was all written, and only the sync failed
+            self.learn()
+
+    @rule()
+    def open_again(self) -> None:
+        self.journal.close()
+        self.journal = opened(self.folder, vfs=self.disk.name)
+
+    @rule()
+    def die_and_open_again(self) -> None:
+        """The files as a killed process leaves them."""
+        kept = {path: path.read_bytes() for path in self.folder.iterdir()}
+        self.journal.close()
+        for path, data in kept.items():
+            path.write_bytes(data)
+        self.journal = opened(self.folder, vfs=self.disk.name)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self.journal.checkpoint()
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "journal"):
+            return
+        kept = {it.name: it for it in self.journal.subscriptions()}
+        assert {name: it.id for name, it in kept.items()} == self.model.ids
+        for name, id in self.model.ids.items():
+            left = self.model.left(id)
+            assert bodies(self.journal, id) == [b"body %d" % number for _, number in left]
+            assert kept[name].messages == len(left)
+            assert kept[name].rows == len(self.model.rows[id]) == len(waiting(self.journal, id))
+            sizes = [len(row.block) for row in waiting(self.journal, id)]
+            assert kept[name].size == sum(sizes)
+        self.holds_nothing_else()
+
+    def holds_nothing_else(self) -> None:
+        """Each block has somebody who waits for it, or is a piece of one, and `shared` counts them."""
+        db = self.journal._db
+        held: dict[int, int] = {}
+        for (row,) in db.execute("select row from waiting").fetchall():
+            held[row] = held.get(row, 0) + 1
+        for parts, data in db.execute("select parts, data from block where parts > 0").fetchall():
+            assert parts == len(parts_in(data))
+            for row in parts_in(data):
+                held[row] = held.get(row, 0) + 1
+        assert dict(db.execute("select row, holders from shared").fetchall()) == {
+            row: holders for row, holders in held.items() if holders > 1
+        }
+        assert {row for (row,) in db.execute("select row from block").fetchall()} == set(held)
+
+    def whole_state(self) -> list[object]:
+        tables = ("subscription", "block", "waiting", "shared", "came", "publisher")
+        return [self.journal._db.execute(f"select * from {table}").fetchall() for table in tables]
+
+    def learn(self) -> None:
+        """Take over what the journal holds, where it may hold one of two things."""
+        db = self.journal._db
+        model = Model()
+        model.ids = {it.name: it.id for it in self.journal.subscriptions()}
+        for id in model.ids.values():
+            model.rows[id] = {}
+            for row in waiting(self.journal, id):
+                block = blocks.open_block(row.block)
+                numbers = range(block.sequence, block.sequence + len(block.bodies))
+                model.rows[id][row.row] = [(block.publisher, number) for number in numbers]
+                model.settled[id, row.row] = settled_mask(row.floor, row.bitmap)
+        model.lowest = dict(db.execute("select publisher, lowest from publisher").fetchall())
+        for publisher, first, last in db.execute("select publisher, first, last from came").fetchall():
+            block = store(first, count=last - first + 1, publisher=publisher).block
+            model.came.setdefault(publisher, {})[first, last] = block
+        self.model = model
+
+
+TestJournals = Journals.TestCase
+TestJournals.settings = settings(
+    max_examples=30,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
