@@ -185,7 +185,7 @@ LAYERS = (
         ("mesh.errors", "mesh.wire", "mesh.topics", "mesh.dataplane", "protocols.wire.backtrace"),
         pure=True,
     ),
-    Layer(("mesh.work",), ("mesh.wire.blocks", "mesh.work"), ("random", *HEAVY), pure=True),
+    Layer(("mesh.work",), ("mesh.work",), ("random", *HEAVY), pure=True),
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
     Layer(("mesh.limits",), ("mesh.errors",), pure=True),

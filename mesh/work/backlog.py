@@ -64,18 +64,18 @@ class Backlog:
             if ready and wanted and self._size < self._ahead_bytes and entry.row > self._read_to:
                 yield self._append(entry)
 
-    def loaded(self, stored: Sequence[Stored], *, wanted: bool) -> Iterator[Row]:
-        """What was read for a `Load`; nothing: there is no more. Yields the rows that are taken."""
+    def loaded(self, stored: Sequence[Stored], through: int, *, wanted: bool) -> Iterator[Row]:
+        """What was read for a `Load`, ``through`` a row; 0: there is no more. Yields what is taken."""
         asked, self._asked = self._asked, None
         if not wanted or self._asked_behind != self._read_to:
             return  # nobody is there, or all had left meanwhile and rows before these were forgotten
         for entry in stored:
             if entry.row > self._read_to:
                 yield self._append(entry)
-        if not stored:
+        if not through:
             self._searching = False
-            # Rows known when it was asked are gone, else it would have found them.
-            self._read_to = max(self._read_to, asked or 0)
+            through = asked or 0  # rows known when it was asked are gone, else it would have found them
+        self._read_to = max(self._read_to, through)
 
     def took(self, row: Row, records: int) -> bool:
         """These records of the first row are in flight now. Returns whether the row has none left."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 class Deliver:
     """Some neighbouring records of a row for one consumer: ``blocks.cut(block, first, count)``.
 
-    ``attempt`` counts from 1. ``redelivered``: somebody had them before, as far as is known since this broker
-    started. ``suspect``: one record, which was in flight when its consumer died.
+    Of a large body ``block`` is empty, and ``parts`` names the rows of its pieces. ``attempt`` counts from 1.
+    ``redelivered``: somebody had them before, as far as is known since this broker started. ``suspect``: one
+    record, which was in flight when its consumer died.
     """
 
     consumer: int
@@ -26,6 +27,7 @@ class Deliver:
     redelivered: bool
     suspect: bool
     block: bytes
+    parts: tuple[int, ...]
 
 
 @dataclass(slots=True)

@@ -111,9 +111,10 @@ class WorkQueue:
         for row in self._backlog.committed(stored, wanted=bool(self._consumers)):
             self._rows[row.number] = row
 
-    def loaded(self, stored: Sequence[Stored]) -> None:
-        """The answer to `Load`: rows in their order, none if there are no more."""
-        for row in self._backlog.loaded(stored, wanted=bool(self._consumers)):
+    def loaded(self, stored: Sequence[Stored], through: int) -> None:
+        """The answer to `Load`: rows in their order, and the last row that was looked at, 0 if there are no
+        more. What is damaged among them is left out, and stays in the journal."""
+        for row in self._backlog.loaded(stored, through, wanted=bool(self._consumers)):
             if row.fresh:
                 self._rows[row.number] = row
             else:
@@ -234,7 +235,7 @@ class WorkQueue:
                 row = backlog.rows[0]
                 records = self._give(row, row.fresh, consumer, room)
                 if backlog.took(row, records):
-                    row.block = None
+                    row.let_go()
             else:
                 break
         self._fetch(returned)
@@ -293,6 +294,7 @@ class WorkQueue:
                 shelf is not None,
                 shelf is self._suspects,
                 row.block,
+                row.parts,
             )
         )
         return records
@@ -315,7 +317,7 @@ class WorkQueue:
     def _let_go(self, row: Row) -> None:
         """Forget the bytes of a row unless they are about to be delivered."""
         if not row.fresh and row.number not in self._returned and row.number not in self._suspects:
-            row.block = None
+            row.let_go()
 
     def _rest(self) -> None:
         """Nobody works any more: keep what is known of messages, and no bytes."""
@@ -324,7 +326,7 @@ class WorkQueue:
         for shelf in (self._returned, self._suspects):
             for number in shelf.rows(FETCH_AHEAD):
                 if not self._rows[number].fresh:
-                    self._rows[number].block = None
+                    self._rows[number].let_go()
 
     # --- taking back
 

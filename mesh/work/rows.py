@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from mesh.wire.blocks import HEAD
 from mesh.work.masks import span, unpacked
 
 FORMER_MAX: Final = 8
@@ -20,15 +19,23 @@ FORMER_MAX: Final = 8
 
 
 class Stored(Protocol):
-    """A row as the journal gives it. A body in pieces is one row here: that of its last piece."""
+    """A row as the journal gives it. A large body is one row of one message, whose pieces have rows too."""
 
     @property
     def row(self) -> int:
         """Its number; rows are numbered in the order in which they came."""
 
     @property
+    def count(self) -> int:
+        """Its messages."""
+
+    @property
     def block(self) -> bytes:
-        """The sealed block."""
+        """The sealed block; empty for a large body."""
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Rows of the pieces of a large body, in order."""
 
     @property
     def floor(self) -> int:
@@ -56,6 +63,7 @@ class Row:
         "handed_out",
         "number",
         "out",
+        "parts",
         "settled",
         "size",
         "suspected",
@@ -63,11 +71,11 @@ class Row:
     )
 
     def __init__(self, stored: Stored) -> None:
-        count = HEAD.unpack_from(stored.block)[4]
         self.number = stored.row
         self.block: bytes | None = stored.block
         self.size = len(stored.block)
-        self.whole = span(0, count)
+        self.parts = stored.parts
+        self.whole = span(0, stored.count)
         self.settled = unpacked(stored.floor, stored.bitmap) & self.whole
         self.fresh = self.whole & ~self.settled
         self.out: dict[int, int] = {}
@@ -77,6 +85,11 @@ class Row:
         self.attempts_unsaved = False
         self.handed_out = False
         self.fetching = False
+
+    def let_go(self) -> None:
+        """Forget the bytes; those of a large body are not here."""
+        if not self.parts:
+            self.block = None
 
     def remember(self, consumer: int, records: int) -> None:
         """A session that held these records, and does so no more: it may still settle them."""

@@ -119,6 +119,9 @@ GROUPS: Final[dict[str, tuple[Target, ...]]] = {
         *("test_intake", "test_requests", "test_gate", "test_bounds", "test_deduplication", "test_exchange"),
         *("../clients/test_versions", "../clients/test_large_subscriptions", "test_conservation"),
     ),
+    "work": _package(
+        "mesh/work", "tests/mesh/work", *("test_queue", "test_machine", "test_cost", "test_workers")
+    ),
 }
 """What `make mutants` covers, by the words of its command line."""
 

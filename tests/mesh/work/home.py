@@ -22,6 +22,7 @@ class Kept:
     row: int
     block: bytes
     count: int
+    parts: tuple[int, ...] = ()
     floor: int = 0
     bitmap: bytes = b""
     attempts: dict[int, int] = field(default_factory=dict)
@@ -32,19 +33,24 @@ class Kept:
 
 
 class Home:
-    """``committed`` says what survives a kill. Reads are answered at once, or by ``answer`` if ``slow``."""
+    """Reads are answered at once, or by ``answer`` if ``slow``; ``early``: with what was there when they were
+    ordered."""
 
-    def __init__(self, options: WorkOptions | None = None, *, slow: bool = False) -> None:
+    def __init__(
+        self, options: WorkOptions | None = None, *, slow: bool = False, early: bool = False
+    ) -> None:
         self.options = options or WorkOptions()
         self.queue = WorkQueue(self.options)
         self.now = 0.0
         self.slow = slow
+        self.early = early
         self.kept: dict[int, Kept] = {}
         self.counts: dict[int, int] = {}
-        self.gone: set[int] = set()
+        self.damaged: set[int] = set()
         self.delivered: list[Deliver] = []
         self.buried: list[Bury] = []
         self.reads: list[Load | Fetch] = []
+        self._found: dict[int, tuple[list[Kept], int]] = {}  # by the row behind which it was read
         self.loads = self.fetches = 0
         self._sequence = 1
 
@@ -85,6 +91,8 @@ class Home:
                         self.receive(order)
                     case Load() | Fetch():
                         self.reads.append(order)
+                        if self.early and isinstance(order, Load):
+                            self._found[order.after_row] = self.read(order)
                     case Settle():
                         self._settle(order)
                     case Attempts():
@@ -102,28 +110,30 @@ class Home:
         for order in asked:
             if isinstance(order, Fetch):
                 self.fetches += 1
-                if order.row in self.kept:
+                if order.row in self.kept and order.row not in self.damaged:
                     self.queue.fetched(order.row, self.kept[order.row].block)
-                else:  # it was settled meanwhile
+                else:  # damaged, or settled meanwhile
                     self.queue.unreadable(order.row, self.now)
             else:
                 self.loads += 1
-                self.queue.loaded(self.read(order))
+                self.queue.loaded(*(self._found.pop(order.after_row, None) or self.read(order)))
 
     @property
     def fetches_asked(self) -> list[Fetch]:
         return [order for order in self.reads if isinstance(order, Fetch)]
 
-    def read(self, load: Load) -> list[Kept]:
+    def read(self, load: Load) -> tuple[list[Kept], int]:
         rows: list[Kept] = []
-        size = 0
+        size = through = 0
         for row in range(load.after_row + 1, max(self.counts, default=0) + 1):
             if row in self.kept:
                 size += len(self.kept[row].block)
                 if len(rows) == load.rows_max or (rows and size > load.bytes_max):
                     break
-                rows.append(self.kept[row])
-        return rows
+                through = row
+                if row not in self.damaged:
+                    rows.append(self.kept[row])
+        return rows, through
 
     def receive(self, order: Deliver) -> None:
         """Overridden by those who have a model of what may be delivered."""
@@ -137,7 +147,6 @@ class Home:
 
     def _settle(self, order: Settle) -> None:
         if order.whole:
-            self.gone.add(order.row)
             del self.kept[order.row]
         else:
             kept = self.kept[order.row]
@@ -147,6 +156,7 @@ class Home:
         """Killed and started again: what was not committed is forgotten."""
         self.queue = WorkQueue(self.options)
         self.reads = []
+        self._found = {}
 
     # --- what consumers say, in few words
 

@@ -6,16 +6,18 @@ from collections import defaultdict
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mesh.work.options import WorkOptions
 from mesh.work.orders import Bury, Deliver
 from mesh.work.rows import FORMER_MAX
 from tests.mesh.work.home import Home, Message
 
-OPTIONS = WorkOptions(attempts_max=3, ahead_bytes=4000, held_max=20)
+OPTIONS = WorkOptions(attempts_max=2, ahead_bytes=4000, held_max=20)
 WINDOWS = st.sampled_from((1, 2, 5, 40))
 COUNTS = st.sampled_from((1, 1, 2, 7, 64))
+ROWS = st.lists(COUNTS, min_size=1, max_size=4)
+WAITS = st.sampled_from((0.0, 0.04, 0.3, 29.0, 70.0))
 PICKS = st.integers(0, 1 << 20)
 
 
@@ -142,20 +144,34 @@ class WorkMachine(RuleBasedStateMachine):
 
     # --- what happens
 
-    @rule(counts=st.lists(COUNTS, min_size=1, max_size=4))
+    @initialize(slow=st.booleans(), early=st.booleans(), windows=st.lists(WINDOWS, max_size=3), counts=ROWS)
+    def a_home_is_there(self, slow: bool, early: bool, windows: list[int], counts: list[int]) -> None:
+        self.home.slow, self.home.early = slow, early
+        self.home.store(*counts)
+        for window in windows:
+            self.a_session_begins(window)
+
+    def a_session_begins(self, window: int) -> None:
+        self.home.came(self.next_consumer, window)
+        self.next_consumer += 1
+
+    @rule(counts=ROWS)
     def rows_are_committed(self, counts: list[int]) -> None:
         self.home.store(*counts)
 
     @precondition(lambda self: len(self.home.windows) < 4)
     @rule(window=WINDOWS)
-    def a_session_begins(self, window: int) -> None:
-        self.home.came(self.next_consumer, window)
-        self.next_consumer += 1
+    def somebody_comes(self, window: int) -> None:
+        self.a_session_begins(window)
 
     @precondition(lambda self: self.home.windows)
-    @rule(pick=PICKS, died=st.booleans())
-    def a_session_ends(self, pick: int, died: bool) -> None:
+    @rule(pick=PICKS, died=st.booleans(), window=st.none() | WINDOWS, seconds=WAITS)
+    def somebody_goes(self, pick: int, died: bool, window: int | None, seconds: float) -> None:
+        """And is back after a while, in most cases."""
         self.home.left(self.somebody(pick), died=died)
+        self.time_passes(seconds)
+        if window is not None:
+            self.a_session_begins(window)
 
     @precondition(lambda self: self.home.windows)
     @rule(pick=PICKS, window=st.integers(0, 5))
@@ -189,12 +205,16 @@ class WorkMachine(RuleBasedStateMachine):
         self.home.queue.retry(consumer, *message, self.home.now, after_s)
 
     @precondition(lambda self: self.home.holder)
-    @rule(pick=PICKS)
-    def one_is_dropped(self, pick: int) -> None:
+    @rule(pick=PICKS, killed=st.booleans())
+    def one_is_dropped(self, pick: int, killed: bool) -> None:
+        """Perhaps just before the broker is killed: then it is a dead letter and settled, or neither."""
         message, consumer = self.some_held(pick)
         self.home.attempts[message] += 1
         self.home.condemn(message)
         self.home.queue.drop(consumer, *message, self.home.now, "no such user")
+        if killed:
+            self.home.step()
+            self.the_broker_is_killed()
 
     @precondition(lambda self: any(self.home.former.values()))
     @rule(pick=PICKS, bitmap=st.integers(1, 255))
@@ -247,7 +267,7 @@ class WorkMachine(RuleBasedStateMachine):
         self.home.reads.remove(fetch)
         self.home.queue.unreadable(fetch.row, self.home.now)
 
-    @rule(seconds=st.sampled_from((0.0, 0.04, 0.3, 29.0, 70.0)))
+    @rule(seconds=WAITS)
     def time_passes(self, seconds: float) -> None:
         # Patience is for another test: here it is renewed, so that "alone" is exact.
         for consumer in self.home.queue._probing.probers:
@@ -262,6 +282,7 @@ class WorkMachine(RuleBasedStateMachine):
     @rule()
     def the_broker_is_killed(self) -> None:
         self.home.dies_and_starts()
+        self.a_session_begins(5)
 
     # --- what holds
 
@@ -344,4 +365,4 @@ class WorkMachine(RuleBasedStateMachine):
 
 
 TestWork = WorkMachine.TestCase
-TestWork.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWork.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -10,7 +10,7 @@ from mesh.work.options import WorkOptions
 from mesh.work.orders import Bury, Deliver, Fetch, Load, Settle
 from mesh.work.queue import FETCH_AHEAD, WorkQueue
 from mesh.work.rows import FORMER_MAX
-from tests.mesh.work.home import Home, messages
+from tests.mesh.work.home import Home, Kept, messages
 
 
 def parts(orders: list[Deliver]) -> list[tuple[int, int, int, int]]:
@@ -397,12 +397,38 @@ def test_a_row_that_was_committed_behind_the_back_of_a_read_is_read_next() -> No
     (load,) = home.reads
     home.reads.clear()
     home.store(1)
-    home.queue.loaded([])  # what was read before that commit
+    home.queue.loaded([], 0)  # what was read before that commit
     home.step()
     assert home.reads == [load]
     home.answer()
     home.step()
     assert messages(home.delivered) == [(1, 0)]
+
+
+def test_damaged_rows_hold_up_nobody() -> None:
+    """An answer of nothing but damaged rows is not the end of what there is."""
+    home = Home(WorkOptions(ahead_bytes=1000))
+    home.store(*[1] * 30, tell=False)
+    home.damaged = set(range(5, 25))
+    home.attach(1, window=30)
+    home.run()
+    assert [row for row, _ in messages(home.delivered)] == [*range(1, 5), *range(25, 31)]
+    home.done(*home.delivered)
+    home.run(1.0)
+    assert set(home.kept) == home.damaged
+
+
+def test_a_large_body_is_one_message_whose_pieces_the_broker_reads() -> None:
+    home = Home()
+    home.store(1, tell=False)
+    home.kept[1] = Kept(1, b"", 1, parts=(7, 8, 9))
+    home.receive = home.delivered.append  # type: ignore[method-assign]
+    for consumer in (1, 2):
+        home.attach(consumer)
+        (order,) = home.run()
+        assert (order.row, order.count, order.block, order.parts) == (1, 1, b"", (7, 8, 9))
+        home.queue.detach(consumer, home.now, died=False)
+    assert home.fetches == 0
 
 
 def test_a_row_that_vanished_from_the_journal_is_not_asked_for_again_and_again() -> None:
