@@ -55,6 +55,9 @@ class Core:
         self.closed = False
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
+        """Those not closed by hand."""
+        self._dialling: list[Dialer] = []
+        """All whose thread may be at work."""
         self.roster = Roster(pattern)
         self._lanes: list[Lane] = []
         self._dropped: deque[Lane] = deque()
@@ -167,13 +170,13 @@ class Core:
         return None if self._io is None or not self._io.ended else True
 
     def _dialers_ended(self) -> bool | None:
-        return all(dialer.ended for dialer in self.dialers) or None
+        return all(dialer.ended for dialer in self._dialling) or None
 
     def _join(self) -> None:
         """Wait for the last steps of the threads, which need no lock."""
         if self._io is not None:
             self._io.join()
-        for dialer in self.dialers:
+        for dialer in self._dialling:
             if dialer.ended:
                 dialer.join(JOIN_S)
         self.log.join(JOIN_S)
@@ -193,8 +196,8 @@ class Core:
     def failed(self, error: BaseException) -> None:
         """The I/O thread ended by a defect: close the socket, so that no caller waits without end."""
         self._shut()
-        for dialer in self.dialers:
-            dialer.close()
+        self._close_endpoints()
+        self._cut()
 
     def thread_ended(self) -> None:
         """The I/O thread does nothing more with the lock."""
@@ -206,10 +209,7 @@ class Core:
         if not self.closed and self._io is not None and self.options.linger_s is not None:
             self.io.call_at(self.now() + self.options.linger_s, self._cut)
         self._shut()
-        for dialer in self.dialers:
-            dialer.close()
-        for listener in self.listeners:
-            listener.close()
+        self._close_endpoints()
         for pipe in list(self.roster.connected):
             pipe.close(CLOSED, flush=True)
         self.settle()
@@ -221,6 +221,12 @@ class Core:
             lane.close()
         self._lanes.clear()
         self.lock.notify_all()
+
+    def _close_endpoints(self) -> None:
+        for dialer in self.dialers:
+            dialer.close()
+        for listener in self.listeners:
+            listener.close()
 
     def _cut(self) -> None:
         for pipe in list(self.roster.connected):
@@ -255,16 +261,31 @@ class Core:
     def dial(self, url: str) -> Dialer:
         self.check_open()
         dialer = Dialer(self, url)
+        self._dialling = [each for each in self._dialling if not each.ended] + [dialer]
         self.dialers.append(dialer)
-        self.io.settle()  # from now on there is a thread, which would close what is forgotten
+        self._start(dialer)
         return dialer
 
     def listen(self, url: str) -> Listener:
         self.check_open()
         listener = Listener(self, url)
         self.listeners.append(listener)
-        self.io.settle()
+        self._start(listener)
         return listener
+
+    def _start(self, endpoint: Dialer | Listener) -> None:
+        """It is in its list already, so that `close` finds what is left of one that is interrupted here."""
+        try:
+            endpoint.start()
+        except BaseException:
+            endpoint.close()
+            raise
+
+    def forget(self, endpoint: object) -> None:
+        """It was closed by hand. Those that close with the socket can still be asked."""
+        if not self.closed:
+            self.dialers = [each for each in self.dialers if each is not endpoint]
+            self.listeners = [each for each in self.listeners if each is not endpoint]
 
     def attach(self, stream: Stream, *, url: str, dialed: bool) -> Pipe:
         """Make a pipe of a stream: wholly, or not at all. Raises `PipeRefused`."""

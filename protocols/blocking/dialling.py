@@ -12,7 +12,7 @@ import time
 from queue import Empty, SimpleQueue
 
 from protocols.blocking.connecting import Connecting, Interrupt, Opened
-from protocols.blocking.endpoint import EndpointOwner, stream_of
+from protocols.blocking.endpoint import EndpointOwner, lacking, stream_of
 from protocols.blocking.stream import Stream
 from protocols.dial_schedule import DialSchedule
 from protocols.errors import (
@@ -48,11 +48,18 @@ class Dialer:
         self._over: SimpleQueue[None] = SimpleQueue()
         """An item for each pipe that has ended, and one when this is closed. A signal handler may put it."""
         self._closed = False
-        self.ended = False
-        """The thread does nothing more with the lock."""
-        self._interrupt = Interrupt()
+        self._done = False
+        self._interrupt: Interrupt | None = None
         self._thread = threading.Thread(target=self._run, name=f"dial {url}", daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Dial from now on. Raises `AddressError` if the system has no descriptor or thread left."""
+        try:
+            _ = self._owner.io  # every connection needs it
+            self._interrupt = Interrupt()
+            self._thread.start()
+        except (OSError, RuntimeError) as error:
+            raise AddressError(f"cannot dial {self.url}: {lacking(error)}") from error
 
     @property
     def pipe(self) -> PipeView | None:
@@ -80,17 +87,32 @@ class Dialer:
             return
         with self._owner.lock.held:
             self._close()
+            if self.ended:
+                self._let_go()
+            self._owner.forget(self)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no thread does anything with the lock: not yet, or not any more."""
+        return self._done or not self._thread.is_alive()
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended."""
-        self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
     def _close(self) -> None:
         self._closed = True
         self._pipe = None
-        self._interrupt.set()
+        if self._interrupt is not None:
+            self._interrupt.set()
         self._over.put(None)
         self._owner.lock.notify_all()
+
+    def _let_go(self) -> None:
+        interrupt, self._interrupt = self._interrupt, None
+        if interrupt is not None:
+            interrupt.close()
 
     # --- the thread
 
@@ -105,8 +127,8 @@ class Dialer:
             raise
         finally:
             with self._owner.lock.held:
-                self._interrupt.close()
-                self.ended = True
+                self._let_go()
+                self._done = True
                 self._owner.lock.notify_all()
 
     def _one_round(self) -> None:

@@ -36,11 +36,19 @@ class EndpointOwner(Protocol):
     @property
     def io(self) -> IoThread: ...
 
+    def forget(self, endpoint: object) -> None:
+        """A dialer or listener was closed by hand."""
+
     def attach(self, stream: Stream, *, url: str, dialed: bool) -> Pipe:
         """Make a pipe of a stream. Raises `PipeRefused`; the endpoint then closes it."""
 
     def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
         """What ``look`` gives, as soon as it gives something; None when the time is over. With the lock."""
+
+
+def lacking(error: OSError | RuntimeError) -> str:
+    """What the system said when it had no descriptor, or no thread, left."""
+    return tcp.system_message(error) if isinstance(error, OSError) else str(error)
 
 
 def stream_of(

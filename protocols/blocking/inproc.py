@@ -35,10 +35,11 @@ def listen(name: Name, accept: Accept) -> None:
             raise AddressInUse(f"inproc://{name.name} is in use in this process; choose another name")
 
 
-def stop(name: Name) -> None:
-    """Nobody listens there any more."""
+def stop(name: Name, accept: Accept) -> None:
+    """This one listens there no more. May be repeated, also when another has the name."""
     with _LOCK:
-        _LISTENING.pop((os.getpid(), name.name), None)
+        if _LISTENING.get((os.getpid(), name.name)) == accept:
+            del _LISTENING[os.getpid(), name.name]
 
 
 def connect(name: Name) -> socket.socket:

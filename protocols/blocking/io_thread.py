@@ -41,7 +41,8 @@ class Watched(Protocol):
 
 
 class IoThread:
-    """See the module; ``lock`` is the socket's."""
+    """See the module; ``lock`` is the socket's. Raises OSError where the system has no descriptor left, and
+    RuntimeError where it has no thread."""
 
     def __init__(self, name: str, lock: BlockingLock, owner: Owner) -> None:
         self.ended = False
@@ -49,17 +50,22 @@ class IoThread:
         self._lock = lock
         self._owner = owner
         self._selector = selectors.DefaultSelector()
-        self._waker, self._woken = os.pipe()[::-1]
-        os.set_blocking(self._waker, False)
-        os.set_blocking(self._woken, False)
-        self._selector.register(self._woken, selectors.EVENT_READ, None)
+        self._wakers: tuple[int, ...] = ()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_count = 0
         self._sleeps_until: float | None = None
         self._to_flush: dict[Stream, None] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._woken, self._waker = self._wakers = os.pipe()
+            os.set_blocking(self._waker, False)
+            os.set_blocking(self._woken, False)
+            self._selector.register(self._woken, selectors.EVENT_READ, None)
+            self._thread.start()
+        except (OSError, RuntimeError):
+            self._close_files()
+            raise
 
     def time(self) -> float:
         return time.monotonic()
@@ -73,9 +79,11 @@ class IoThread:
         """Tell ``watched`` when the file is readable or writable; 0: no more."""
         if self.ended:
             return
+        known = file in self._selector.get_map()
         if not events:
-            self._selector.unregister(file)
-        elif file in self._selector.get_map():
+            if known:  # it may be an interrupted call that is repeated
+                self._selector.unregister(file)
+        elif known:
             self._selector.modify(file, events, watched)
         else:
             self._selector.register(file, events, watched)
@@ -135,9 +143,12 @@ class IoThread:
             with self._lock.held:
                 self.ended = True
                 self._owner.thread_ended()
-            self._selector.close()
-            os.close(self._waker)
-            os.close(self._woken)
+            self._close_files()
+
+    def _close_files(self) -> None:
+        self._selector.close()
+        for waker in self._wakers:
+            os.close(waker)
 
     def _turn(self) -> bool:
         with self._lock.held:

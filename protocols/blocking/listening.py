@@ -10,14 +10,14 @@ import errno
 import socket
 import time
 from dataclasses import dataclass
-from functools import partial
 from selectors import EVENT_READ
 from typing import Any, Final, cast
+from weakref import WeakMethod
 
 from protocols.blocking import inproc
 from protocols.blocking.binding import bound_sockets, listening_socket
-from protocols.blocking.connecting import WITHOUT_LOOP, Extra
-from protocols.blocking.endpoint import EndpointOwner, stream_of
+from protocols.blocking.connecting import SCHEMES, WITHOUT_LOOP, Extra
+from protocols.blocking.endpoint import EndpointOwner, lacking, stream_of
 from protocols.blocking.stream import State, Stream
 from protocols.errors import AddressError, PipeRefused
 from protocols.listening import HEADERLESS_MAX
@@ -52,13 +52,15 @@ class BoundSocket:
 
 
 class Listener:
-    """Accepts peers at ``url``, whose port 0 is resolved. Raises `AddressInUse`, `AddressError`."""
+    """Accepts peers at ``url``, whose port 0 is resolved once it is started. Raises `AddressError` for a URL
+    that can never work."""
 
     def __init__(self, owner: EndpointOwner, url: str) -> None:
         self._owner = owner
         self._certificates: Certificates | None = None
         self._file: tuple[str, unix_path.FileIdentity] | None = None
-        self._opening: dict[Stream, None] = {}
+        self._opening: dict[Stream, float] = {}
+        """Without a header yet; the deadline of each, oldest first."""
         self._warnings = PeerWarnings(owner.log)
         self._bound: list[BoundSocket] = []
         self._name: inproc.Name | None = None
@@ -66,29 +68,42 @@ class Listener:
         self.closed = False
         self.refused: dict[str, int] = {}
         """Connections that became no pipe, by reason."""
-        self._scheme, address = split_url(check_url(url))
+        self.url = check_url(url)
+        self._scheme, self._address = split_url(url)
         self._plain = self._scheme.rstrip("46")
+        if self._plain not in SCHEMES:
+            raise AddressError(f"{url}: {WITHOUT_LOOP}")
         self._path = "/"
         self._hosts: tuple[str, ...] = ()
-        if self._plain in ("ipc", "unix", "abstract"):
-            self._listen_at_path(address, url)
-        elif self._plain in ("tcp", "tls+tcp", "ws", "wss"):
-            self._listen_at_port(address, url)
-        elif self._plain == "inproc":
-            self._listen_in_process(address, url)
-        else:
-            raise AddressError(f"{url}: {WITHOUT_LOOP}")
-        for bound in self._bound:
-            owner.io.watch_file(bound.sock, bound, EVENT_READ)
+        self._judging = False
 
-    def _listen_in_process(self, name: str, url: str) -> None:
-        self.url = url
-        self._name = inproc.Name(name)
+    def start(self) -> None:
+        """Accept peers from now on. What it leaves behind when it fails, `close` lets go of.
+
+        Raises:
+            AddressInUse, AddressError: cannot listen there, also for want of a descriptor or thread.
+        """
+        try:
+            io = self._owner.io  # before the address is taken
+            if self._plain == "inproc":
+                self._listen_in_process()
+            elif self._plain in ("ipc", "unix", "abstract"):
+                self._listen_at_path()
+            else:
+                self._listen_at_port()
+            for bound in self._bound:
+                io.watch_file(bound.sock, bound, EVENT_READ)
+        except AddressError:
+            raise  # of which some are OSErrors
+        except (OSError, RuntimeError) as error:
+            raise AddressError(f"cannot listen at {self.url}: {lacking(error)}") from error
+
+    def _listen_in_process(self) -> None:
+        self._name = inproc.Name(self._address)
         inproc.listen(self._name, self._handed_over)
 
-    def _listen_at_path(self, address: str, url: str) -> None:
-        path = ipc.parse_path(address, self._scheme)
-        self.url = url
+    def _listen_at_path(self) -> None:
+        path = ipc.parse_path(self._address, self._scheme)
         try:
             if path.startswith("\0"):
                 sock = listening_socket(socket.AF_UNIX, path)
@@ -99,10 +114,10 @@ class Listener:
         except OSError as error:
             if isinstance(error, AddressError):
                 raise
-            raise ipc.listen_error(url, error) from error
+            raise ipc.listen_error(self.url, error) from error
 
-    def _listen_at_port(self, address: str, url: str) -> None:
-        path = ""
+    def _listen_at_port(self) -> None:
+        url, address, path = self.url, self._address, ""
         if self._plain in ("ws", "wss"):
             from protocols.transports.websocket import check_websocket_listener  # loads wsproto
 
@@ -135,19 +150,25 @@ class Listener:
             self.closed = True  # the address, its file and the connections are the parent's
             return
         with self._owner.lock.held:
-            if self.closed:
-                return
             self.closed = True
-            for bound in self._bound:
-                if not self._pausing:
-                    self._owner.io.watch_file(bound.sock, bound, 0)
+            self._let_go()
+            self._owner.forget(self)
+
+    def _let_go(self) -> None:
+        """Each step may be repeated: Ctrl-C ends `close` anywhere, and the next call goes on."""
+        while self._bound:
+            bound = self._bound[-1]
+            if bound.sock.fileno() >= 0:
+                self._owner.io.watch_file(bound.sock, bound, 0)
                 bound.sock.close()
-            if self._name is not None:
-                inproc.stop(self._name)
-            if self._file is not None:
-                unix_path.remove(*self._file)
-            for stream in list(self._opening):
-                stream.abort()
+            self._bound.pop()
+        if self._name is not None:
+            inproc.stop(self._name, self._handed_over)
+        if self._file is not None:
+            unix_path.remove(*self._file)
+            self._file = None
+        for stream in list(self._opening):
+            stream.abort()
 
     def _handed_over(self, sock: socket.socket) -> None:
         """A dialling thread: our end of a connection within the process."""
@@ -177,7 +198,8 @@ class Listener:
         stream = stream_of(self._owner, self.url, sock, self._codec(), self._opened)
         if stream.state is not State.OPENING:
             return
-        self._opening[stream] = None
+        io, limit_s = self._owner.io, self._owner.options.handshake_timeout_s
+        self._opening[stream] = io.time() + limit_s
         stream.on_end = self._failed
         if stream.descriptor > descriptor_limit():
             self._turn_away(stream, "no descriptors", NO_DESCRIPTORS)
@@ -185,8 +207,29 @@ class Listener:
         if len(self._opening) > HEADERLESS_MAX:
             sentence = f"no header yet and {HEADERLESS_MAX} newer connections wait too"
             self._turn_away(next(iter(self._opening)), "crowded out", sentence)
-        io, limit_s = self._owner.io, self._owner.options.handshake_timeout_s
-        io.call_at(io.time() + limit_s, partial(stream.late, limit_s))
+        if not self._judging and self._opening:
+            self._judge_at(next(iter(self._opening.values())))
+
+    def _judge_at(self, deadline: float) -> None:
+        self._judging = True
+        judge = WeakMethod(self._judge)  # a listener that is closed by hand is not kept until then
+
+        def due() -> None:
+            if (call := judge()) is not None:
+                call()
+
+        self._owner.io.call_at(deadline, due)
+
+    def _judge(self) -> None:
+        """Turn away those whose time for the handshake is over. One timer serves all, since they are in the
+        order of their deadlines."""
+        io = self._owner.io
+        self._judging = False
+        for stream, deadline in list(self._opening.items()):
+            if deadline > io.time():
+                self._judge_at(deadline)
+                return
+            stream.late(self._owner.options.handshake_timeout_s)
 
     def _pause(self) -> None:
         """Accept nothing for a while: the backlog would wake the thread again at once."""

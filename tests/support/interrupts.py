@@ -6,6 +6,7 @@ each call of a C function.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -28,6 +29,8 @@ def interrupted_at(
                 sys.setprofile(None)
                 raise KeyboardInterrupt
 
+    collecting = gc.isenabled()
+    gc.disable()  # what a collection calls would be interrupted, and the error be lost there
     try:
         sys.setprofile(look)
         call()
@@ -37,6 +40,8 @@ def interrupted_at(
         pass
     finally:
         sys.setprofile(None)
+        if collecting:
+            gc.enable()
     return False
 
 
