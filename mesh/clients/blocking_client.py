@@ -38,7 +38,7 @@ from mesh.clients.calls import (
 )
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import broker_url
+from mesh.clients.finding import broker_place
 from mesh.clients.publishing import Ticket
 from mesh.clients.questions import Question, SurveyResult
 from mesh.errors import Unknown
@@ -69,11 +69,12 @@ class BlockingClient:
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        self.url = broker_url(url)
+        place = broker_place(url)
+        self.url = place.url
         self.name = checked_name(name)
         limit_s = checked_seconds("connect_timeout", connect_timeout)
         interval_s = checked_seconds("keepalive_s", keepalive_s)
-        self._session = BlockingSession(self.url, self.name, tls, limit_s, interval_s)
+        self._session = BlockingSession(place, self.name, tls, limit_s, interval_s)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -87,6 +88,7 @@ class BlockingClient:
     def open(self) -> None:
         """Connect. Raises `Disconnected` if there is no broker, or no answer within ``connect_timeout``."""
         self._session.open()
+        self.url = self._session.url
 
     def close(self) -> None:
         """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""

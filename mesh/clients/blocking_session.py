@@ -25,7 +25,7 @@ from typing import Final
 from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
-from mesh.clients.finding import why_no_session
+from mesh.clients.finding import Place, nobody_at, why_no_session
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.silence import Next, Silence
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
@@ -33,7 +33,7 @@ from mesh.logs import log
 from mesh.wire.session_frames import LAPSES
 from protocols import TlsConfig
 from protocols.blocking.lock import BlockingLock
-from protocols.errors import SPError, Timeout
+from protocols.errors import ConnectionRefused, SPError, Timeout
 from protocols.peer_warnings import PeerWarnings
 from protocols.transports.tcp import system_message
 
@@ -47,13 +47,15 @@ class BlockingSession:
     """See the module. A fork replaces ``conversation``; use it within `ours`."""
 
     def __init__(
-        self, url: str, name: str, tls: TlsConfig | None, connect_timeout_s: float, keepalive_s: float
+        self, place: Place, name: str, tls: TlsConfig | None, connect_timeout_s: float, keepalive_s: float
     ) -> None:
-        self.url = url
+        self._place = place
+        self.url = place.url
         self.name = name
+        self._tls = tls
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
-        self._dialer = BrokerDialer(url, tls, time.monotonic)
+        self._dialer = BrokerDialer(self.url, tls, time.monotonic)
         self.closed = False
         self._opened = False
         self._established = False
@@ -89,7 +91,7 @@ class BlockingSession:
         deadline = time.monotonic() + self._connect_timeout_s
         with self.ours():
             try:
-                self._dial(deadline)
+                tried = self._dial_first(deadline)
                 settled = self.pump(lambda: self.conversation.settled, deadline, reconnect=False)
                 if not settled and self.conversation.falls_back:
                     self._dial(deadline)
@@ -102,7 +104,7 @@ class BlockingSession:
                 self.closed = True
                 self._drop("")
                 why = self.conversation.last_error or f"no answer in {self._connect_timeout_s:g} s"
-                raise Disconnected(f"no session with a broker at {self.url}: {why}")
+                raise Disconnected(f"{tried}no session with a broker at {self.url}: {why}")
             self._established = True
 
     def close(self) -> None:
@@ -166,6 +168,25 @@ class BlockingSession:
         return self.conversation.standing(self.url)
 
     # ------------------------------------------------------------------ the connection
+
+    def _dial_first(self, deadline: float) -> str:
+        """Dial the first place where somebody listens. Returns the part of a sentence that names the place
+        where nobody did, empty if there is none. Raises `Disconnected`, which names it too."""
+        try:
+            self._dial(deadline)
+            return ""
+        except Disconnected as error:
+            if not self._place.otherwise or not isinstance(error.__cause__, ConnectionRefused):
+                raise
+        tried = nobody_at(self.url)
+        self.url = self._place.otherwise
+        self._dialer = BrokerDialer(self.url, self._tls, time.monotonic)
+        self._schedule = SessionSchedule(self.url, self._rng)
+        try:
+            self._dial(deadline)
+        except Disconnected as error:
+            raise Disconnected(tried + str(error)) from error.__cause__
+        return tried
 
     def _dial(self, deadline: float) -> None:
         """One attempt, by one thread at a time and without the lock, so that all others can be used and

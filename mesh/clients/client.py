@@ -32,7 +32,7 @@ from mesh.clients.calls import (
 from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import broker_url
+from mesh.clients.finding import broker_place
 from mesh.clients.publisher import Publisher
 from mesh.clients.publishing import MESSAGE_COST
 from mesh.clients.questions import Question, SurveyResult
@@ -80,7 +80,8 @@ class Client:
         connect_timeout: float = CONNECT_TIMEOUT_S,
         environment: Environment | None = None,
     ) -> None:
-        self.url = broker_url(url)
+        self._place = broker_place(url)
+        self.url = self._place.url
         self.name = checked_name(name)
         self._tls = tls
         self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)
@@ -108,7 +109,7 @@ class Client:
             raise MeshError("a Client is opened once; make another one")
         environment = self._environment or Environment.real()
         self._connection = ClientConnection(
-            self.url,
+            self._place,
             name=self.name,
             tls=self._tls,
             keepalive_s=self._keepalive_s,
@@ -121,6 +122,7 @@ class Client:
         self._publisher = Publisher(self._connection)
         self._opened = True
         await self._connection.open()
+        self.url = self._connection.url
 
     async def aclose(self) -> None:
         """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`."""
@@ -248,7 +250,7 @@ class Client:
             NoResponders: at once, when there is none.
             NotAccepted: it refused, with its reason.
             Unknown: it, or the way to it, was lost: it may have acted.
-            MeshTimeout: no answer in time.
+            MeshTimeout: no answer in time; a second later if its own broker does not say so itself.
         """
         question = await self._ask(topic, body, headers, False, checked_seconds("timeout", timeout))
         if question.error is not None:

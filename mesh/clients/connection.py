@@ -17,13 +17,13 @@ from typing import Final
 
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
-from mesh.clients.finding import why_no_session
+from mesh.clients.finding import Place, nobody_at, why_no_session
 from mesh.clients.publishing import Waitable
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.writer import Writer
 from mesh.errors import Disconnected, PeerError
 from mesh.logs import log
-from protocols import Pipe, RawSocket, Req0, SocketOptions, SPError, TlsConfig
+from protocols import ConnectionRefused, Pipe, RawSocket, Req0, SocketOptions, SPError, TlsConfig
 from protocols.peer_warnings import PeerWarnings
 
 OPTIONS: Final = SocketOptions(
@@ -37,7 +37,7 @@ class ClientConnection:
 
     def __init__(
         self,
-        url: str,
+        place: Place,
         *,
         name: str,
         tls: TlsConfig | None,
@@ -46,7 +46,10 @@ class ClientConnection:
         rng: random.Random,
         token: Callable[[int], bytes],
     ) -> None:
-        self.url = url
+        self._place = place
+        self.url = url = place.url
+        self._tried = ""
+        """The part of a sentence that names the place where nobody listened; empty: there was none."""
         self.closed = False
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
@@ -56,6 +59,7 @@ class ClientConnection:
         )
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
+        self._rng = rng
         self._schedule = SessionSchedule(url, rng)
         self._warnings = PeerWarnings(log)
         self._lost = asyncio.Event()
@@ -79,10 +83,10 @@ class ClientConnection:
             await self._socket.aclose()
             if isinstance(error, TimeoutError):
                 raise Disconnected(
-                    f"no answer from a broker at {self.url} in {self._connect_timeout_s:g} s"
+                    f"{self._tried}no answer from a broker at {self.url} in {self._connect_timeout_s:g} s"
                 ) from error
             if isinstance(error, (SPError, OSError)):
-                raise Disconnected(why_no_session(self.url, error)) from error
+                raise Disconnected(self._tried + why_no_session(self.url, error)) from error
             raise
         self._schedule.began(self.loop.time())
         self._connector = self.loop.create_task(self._keep_connected(), name=f"mesh client {self.url}")
@@ -90,7 +94,15 @@ class ClientConnection:
             self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
 
     async def _first_session(self) -> None:
-        await self._socket.dial_once(self.url, self._connect_timeout_s)
+        try:
+            await self._socket.dial_once(self.url, self._connect_timeout_s)
+        except ConnectionRefused:
+            if not self._place.otherwise:
+                raise
+            self._tried = nobody_at(self.url)
+            self.url = self._place.otherwise
+            self._schedule = SessionSchedule(self.url, self._rng)
+            await self._socket.dial_once(self.url, self._connect_timeout_s)
         try:
             await self._settled()
         except Disconnected:
