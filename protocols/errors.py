@@ -144,8 +144,7 @@ class MessageTooLarge(RemoteProtocolError):
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(
-            f"a message of {size} bytes is above the limit of {size_max}; the option recv_size_max raises it",
-            reason="too large",
+            f"a message of {size} bytes is above the limit of {size_max} (recv_size_max)", reason="too large"
         )
         self.size = size
         self.size_max = size_max

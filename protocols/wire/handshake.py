@@ -106,8 +106,8 @@ def _not_sp(header: bytes) -> HandshakeError:
         )
     if header.startswith(_HTTP):
         return HandshakeError(
-            "the peer speaks HTTP and this address is plain; WebSocket needs a ws:// listener",
-            reason="HTTP on a plain address",
+            "the peer speaks HTTP and this end does not; for WebSocket both use ws://, or wss:// with TLS",
+            reason="HTTP on an SP address",
         )
     return HandshakeError(
         f"the first bytes {header.hex(' ')} are not a Scalability Protocols header", reason="not SP"

@@ -192,7 +192,7 @@ REASONS: Final = (
     "",
     "not SP",
     "TLS on a plain address",
-    "HTTP on a plain address",
+    "HTTP on an SP address",
     "version",
     "reserved field",
     "wrong protocol",

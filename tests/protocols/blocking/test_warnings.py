@@ -93,20 +93,20 @@ def test_a_stranger_is_logged_and_one_that_just_leaves_is_not(caplog: pytest.Log
             browser.sendall(b"GET / HTTP/1.1\r\n\r\n")
             until(lambda: lines(caplog))
     (line,) = lines(caplog)
-    assert "WebSocket needs a ws:// listener" in line
+    assert "for WebSocket both use ws://, or wss:// with TLS" in line
 
 
 def test_a_connection_lost_to_a_broken_rule_is_logged_on_both_sides(caplog: pytest.LogCaptureFixture) -> None:
     with blocking.Pull0(listen="tcp://127.0.0.1:0", recv_size_max=1000) as pull:
         with raw_peer(pull.listeners[0].url) as bad:
             bad.sendall(encode_header(ProtocolNumber.PUSH0) + encode_frames([bytes(2000)]))
-            until(lambda: lines(caplog, "the option recv_size_max raises it"))
+            until(lambda: lines(caplog, "above the limit of 1000 (recv_size_max)"))
     caplog.clear()
     with blocking.Pair0(listen="tcp://127.0.0.1:0") as one:
         with blocking.Pair0(dial=one.listeners[0].url, recv_size_max=1000, reconnect_min_s=10.0) as other:
             one.wait_for_peers(1, LIMIT_S)
             one.send(bytes(2000))
-            until(lambda: lines(caplog, "the option recv_size_max raises it"))
+            until(lambda: lines(caplog, "above the limit of 1000 (recv_size_max)"))
             assert other.dialers[0].last_error
 
 
@@ -119,7 +119,7 @@ def test_a_rule_that_is_broken_with_the_header_does_not_end_the_dialer(
             for _ in range(2):
                 peer, _ = server.accept()
                 peer.sendall(encode_header(ProtocolNumber.PUSH0) + encode_frames([bytes(2000)]))
-                until(lambda: lines(caplog, "the option recv_size_max raises it"))
+                until(lambda: lines(caplog, "above the limit of 1000 (recv_size_max)"))
                 peer.close()
             assert pull.dialers[0]._thread.is_alive()
 

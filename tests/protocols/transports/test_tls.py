@@ -306,6 +306,19 @@ async def test_a_plain_peer_at_a_tls_address_is_closed_with_a_reason(start: byte
     await shared.aclose()
 
 
+async def test_https_at_a_tls_address_is_not_told_that_the_address_is_plain() -> None:
+    """The header is judged behind TLS, by a codec that does not know of it; it spoke of a plain address."""
+    async with listening(ANYWHERE, SERVER) as (_, listener):
+        host, _, port = listener.url.removeprefix("tls+tcp://").partition(":")
+        context = certificates.client_context(config())
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.read()
+        writer.close()
+        assert listener.statistics().refused == {"HTTP on an SP address": 1}
+        assert "for WebSocket both use ws://, or wss:// with TLS" in listener.last_refused
+
+
 async def test_a_plain_dialer_at_a_tls_address_hears_of_a_close() -> None:
     async with listening(ANYWHERE, SERVER) as (_, listener):
         with pytest.raises(HandshakeError) as caught:

@@ -43,7 +43,7 @@ BROKEN = [
     ("0053500000318000", "reserved field"),
     ("0000000000000000", "not SP"),
     ("ffffffffffffffff", "not SP"),
-    (b"GET / HT".hex(), "HTTP on a plain address"),
+    (b"GET / HT".hex(), "HTTP on an SP address"),
     ("16030100c8010000", "TLS on a plain address"),
     (b"SSH-2.0-".hex(), "not SP"),
     ("00535000", "short header"),

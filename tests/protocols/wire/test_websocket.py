@@ -277,7 +277,7 @@ def test_the_end_that_sent_too_much_learns_the_limit() -> None:
     assert ends.dialer.receive(taken(ends.listener)) == []
     assert ends.dialer.ended
     assert ends.dialer.last_words == (
-        "1009 a message of 1001 bytes is above the limit of 1000; the option recv_size_max raises it"
+        "1009 a message of 1001 bytes is above the limit of 1000 (recv_size_max)"
     )
 
 
