@@ -80,6 +80,8 @@ class EventLog:
         self.events: deque[Row] = deque(maxlen=EVENTS_KEPT)
         self.dropped = 0
         self.write_errors = 0
+        self.stopping = False
+        """The broker leaves: `aclose` makes the last attempt, and tells if it fails."""
         self.rows = rows
         self._folder = folder
         self._stem = file_stem
@@ -165,7 +167,7 @@ class EventLog:
             self._tell_success()
 
     def _tell_failure(self, reason: str) -> None:
-        if self._failing is None:
+        if self._failing is None and not self.stopping:
             log.warning("cannot write %s (%s); rows wait, trying again", self.path, reason)
         self._failing = reason
         if self.dropped and not self._told_lost:

@@ -95,6 +95,8 @@ class Identity:
         self.incarnation = incarnation
         self.peers = tuple(peers)
         self.save_errors = 0
+        self.stopping = False
+        """The broker leaves: `aclose` makes the last attempt, and tells if it fails."""
         self._storage: Storage | None = None
         self._path = ""
         self._lock: StorageLock | None = None
@@ -153,10 +155,13 @@ class Identity:
 
     async def aclose(self) -> None:
         """Save what is not saved yet (a disk that stands still is given up on) and unlock."""
+        self.stopping = True
         if self._changed.is_set():
             try:
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await self._save()
+                if self._failing is not None:
+                    log.warning("%s lacks the latest changes (%s)", self._path, self._failing)
             except TimeoutError:
                 log.warning("%s is not saved: the disk did not answer in %g s", self._path, CLOSE_TIMEOUT_S)
         if self._lock is not None:
@@ -176,8 +181,8 @@ class Identity:
             self.save_errors += 1
             self._changed.set()
             failing, self._failing = self._failing, disk_reason(error)
-            if failing is None:
-                log.warning("cannot save %s (%s); trying again every second", self._path, disk_reason(error))
+            if failing is None and not self.stopping:
+                log.warning("cannot save %s (%s); trying again every second", self._path, self._failing)
 
     def _encode(self) -> bytes:
         peers = [{"id": format_id(peer.id), "name": peer.name, "url": peer.url} for peer in self.peers]

@@ -51,6 +51,9 @@ TAP_QUEUE: Final = 4096
 """Messages queued on a stock subscriber's pipe; the exchange keeps more, up to its bound in bytes."""
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """A dialer that has not sent its eight bytes by then is dropped; honest ones send them at once."""
+TCP_KEEPALIVE_S: Final = 30
+"""A host that vanished costs its connections four times as long after its last word. Stock sockets and
+blocking clients may be silent for ever, so nothing but TCP's probes finds that out."""
 RATES_PERIOD_S: Final = 1.0
 HURRIED_S: Final = 0.1
 """How long a goodbye may take when its caller is cancelled."""
@@ -96,7 +99,9 @@ class Node:
             options=ExchangeOptions(**asdict(options.limits)),
             now=clock(),
         )
-        client_options = SocketOptions(send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S)
+        client_options = SocketOptions(
+            send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S, keepalive_s=TCP_KEEPALIVE_S
+        )
         self.listeners = Listeners(client_options, options.tls)
         self.peering = Peering(
             identity=identity,
@@ -249,7 +254,7 @@ class Node:
             self._loop.call_later(HURRIED_S, self._goodbye.cancel)
 
     async def _stop(self, reason: str) -> None:
-        self.report.leaving = True
+        self.report.leaving = self.identity.stopping = self.log.stopping = True
         try:
             self.exchange.leave(f"broker {self.name} leaves", self._clock())
             self.log.write("stats", self.report.stats_fields())  # while the links are there to be counted

@@ -57,6 +57,11 @@ REFUSALS: Final = (
 )
 """Why a connection is not admitted, as counted."""
 
+ID_TAKEN: Final = (
+    "another process uses this broker's id, as happens when a state folder is copied; stop one of the two,"
+    " remove identity.json from its state folder and start it again"
+)
+
 
 class Refused(LinkError):
     """A connection is not admitted. ``reason`` is one of a few fixed words to count by."""
@@ -219,7 +224,7 @@ class Admission:
             raise Refused("malformed", f"HELLO has id {id} and boot {boot}; neither may be 0")
         if id == self._me.id:
             same = boot == self._me.boot
-            what = "this is the broker itself" if same else "another process uses this broker's id"
+            what = "this is the broker itself" if same else ID_TAKEN
             raise Refused("self" if same else "conflict", what)
         self.peer = peer
         self._peer_hello = frame

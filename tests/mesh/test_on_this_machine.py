@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 import socket
 import struct
@@ -24,7 +25,9 @@ from mesh.broker.broker import Broker
 from mesh.clients.client import Client
 from mesh.environment import Environment
 from mesh.errors import ListenError, StorageError
+from mesh.listen import Listen
 from mesh.storage import ThreadStorage
+from protocols import Pipe, SocketOptions, Sub0, TlsConfig
 from tests.mesh.loopback import (
     LOCAL,
     REQ,
@@ -239,3 +242,41 @@ async def test_a_runtime_folder_of_another_user_is_not_used(
     with pytest.raises(ListenError, match="belongs to another user"):
         async with Broker():
             pass
+
+
+# --- the system's options of accepted connections
+
+
+async def test_a_vanished_host_of_a_silent_peer_is_noticed_in_minutes(tmp_path: Path) -> None:
+    """A stock subscriber's connection, or a blocking client's, stayed for two hours."""
+    authority = certificates.Authority()
+    cert, key = authority.sign(*certificates.LOCAL).write(tmp_path, "server")
+    ca = authority.write(tmp_path)
+    urls = [
+        *(LOCAL, "tls+tcp://127.0.0.1:0", "ws://127.0.0.1:0/m", "wss://127.0.0.1:0/m"),
+        f"ipc://{tmp_path}/broker.sock",
+    ]
+    tls = TlsConfig(cert_file=cert, key_file=key, ca_file=ca, verify="none")
+    async with Broker(name="alpha", listen=[Listen(url) for url in urls], tls=tls) as broker:
+        for url in broker.urls:
+            async with Sub0(dial=url, options=SocketOptions(tls=TlsConfig(ca_file=ca))) as sub:
+                await sub.wait_for_peers()
+                (pipe,) = await accepted(broker, 1)
+                with socket.socket(fileno=os.dup(pipe.connection.descriptor)) as sock:
+                    if url.startswith("ipc"):
+                        assert sock.family == socket.AF_UNIX, "its peer is on this host; the kernel tells"
+                        continue
+                    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                    if hasattr(socket, "TCP_KEEPIDLE"):
+                        times = [getattr(socket, f"TCP_KEEP{name}") for name in ("IDLE", "INTVL", "CNT")]
+                        found = [sock.getsockopt(socket.IPPROTO_TCP, name) for name in times]
+                        assert found == [30, 30, 3], url
+            await accepted(broker, 0)
+
+
+async def accepted(broker: Broker, count: int) -> list[Pipe]:
+    """The pipes of stock subscribers, once there are so many."""
+    assert broker._node is not None
+    pub = broker._node._sockets[1]
+    await eventually(lambda: len(pub.pipes) == count, f"{count} stock subscribers")
+    return pub.pipes

@@ -197,6 +197,29 @@ async def test_closing_gives_up_on_a_disk_that_stands_still_and_unlocks(
     assert storage.locked == {}
 
 
+@pytest.mark.parametrize("noticed", ["by the last attempt", "by an attempt of a broker that leaves"])
+async def test_a_broker_that_stops_does_not_promise_to_try_again(
+    noticed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It said "trying again every second", and ended."""
+    storage = FaultyStorage()
+    identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())
+    storage.fail = True
+    identity.remember(7, [PEER])
+    if noticed == "by an attempt of a broker that leaves":
+        identity.stopping = True
+        task = asyncio.create_task(identity.run())
+        while not identity.save_errors:
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert not caplog.text
+    await identity.aclose()
+    (said,) = caplog.messages
+    assert said.startswith("/s/a/identity.json lacks the latest changes (")
+    assert storage.locked == {}
+
+
 async def test_only_so_many_peers_are_kept() -> None:
     identity = await Identity.load(name="a", state_dir=None, storage=FaultyStorage(), rng=rng())
     identity.remember(1, [PEER] * (PEERS_MAX + 10))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mesh.cluster.admission import Admission, LinkRank, Refused, Stage, supersedes
 from mesh.wire.capabilities import FIRST, LINK, Offer
-from mesh.wire.link_frames import CHALLENGE_SIZE, LAYOUTS, Hello, LinkKind, decode, encode
+from mesh.wire.link_frames import CHALLENGE_SIZE, LAYOUTS, SENTENCE_MAX, Hello, LinkKind, decode, encode
 
 TOKEN = b"t" * 16
 
@@ -176,6 +176,14 @@ def test_who_is_not_of_this_mesh_or_is_this_broker_is_refused(other: Hello, reas
     with pytest.raises(Refused) as refusal:
         talk(dialler, listener)
     assert refusal.value.reason == reason
+
+
+def test_an_id_in_use_twice_names_the_usual_cause_and_what_to_do() -> None:
+    """It said only that another process uses the id; a copied state folder has the id in it."""
+    dialler, listener = pair(hellos=(hello(1), hello(1, boot=5)))
+    with pytest.raises(Refused, match=r"a state folder is copied; .* remove identity\.json from") as refusal:
+        talk(dialler, listener)
+    assert len(str(refusal.value)) <= SENTENCE_MAX, "the other broker reads all of it"
 
 
 @pytest.mark.parametrize("kind", sorted(LAYOUTS))
