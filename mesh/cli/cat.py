@@ -96,6 +96,9 @@ class Cat:
         await self._open(socket)
         await asyncio.sleep(job.delay_s)
         await self._act(socket)
+        if not self._printed and job.kind.socket in OF_BROKERS:
+            for url in job.dial:  # a broker may not have hung up yet
+                await check_no_broker(url, job)
         if job.engine == "nng" and job.body is not None:
             await asyncio.sleep(NNG_DRAIN_S)
         await asyncio.sleep(0)  # the peer of the last message is still reported

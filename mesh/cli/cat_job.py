@@ -6,6 +6,7 @@ Flags that contradict each other end here, with one sentence and before anything
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Literal
@@ -13,6 +14,7 @@ from typing import Final, Literal
 from mesh.cli.cat_flags import Addresses, Certificates, Other, Printing, Protocols, Sending, misuse
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.formats import FORMATS, Format
+from mesh.listen import is_secure
 from protocols.options import SocketOptions
 from protocols.tls import TlsConfig
 
@@ -78,6 +80,7 @@ def plan(
     if not dial and not listen:
         raise misuse("say where: --dial URL or --listen URL, such as tcp://127.0.0.1:7000")
     check_fits(name, kind, sending, printing)
+    check_certificate(listen, certificates)
     options = SocketOptions(
         recv_size_max=printing.recv_maxsz,
         send_timeout_s=sending.send_timeout,
@@ -138,6 +141,13 @@ def body_of(sending: Sending) -> bytes | None:
         return sys.stdin.buffer.read() if sending.file == "-" else Path(sending.file).read_bytes()
     except IsADirectoryError:
         raise CommandFailed(ExitCode.NO_INPUT, f"--file {sending.file} is a folder; name a file") from None
+
+
+def check_certificate(listen: Iterable[str], certificates: Certificates) -> None:
+    """A listener with TLS shows one."""
+    for url in listen:
+        if is_secure(url) and certificates.cert is None:
+            raise misuse(f"{url} needs a certificate and its key: --cert PEM, and --key PEM if it is apart")
 
 
 def with_tls(options: SocketOptions, certificates: Certificates, *, listens: bool) -> SocketOptions:

@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 import protocols
 from mesh.cli.cat_flags import Certificates, Flag, Texts, misuse
-from mesh.cli.cat_job import with_tls
+from mesh.cli.cat_job import check_certificate, with_tls
 from mesh.cli.exits import ExitCode
 from mesh.cli.signals import leave_on_signal
 from protocols.device import Device, DeviceStatistics
@@ -79,6 +79,7 @@ def device(
         raise misuse("say where the front is: --front URL or --front-dial URL")
     if not any(backs) and proto not in REFLECTED:
         raise misuse(f"say where the back is: --back URL or --back-dial URL; {proto} has two sides")
+    check_certificate([*(front or []), *(back or [])], certificates or Certificates())
     options = SocketOptions(ttl=ttl, recv_size_max=recv_maxsz)
     if certificates is not None and certificates.given():
         options = with_tls(options, certificates, listens=bool(front or back))

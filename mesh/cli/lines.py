@@ -1,7 +1,7 @@
 """Lines of standard input, in batches, without a thread.
 
 A thread that waits in ``read`` would keep Ctrl-C from ending the program until the next line comes. Pipes and
-terminals are watched by the event loop; regular files, which it cannot watch, never make a reader wait.
+terminals are watched by the event loop; what it cannot watch, files and ``/dev/null``, makes no reader wait.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class LineReader:
 
     Raises:
         LineTooLong: a line has more than `LINE_MAX` bytes.
+        OSError: it cannot be read, as a folder; its ``filename`` is "standard input".
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rest = b""
         self._ended = False
-        self._watched = not stat.S_ISREG(os.fstat(descriptor).st_mode) and not _is_null(descriptor)
+        self._watched = not stat.S_ISREG(os.fstat(descriptor).st_mode)
 
     def __aiter__(self) -> Self:
         return self
@@ -55,20 +56,20 @@ class LineReader:
     async def _read(self) -> bytes:
         if self._watched:
             await self._readable()
-        return os.read(self._descriptor, CHUNK)
+        try:
+            return os.read(self._descriptor, CHUNK)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard input") from error
 
     async def _readable(self) -> None:
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()
-        loop.add_reader(self._descriptor, ready.set)
+        try:
+            loop.add_reader(self._descriptor, ready.set)
+        except PermissionError:  # so epoll refuses what is always ready
+            self._watched = False
+            return
         try:
             await ready.wait()
         finally:
             loop.remove_reader(self._descriptor)
-
-
-def _is_null(descriptor: int) -> bool:
-    """`/dev/null` is a character device that the loop refuses to watch."""
-    return os.fstat(descriptor).st_rdev == os.stat(os.devnull).st_rdev and stat.S_ISCHR(
-        os.fstat(descriptor).st_mode
-    )

@@ -20,6 +20,7 @@ import msgspec
 from cyclopts import Parameter
 
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.gaps import Gaps
 from mesh.cli.lines import LineReader, LineTooLong
 from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
 from mesh.clients.messages import Delivery
@@ -242,12 +243,14 @@ async def _subscribe(
             async with client.subscribe(*patterns) as subscription:
                 subscribed = True
                 _say_subscribed(patterns, subscription.unreached)
-                async for batch in subscription.batches():
-                    lines = [show(delivery) for delivery in islice(batch.deliveries(), left)]
-                    sys.stdout.buffer.write(b"".join(lines))
-                    sys.stdout.buffer.flush()
-                    if left is not None and (left := left - len(lines)) <= 0:
-                        break
+                with Gaps(subscription) as gaps:
+                    async for batch in subscription.batches():
+                        lines = [show(delivery) for delivery in islice(batch.deliveries(), left)]
+                        gaps.tell()
+                        sys.stdout.buffer.write(b"".join(lines))
+                        sys.stdout.buffer.flush()
+                        if left is not None and (left := left - len(lines)) <= 0:
+                            break
     except MeshError:
         raise  # a timeout of the client's own is one of these
     except TimeoutError:

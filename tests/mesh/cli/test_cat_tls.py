@@ -47,6 +47,18 @@ async def test_a_certificate_and_who_signed_it_are_enough(files: Files, url: str
         assert (await finished(*asking, "-k")).shown == [b"pong\n"]
 
 
+@pytest.mark.parametrize("command", [["cat", "--rep", "--listen"], ["device", "--proto", "pair", "--front"]])
+@pytest.mark.parametrize("url", ["tls+tcp://127.0.0.1:0", "wss://127.0.0.1:0/cat"])
+@pytest.mark.parametrize("more", [[], ["-k"]])
+def test_a_listener_without_a_certificate_is_told_the_flag(
+    command: list[str], url: str, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence named a parameter of the library, which no flag is called."""
+    assert application.main([*command, url, *more]) == 64
+    said = capsys.readouterr().err
+    assert said.startswith(f"mesh {command[0]}: {url} needs a certificate and its key: --cert PEM, ")
+
+
 async def test_plain_websocket_needs_no_flags() -> None:
     async with cat("--pull", "--listen", "ws://127.0.0.1:0/cat") as pull:
         await finished("--push", "--dial", await pull.listening(), "-D", "hello")

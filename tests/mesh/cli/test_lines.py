@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mesh.cli.exits import ExitCode, explain
 from mesh.cli.lines import LINE_MAX, LineReader, LineTooLong
 
 
@@ -54,6 +55,23 @@ async def test_a_cancelled_read_loses_nothing() -> None:
 async def test_dev_null_is_empty() -> None:
     with open(os.devnull, "rb") as file:
         assert await gather(LineReader(file.fileno())) == []
+
+
+async def test_a_device_that_is_always_ready_is_read() -> None:
+    """`mesh pub a.b - < /dev/zero` ended with "Operation not permitted": the loop cannot watch it."""
+    with open("/dev/zero", "rb") as file, pytest.raises(LineTooLong, match="a line has more than"):
+        await gather(LineReader(file.fileno()))
+
+
+async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """The error of a folder did not say what is a directory."""
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError) as failed:
+            await gather(LineReader(descriptor))
+    finally:
+        os.close(descriptor)
+    assert explain(failed.value) == (ExitCode.FAILED, "standard input: Is a directory")
 
 
 async def test_an_endless_line_is_a_mistake(tmp_path: Path) -> None:
