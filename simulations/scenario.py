@@ -58,6 +58,10 @@ class ScenarioError(ValueError):
         self.where = where
 
 
+class TooManyBrokers(ValueError):
+    """A mesh has more brokers than who is asked to play it can take."""
+
+
 def _within(least: float, most: float, name: str, value: float, *where: str) -> None:
     if not value >= least:
         raise ScenarioError(f"{name} is {value:g}; it must be at least {least:g}", *where, name)

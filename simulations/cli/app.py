@@ -34,7 +34,7 @@ from simulations.cli.showing import (
 )
 from simulations.runs import diffing, playing, replaying, shrinking, swarming
 from simulations.runs.playing import Result
-from simulations.scenario import Scenario
+from simulations.scenario import Scenario, TooManyBrokers
 from simulations.scenarios import scenario_file
 
 app = App(
@@ -116,7 +116,8 @@ def simulate(
     began = time.perf_counter()
     size = "full" if full else "ci"
     _check_files(keep, trace)
-    with _refusals(out):
+    in_file = nodes is None and scenario_file.is_path(scenario)
+    with _refusals(out, too_many=ExitCode.BAD_DATA if in_file else ExitCode.USAGE):
         found, drawn_seed = _found(scenario)
         found = found.at_size(size)
         found = found if nodes is None else replace(found, brokers=nodes)
@@ -464,13 +465,15 @@ def _replay_command(scenario: str, result: Result, nodes: Whole | None, keep: st
 
 
 @contextmanager
-def _refusals(out: str | None) -> Iterator[None]:
+def _refusals(out: str | None, *, too_many: ExitCode = ExitCode.USAGE) -> Iterator[None]:
     """What a user did wrong becomes a sentence and a code; brokers' warnings are no concern of who plays with
-    them.
+    them. ``too_many`` is the code of a mesh that is too large: whose mistake it is depends on who said so.
     """
     swarming.hush()
     try:
         yield
+    except TooManyBrokers as error:
+        raise CommandFailed(too_many, str(error)) from error
     except ValueError as error:
         code = next(code for kind, code in CODES if isinstance(error, kind))
         raise CommandFailed(code, str(error)) from error

@@ -11,6 +11,7 @@ from simulations.cores.field import Field, Options, PlaceState
 from simulations.cores.meshed import Meshed
 from simulations.cores.striking import Striking
 from simulations.faults import Fault
+from simulations.scenario import TooManyBrokers
 
 NODES_MAX: Final = 500
 """Links of a full mesh grow with the square of the brokers."""
@@ -66,7 +67,7 @@ def check_size(nodes: int) -> None:
     if nodes < NODES_MIN:
         raise ValueError(f"a mesh needs at least {NODES_MIN} brokers, got {nodes}")
     if nodes > NODES_MAX:
-        raise ValueError(
+        raise TooManyBrokers(
             f"a full mesh of {nodes} brokers has {nodes * (nodes - 1) // 2} links; at most {NODES_MAX}"
             " brokers are run"
         )

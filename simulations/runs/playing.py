@@ -23,7 +23,7 @@ from simulations.faults import KINDS, Fault
 from simulations.invariants import Verdict, judge
 from simulations.kernel.scheduler import nanoseconds
 from simulations.runs.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
-from simulations.scenario import Scenario
+from simulations.scenario import Scenario, TooManyBrokers
 from simulations.scenarios.selecting import homes, resolve
 from simulations.world import Deadlock, World
 
@@ -142,7 +142,7 @@ class Play:
         self.scenario = resolve(scenario.at_size(size), seed)
         if self.scenario.brokers + self.scenario.spares > BROKERS_MAX:
             waits = f", and waits for {scenario.waiting_for}" if scenario.waiting_for else ""
-            raise ValueError(
+            raise TooManyBrokers(
                 f"{scenario.name} has {self.scenario.brokers + self.scenario.spares} brokers; a full mesh of "
                 f"more than {BROKERS_MAX} takes too long{waits}; --fidelity cores plays up to 500"
             )

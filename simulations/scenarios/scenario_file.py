@@ -61,13 +61,18 @@ def load(name_or_path: str) -> Scenario:
         UnknownScenario: none has that name.
         ScenarioFileError: its file cannot be read or used.
     """
-    if name_or_path.endswith(".toml") or os.sep in name_or_path:
+    if is_path(name_or_path):
         return read(Path(name_or_path))
     known = shipped()
     if name_or_path not in known:
         hint = nearest(name_or_path, known, "see mesh simulate list, or name a .toml file")
         raise UnknownScenario(f"there is no scenario {name_or_path!r}{hint}")
     return read(known[name_or_path])
+
+
+def is_path(name_or_path: str) -> bool:
+    """Whether `load` takes it for a file's path."""
+    return name_or_path.endswith(".toml") or os.sep in name_or_path
 
 
 def read(path: Path) -> Scenario:
@@ -209,7 +214,9 @@ def _typed(type_: str, value: Any, *where: str | int) -> Any:
         return value
     if type_ == "number" and _is_number(value):
         return float(value)
-    raise ScenarioError(f"{where[-1]} must be a {type_}, and is {spelt(value)}", *where)
+    # 1e9 is a number with a fraction in TOML, of which `spelt` would show none
+    shown = repr(value) if isinstance(value, float) else spelt(value)
+    raise ScenarioError(f"{where[-1]} must be a {type_}, and is {shown}", *where)
 
 
 def _is_number(value: Any) -> bool:

@@ -392,6 +392,19 @@ def test_bad_input_is_one_sentence(
     assert shown.out == "" and sentence in shown.err and len(shown.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("fidelity", ["full", "cores"])
+def test_too_many_brokers_are_a_mistake_of_who_names_the_number(
+    fidelity: str, capsys: Output, tmp_path: Path
+) -> None:
+    """A file of too many brokers ended with 64, unlike all else that is wrong in a file."""
+    path = tmp_path / "x.toml"
+    path.write_text('name = "x"\nbrokers = 100000\n')
+    assert main(["simulate", str(path), "--fidelity", fidelity]) == 65
+    assert main(["simulate", str(path), "--fidelity", fidelity, "--nodes", "90000"]) == 64
+    assert main(["simulate", "calm", "--fidelity", fidelity, "--nodes", "90000"]) == 64
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
 def test_a_papers_figure_is_shown_beside_ours() -> None:
     found = result(Scenario("calm", paper="12 s (a study)"))
     assert "  theirs: 12 s (a study)" in showing.summary(found, 1.0, None, None).splitlines()

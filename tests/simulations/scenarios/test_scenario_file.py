@@ -191,6 +191,7 @@ CRASH = 'name = "t"\n\n[[fault]]\nat_s = 1\nkind = "crash"\na = "broker-1"\n'
         # types and ranges
         ('name = "t"\nbrokers = "five"\n', 2, 'brokers must be a whole number, and is "five"'),
         ('name = "t"\nbrokers = 2.5\n', 2, "brokers must be a whole number, and is 2.5"),
+        ('name = "t"\nbrokers = 1e3\n', 2, "brokers must be a whole number, and is 1000.0"),
         ('name = "t"\nquiet_s = true\n', 2, "quiet_s must be a number, and is true"),
         ('name = "t"\nworkload = 5\n', 2, "workload must be a table, and is 5"),
         ('name = "t"\n[fault]\nat_s = 1\n', 2, "begin every fault with a line [[fault]]"),
