@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,12 @@ from rich.console import Console
 
 from mesh.cli.app import main
 from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.demo import cli as module
 from mesh.demo.cli import MARK, _fresh, demo
 from mesh.demo.federation import DemoError, Federation, Member, undisturbed
+from mesh.demo.story import Say
+from mesh.demo.verdict import Event
+from mesh.logs import log
 
 
 def test_the_demonstrations_brokers_know_nothing_of_the_users_own() -> None:
@@ -76,3 +81,34 @@ def test_a_demonstration_that_is_told_to_end_leaves_no_broker(
     (federation,) = federations
     process = federation.members["alpha"].process
     assert process is not None and process.returncode == -signal.SIGKILL
+
+
+def test_the_faults_of_the_story_are_not_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clients warned of the broker that the demonstration had killed, in the middle of its story."""
+    monkeypatch.setattr(log, "propagate", False)  # the handlers of pytest are at the root
+
+    async def started(self: Federation) -> None: ...
+
+    async def faults(federation: Federation, say: Say) -> tuple[list[Event], None]:
+        say("beta killed with SIGKILL")
+        log.warning("no session with the broker at %s", "tcp://127.0.0.1:1")
+        log.error("a defect")
+        return [], None
+
+    async def left(federation: Federation, say: Say) -> list[Event]:
+        log.warning("no session with the broker at %s", "tcp://127.0.0.1:2")
+        return []
+
+    monkeypatch.setattr(Federation, "start_all", started)
+    monkeypatch.setattr(module, "run_faults", faults)
+    monkeypatch.setattr(module, "leave", left)
+    shown = StringIO()
+    asyncio.run(module._act(Federation(tmp_path), Console(file=shown, width=200), live=False))
+    assert "beta killed with SIGKILL" in shown.getvalue()
+    log.warning("of something else")
+    assert [line.split(": ")[-1] for line in capsys.readouterr().err.splitlines()] == [
+        "a defect",
+        "of something else",
+    ]
