@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from mesh.cluster.membership import State
-from simulations.evidence import Evidence, Row, Sample, View
+from simulations.evidence import Evidence, Life, Row, Sample, View
 from simulations.faults.ongoing import Span
 from simulations.invariants.bounds import detection_s
 from simulations.invariants.check import Check, Judge, Parameter, at_end
@@ -224,7 +224,12 @@ def _reached_by_strangers(
 ) -> Iterator[str]:
     what = f"{span.fault.kind} at {name} from {span.start_s:.3f} s on"
     life = evidence.up(name, span.start_s, _after(span))
-    if counted and life is not None and not causes.may_miss_a_stranger(name, span.start_s, _after(span)):
+    if (
+        counted
+        and life is not None
+        and _seen(evidence, life, span.start_s)
+        and not causes.may_miss_a_stranger(name, span.start_s, _after(span))
+    ):
         before, after = (_refused(evidence, name, life.number, at_s) for at_s in (span.start_s, _after(span)))
         if after <= before:
             yield f"{what} was not counted"
@@ -253,6 +258,15 @@ def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> I
             shown = "not at all" if held is None else held.state
             lie = f"{span.fault.kind} about {name} at {span.start_s:.3f} s"
             yield f"{lie}: {view.name} holds it {shown} later"
+
+
+def _seen(evidence: Evidence, life: Life, at_s: float) -> bool:
+    """Whether a look saw a broker before that time in this life. If none did, it may not have listened."""
+    for sample in reversed(evidence.samples_between(life.started_s, at_s)):
+        view = sample.views.get(life.name)
+        if view is not None:
+            return view.life == life.number
+    return False
 
 
 def _refused(evidence: Evidence, name: str, life: int, at_s: float) -> int:

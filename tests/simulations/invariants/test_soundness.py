@@ -141,6 +141,18 @@ def test_what_an_earlier_life_of_the_broker_had_counted_is_not_subtracted(life: 
     assert judged(evidence, "foreign_input_is_harmless").ok is counted
 
 
+@pytest.mark.parametrize(("started_s", "excused"), [(21.498, True), (20.5, False)])
+def test_bytes_that_came_before_any_look_saw_the_broker_need_not_be_counted(
+    started_s: float, excused: bool
+) -> None:
+    """Swarm seed 2269265714: a stranger dialled 2 ms after broker-2 had started, and nobody listened yet."""
+    evidence = _uncounted()
+    evidence.lives = [
+        replace(each, started_s=started_s) if each.name == TWO else each for each in evidence.lives
+    ]
+    assert judged(evidence, "foreign_input_is_harmless").ok is excused
+
+
 def _foreign_beside(fault: Fault, *, until_s: float | None = None) -> Evidence:
     """Broker-2 loses its link to broker-3 right after garbage came, and something else was done before."""
     evidence = _foreign(_lost_a_link)
