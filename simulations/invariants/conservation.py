@@ -135,7 +135,7 @@ class _Passage:
         there = evidence.host_of(subscription.subscriber)
         from_s = publication.at_s
         until_s = self._passed_s(here, there, from_s)
-        if there in publication.absent or (here in subscription.unreached and here != there):
+        if self._is_absent(there, publication) or (here in subscription.unreached and here != there):
             return True
         if subscription.until_s < until_s or not self._lasts(here, from_s, until_s):
             return True
@@ -155,6 +155,14 @@ class _Passage:
         here, there = (self._life(self._evidence.host_of(name), publication.at_s) for name in hosts)
         assert here is not None and there is not None
         return here, there
+
+    def _is_absent(self, name: str, publication: Publication) -> bool:
+        """Its receipt names that broker, perhaps as the twin by which it was known last."""
+        life = self._life(name, publication.at_s)
+        names = {name}
+        if life is not None:
+            names |= set(self._evidence.holders(life.id, 0.0, publication.at_s))
+        return not names.isdisjoint(publication.absent)
 
     def _has_twin(self, name: str, from_s: float, until_s: float) -> bool:
         """Another broker took what was meant for this one: who sends knows only the id that both have."""

@@ -227,6 +227,15 @@ def test_a_copy_of_the_subscribers_broker_may_get_what_was_meant_for_that(
     assert verdict(evidence).ok is right
 
 
+@pytest.mark.parametrize(("name", "right"), [(ONE, True), (TWO, False)])
+def test_a_receipt_may_name_the_broker_as_its_copy_which_was_there_before(name: str, right: bool) -> None:
+    """Swarm seed 2269265772: the message came between the end of the copy and the link to the other one."""
+    evidence = lost()
+    evidence.lives.append(Life("twin", 1, "twin", 4.0, 9.0, "killed", IDS[name], 99))
+    publication(evidence).absent = ("twin",)
+    assert verdict(evidence).ok is right
+
+
 def test_who_was_back_in_time_is_owed_the_message() -> None:
     def back(log: Log) -> None:
         log.member(TWO, 7.5, ONE, "alive>dead")
