@@ -216,36 +216,60 @@ class StockPublishers:
         self.frames_received(pipe, frames)
 
 
-class StockEncoder:
-    """What stock subscribers get for a block: ``topic payload`` for each message, large bodies put together.
+class LastOpened:
+    """The block that was opened last: the exchange offers each to all stock subscribers in turn."""
 
-    One for all of them: the exchange offers a block to each in turn, and it is opened once.
-    """
+    __slots__ = ("block", "frames", "piece")
 
     def __init__(self) -> None:
-        self._assembler = blocks.Assembler()
-        self._block: Buffer = b""
-        self._frames: list[bytes] = []
+        self.block: Buffer = b""
+        self.frames: list[bytes] = []
+        """What they get for it; for the last piece of a large body, once a first one has all pieces."""
+        self.piece: blocks.Opened | None = None
+        """The block, if it is a piece of a large body."""
 
-    def encode(self, frames: list[bytes], block: Buffer, hops: int, flags: int, sequence: int) -> None:
-        if block is not self._block:
-            self._block = block
-            self._frames = self._open(block)
-        frames += self._frames
-
-    def _open(self, block: Buffer) -> list[bytes]:
+    def open(self, block: Buffer) -> None:
+        self.block, self.frames, self.piece = block, [], None
         try:
             opened = blocks.open_block(bytes(block))
         except BlockError:
-            return []  # another broker's; blocks of clients were checked when they came in
-        bodies: Sequence[bytes] = opened.bodies
+            return  # another broker's; blocks of clients were checked when they came in
         if opened.whole_size:
-            whole = self._assembler.add(opened)
-            if whole is None:
-                return []
-            bodies = [whole[0]]
-        prefix = opened.topic + b" "
-        return [prefix + body for body in bodies]
+            self.piece = opened
+        else:
+            prefix = opened.topic + b" "
+            self.frames = [prefix + body for body in opened.bodies]
+
+
+class StockEncoder:
+    """What one stock subscriber gets for a block: ``topic payload`` for each message, large bodies put
+    together. Each has an assembler of its own, as a slow one gets pieces later than others.
+
+    ``drop`` counts large bodies given up because too many were unfinished at once.
+    """
+
+    def __init__(self, last: LastOpened, drop: Callable[[str, int], None]) -> None:
+        self._last = last
+        self._drop = drop
+        self._assembler = blocks.Assembler()
+
+    def encode(self, frames: list[bytes], block: Buffer, hops: int, flags: int, sequence: int) -> None:
+        last = self._last
+        if block is not last.block:
+            last.open(block)
+        if last.piece is None or self._ends_body(last.piece):
+            frames += last.frames
+
+    def _ends_body(self, piece: blocks.Opened) -> bool:
+        """Take a piece; whether its body is whole now, and the frame made."""
+        before = self._assembler.given_up
+        whole = self._assembler.add(piece)
+        if whole is None:
+            self._drop("unfinished_body", self._assembler.given_up - before)
+            return False
+        if not self._last.frames:
+            self._last.frames = [b"%b %b" % (piece.topic, whole[0])]
+        return True
 
 
 class StockSubscribers:
@@ -255,7 +279,7 @@ class StockSubscribers:
         self._exchange = exchange
         self._export = tuple(export)
         self._clock = clock
-        self._encoder = StockEncoder()
+        self._last = LastOpened()
         self._pipes: dict[Pipe, None] = {}
 
     def set_export(self, export: Sequence[str]) -> None:
@@ -266,7 +290,8 @@ class StockSubscribers:
 
     def pipe_attached(self, pipe: Pipe) -> None:
         self._pipes[pipe] = None
-        self._exchange.add_subscriber(pipe, self._export, self._encoder.encode)
+        encoder = StockEncoder(self._last, self._exchange.drop)
+        self._exchange.add_subscriber(pipe, self._export, encoder.encode)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         self._pipes.pop(pipe, None)

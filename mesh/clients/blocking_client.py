@@ -112,7 +112,8 @@ class BlockingClient:
         accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
         """
         encoded = packed(headers, key)
-        return self._publish(topic, [checked_body(body)], level, encoded, timeout)
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        return self._publish(topic, [checked_body(body)], level, encoded, time.monotonic() + limit_s, limit_s)
 
     def publish_nowait(self, topic: str, body: bytes) -> bool:
         """Gather one message of level ``sent``; it goes with the next full block, call that waits, or
@@ -142,64 +143,59 @@ class BlockingClient:
         level: str = "accepted",
         timeout: float | None = None,
     ) -> Receipt:
-        """Publish a topic's list of bodies, or a list of (topic, body) pairs; as `Client.publish_many`."""
+        """Publish a topic's list of bodies, or a list of (topic, body) pairs; as `Client.publish_many`. One
+        topic follows the other, and ``timeout`` bounds the whole call."""
         given = by_topic(messages, bodies)
-        receipts = [self._publish(topic, found, level, b"", timeout) for topic, found, _ in given]
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        deadline = time.monotonic() + limit_s
+        receipts = [self._publish(topic, found, level, b"", deadline, limit_s) for topic, found, _ in given]
         return joined(receipts, level, self.broker)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything gathered. Raises `MeshTimeout` when credit does not come in time."""
+        """Send everything gathered. Raises `MeshTimeout` when credit does not come in time, and `Unknown` if
+        the connection ends before the kernel has taken all."""
         session = self._session
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         with session.ours():
-            if not session.pump(self._flushed, time.monotonic() + limit_s):
+            if not self._await_sent(time.monotonic() + limit_s):
                 raise session.unless_closed(unflushed(limit_s, session.why_away))
 
-    def _flushed(self) -> bool:
-        """Whether everything gathered is with the kernel; flushes what can be."""
+    def _await_sent(self, deadline: float) -> bool:
+        """Until the kernel has everything gathered; False at the deadline. Raises `Unknown` if a connection
+        ended before it had all: a part is lost with it."""
         session, conversation = self._session, self._session.conversation
-        if conversation.gathered:
-            conversation.flush()
-            session.send()
-        return not conversation.gathered and session.all_sent
-
-    def _has_room(self) -> bool:
-        conversation = self._session.conversation
-        if conversation.room <= 0 and conversation.settled:
-            conversation.flush()
-        return conversation.room > 0
+        cuts = session.cuts
+        sent = session.pump(
+            lambda: session.cuts != cuts or (not conversation.gathered and session.all_sent), deadline
+        )
+        if session.cuts != cuts:
+            raise session.unless_closed(Unknown(f"a part may be lost, not all was sent: {session.why_away}"))
+        return sent
 
     def _publish(
-        self, topic: str, bodies: list[bytes], level: str, headers: bytes, timeout: float | None
+        self, topic: str, bodies: list[bytes], level: str, headers: bytes, deadline: float, limit_s: float
     ) -> Receipt:
         number = level_number(level)
-        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
-        deadline = time.monotonic() + limit_s
         session = self._session
         with session.ours():
             session.catch_up()
             conversation = session.conversation
-            if not session.pump(self._has_room, deadline):
+            if not session.pump(lambda: conversation.room > 0, deadline):
                 raise session.unless_closed(no_credit(number, limit_s, session.why_away))
             ticket, index = conversation.add_many(topic, bodies, number, headers)
             if ticket is not None:
                 self._await_ticket(ticket, index, len(bodies), deadline, limit_s)
                 return ticket.receipt(index, len(bodies))
-            if not session.pump(self._flushed, deadline):
+            if not self._await_sent(deadline):
                 raise session.unless_closed(
                     Unknown(f"the message was not sent whole in {limit_s:g} s: {session.why_away}")
                 )
             return Receipt("sent", conversation.broker, 0, len(bodies))
 
     def _await_ticket(self, ticket: Ticket, index: int, count: int, deadline: float, limit_s: float) -> None:
-        def accepted() -> bool:
-            if not ticket.sealed:
-                self._flushed()
-            return ticket.done
-
         session = self._session
         try:
-            acknowledged = session.pump(accepted, deadline)
+            acknowledged = session.pump(lambda: ticket.done, deadline)
         except BaseException as error:  # Ctrl-C: nobody will hear what becomes of the messages
             if not session.conversation.cancel(ticket, index, count):
                 error.add_note("the message was on its way to the broker: it may have been accepted")

@@ -72,6 +72,9 @@ class BlockingSession:
         self._writing = False
         self._dialling = False
         self._wire: BlockingConnection | None = None
+        self.cuts = 0
+        """Connections that ended before the kernel had taken all that was said; also a close before all that
+        was gathered was said."""
         self._schedule = SessionSchedule(self.url, self._rng)
         self._retry_at = 0.0
         self._session_by = INF
@@ -124,6 +127,7 @@ class BlockingSession:
                 if not self.closed:
                     self._drain(time.monotonic() + LINGER_S)
                 self.closed = True
+                self.cuts += self.conversation.gathered
                 self.conversation.close("closed")
                 self.send()
             finally:
@@ -133,7 +137,6 @@ class BlockingSession:
     def _drain(self, deadline: float) -> None:
         conversation = self.conversation
         if self._wire is not None and conversation.settled:
-            conversation.flush()
             self.pump(lambda: not conversation.gathered, deadline, reconnect=False)
             stamp = conversation.sync()
             self.pump(lambda: conversation.synced >= stamp, deadline, reconnect=False)
@@ -234,6 +237,7 @@ class BlockingSession:
 
     def _drop(self, reason: str) -> None:
         if self._wire is not None:
+            self.cuts += bool(self._wire.unsent or self.conversation.has_output)
             self._wire.close()
             self._wire = None
         for item in self.conversation.disconnected(reason):
@@ -257,8 +261,8 @@ class BlockingSession:
 
     @property
     def all_sent(self) -> bool:
-        """Whether everything that was said is with the kernel."""
-        return self._wire is not None and not self.conversation.has_output and not self._wire.unsent
+        """Whether nothing waits for the kernel: it has all that was said, or lost it with a connection."""
+        return not self.conversation.has_output and (self._wire is None or not self._wire.unsent)
 
     def send(self) -> None:
         """What there is to say, as far as the kernel takes it now, if there is a connection."""
@@ -313,13 +317,17 @@ class BlockingSession:
     def pump(self, until: Callable[[], bool], deadline: float | None, *, reconnect: bool = True) -> bool:
         """Send and read, taking turns with other threads, until ``until()``; False at the deadline.
 
-        Called with the lock held; it is released while waiting. Closing the client ends it.
+        What is gathered goes out first, as far as credit reaches, and again each time that some has come.
+        ``until`` only looks: what it wrote could end the connection that is waited for next. Called with the
+        lock held; it is released while waiting. Closing the client ends it.
         """
         limit = INF if deadline is None else deadline
         while True:
             told = self.lock.told
-            wire = self._wire
-            if wire is not None and (self.conversation.has_output or wire.unsent):
+            wire, conversation = self._wire, self.conversation
+            if conversation.settled and conversation.gathered:
+                conversation.flush()
+            if wire is not None and (conversation.has_output or wire.unsent):
                 self._send(wire)
                 if wire is not self._wire:
                     continue

@@ -1,16 +1,18 @@
 """`BlockingSubscription`: messages of some patterns, as `BlockingClient.subscribe` gives them.
 
-It belongs to the session it was made in, and so to one process: a child of a fork subscribes again. Several
-threads may take from one subscription: each message goes to one of them. They share a queue, which is filled
-with the session's lock held; taking from it needs no lock, as threads may share a deque.
+It belongs to the session it was made in, and so to one process: a child of a fork subscribes again. What
+arrived before the broker, or the program, ended it can still be taken. Several threads may take from one
+subscription: each message goes to one of them. They share a queue, which is filled with the session's lock
+held; taking from it needs no lock, as threads may share a deque.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 from mesh.clients.arguments import checked_seconds
 from mesh.clients.blocking_session import BlockingSession
@@ -25,6 +27,7 @@ class BlockingSubscription:
 
     def __init__(self, session: BlockingSession, feed: Feed) -> None:
         self._session = session
+        self._pid = os.getpid()
         self._conversation = session.conversation
         self._feed = feed
         self._deliveries: deque[Delivery] = deque()
@@ -46,8 +49,9 @@ class BlockingSubscription:
 
     @property
     def lost(self) -> int:
-        """Blocks the broker dropped because this program was slow to take them."""
-        return self._feed.lost_blocks
+        """Blocks the broker dropped because this program was slow to take them, and large bodies given up
+        here because more than 128 MiB of them were unfinished at once."""
+        return self._feed.lost
 
     @property
     def interrupted(self) -> int:
@@ -72,35 +76,37 @@ class BlockingSubscription:
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
         """The next message; None when none came in time, or the subscription was closed."""
-        try:
-            return self._deliveries.popleft()
-        except IndexError:
-            limit_s = None if timeout is None else checked_seconds("timeout", timeout)
-            return self._await_delivery(None if limit_s is None else time.monotonic() + limit_s)
+        if os.getpid() == self._pid:  # what a fork has copied is its parent's to take
+            try:
+                return self._deliveries.popleft()
+            except IndexError:
+                pass
+        limit_s = None if timeout is None else checked_seconds("timeout", timeout)
+        return self._await_delivery(None if limit_s is None else time.monotonic() + limit_s)
 
     def _await_delivery(self, deadline: float | None) -> Delivery | None:
         with self._lock():
             if deadline is not None and not self._feed.closed:
                 self._session.catch_up()  # a timeout of 0 takes what is there, too
-            while not self._feed.closed:
+            while True:
                 if self._deliveries:  # another thread was here first and left some
                     return self._deliveries.popleft()
-                again = self._again.take(time.monotonic())
+                again = None if self._feed.closed else self._again.take(time.monotonic())
                 if again is not None:
                     return again
                 run = self._next_run()
                 if run is not None:
                     self._deliveries.extend(deliveries(run, self))
                     self._session.lock.notify_all()  # there may be some for other threads
-                elif not self._await_news(deadline):
+                elif self._over() or not self._await_news(deadline):
                     return None
-        self._raise_failure()
-        return None
 
-    def _raise_failure(self) -> None:
-        """Nothing more comes: raise what the subscription failed with, if it did."""
+    def _over(self) -> bool:
+        """Whether nothing more comes, once all that came is taken. Raises what the subscription failed
+        with."""
         if self._feed.error is not None:
             raise self._feed.error
+        return self._feed.closed
 
     def batches(self) -> Iterator[Batch]:
         """The same messages as `Batch` after `Batch`, until it is closed: as many as arrived together.
@@ -113,25 +119,19 @@ class BlockingSubscription:
     def _await_run(self) -> Run | None:
         feed = self._feed
         with self._lock():
-            while not feed.closed:
+            while True:
                 run = self._next_run()
-                if run is not None:
+                if run is not None or self._over():
                     return run
                 self._session.pump(lambda: bool(feed.runs or feed.closed), None)
-        self._raise_failure()
-        return None
 
     def _lock(self) -> AbstractContextManager[object]:
         """The session's lock. Raises `Disconnected` in another process than the subscription's own."""
-        session = self._session
-        try:
-            lock = session.ours()
-        except Disconnected:  # closed: that ends iteration, also of a thread that was not waiting just then
-            self._feed.closed = True
-            return nullcontext()
-        if session.conversation is not self._conversation:
+        if os.getpid() != self._pid:
             raise Disconnected("this subscription belongs to the process that made it; subscribe again")
-        return lock
+        if self._session.closed:  # that ends iteration, also of a thread that was not waiting just then
+            self._feed.closed = True
+        return self._session.lock.held
 
     def _next_run(self) -> Run | None:
         """The next run that arrived, None if there is none now."""
@@ -180,7 +180,7 @@ class BlockingSubscription:
     def close(self) -> None:
         """Want no more; what arrived and was not taken is dropped, iteration ends."""
         session = self._session
-        if session.closed or session.conversation is not self._conversation:
+        if session.closed or os.getpid() != self._pid:
             self._feed.closed = True
             return
         with session.ours():

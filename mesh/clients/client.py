@@ -209,8 +209,8 @@ class Client:
         return await self._publisher.publish_many(by_topic(messages, bodies), level, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Hand everything gathered to the connection. Raises `MeshTimeout` when credit does not come in
-        time."""
+        """Hand everything gathered to the connection. Raises `MeshTimeout` when credit does not come in time,
+        `Disconnected` when the client is closed."""
         await self._publisher.flush(timeout)
 
     # ------------------------------------------------------------------ subscribing, asking, answering

@@ -58,8 +58,12 @@ class ConversationStatistics:
     """Messages `publish_nowait` did not take for want of credit."""
     received: int
     lost_blocks: int
+    """The sum of `Subscription.lost`."""
     bad_blocks: int
     sessions: int
+    forgotten: int = 0
+    """Publishers, and ranges of their numbers, that subscriptions forgot for want of room (256 publishers,
+    1024 ranges of each): a retry may come through twice."""
 
 
 class Conversation(Publishing):
@@ -417,7 +421,8 @@ class Conversation(Publishing):
             blocks_out=self._blocks_out,
             dropped=self.dropped,
             received=self._received,
-            lost_blocks=sum(feed.lost_blocks for feed in self.feeds),
+            lost_blocks=sum(feed.lost for feed in self.feeds),
             bad_blocks=sum(feed.bad_blocks for feed in self.feeds),
             sessions=self._sessions,
+            forgotten=sum(feed.seen.forgotten for feed in self.feeds),
         )

@@ -130,8 +130,14 @@ class Feed(Waitable):
         """How often a session that carried it was lost and made anew, or its broker was apart from others:
         messages may be missing."""
         self.bad_blocks = 0
-        self.assembler = blocks.Assembler(bodies_max=16)
+        self.assembler = blocks.Assembler()
         self.seen = blocks.Seen(publishers_max=256)
+
+    @property
+    def lost(self) -> int:
+        """Blocks the broker dropped, and large bodies given up here because too many came in pieces at
+        once."""
+        return self.lost_blocks + self.assembler.given_up
 
     def again(self) -> None:
         """A new session: a fresh window, to which runs of the old one no longer count."""

@@ -97,8 +97,11 @@ class Publisher:
         """Sent is one topic after the other; acknowledgements are waited for together."""
         receipts: list[Receipt] = []
         if level == "sent":
+            limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+            deadline = self._loop.time() + limit_s
             for topic, bodies, size in given:
-                receipts.append(await self._publish_sent(topic, bodies, size, timeout))
+                left_s = max(0.0, deadline - self._loop.time())
+                receipts.append(await self._publish_sent(topic, bodies, size, left_s))
         else:
             receipts += await asyncio.gather(
                 *(self.publish(topic, bodies, level, b"", timeout) for topic, bodies, _ in given)
@@ -183,15 +186,23 @@ class Publisher:
                 raise no_credit(number, limit_s, self._connection.why_away)
 
     async def flush(self, timeout: float | None) -> None:
-        """Everything gathered is with the connection. Raises `MeshTimeout`."""
+        """Everything gathered is with the connection. Raises `MeshTimeout`, `Disconnected`."""
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         conversation, writer = self._conversation, self._writer
         try:
             async with asyncio.timeout(limit_s):
+                self._must_be_open()
                 writer.flush()
-                while conversation.gathered or conversation.room <= 0:
+                while conversation.gathered or (conversation.room <= 0 and conversation.settled):
                     await self._connection.wait(conversation.gate, None)
+                    self._must_be_open()
                     writer.flush()
                 await asyncio.sleep(0)
         except TimeoutError as error:
             raise unflushed(limit_s, self._connection.why_away) from error
+
+    def _must_be_open(self) -> None:
+        """Raises `Disconnected` once nothing more is sent: a client that closes sends what is gathered
+        first."""
+        if self._connection.closed and not self._conversation.settled:
+            raise Disconnected("the client is closed")

@@ -71,6 +71,7 @@ class Ticket(Waitable):
         "pending",
         "sealed_to",
         "sealed_whole",
+        "waited",
     )
 
     def __init__(self) -> None:
@@ -82,10 +83,13 @@ class Ticket(Waitable):
         self.sealed_whole = False
         """True if that is all of the batch."""
         self.pending = 0
+        self.waited = 0
+        """Messages whose callers have not given up."""
         self.done = False
         self.error: MeshError | None = None
         self.broker = ""
         self.absent: tuple[str, ...] = ()
+        """Whom any of its acknowledgements named."""
         self.cancelled: list[int] = []
         """Places in the batch of messages taken back; ascending once it is sealed."""
         self._accepted: tuple[tuple[int, int], ...] = ()
@@ -116,9 +120,13 @@ class Ticket(Waitable):
             self.done = True
             self.error = error
 
+    def number(self, index: int) -> int:
+        """Sequence number of the ``index``-th message, once the first is sealed."""
+        return self.first + index - bisect_left(self.cancelled, index)
+
     def receipt(self, index: int, count: int = 1) -> Receipt:
         """The receipt of ``count`` messages from the ``index``-th on. Raises what else became of them."""
-        first = self.first + index - bisect_left(self.cancelled, index)
+        first = self.number(index)
         last = first + count - 1
         if self.error is not None and _shared(self._accepted, first, last) < count:
             sealed = ((self.first, self.sealed_to),) if self.sealed else ()
@@ -256,14 +264,25 @@ class Publishing:
             if batch.headers is not None:
                 batch.headers += [b""] * (len(batch.bodies) - len(batch.headers))
         assert batch.ticket is not None
+        batch.ticket.waited += len(bodies)
         return batch.ticket, index
 
     def cancel(self, ticket: Ticket, index: int, count: int = 1) -> bool:
-        """Take messages back that are not sealed yet; False when they are under way already."""
-        if ticket.sealed or ticket.done:
+        """A caller gives up: take its messages back if they are not sealed yet; False when some are under
+        way. With its last caller a batch ends: what is not sealed of it never is, and nothing is sent
+        again."""
+        if ticket.done:
             return False
-        ticket.cancelled += range(index, index + count)
-        return True
+        ticket.waited -= count
+        if not ticket.sealed:
+            ticket.cancelled += range(index, index + count)
+            return True
+        if ticket.waited > 0:
+            return False
+        ticket.fail(Unknown("nobody waits for the acknowledgement any more"))
+        if self._backlog and self._backlog[0].ticket is ticket:  # a rest is first in line
+            self._backlog.popleft()
+        return ticket.number(index) > ticket.sealed_to
 
     def _remember(self, topic: str) -> bytes:
         encoded = check_public_topic(topic)
@@ -491,7 +510,8 @@ class Publishing:
             ticket = entry.ticket
             ticket.accept(entry.first, entry.last)
             ticket.broker = self.broker
-            ticket.absent = tuple(absent)
+            if absent:
+                ticket.absent = tuple(dict.fromkeys((*ticket.absent, *absent)))
             if not ticket.done and ticket.pending == 0 and ticket.sealed_whole:
                 ticket.done = True
                 woken.append(ticket)

@@ -55,8 +55,9 @@ class Subscription:
 
     @property
     def lost(self) -> int:
-        """Blocks the broker dropped because this program was slow to take them."""
-        return self._feed.lost_blocks
+        """Blocks the broker dropped because this program was slow to take them, and large bodies given up
+        here because more than 128 MiB of them were unfinished at once."""
+        return self._feed.lost
 
     @property
     def interrupted(self) -> int:

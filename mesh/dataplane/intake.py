@@ -116,15 +116,19 @@ class Intake:
             self._tally.published += count
             self.hand_out(takers, block, count, 0, flags, ingress, now)
             return
-        if kind & blocks.PIECE:  # of a large body: subscribers put it together, and know a second one
-            self._tally.published += count
-            self.hand_out(takers, block, count, 0, flags, ingress, now)
+        record_of = session.publisher
+        if kind & blocks.PIECE:  # a large body is committed with its last piece: all have one number
+            if record_of.knows(sequence, 1):
+                self._tally.drop("duplicate", count)
+                ingress.settle(count, size)
+            else:
+                self._tally.published += count
+                self.hand_out(takers, block, count, 0, flags, ingress, now)
             if blocks.is_last_piece(frame, at):
-                if session.publisher.reserve(sequence, 1):
-                    session.publisher.commit(sequence)
+                if record_of.reserve(sequence, 1):
+                    record_of.commit(sequence)
                 _merge(session.acks, sequence, sequence)
             return
-        record_of = session.publisher
         if not record_of.reserve(sequence, count):
             self._tally.drop("duplicate", count)
             ingress.settle(count, size)
@@ -179,10 +183,13 @@ class Intake:
         if route is None or not route.fresh[0]:
             route = self._router.route(topic)
         block: Buffer = frame[DATA_SIZE:] if size < VIEW_MIN else memoryview(frame)[DATA_SIZE:]
-        if not level or kind & blocks.PIECE:
+        if not level:
             self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
             return
         record_of = self._publishers.get(publisher, boot)
+        if kind & blocks.PIECE and not record_of.knows(sequence, 1):  # a link may lose some: it commits none
+            self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
+            return
         if not record_of.reserve(sequence, count):
             self._tally.drop("duplicate", count)
             ingress.settle(count, size)

@@ -58,6 +58,10 @@ BLOCK_MAX: Final = SPLIT + 8192 + 36 + 255 + 8 + COUNT_MAX * 8
 """No block is larger; a frame that claims more is refused."""
 BODY_MAX: Final = 64 << 20
 """Largest body of one message."""
+UNFINISHED_MAX: Final = 2 * BODY_MAX
+"""Bytes that unfinished large bodies may take where they are put together: two of the largest always fit."""
+PIECE_COST: Final = 512
+"""Bytes that a piece counts for there beside its own, so that tiny ones have a bound too."""
 HEADERS_MAX: Final = 8192
 """Largest encoded headers of one message."""
 
@@ -419,15 +423,15 @@ def _equal_struct(count: int, size: int) -> struct.Struct:
 class Assembler:
     """Puts pieces of large bodies together, one body at a time for each (publisher, topic).
 
-    At most ``bodies_max`` unfinished bodies and ``bytes_max`` bytes are kept; beyond that the oldest
-    unfinished one is given up. A piece that does not continue its body (one was dropped on the way) gives
-    the body up. Both are counted in ``given_up``.
+    Unfinished bodies take at most ``bytes_max``, each piece `PIECE_COST` beside its bytes. Beyond that the
+    body that was continued longest ago is given up, and counted in ``given_up``. A body also ends when
+    a piece does not continue it, or begins the next one. Where that piece was dropped, or its publisher
+    stopped, the loss was counted.
     """
 
-    __slots__ = ("_bytes", "_open", "bodies_max", "bytes_max", "given_up")
+    __slots__ = ("_bytes", "_open", "bytes_max", "given_up")
 
-    def __init__(self, bodies_max: int = 64, bytes_max: int = 2 * BODY_MAX) -> None:
-        self.bodies_max = bodies_max
+    def __init__(self, bytes_max: int = UNFINISHED_MAX) -> None:
         self.bytes_max = bytes_max
         self.given_up = 0
         self._bytes = 0
@@ -437,37 +441,33 @@ class Assembler:
         """One piece; (body, headers) when it was the last one missing."""
         key = (block.publisher, block.boot, block.topic)
         piece = block.bodies[0]
-        body = self._open.get(key)
-        if body is not None and (block.offset == 0 or body.sequence != block.sequence):
-            self._give_up(key)
+        body = self._open.pop(key, None)
+        if body is not None and (body.sequence != block.sequence or body.size != block.offset):
+            self._bytes -= body.cost
             body = None
         if body is None:
             if block.offset != 0:
                 return None  # its beginning was dropped and counted before
-            body = self._open[key] = _Unfinished(block.sequence, block.headers[0] if block.headers else b"")
-        if body.size != block.offset:
-            self._give_up(key)
-            return None
+            body = _Unfinished(block.sequence, block.headers[0] if block.headers else b"")
         body.pieces.append(piece)
         body.size += len(piece)
-        self._bytes += len(piece)
         if body.size >= block.whole_size:
-            del self._open[key]
-            self._bytes -= body.size
+            self._bytes -= body.cost
             return b"".join(body.pieces), body.headers
-        while len(self._open) > self.bodies_max or self._bytes > self.bytes_max:
-            self._give_up(next(iter(self._open)))
+        body.cost += len(piece) + PIECE_COST
+        self._bytes += len(piece) + PIECE_COST
+        self._open[key] = body  # behind those that were continued before
+        while self._bytes > self.bytes_max:
+            self._bytes -= self._open.pop(next(iter(self._open))).cost
+            self.given_up += 1
         return None
-
-    def _give_up(self, key: tuple[int, int, bytes]) -> None:
-        self._bytes -= self._open.pop(key).size
-        self.given_up += 1
 
 
 class _Unfinished:
-    __slots__ = ("headers", "pieces", "sequence", "size")
+    __slots__ = ("cost", "headers", "pieces", "sequence", "size")
 
     def __init__(self, sequence: int, headers: bytes) -> None:
+        self.cost = 0
         self.sequence = sequence
         self.headers = headers
         self.pieces: list[bytes] = []
@@ -479,13 +479,15 @@ class Seen:
 
     For each (publisher, boot) at most ``ranges_max`` ranges are kept (the lowest are forgotten first, as
     if never seen) and at most ``publishers_max`` publishers (the one unheard for longest is forgotten).
+    ``forgotten`` counts both.
     """
 
-    __slots__ = ("_publishers", "publishers_max", "ranges_max")
+    __slots__ = ("_publishers", "forgotten", "publishers_max", "ranges_max")
 
     def __init__(self, publishers_max: int = 1024, ranges_max: int = 1024) -> None:
         self.publishers_max = publishers_max
         self.ranges_max = ranges_max
+        self.forgotten = 0
         self._publishers: dict[tuple[int, int], list[list[int]]] = {}
 
     def __len__(self) -> int:
@@ -500,6 +502,7 @@ class Seen:
         if ranges is None:
             if len(self._publishers) >= self.publishers_max:
                 del self._publishers[next(iter(self._publishers))]
+                self.forgotten += 1
             self._publishers[key] = [[sequence, end]]
             return True
         if len(self._publishers) * 2 > self.publishers_max:  # the order of use matters only when it gets full
@@ -512,6 +515,7 @@ class Seen:
             ranges.append([sequence, end])
             if len(ranges) > self.ranges_max:
                 del ranges[0]
+                self.forgotten += 1
             return True
         return self._add_old(ranges, sequence, end)
 
@@ -528,4 +532,5 @@ class Seen:
         ranges[index:rest] = [merged]
         if len(ranges) > self.ranges_max:
             del ranges[0]
+            self.forgotten += 1
         return True

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from mesh.broker.client_frames import ClientFrames
-from mesh.broker.stock import StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
+from mesh.broker.stock import LastOpened, StockEncoder, StockPublishers, StockRequests, StockSubscribers, runs
 from mesh.dataplane.gate import BYTES_MAX, COUNT_MAX, FRAME_COST, Gate
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder
@@ -345,21 +345,27 @@ def test_a_stock_subscriber_that_sends_loses_its_connection() -> None:
     assert fake.close_reason == "a SUB socket does not send"
 
 
+def encoders(count: int) -> list[StockEncoder]:
+    """Those of so many subscribers of one broker."""
+    last = LastOpened()
+    return [StockEncoder(last, FakeExchange().drop) for _ in range(count)]
+
+
 def test_blocks_become_a_frame_for_each_message_and_are_opened_once_for_all() -> None:
-    encoder = StockEncoder()
+    first, second = encoders(2)
     block = blocks.seal(b"news.uk", [b"1", b"22"], publisher=1, boot=1, sequence=1)
     one: list[bytes] = []
     two: list[bytes] = []
-    encoder.encode(one, block, 0, 0, 1)
-    encoder.encode(two, block, 0, 0, 1)
+    first.encode(one, block, 0, 0, 1)
+    second.encode(two, block, 0, 0, 1)
     assert one == two == [b"news.uk 1", b"news.uk 22"]
     assert one[0] is two[0]
-    encoder.encode(one, b"no block", 0, 0, 2)
+    first.encode(one, b"no block", 0, 0, 2)
     assert len(one) == 2, "another broker's nonsense reaches nobody"
 
 
 def test_a_large_body_is_put_together_for_stock_subscribers() -> None:
-    encoder = StockEncoder()
+    (encoder,) = encoders(1)
     body = bytes(range(256)) * 1000
     frames: list[bytes] = []
     pieces = blocks.seal_pieces(b"t", body, publisher=1, boot=1, sequence=1)
@@ -367,6 +373,44 @@ def test_a_large_body_is_put_together_for_stock_subscribers() -> None:
         assert frames == []
         encoder.encode(frames, piece, 0, 0, 1)
     assert len(pieces) > 1 and frames == [b"t " + body]
+
+
+def test_a_slow_stock_subscriber_costs_the_others_no_large_body() -> None:
+    """All shared one assembler: the first piece, when it came to the slow one too, began the body anew."""
+    fast, slow = encoders(2)
+    body = bytes(range(256)) * 1000
+    first, *others = blocks.seal_pieces(b"t", body, publisher=1, boot=1, sequence=1)
+    got: dict[StockEncoder, list[bytes]] = {fast: [], slow: []}
+    fast.encode(got[fast], first, 0, 0, 1)
+    fast.encode(got[fast], others[0], 0, 0, 2)
+    slow.encode(got[slow], first, 0, 0, 1)
+    for encoder, left in ((fast, others[1:]), (slow, others)):
+        for piece in left:
+            encoder.encode(got[encoder], piece, 0, 0, 3)
+    assert got[fast] == got[slow] == [b"t " + body]
+
+
+def test_a_large_body_that_ends_for_several_stock_subscribers_is_one_frame() -> None:
+    first, second = encoders(2)
+    one: list[bytes] = []
+    two: list[bytes] = []
+    for piece in blocks.seal_pieces(b"t", bytes(200_000), publisher=1, boot=1, sequence=1):
+        first.encode(one, piece, 0, 0, 1)
+        second.encode(two, piece, 0, 0, 1)
+    assert len(one) == 1 and one[0] is two[0]
+
+
+def test_large_bodies_given_up_for_a_stock_subscriber_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The 65th that was unfinished took the place of the first, and nothing counted that."""
+    exchange = FakeExchange()
+    encoder = StockEncoder(LastOpened(), exchange.drop)
+    monkeypatch.setattr(encoder._assembler, "bytes_max", 90 * blocks.SPLIT)
+    many = [blocks.seal_pieces(b"t", bytes(100_000), publisher=n, boot=1, sequence=1) for n in range(100)]
+    frames: list[bytes] = []
+    for end in range(2):
+        for pieces in many:
+            encoder.encode(frames, pieces[end], 0, 0, 1)
+    assert len(frames) == 89 and exchange.drops == {"unfinished_body": 11}
 
 
 class FakeSessions:

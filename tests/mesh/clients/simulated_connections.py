@@ -88,19 +88,24 @@ class FakeWire:
         self.pipe = FakePipe()
         self.inbox: list[bytes] = []
         self.broken = False
+        self.closed = False
         self.watchers = 0
         self._broker = broker
         self._out: list[bytes] = []
+        self._refused: list[bytes] = []
         broker.wires.append(self)
 
     @property
     def unsent(self) -> list[bytes]:
-        return [] if self._broker.reads else self._out[self.KERNEL_FRAMES :]
+        """What the kernel has not taken; of a broken connection, what it never will."""
+        waiting = [] if self._broker.reads and not self.broken else self._out[self.KERNEL_FRAMES :]
+        return waiting + self._refused
 
     def send(self, frames: list[bytes]) -> None:
-        self._out += frames
         if self.broken:
+            self._refused += frames
             raise ConnectionResetError("cut")
+        self._out += frames
 
     def receive(self) -> list[bytes]:
         """A part at a time, as reads of a socket end anywhere."""
@@ -130,6 +135,8 @@ class FakeWire:
         return self._poll
 
     def _poll(self, milliseconds: float) -> bool:
+        if self.closed:
+            raise ValueError("file descriptor cannot be a negative integer (-1)")
         waits_to_write = bool(self.unsent)
         return self._broker.pass_time(
             milliseconds / 1000,
@@ -141,6 +148,7 @@ class FakeWire:
 
     def close(self) -> None:
         """What the kernel took still goes."""
+        self.closed = True
         self.carry(self._broker.node)
         self.end()
 

@@ -204,7 +204,11 @@ def refuses_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_wait_for_the_acknowledgement(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BlockingClient, "_await_ticket", lambda self, *given: self._flushed())
+    def forget(self: BlockingClient, *given: object) -> None:
+        self._session.pump(lambda: True, None)
+        self._session.conversation._unacked.clear()
+
+    patch.setattr(BlockingClient, "_await_ticket", forget)
     patch.setattr(Ticket, "receipt", lambda self, *given: Receipt("accepted", "", 1))
 
 

@@ -43,6 +43,29 @@ def test_a_subscription_does_not_follow_its_program_into_a_fork(url: str) -> Non
     subprocess.run([sys.executable, "-c", code, url], check=True, timeout=240)
 
 
+def test_a_child_takes_none_of_the_messages_that_its_parent_has_received(url: str) -> None:
+    """What lay in the subscription at the fork came in both processes."""
+    code = (
+        "import os, sys\n"
+        "from mesh.clients.blocking_client import BlockingClient\n"
+        "from mesh.errors import Disconnected\n"
+        "mesh = BlockingClient(sys.argv[1]); mesh.open(); subscription = mesh.subscribe('many')\n"
+        "mesh.publish_many('many', [b'%d' % number for number in range(5)])\n"
+        "assert subscription.receive(5.0).body == b'0'\n"
+        "for own in (False, True):\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        if own: mesh.publish('other', b'the child has a session of its own')\n"
+        "        try: subscription.receive(0.0)\n"
+        "        except Disconnected: os._exit(7)\n"
+        "        os._exit(1)\n"
+        "    assert os.waitpid(child, 0)[1] >> 8 == 7\n"
+        "assert [subscription.receive(5.0).body for _ in range(4)] == [b'1', b'2', b'3', b'4']\n"
+        "subscription.close(); mesh.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", code, url], check=True, timeout=240)
+
+
 def test_closing_ends_iteration_and_what_comes_after_is_refused(url: str) -> None:
     mesh = BlockingClient(url)
     mesh.open()

@@ -278,6 +278,32 @@ def test_pieces_are_put_together_and_a_body_that_came_twice_is_delivered_once() 
     assert feed.runs[-2].headers == [headers] and feed.bad_blocks == 0
 
 
+def test_large_bodies_given_up_for_want_of_room_are_lost() -> None:
+    """Beyond 16 unfinished ones they vanished, and nothing counted that."""
+    conversation = settled()
+    feed = conversation.subscribe(["t"], 0, 100, 64 << 20)
+    feed.assembler.bytes_max = 20 * blocks.SPLIT
+    many = [blocks.seal_pieces(b"t", bytes(100_000), publisher=n, boot=1, sequence=1) for n in range(30)]
+    sequence = 0
+    for end in range(2):
+        for pieces in many:
+            sequence += 1
+            piece = pieces[end]
+            conversation.received([PREFIX + data_head(0, 0, feed.number, sequence, len(piece)) + piece], 0.0)
+    received = conversation.statistics().received
+    assert received == 19 and feed.lost == conversation.statistics().lost_blocks == 11
+
+
+def test_publishers_that_a_subscription_forgets_are_counted() -> None:
+    conversation = settled()
+    feed = subscribed(conversation)
+    feed.seen.publishers_max = 2
+    for sequence in range(1, 6):
+        sealed = blocks.seal(b"t", [b"x"], publisher=sequence, boot=1, sequence=1, level=ACCEPTED)
+        conversation.received([PREFIX + data_head(0, 0, feed.number, sequence, len(sealed)) + sealed], 0.0)
+    assert conversation.statistics().forgotten == 3
+
+
 def test_a_client_has_a_bounded_number_of_subscriptions() -> None:
     feeds = Feeds()
     for number in range(1, SUBSCRIPTIONS_MAX + 1):

@@ -11,8 +11,8 @@ from mesh.wire.session_frames import Kind, decode, encode
 from tests.mesh.clients.brokerless import PREFIX, opened, settled, welcomed
 
 
-def interrupted(waits: int, *, looks: bool) -> BlockingClient:
-    """A client whose wait of that number is interrupted: before it looked whether it is over, or after."""
+def interrupted(waits: int, *, flushes: bool) -> BlockingClient:
+    """A client whose wait of that number is interrupted: before it flushed what is gathered, or after."""
     client = BlockingClient("tcp://127.0.0.1:1")
     session = client._session
     session._opened, session.conversation = True, settled()
@@ -22,8 +22,8 @@ def interrupted(waits: int, *, looks: bool) -> BlockingClient:
         calls.append(until)
         if len(calls) != waits:
             return until()
-        if looks:
-            until()
+        if flushes:
+            session.conversation.flush()
         raise KeyboardInterrupt
 
     session.pump = pump  # type: ignore[method-assign, assignment]
@@ -32,7 +32,7 @@ def interrupted(waits: int, *, looks: bool) -> BlockingClient:
 
 def test_an_interrupted_publish_takes_its_message_back() -> None:
     """It went out with the next call, although its caller had seen the interrupt."""
-    client = interrupted(2, looks=False)
+    client = interrupted(2, flushes=False)
     conversation = client._session.conversation
     ticket, index = conversation.add_many("t", [b"of another thread"], 1)
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -46,7 +46,7 @@ def test_an_interrupted_publish_takes_its_message_back() -> None:
 
 
 def test_an_interrupt_says_that_the_message_was_on_its_way() -> None:
-    client = interrupted(2, looks=True)
+    client = interrupted(2, flushes=True)
     with pytest.raises(KeyboardInterrupt) as caught:
         client.publish("t", b"mine")
     assert caught.value.__notes__ == ["the message was on its way to the broker: it may have been accepted"]
@@ -54,7 +54,7 @@ def test_an_interrupt_says_that_the_message_was_on_its_way() -> None:
 
 
 def test_a_question_whose_caller_was_interrupted_is_not_asked_in_the_next_session() -> None:
-    client = interrupted(1, looks=False)
+    client = interrupted(1, flushes=False)
     conversation = client._session.conversation
     conversation.disconnected()
     with pytest.raises(KeyboardInterrupt):
@@ -65,7 +65,7 @@ def test_a_question_whose_caller_was_interrupted_is_not_asked_in_the_next_sessio
 
 def test_a_subscription_whose_caller_was_interrupted_is_taken_back() -> None:
     """Nobody could read it, and its window held the publishers of its topics back."""
-    client = interrupted(1, looks=False)
+    client = interrupted(1, flushes=False)
     conversation = client._session.conversation
     with pytest.raises(KeyboardInterrupt):
         client.subscribe("t")

@@ -173,6 +173,69 @@ def test_what_is_sealed_or_done_cannot_be_taken_back() -> None:
     assert ticket.done and not conversation.cancel(ticket, index)
 
 
+def test_what_is_left_of_a_batch_that_nobody_waits_for_is_not_sealed_later() -> None:
+    """Its caller was told `Unknown` by then, perhaps minutes ago."""
+    conversation = settled(5, 1 << 24)
+    ticket, index = conversation.add_many("a", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    (block,) = opened(conversation)
+    assert ticket is not None and not conversation.cancel(ticket, index, 200)
+    assert not conversation.gathered and ticket.done
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    conversation.flush()
+    assert opened(conversation) == []
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, len(block.bodies)]], [])], 0.0)
+    assert not conversation._unacked
+
+
+def test_a_caller_that_gives_up_does_not_end_a_batch_that_others_wait_for() -> None:
+    conversation = settled(5, 1 << 24)
+    ticket, _ = conversation.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
+    _, second = conversation.add_many("a", [b"y" * 1000] * 65, ACCEPTED)
+    assert ticket is not None
+    conversation.flush()
+    assert len(opened(conversation)) == 1
+    assert not conversation.cancel(ticket, 0, 65) and not ticket.done
+    conversation.received([PREFIX + encode(Kind.CREDIT, 0, 1 << 20, 1 << 24)], 0.0)
+    conversation.flush()
+    assert [set(block.bodies) for block in opened(conversation)] == [{b"y" * 1000}]
+    conversation.received([PREFIX + encode(Kind.ACK, 1, [[1, 130]], [])], 0.0)
+    assert ticket.receipt(second, 65).seq == 66
+
+
+def test_the_last_caller_of_a_batch_takes_back_what_is_not_sealed() -> None:
+    conversation = settled(5, 1 << 24)
+    ticket, _ = conversation.add_many("a", [b"x" * 1000] * 65, ACCEPTED)
+    conversation.add_many("a", [b"y" * 1000] * 65, ACCEPTED)
+    assert ticket is not None
+    conversation.flush()
+    assert not conversation.cancel(ticket, 0, 65), "sealed"
+    assert conversation.cancel(ticket, 65, 65), "certainly not accepted"
+
+
+def test_what_nobody_waits_for_is_not_sent_again_in_a_new_session() -> None:
+    conversation = settled()
+    ticket, index = conversation.add_many("a", [b"x"], ACCEPTED)
+    conversation.flush()
+    assert ticket is not None and not conversation.cancel(ticket, index)
+    conversation.disconnected()
+    welcomed(conversation)
+    conversation.flush()
+    assert len(opened(conversation)) == 0
+
+
+def test_a_receipt_names_all_who_were_absent_for_a_part_of_it() -> None:
+    """It named those of the last acknowledgement only."""
+    conversation = settled(10_000, 1 << 22)
+    ticket, index = conversation.add_many("t", [b"x" * 1000] * 200, ACCEPTED)
+    conversation.flush()
+    ends = [(block.sequence, block.sequence + len(block.bodies) - 1) for block in opened(conversation)]
+    absent = [["beta"], [], ["gamma", "beta"], []]
+    for ends_of, names in zip(ends, absent, strict=True):
+        conversation.received([PREFIX + encode(Kind.ACK, 1, [list(ends_of)], names)], 0.0)
+    assert ticket is not None and ticket.receipt(index, 200).absent == ("beta", "gamma")
+
+
 def test_the_rest_of_a_batch_whose_caller_was_told_that_it_failed_is_not_sent() -> None:
     """Its first part was refused: the caller may publish all of it again."""
     conversation = settled(5, 1 << 24)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 from mesh.clients.blocking_subscription import BlockingSubscription
 from mesh.clients.feeds import Feed, Run
 from mesh.clients.messages import Delivery
-from protocols.blocking.lock import BlockingLock
 from tests.mesh.clients.brokerless import settled, subscribed
 
 
@@ -16,20 +18,18 @@ class Intruder:
 
     def __init__(self) -> None:
         self.conversation = settled()
-        self.lock = BlockingLock("client")
+        self.lock = SimpleNamespace(held=self, notify_all=lambda: None)
+        self._lock = threading.RLock()
         self.others: list[BlockingSubscription] = []
         self.got: list[Delivery | None] = []
         self._inside = False
 
-    def ours(self) -> Intruder:
-        return self
-
     def __enter__(self) -> Intruder:
-        self.lock.held.acquire()
+        self._lock.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.lock.held.release()
+        self._lock.release()
         if not self._inside:
             self._inside = True
             self.got += [other.receive(0.0) for other in self.others]

@@ -9,7 +9,9 @@ import pytest
 
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
+from mesh.clients.subscription import Subscription
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted
+from mesh.wire.blocks import SENT
 from protocols import RawSocket, Rep0, SharedListener
 from tests.mesh.clients.taking import LOOPBACK
 from tests.support.waiting import until
@@ -33,6 +35,7 @@ async def test_calls_end_in_time_while_there_is_no_broker() -> None:
         mesh = Client(broker.url)
         await mesh.open()
     await until(lambda: not mesh.connected)
+    mesh._conversation.add_many("t", [b"gathered"], SENT)
     found = await asyncio.gather(
         ended(mesh.publish("t", b"x")),
         ended(mesh.publish("t", b"x", level="sent")),
@@ -78,3 +81,53 @@ async def test_closing_waits_a_second_for_a_broker_that_does_not_read() -> None:
         began = asyncio.get_running_loop().time()
         await mesh.aclose()
         assert asyncio.get_running_loop().time() - began == pytest.approx(1.0, abs=0.2)
+
+
+async def test_flush_waits_for_no_broker_when_nothing_is_gathered() -> None:
+    """It waited for room in the next session, ten seconds and in vain."""
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+    await until(lambda: not mesh.connected)
+    began = asyncio.get_running_loop().time()
+    await mesh.flush()
+    assert asyncio.get_running_loop().time() == pytest.approx(began, abs=0.01)
+    await mesh.aclose()
+
+
+async def test_closing_ends_a_flush() -> None:
+    """It waited out its time, for a client that was closed."""
+    async with Broker(listen=LOOPBACK) as broker:
+        mesh = Client(broker.url)
+        await mesh.open()
+    await until(lambda: not mesh.connected)
+    mesh._conversation.add_many("t", [b"gathered"], SENT)
+    flushing = asyncio.create_task(ended(mesh.flush(timeout=100.0)))
+    await asyncio.sleep(0)
+    await mesh.aclose()
+    assert await flushing == (Disconnected, pytest.approx(0.0, abs=0.1))
+    assert await ended(mesh.flush()) == (Disconnected, 0.0)
+
+
+async def test_the_topics_of_a_batch_share_one_timeout() -> None:
+    """Each waited for credit as long as the call may last."""
+    async with (
+        Broker(listen=LOOPBACK) as broker,
+        Client(broker.url) as reader,
+        Client(broker.url) as mesh,
+    ):
+        stalled = await reader.subscribe("#", window=1)
+        reading = asyncio.create_task(read_slowly(stalled))
+        began = asyncio.get_running_loop().time()
+        many = [(f"t{number}", bytes(50_000)) for number in range(9) for _ in range(60)]
+        with pytest.raises(MeshTimeout):
+            await mesh.publish_many(many, level="sent", timeout=4.0)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(4.0, abs=0.1)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def read_slowly(subscription: Subscription) -> None:
+    """Twenty messages a second."""
+    async for _ in subscription:
+        await asyncio.sleep(0.05)

@@ -14,7 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from mesh.broker.stock import StockEncoder
+from mesh.broker.stock import LastOpened, StockEncoder
 from mesh.clients.feeds import Feed
 from mesh.dataplane.counters import NO_LOSS, LinkLoss
 from mesh.dataplane.intake import Intake
@@ -95,7 +95,9 @@ class StockReader:
         self.ledger = ledger
         self.pipe = FakePipe()
         self.received = 0
-        ledger.exchange.add_subscriber(self.pipe, ["#"], StockEncoder().encode)
+        ledger.exchange.add_subscriber(
+            self.pipe, ["#"], StockEncoder(LastOpened(), ledger.exchange.drop).encode
+        )
         ledger.stock.append(self)
 
     def read(self) -> None:

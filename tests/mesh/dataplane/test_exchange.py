@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.broker.stock import StockEncoder
+from mesh.broker.stock import LastOpened, StockEncoder
 from mesh.clients.feeds import Token
 from mesh.clients.publishing import Ticket
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
@@ -466,7 +466,7 @@ def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
     mesh = FakeMesh(2)
     exchange = mesh.nodes[1].exchange
     reader = FakePipe()
-    exchange.add_subscriber(reader, ["news.#"], StockEncoder().encode)
+    exchange.add_subscriber(reader, ["news.#"], StockEncoder(LastOpened(), exchange.drop).encode)
     mesh.pump()
     receipt = exchange.publish("news.uk", [b"a", b"b"], "accepted", mesh.now)
     assert (receipt.seq, receipt.count, receipt.broker) == (1, 2, "node1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.broker.stock import StockEncoder
+from mesh.broker.stock import LastOpened, StockEncoder
 from mesh.errors import NotAccepted
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT
@@ -69,7 +69,7 @@ def test_a_stock_subscriber_that_changes_its_patterns_changes_the_interest_of_it
     mesh = FakeMesh(1)
     exchange, pipe = mesh.nodes[1].exchange, FakePipe()
     sender = mesh.client()
-    exchange.add_subscriber(pipe, ["a", "b"], StockEncoder().encode)
+    exchange.add_subscriber(pipe, ["a", "b"], StockEncoder(LastOpened(), exchange.drop).encode)
     assert mesh.interest[1] == [("a", 0), ("b", 0)]
     exchange.change_subscriber(pipe, ["b", "c", "c"])
     assert mesh.interest[1] == [("b", 0), ("c", 0)]
@@ -90,3 +90,41 @@ def test_what_a_leaving_broker_refuses_is_counted_only_where_nobody_waits_to_hea
     with pytest.raises(NotAccepted, match="restart"):
         exchange.publish("t", [b"x", b"y"], "sent", 0.0)
     assert exchange.statistics().drops == {"leaving": 2}
+
+
+@pytest.mark.parametrize("back_at", [1, 2])
+def test_a_large_body_that_was_committed_is_dropped_when_it_comes_again(back_at: int) -> None:
+    """Brokers passed all pieces on. Subscribers knew a second body until 256 other publishers had come."""
+    mesh = FakeMesh(2)
+    subscriber = mesh.client(1, "subscriber")
+    feed = subscriber.subscribe("t")
+    feed.seen.publishers_max = 1
+    publisher, another = mesh.client(1, "publisher"), mesh.client(1, "another")
+    ticket, index = publisher.conversation.add_many("t", [b"L" * 200_000], ACCEPTED)
+    publisher.conversation.flush()
+    frames = publisher.conversation.take_control() + publisher.conversation.take_frames()
+    mesh.nodes[1].exchange.client_frames(publisher.pipe, frames, mesh.now)
+    publisher.lose()
+    another.publish("t", b"x", level=ACCEPTED)
+    publisher.connect(mesh.nodes[back_at])
+    mesh.pump()
+    assert ticket is not None and ticket.receipt(index).seq == 1
+    assert [body[:1] for _, body in subscriber.take(feed)] == [b"L", b"x"]
+    assert mesh.nodes[1].exchange.statistics().drops == {"duplicate": 4}
+    assert feed.seen.forgotten == 1
+
+
+def test_a_large_body_that_came_in_part_is_taken_whole_when_it_comes_again() -> None:
+    mesh = FakeMesh(2)
+    subscribers = [mesh.client(node) for node in (1, 2)]
+    feeds = [subscriber.subscribe("t") for subscriber in subscribers]
+    publisher = mesh.client(1, "publisher")
+    publisher.conversation.add_many("t", [b"L" * 200_000], ACCEPTED)
+    publisher.conversation.flush()
+    *frames, _ = publisher.conversation.take_frames()
+    mesh.nodes[1].exchange.client_frames(publisher.pipe, frames, mesh.now)
+    publisher.lose()
+    publisher.connect(mesh.nodes[2])
+    mesh.pump()
+    for subscriber, feed in zip(subscribers, feeds, strict=True):
+        assert [len(body) for _, body in subscriber.take(feed)] == [200_000]

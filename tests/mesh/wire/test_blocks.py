@@ -318,7 +318,7 @@ def test_a_lost_piece_gives_the_body_up_and_the_next_body_is_whole() -> None:
     assembler = Assembler()
     first, _, *rest = pieces(body)
     assert [assembler.add(open_block(piece)) for piece in (first, *rest)] == [None] * 3
-    assert assembler.given_up == 1
+    assert assembler.given_up == 0 and assembler._bytes == 0, "who dropped the piece has counted it"
     assert [assembler.add(open_block(piece)) for piece in pieces(body, 2)][-1] == (body, b"")
 
 
@@ -329,13 +329,38 @@ def test_a_body_that_begins_again_replaces_its_beginning() -> None:
     assert [assembler.add(open_block(piece)) for piece in pieces(body)][-1] == (body, b"")
 
 
-def test_unfinished_bodies_are_bounded_by_number_and_bytes() -> None:
-    assembler = Assembler(bodies_max=2, bytes_max=150_000)
-    for boot in range(5):
-        piece = seal_pieces(b"t", b"x" * 100_000, publisher=1, boot=boot, sequence=1)[0]
-        assembler.add(open_block(piece))
-    assert assembler.given_up == 3
-    assert len(assembler._open) == 2 and assembler._bytes == 2 * SPLIT
+def test_unfinished_bodies_are_bounded_in_bytes_and_the_one_that_stopped_first_goes_first() -> None:
+    many = [
+        [open_block(piece) for piece in seal_pieces(b"t", bytes(200_000), publisher=1, boot=boot, sequence=1)]
+        for boot in range(3)
+    ]
+    assembler = Assembler(bytes_max=4 * (SPLIT + blocks.PIECE_COST))
+    for boot, piece in ((0, 0), (1, 0), (0, 1), (2, 0)):
+        assembler.add(many[boot][piece])
+    assert assembler.given_up == 0 and len(assembler._open) == 3
+    assembler.add(many[2][1])
+    assert assembler.given_up == 1
+    found = [assembler.add(many[boot][piece]) for boot, piece in ((1, 1), (0, 2), (0, 3))]
+    assert found == [None, None, (bytes(200_000), b"")], "a rest of what was given up is dropped"
+    assert assembler.given_up == 2 and assembler._bytes == 0
+
+
+def test_hundreds_of_bodies_may_be_unfinished_at_once() -> None:
+    """There were at most 16 in a subscription."""
+    many = [seal_pieces(b"t", bytes(100_000), publisher=n, boot=1, sequence=1) for n in range(300)]
+    assembler = Assembler()
+    whole = [assembler.add(open_block(pieces[end])) for end in range(2) for pieces in many]
+    assert whole[300:] == [(bytes(100_000), b"")] * 300 and assembler._bytes == 0
+
+
+def test_tiny_pieces_count_for_more_than_their_bytes() -> None:
+    assembler = Assembler(bytes_max=100 * blocks.PIECE_COST)
+    for boot in range(200):
+        piece = seal_pieces(b"t", bytes(100_000), publisher=1, boot=boot, sequence=1)[0]
+        tiny = open_block(piece)
+        tiny.bodies = [b""]
+        assembler.add(tiny)
+    assert len(assembler._open) == 100 and assembler.given_up == 100
 
 
 def test_pieces_that_do_not_fit_their_body_are_refused() -> None:
@@ -377,7 +402,7 @@ def test_seen_is_bounded_in_ranges_and_publishers() -> None:
     seen.add(2, 1, 1, 1)
     seen.add(1, 1, 90, 5)
     seen.add(3, 1, 1, 1)
-    assert len(seen) == 2
+    assert len(seen) == 2 and seen.forgotten == 9, "8 ranges and a publisher"
     assert not seen.add(1, 1, 90, 5), "2 was unheard for longest"
 
 
