@@ -72,6 +72,8 @@ class Opened:
     sock: socket.socket
     codec: Codec
     frames: list[bytes]
+    bytes_in: int
+    bytes_out: int
 
 
 class Connecting:
@@ -129,11 +131,10 @@ class Connecting:
         sock = self._connected(target, wait)
         try:
             sock.setblocking(False)
-            frames = _shake_hands(sock, codec, wait)
+            return _shake_hands(sock, codec, wait)
         except BaseException:
             sock.close()
             raise
-        return Opened(sock, codec, frames)
 
     def _target_and_codec(self) -> tuple[Target, Codec]:
         """Where to, and what is spoken there. Raises `AddressError`, `TlsConfigError`."""
@@ -233,11 +234,12 @@ class Wait:
         return [(cast(socket.socket, key.fileobj), events) for key, events in happened]
 
 
-def _shake_hands(sock: socket.socket, codec: Codec, wait: Wait) -> list[bytes]:
+def _shake_hands(sock: socket.socket, codec: Codec, wait: Wait) -> Opened:
     unsent = bytearray(codec.begin())
     if codec.failure is not None:
         raise codec.failure
     frames: list[bytes] = []
+    bytes_in, bytes_out = 0, len(unsent)
     with wait.selector() as selector:
         selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
         while unsent or not codec.peer:
@@ -247,21 +249,24 @@ def _shake_hands(sock: socket.socket, codec: Codec, wait: Wait) -> list[bytes]:
                 if events & selectors.EVENT_WRITE:
                     del unsent[: sock.send(unsent)]
                 if events & selectors.EVENT_READ:
-                    frames = _hear(sock, codec)
+                    chunk = _hear(sock, codec)
+                    frames = codec.receive(chunk)
+                    bytes_in += len(chunk)
+                    bytes_out += len(codec.reply)
                     unsent += codec.reply
                     codec.reply = b""
             if codec.failure is not None:
                 with contextlib.suppress(OSError):  # it may still read why
                     sock.send(unsent)
                 raise codec.failure
-    return frames
+    return Opened(sock, codec, frames, bytes_in, bytes_out)
 
 
-def _hear(sock: socket.socket, codec: Codec) -> list[bytes]:
+def _hear(sock: socket.socket, codec: Codec) -> bytes:
     chunk = sock.recv(READ_SIZE)
     if not chunk:
         raise ConnectionResetError(f"the listener closed the connection after {codec.progress()}")
-    return codec.receive(chunk)
+    return chunk
 
 
 def _alternating(found: list[tuple[int, Any]]) -> list[tuple[int, Any]]:

@@ -167,6 +167,7 @@ class Dialer:
     def _attach(self, opened: Opened) -> None:
         stream = stream_of(self._owner, self.url, opened.sock, opened.codec, None)
         stream.on_end = self._ended
+        stream.bytes_before = opened.bytes_in, opened.bytes_out
         try:
             self._pipe = self._owner.attach(stream, url=self.url, dialed=True)
         except SPError:

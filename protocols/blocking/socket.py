@@ -329,6 +329,10 @@ class Socket(Channel):
         with core.lock.held:
             return core.listen(url)
 
+    def new_context(self) -> Any:
+        """A reader or conversation of its own on this socket. Raises `NotSupported` for patterns without."""
+        raise NotSupported(f"{self._core.pattern.name} sockets have no contexts")
+
     # --- who is there
 
     @property

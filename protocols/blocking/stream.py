@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from protocols.errors import HandshakeError, RemoteProtocolError
 from protocols.identity import PeerIdentity
 from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INSIDE_FRAME, Pipe
+from protocols.transports.outgoing import PIECE, limit_hint
 from protocols.wire.codec import Codec
 
 READ_SIZE: Final = 65536
@@ -72,17 +73,20 @@ class Stream:
         self.on_end: Callable[[Stream], None] | None = None
         self.failure: RemoteProtocolError | None = None
         """The rule that the peer broke."""
+        self.bytes_before: tuple[int, int] = (0, 0)
+        """Received and sent before there was a pipe."""
         self._mover = mover
         self._codec = codec
         self._identity = identity
         self._opened = opened
         self._pipe: Pipe | None = None
         self._unsent = bytearray()
+        self._large = 0  # the size of the last buffer written that was larger than a piece
         self._paused = False
         self._finished = False  # our direction is closed
         self._watched = 0
         if opened is not None:
-            self._unsent += codec.begin()
+            self._owe(codec.begin())
             if codec.failure is not None:
                 self._fail(codec.failure)
                 return
@@ -105,6 +109,9 @@ class Stream:
 
     def start(self, pipe: Pipe) -> None:
         self._pipe = pipe
+        received, sent = self.bytes_before
+        pipe.bytes_in += received
+        pipe.bytes_out += sent
 
     def flush_soon(self) -> None:
         self._mover.flush_at_the_end(self)
@@ -205,29 +212,39 @@ class Stream:
             return
         if self.state is State.DRAINING:
             return  # thrown away: nobody reads any more
+        if self._pipe is None:
+            self.bytes_before = self.bytes_before[0] + len(data), self.bytes_before[1]
+        else:
+            self._pipe.bytes_in += len(data)
         frames = self._codec.receive(data)
         if self.state is State.OPENING and self._codec.peer:
             self.state = State.RUNNING
             assert self._opened is not None
             self._answer()
             self._opened(self)
-        if self._pipe is not None:
-            self._pipe.bytes_in += len(data)
-            if frames:
-                self._pipe.deliver(frames)
+        if frames and self._pipe is not None:
+            self._pipe.deliver(frames)
         if self.state is State.CLOSED or self.state is State.DRAINING:
             return  # whoever got them closed
         self._answer()
         if self._codec.failure is not None:
             self._fail(self._codec.failure)
         elif self._codec.ended:
-            self._end(CLOSED_BY_PEER, CLOSED_BY_PEER)
+            words = self._codec.last_words
+            self._end(f"{CLOSED_BY_PEER}: {words}" if words else CLOSED_BY_PEER, CLOSED_BY_PEER)
 
     def _answer(self) -> None:
         """Write what the codec owes. A peer that reads none of it is read no further."""
         reply, self._codec.reply = self._codec.reply, b""
-        self._unsent += reply
+        self._owe(reply)
         self._write()
+
+    def _owe(self, data: bytes) -> None:
+        self._unsent += data
+        if self._pipe is None:
+            self.bytes_before = self.bytes_before[0], self.bytes_before[1] + len(data)
+        else:
+            self._pipe.bytes_out += len(data)
 
     def _write_queued(self) -> None:
         pipe = self._pipe
@@ -238,6 +255,8 @@ class Stream:
             before = len(self._unsent)
             for part in self._codec.encode(frames):
                 self._unsent += part
+                if len(part) > PIECE:
+                    self._large = len(part)
             pipe.bytes_out += len(self._unsent) - before
             self._write()
 
@@ -250,10 +269,21 @@ class Stream:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self._end(f"connection lost: {error.strerror or error}", CONNECTION_LOST)
+            self._lost(error)
             return False
         self._watch()
         return not self._unsent
+
+    def _lost(self, error: OSError) -> None:
+        """Nothing can be written any more. Why the peer left may still be there to read."""
+        codec = self._codec
+        with contextlib.suppress(OSError):
+            while not codec.ended and codec.failure is None and (data := self.sock.recv(READ_SIZE)):
+                codec.receive(data)
+        if codec.ended and codec.last_words:
+            self._end(f"{CLOSED_BY_PEER}: {codec.last_words}", CLOSED_BY_PEER)
+        else:
+            self._end(f"connection lost: {error.strerror or error}", CONNECTION_LOST)
 
     def _finish(self) -> None:
         """All is written: close our direction, and wait for the peer to close its own."""
@@ -291,6 +321,8 @@ class Stream:
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
+        if cause == CONNECTION_LOST:
+            reason += limit_hint(self._large)
         self._watch()
         self.sock.close()
         if self._pipe is not None:

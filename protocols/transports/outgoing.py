@@ -17,6 +17,12 @@ PIECE: Final = 524288
 """Larger than the buffers that codecs put together of several frames, which so go out whole."""
 
 
+def limit_hint(size: int) -> str:
+    """What a lost connection adds to its reason when a buffer above a `PIECE` was the last large one written;
+    0: none was."""
+    return f"; the last large message sent has {size} bytes, is that above its limit?" if size else ""
+
+
 class Outgoing:
     """The buffers of one flush, from ``first`` on."""
 

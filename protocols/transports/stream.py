@@ -38,7 +38,7 @@ from protocols.options import SocketOptions
 from protocols.pipe import CLOSED_BY_PEER, CLOSED_HERE, CONNECTION_LOST, CUT_INSIDE_FRAME, Pipe
 from protocols.transports.base import Watcher
 from protocols.transports.loops import loop_state
-from protocols.transports.outgoing import PIECE, Outgoing
+from protocols.transports.outgoing import PIECE, Outgoing, limit_hint
 from protocols.wire.codec import SMALL, Codec
 from protocols.wire.handshake import Greeting
 
@@ -316,8 +316,7 @@ class StreamConnection(asyncio.BufferedProtocol):
         if exc is not None:
             cause = CONNECTION_LOST
             reason = f"connection lost: {(exc.strerror if isinstance(exc, OSError) else None) or exc}"
-            if self._large:
-                reason += f"; the last large message sent has {self._large} bytes, is that above its limit?"
+            reason += limit_hint(self._large)
         self._end(self._ended_early(reason), reason, cause)
         self._cancel_deadline()
         self._transport = None
