@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from weakref import WeakSet
 
 from mesh.clients.arguments import checked_seconds
 from mesh.clients.blocking_session import BlockingSession
@@ -32,6 +33,7 @@ class BlockingSubscription:
         self._feed = feed
         self._deliveries: deque[Delivery] = deque()
         self._again = Redeliveries()
+        _of_this_process.add(self)
         self.dropped = 0
         """Messages this program refused by `Delivery.drop`."""
         self.malformed = 0
@@ -76,13 +78,11 @@ class BlockingSubscription:
 
     def receive(self, timeout: float | None = None) -> Delivery | None:
         """The next message; None when none came in time, or the subscription was closed."""
-        if os.getpid() == self._pid:  # what a fork has copied is its parent's to take
-            try:
-                return self._deliveries.popleft()
-            except IndexError:
-                pass
-        limit_s = None if timeout is None else checked_seconds("timeout", timeout)
-        return self._await_delivery(None if limit_s is None else time.monotonic() + limit_s)
+        try:
+            return self._deliveries.popleft()
+        except IndexError:
+            limit_s = None if timeout is None else checked_seconds("timeout", timeout)
+            return self._await_delivery(None if limit_s is None else time.monotonic() + limit_s)
 
     def _await_delivery(self, deadline: float | None) -> Delivery | None:
         with self._lock():
@@ -189,3 +189,15 @@ class BlockingSubscription:
             self._feed.runs.clear()
             self._conversation.unsubscribe(self._feed)
             session.nudge()
+
+
+def _empty_copies() -> None:
+    """In a child: what a fork has copied is its parent's to take. No message pays for a look at the process,
+    which took longer than all else."""
+    for subscription in _of_this_process:
+        subscription._deliveries.clear()
+    _of_this_process.clear()
+
+
+_of_this_process: WeakSet[BlockingSubscription] = WeakSet()
+os.register_at_fork(after_in_child=_empty_copies)
