@@ -97,6 +97,10 @@ class Commit:
         match entry:
             case Store():
                 return self._store(entry)
+            case Subscribe():
+                return self._subscribe(entry.name, tuple(sorted(set(entry.patterns))))
+            case _ if entry.subscription not in self.book.named:
+                return _UNKNOWN
             case Done():
                 return self._done(entry.subscription, entry.row)
             case Settle():
@@ -107,8 +111,6 @@ class Commit:
                 return self._bury(entry)
             case Requeue():
                 return self._requeue(entry)
-            case Subscribe():
-                return self._subscribe(entry.name, tuple(sorted(set(entry.patterns))))
             case Unsubscribe():
                 return self._unsubscribe(entry.subscription)
 
@@ -220,10 +222,7 @@ class Commit:
             self._count(subscription, 1, count, size)
 
     def _count(self, subscription: int, rows: int, messages: int, size: int) -> None:
-        named = self.book.named.get(subscription)
-        if named is None:
-            return  # it was removed and is being emptied
-        self._changed[subscription] = named
+        named = self._changed[subscription] = self.book.named[subscription]
         named.rows += rows
         named.messages += messages
         named.size += size
@@ -306,9 +305,9 @@ class Commit:
             " join block b on b.row = w.row where w.subscription = ? and w.row = ?",
             (entry.subscription, entry.row),
         )
-        named = self.book.named.get(entry.subscription)
-        if found is None or named is None:
+        if found is None:
             return _UNKNOWN
+        named = self.book.named[entry.subscription]
         floor, bitmap, count, size, parts, crc, data = found
         mask = settled_mask(floor, bitmap)
         if not 0 <= entry.index < count or mask >> entry.index & 1 or zlib.crc32(data) != crc:
@@ -340,12 +339,12 @@ class Commit:
         found = one(
             self._db,
             "select b.size, b.parts, b.crc, b.data from waiting w join block b on b.row = w.row"
-            " where w.subscription = ? and w.row = ?",
+            " where w.subscription = ? and w.row = ? and b.count = 1",
             (entry.subscription, entry.row),
         )
-        named = self.book.named.get(entry.subscription)
-        target = self.book.ids.get(named.name.removeprefix(DEAD_PREFIX), 0) if named else 0
-        if found is None or not target or target == entry.subscription:
+        name = self.book.named[entry.subscription].name
+        target = self.book.ids.get(name.removeprefix(DEAD_PREFIX), 0)
+        if found is None or target in (0, entry.subscription):
             return _UNKNOWN
         size, parts, crc, data = found
         if zlib.crc32(data) != crc:
@@ -395,9 +394,7 @@ class Commit:
 
     def _unsubscribe(self, subscription: int) -> Answer:
         """The name is free at once; what waits goes in steps."""
-        named = self.book.named.pop(subscription, None)
-        if named is None:
-            return _UNKNOWN
+        named = self.book.named.pop(subscription)
         self._changed.pop(subscription, None)
         del self.book.ids[named.name]
         self.book.removed.append(subscription)
