@@ -122,7 +122,7 @@ def test_dialers_and_listeners_closed_by_hand_are_forgotten(url: str) -> None:
             peer.close("enough")
             gone.extend([weakref.ref(dialer), weakref.ref(listener)])
             del dialer, listener, peer
-            until(lambda: not push._core._dialling[0]._thread.is_alive())
+            until(lambda: all(each.ended for each in push._core._dialling))
             push.dial(url).close()  # the next one forgets the threads that have ended
             until(lambda: collected(gone))
 
@@ -139,11 +139,11 @@ def test_dialers_and_listeners_closed_with_their_socket_can_still_be_asked() -> 
 
 
 def test_a_closed_socket_waits_for_dialers_closed_by_hand() -> None:
-    before = set(threading.enumerate())
     with blocking.Push0() as push:
-        for _ in range(5):
-            push.dial("tcp://127.0.0.1:1").close()
-    assert set(threading.enumerate()) <= before
+        dialers = [push.dial("tcp://127.0.0.1:1") for _ in range(5)]
+        for dialer in dialers:
+            dialer.close()
+    assert all(dialer.ended for dialer in dialers)
 
 
 @pytest.mark.parametrize("call", ["listener.close", "socket.close"])
