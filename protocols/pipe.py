@@ -238,6 +238,11 @@ class Pipe:
         return self.closed or len(self._output) >= self._limit
 
     @property
+    def paused(self) -> bool:
+        """Whether there is a reason not to read from this peer."""
+        return bool(self._pauses)
+
+    @property
     def queued(self) -> int:
         """Frames that wait for the connection."""
         return len(self._output) + len(self._control)
@@ -256,11 +261,10 @@ class Pipe:
         """Queue one frame; False (and counted) when the queue is full or the pipe closed."""
         if self._weighed and len(frame) > LIGHT_MAX and not self._weigh(len(frame)):
             return False
-        output = self._output
-        if len(output) >= self._limit or self.closed:
+        if len(self._output) >= self._limit or self.closed:
             self._refuse(1)
             return False
-        output.append(frame)
+        self._output.append(frame)  # looked up again: a signal handler may have sent, and all been taken
         if not self._scheduled:
             self._scheduled = True
             self.connection.flush_soon()
@@ -283,7 +287,8 @@ class Pipe:
         room = 0 if self.closed else self._limit - len(self._output)
         taken = min(room, len(frames))
         if taken > 0:
-            self._output += frames if taken == len(frames) else islice(frames, taken)
+            piece = frames if taken == len(frames) else islice(frames, taken)
+            self._output += piece  # no call in between, as in `send`
             self._flush_soon()
         if taken < len(frames):
             self._refuse(len(frames) - max(taken, 0))
@@ -394,14 +399,14 @@ class Pipe:
 
     def take_output(self) -> list[bytes]:
         """Everything queued, control first; the queue is empty afterwards. `output_written` follows."""
+        output = self._control + self._output if self._control else self._output
+        self._frames_out += len(output)
+        # No call from here on: Ctrl-C cannot take the frames away.
         self._scheduled = False
         self._heavy_bytes = 0
-        output = self._output
         self._output = []
         if self._control:
-            output = self._control + output
             self._control = []
-        self._frames_out += len(output)
         return output
 
     def output_written(self) -> None:
@@ -410,6 +415,11 @@ class Pipe:
             self._starved = False
             if not self.closed:
                 self.owner.pipe_writable(self)
+
+    def look_again(self) -> None:
+        """A call that used the pipe was ended anywhere: the owner is told of room once more, after the next
+        `take_output`."""
+        self._starved = True
 
     def deliver(self, frames: list[bytes]) -> None:
         """A run of frames arrived."""

@@ -7,7 +7,10 @@ several may call at once.
 Threads hold the core, and the core holds no socket: one that its program drops while it is open is closed by
 the I/O thread (`abandon`), and so is what a dropped context leaves (`drop_lane`). A context holds its socket.
 
-The I/O thread also does the closing. A call of `close` begins it and waits for the thread's end.
+Closing is the I/O thread's work, too. Whoever calls `close` marks the core, wakes the thread and waits for
+its end. A signal handler in the middle of a call does not wait: the thread closes when that call lets go of
+the lock. So no call finds its peers gone. A call that Ctrl-C ends has the thread look at everything again
+(`ended_by`).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from protocols.blocking.connecting import WAIT_S
@@ -53,6 +57,7 @@ class Core:
         """Held by every call, and by the I/O thread while it works."""
         self.log = LogThread(f"log of {name}", self.lock)
         self.closed = False
+        """From now on calls raise `Closed`; the I/O thread does the rest."""
         self.dialers: list[Dialer] = []
         self.listeners: list[Listener] = []
         """Those not closed by hand."""
@@ -62,7 +67,10 @@ class Core:
         self._lanes: list[Lane] = []
         self._dropped: deque[Lane] = deque()
         self._io: IoThread | None = None
-        self._abandoned = False
+        self._closing = False
+        """The I/O thread has begun to close."""
+        self._cutting = False
+        """Nobody waits for the peers to read what is queued."""
         self._armed: float | None = None
 
     def __repr__(self) -> str:
@@ -75,12 +83,6 @@ class Core:
         if self._io is not None:
             self._io.settle()
 
-    def interrupted(self) -> None:
-        """Ctrl-C, or a signal handler that raises, ended a call in the middle. What it had
-        queued may wait for a write that nobody announced."""
-        for pipe in list(self.roster.connected):
-            pipe.connection.flush_soon()
-
     def now(self) -> float:
         """The clock of patterns and of the I/O thread."""
         return time.monotonic()
@@ -92,15 +94,24 @@ class Core:
     def wait(self, look: Callable[[], T | None], limit_s: float | None) -> T | None:
         """What ``look`` gives, as soon as it gives something; None when the time is over. With the lock."""
         deadline = None if limit_s is None else time.monotonic() + limit_s
-        while True:
-            told = self.lock.told
-            if (found := look()) is not None:
-                return found
-            left_s = WAIT_S if deadline is None else deadline - time.monotonic()
-            if left_s <= 0:
-                return None
-            self.settle()
-            self.lock.wait(min(left_s, WAIT_S), told)
+        try:
+            while True:
+                told = self.lock.told
+                if (found := look()) is not None:
+                    return found
+                left_s = WAIT_S if deadline is None else deadline - time.monotonic()
+                if left_s <= 0:
+                    return None
+                self.settle()
+                self.lock.wait(min(left_s, WAIT_S), told)
+        except BaseException as error:
+            self.ended_by(error)
+            raise
+
+    def ended_by(self, error: BaseException) -> None:
+        """A call ends with this. Ctrl-C comes anywhere: what is left undone is the I/O thread's to do."""
+        if not isinstance(error, Exception) and self._io is not None:
+            self._io.look_again()
 
     def open_lane(self, lane: Any) -> None:
         """Have a lane tell those who wait. It is closed with the socket."""
@@ -111,15 +122,16 @@ class Core:
         self._lanes.append(lane)
 
     def close_lane(self, lane: Lane) -> None:
+        """May be repeated, if it was interrupted."""
         if lane in self._lanes:
-            self._lanes.remove(lane)
             lane.close()
+            self._lanes.remove(lane)
             self.settle()
             self.lock.notify_all()
 
     def drop_lane(self, lane: Lane) -> None:
-        """Nobody holds its context. Any thread may say so, whatever it holds: garbage is found anywhere, also
-        inside a pattern. The I/O thread closes it; without one, the next context to be opened does."""
+        """Have the I/O thread close it. Any thread may say so, whatever it holds: garbage is found anywhere,
+        also inside a pattern. Without an I/O thread, the next context to be opened closes it."""
         self._dropped.append(lane)
         if self._io is not None:
             self._io.wake()
@@ -135,6 +147,8 @@ class Core:
         """The I/O thread, which begins with the first use."""
         if self._io is None:
             self._io = IoThread(f"i/o of {self.name}", self.lock, self)
+            if self.closed:  # by a signal handler, just now
+                self._io.wake()
         return self._io
 
     @property
@@ -152,19 +166,29 @@ class Core:
             self.closed = True  # a forked child: the connections are its parent's
             return
         try:
+            self.closed = True
+            if self._close_soon():
+                return
             with self.lock.held:
-                self._begin_close()
-                if self._io is None or self._io.is_current:
+                if self._io is None:
+                    self._shut()
                     return
                 self.wait(self._has_ended, None)
                 self.wait(self._dialers_ended, JOIN_S)
         except BaseException:
-            with self.lock.held:
-                self._begin_close()  # whatever of it is left
-                self._cut()
+            self._cutting = True
+            self._close_soon()
             raise
-        if not self.lock.owned:  # by the code that this signal handler interrupted
-            self._join()
+        self._join()
+
+    def _close_soon(self) -> bool:
+        """Have the I/O thread close. True if the caller cannot wait for that."""
+        if self._io is not None:
+            self._io.wake()
+        if self.lock.owned:
+            self.lock.notify_all()
+            return True
+        return False
 
     def _has_ended(self) -> bool | None:
         return None if self._io is None or not self._io.ended else True
@@ -183,15 +207,27 @@ class Core:
 
     def abandon(self) -> None:
         """Close without a caller. Any thread may say so, whatever it holds; the I/O thread does it."""
-        self._abandoned = True
+        self.closed = True
         if self._io is not None:
             self._io.wake()
 
     def woken(self) -> None:
         """The I/O thread: somebody woke it."""
         self._close_dropped()
-        if self._abandoned and not self.closed:
+        if self.closed and not self._closing:
             self._begin_close()
+        if self._cutting:
+            self._cut()
+
+    def look_again(self) -> None:
+        """The I/O thread: a call was ended anywhere."""
+        for pipe in list(self.roster.connected):
+            stream = pipe.connection
+            assert isinstance(stream, Stream)
+            stream.look_again()
+        self._armed = None
+        if not self.closed:
+            self.arm()
 
     def failed(self, error: BaseException) -> None:
         """The I/O thread ended by a defect: close the socket, so that no caller waits without end."""
@@ -205,8 +241,9 @@ class Core:
         self.lock.notify_all()
 
     def _begin_close(self) -> None:
-        """Have it end once the peers have read what is queued, or ``linger_s`` is over. May be repeated."""
-        if not self.closed and self._io is not None and self.options.linger_s is not None:
+        """The I/O thread: end once the peers have read what is queued, or ``linger_s`` is over."""
+        self._closing = True
+        if self.options.linger_s is not None:
             self.io.call_at(self.now() + self.options.linger_s, self._cut)
         self._shut()
         self._close_endpoints()
@@ -231,12 +268,11 @@ class Core:
     def _cut(self) -> None:
         for pipe in list(self.roster.connected):
             pipe.connection.abort()
-        if self._io is not None:
-            self._io.stop()
+        self.io.stop()
 
     def _end_if_drained(self) -> None:
-        if self.closed and self._io is not None and not self.roster.connected:
-            self._io.stop()
+        if self._closing and not self.roster.connected:
+            self.io.stop()
 
     # --- time
 
@@ -244,8 +280,8 @@ class Core:
         """Have the I/O thread tell the pattern when its next deadline is reached."""
         deadline = self.pattern.next_deadline()
         if deadline is not None and (self._armed is None or deadline < self._armed):
-            self._armed = deadline
             self.io.call_at(deadline, self._deadline_reached)
+            self._armed = deadline
 
     def _deadline_reached(self) -> None:
         if self.closed:
@@ -328,8 +364,11 @@ class SafeView(PipeView):
     __slots__ = ()
 
     def close(self, reason: str, *, flush: bool = False) -> None:
-        core = self._pipe.owner
+        """Have the I/O thread do it, and wait for that, but not in the middle of an interrupted call."""
+        core, pipe = self._pipe.owner, self._pipe
         assert isinstance(core, Core)
+        in_a_call = core.lock.owned
         with core.lock.held:
-            super().close(reason, flush=flush)
-            core.settle()
+            core.io.call_at(core.now(), partial(pipe.close, reason, flush=flush))
+            if not in_a_call:
+                core.wait(lambda: pipe.closed or core.io.ended or None, None)

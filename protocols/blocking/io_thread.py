@@ -3,14 +3,17 @@
 It works with the socket's lock held, but for waiting: so patterns and pipes are touched by one thread at a
 time. A caller's thread holds the same lock during its call, and writes what that call queued at its end
 (`settle`); what the kernel does not take then, this thread writes.
+
+Ctrl-C and signal handlers come to callers, never to this thread. What an interrupted call may have left
+undone is done here (`look_again`): when this thread has the lock, no call is in the middle of anything.
 """
 
 from __future__ import annotations
 
 import contextlib
 import heapq
-import os
 import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -26,6 +29,9 @@ class Owner(Protocol):
 
     def woken(self) -> None:
         """Somebody called `IoThread.wake`."""
+
+    def look_again(self) -> None:
+        """Somebody called `IoThread.look_again`."""
 
     def failed(self, error: BaseException) -> None:
         """A defect ends the thread."""
@@ -50,7 +56,10 @@ class IoThread:
         self._lock = lock
         self._owner = owner
         self._selector = selectors.DefaultSelector()
-        self._wakers: tuple[int, ...] = ()
+        self._wakers: tuple[socket.socket, ...] = ()
+        self._watched: dict[Any, tuple[Watched | None, int]] = {}
+        """What the selector watches. It is made again of this."""
+        self._disturbed = False
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_count = 0
         self._sleeps_until: float | None = None
@@ -58,10 +67,11 @@ class IoThread:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
-            self._woken, self._waker = self._wakers = os.pipe()
-            os.set_blocking(self._waker, False)
-            os.set_blocking(self._woken, False)
-            self._selector.register(self._woken, selectors.EVENT_READ, None)
+            # Objects: a number may be another file's by the time that somebody is woken.
+            self._woken, self._waker = self._wakers = socket.socketpair()
+            self._waker.setblocking(False)
+            self._woken.setblocking(False)
+            self.watch_file(self._woken, None, selectors.EVENT_READ)
             self._thread.start()
         except (OSError, RuntimeError):
             self._close_files()
@@ -75,18 +85,31 @@ class IoThread:
     def watch(self, stream: Stream, events: int) -> None:
         self.watch_file(stream.sock, stream, events)
 
-    def watch_file(self, file: Any, watched: Watched, events: int) -> None:
+    def watch_file(self, file: Any, watched: Watched | None, events: int) -> None:
         """Tell ``watched`` when the file is readable or writable; 0: no more."""
         if self.ended:
             return
-        known = file in self._selector.get_map()
-        if not events:
-            if known:  # it may be an interrupted call that is repeated
-                self._selector.unregister(file)
+        known = file in self._watched
+        if events:
+            self._watched[file] = watched, events
         elif known:
-            self._selector.modify(file, events, watched)
-        else:
-            self._selector.register(file, events, watched)
+            del self._watched[file]
+        try:
+            if not events:
+                self._selector.unregister(file)
+            elif known:
+                self._selector.modify(file, events, watched)
+            else:
+                self._selector.register(file, events, watched)
+        except (
+            KeyError,
+            FileExistsError,
+            FileNotFoundError,
+        ):  # an interrupted call told it half of something
+            self.look_again()
+        except OSError:
+            self._watched.pop(file, None)
+            raise
 
     def call_at(self, deadline: float, callback: Callable[[], None]) -> None:
         """Call it once ``time()`` has reached ``deadline``, with the lock."""
@@ -102,15 +125,16 @@ class IoThread:
         """Write what was queued. What that brings (room, an end) may queue more."""
         while self._to_flush:
             streams, self._to_flush = self._to_flush, {}
-            try:
-                for stream in streams:
-                    stream.flush()
-            except BaseException:  # Ctrl-C: the others have something to write still
-                self._to_flush = {**streams, **self._to_flush}
-                raise
+            for stream in streams:
+                stream.flush()
 
     def stop(self) -> None:
         self._stopping = True
+        self.wake()
+
+    def look_again(self) -> None:
+        """Have the thread look at everything, since a call was interrupted anywhere."""
+        self._disturbed = True
         self.wake()
 
     # --- without the lock
@@ -125,9 +149,8 @@ class IoThread:
 
     def wake(self) -> None:
         """Have the thread look around. Any thread may call it, whatever it holds."""
-        if not self.ended:
-            with contextlib.suppress(BlockingIOError):  # it is awake already
-                os.write(self._waker, b"x")
+        with contextlib.suppress(OSError):  # it is awake already, or has ended
+            self._waker.send(b"x")
 
     # ---
 
@@ -148,7 +171,7 @@ class IoThread:
     def _close_files(self) -> None:
         self._selector.close()
         for waker in self._wakers:
-            os.close(waker)
+            waker.close()
 
     def _turn(self) -> bool:
         with self._lock.held:
@@ -158,9 +181,14 @@ class IoThread:
             timeout = WAIT_S if self._sleeps_until is None else self._sleeps_until - self.time()
         happened = self._selector.select(min(max(timeout, 0.0), WAIT_S))
         with self._lock.held:
+            if self._disturbed:
+                self._disturbed = False
+                self._renew_selector()
+                self._owner.look_again()
+                happened = self._selector.select(0)
             for key, events in happened:
                 if key.data is None:
-                    os.read(self._woken, 4096)
+                    self._woken.recv(4096)
                     self._owner.woken()
                 elif self._selector.get_map().get(key.fd) == key:  # it may have been closed meanwhile
                     key.data.happened(events)
@@ -170,3 +198,10 @@ class IoThread:
             self.settle()
             self._lock.notify_all()
         return True
+
+    def _renew_selector(self) -> None:
+        """An interrupted call may have told it half of something."""
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        for file, (watched, events) in self._watched.items():
+            self._selector.register(file, events, watched)

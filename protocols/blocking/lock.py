@@ -10,6 +10,7 @@ afterwards.
 
 A signal handler may make calls while its thread holds the lock. So the owner may take the lock again, and
 `without` releases it as often as it was taken. There is no second lock that such a handler could find taken.
+A handler's ``close()`` in the middle of a call (`owned`) only asks another thread to close.
 
 A forked child has a copy of the lock, but not of the threads that may have held it: there, `held` raises.
 """

@@ -136,13 +136,9 @@ class Channel:
             except (Closed, NoPeers) as error:
                 error.sent = sent
                 raise
-            except SPError:
+            except BaseException as error:
+                core.ended_by(error)
                 raise
-            except BaseException:  # Ctrl-C
-                core.interrupted()
-                raise
-            finally:
-                core.settle()
 
     def recv_many(self, timeout: TimeLimit = DEFAULT) -> list[bytes]:
         """All messages that are there, at least one."""
@@ -151,9 +147,13 @@ class Channel:
             bodies = [self._take(timeout)]
             inbox = self._queue().inbox
             if inbox:
-                bodies += inbox
-                inbox.clear()
-                self._queue().emptied()
+                try:
+                    bodies += inbox
+                    inbox.clear()
+                    self._queue().emptied()
+                except BaseException as error:
+                    self._core.ended_by(error)
+                    raise
             return bodies
 
     def __iter__(self) -> Iterator[bytes]:
@@ -171,28 +171,31 @@ class Channel:
         self._check_open()
         lane = self._lane
         try:
-            if isinstance(lane, QueueLane):
-                return lane.put(frame)
-            taken: bool = lane.send(frame, self._core.now(), epoch)
-            if taken or epoch is None:
-                self._core.lock.notify_all()  # a request or survey may have been replaced
-            self._core.arm()
-            return taken
-        except SPError:
+            try:
+                if isinstance(lane, QueueLane):
+                    return lane.put(frame)
+                taken: bool = lane.send(frame, self._core.now(), epoch)
+                if taken or epoch is None:
+                    self._core.lock.notify_all()  # a request or survey may have been replaced
+                self._core.arm()
+                return taken
+            finally:
+                self._core.settle()
+        except BaseException as error:
+            self._core.ended_by(error)
             raise
-        except BaseException:  # Ctrl-C
-            self._core.interrupted()
-            raise
-        finally:
-            self._core.settle()
 
     def _get(self, waited: bool) -> bytes | None:
         self._check_open()
         lane = self._lane
-        if isinstance(lane, QueueLane):
-            return lane.take()
-        body: bytes | None = lane.recv(self._core.now(), waited)
-        return body
+        try:
+            if isinstance(lane, QueueLane):
+                return lane.take()
+            body: bytes | None = lane.recv(self._core.now(), waited)
+            return body
+        except BaseException as error:
+            self._core.ended_by(error)
+            raise
 
     def _take(self, timeout: TimeLimit) -> bytes:
         core, lane = self._core, self._lane
@@ -392,14 +395,28 @@ class Context(Channel):
             warnings.warn(sentence, ResourceWarning, stacklevel=2, source=self)
 
     def close(self) -> None:
-        """Give up what is under way; calls that wait here raise `Closed`."""
-        if self._core.lock.foreign:
+        """Give up what is under way; calls that wait here raise `Closed`. A signal handler may call it."""
+        core = self._core
+        if not core.lock.foreign and core.lock.owned:  # in the middle of the call that was interrupted
+            self._shut = True
+            core.drop_lane(self._lane)
+            return
+        self._close()
+
+    def _close(self) -> None:
+        core = self._core
+        if core.lock.foreign:
             self._shut = True
             return
-        with self._core.lock.held:
-            if not self.closed:
-                self._shut = True
-                self._core.close_lane(self._lane)
+        with core.lock.held:
+            if self.closed:
+                return
+            self._shut = True
+            try:
+                core.close_lane(self._lane)
+            except BaseException:
+                core.drop_lane(self._lane)
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -407,4 +424,4 @@ class Context(Channel):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close()

@@ -27,7 +27,7 @@ from protocols.patterns.pubsub import Publisher, Subscriber
 from protocols.patterns.replier import Replier
 from protocols.patterns.reqrep import Requester
 from protocols.patterns.star import Star
-from protocols.patterns.survey import Respondent, Surveyor, SurveyResult
+from protocols.patterns.survey import Respondent, Surveyor, SurveyResult, Tally
 from protocols.socket import Addresses
 
 log = logging.getLogger("protocols")
@@ -244,15 +244,19 @@ class Surveying(Channel):
         question = as_bytes(body)
         with self._core.lock.held:
             self._check_open()
+            core = self._core
             lane: Any = self._lane
-            tally = lane.collect(question, self._core.now(), limit_s, early=early)
-            self._core.lock.notify_all()  # they wait for what has just been replaced
-            self._core.arm()
-            self._core.settle()
+            tally: Tally | None = None
             try:
-                self._core.wait(lambda: tally.over or None, None)
-            except BaseException:  # Ctrl-C
-                lane.abandon(tally)
+                tally = lane.collect(question, core.now(), limit_s, early=early)
+                core.lock.notify_all()  # they wait for what has just been replaced
+                core.arm()
+                core.settle()
+                core.wait(tally.ended, None)
+            except BaseException as error:  # Ctrl-C: from now on `recv` gives the answers
+                if tally is not None:
+                    lane.abandon(tally)
+                core.ended_by(error)
                 raise
             self._check_open()
             result: SurveyResult | None = lane.take_tally(tally)

@@ -4,6 +4,13 @@ As `protocols.transports.stream`, without an event loop. Everything here is call
 by its I/O thread when the kernel has news, and by a caller's thread at the end of a call, which writes what
 that call queued.
 
+Only the I/O thread ends a stream. A caller may be inside a loop of its pattern over all peers, and Ctrl-C or
+a signal handler may interrupt it anywhere. An error that it meets is noted, and the I/O thread acts on it.
+
+Python looks for signals where a function begins, after a call of C code and where a loop begins again. So
+what the kernel took is known in the step that gives it away (`_write`), and frames that are half encoded
+stay in ``_encoding``. The I/O thread puts right what an interrupted call has left (`look_again`).
+
 ```
 OPENING -good handshake-> RUNNING --close()--> DRAINING
    |                         |                    |
@@ -17,6 +24,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import Final, Protocol
 
@@ -29,6 +37,7 @@ from protocols.wire.codec import Codec
 READ_SIZE: Final = 65536
 REPLIES_MAX: Final = 1 << 20
 """Bytes that a codec may owe to a peer that does not read them."""
+HALF_ENCODED: Final = "an interrupt came while a message was encoded"
 
 
 class State(Enum):
@@ -46,6 +55,9 @@ class Mover(Protocol):
 
     def flush_at_the_end(self, stream: Stream) -> None:
         """Call ``stream.flush()`` once this call or this round of events is over."""
+
+    def look_again(self) -> None:
+        """Have the I/O thread call each ``stream.look_again()``, once no call is under way."""
 
     def call_at(self, deadline: float, callback: Callable[[], None]) -> None: ...
 
@@ -82,6 +94,8 @@ class Stream:
         self._pipe: Pipe | None = None
         self._unsent = bytearray()
         self._large = 0  # the size of the last buffer written that was larger than a piece
+        self._owed = 0  # bytes of replies put into `_unsent` since it was empty
+        self._encoding: list[bytes] = []  # what is being put into `_unsent`, which was empty
         self._paused = False
         self._finished = False  # our direction is closed
         self._watched = 0
@@ -121,7 +135,7 @@ class Stream:
         return False
 
     def flush_now(self) -> None:
-        if self.state is State.RUNNING and not self._unsent:
+        if self.state is State.RUNNING and not self._encoding:
             self._write_queued()
 
     def pause_reading(self) -> None:
@@ -139,7 +153,7 @@ class Stream:
         self.state = State.DRAINING
         if self._pipe.linger_s is not None:
             self._mover.call_at(self._mover.time() + self._pipe.linger_s, self.abort)
-        self.flush()
+        self._mover.flush_at_the_end(self)
 
     def abort(self, error: RemoteProtocolError | None = None) -> None:
         if error is None:
@@ -158,13 +172,6 @@ class Stream:
 
     def flush(self) -> None:
         """Write what waits, as far as the kernel takes it; then the owner is told of the room."""
-        try:
-            self._flush()
-        except BaseException:  # Ctrl-C: what was written may not be whole frames, or be written again
-            self.abort()
-            raise
-
-    def _flush(self) -> None:
         if self.state is State.CLOSED or not self._write() or self._pipe is None:
             return
         self._write_queued()
@@ -175,10 +182,29 @@ class Stream:
 
     def happened(self, events: int) -> None:
         """The kernel has news."""
+        if self._encoding:
+            self.look_again()
         if events & EVENT_READ:
             self._read()
         if events & EVENT_WRITE:
             self.flush()
+
+    def look_again(self) -> None:
+        """The I/O thread: a call of another thread was ended anywhere, by Ctrl-C."""
+        pipe = self._pipe
+        if self.state is State.CLOSED or pipe is None:
+            return
+        if self._encoding and not self._codec.repeatable:
+            self._end(HALF_ENCODED, CLOSED_HERE)
+            return
+        if self._encoding:
+            self._unsent.clear()
+            self._encode(self._encoding, pipe)
+        self._paused = pipe.paused
+        self._watched = -1
+        self._watch()
+        pipe.look_again()
+        self._mover.flush_at_the_end(self)
 
     def late(self, waited_s: float) -> None:
         """The time for the handshake is over."""
@@ -237,6 +263,7 @@ class Stream:
         """Write what the codec owes. A peer that reads none of it is read no further."""
         reply, self._codec.reply = self._codec.reply, b""
         self._owe(reply)
+        self._owed += len(reply)
         self._write()
 
     def _owe(self, data: bytes) -> None:
@@ -248,33 +275,46 @@ class Stream:
 
     def _write_queued(self) -> None:
         pipe = self._pipe
-        if pipe is None:
+        if pipe is None or self._unsent:  # a signal handler may have queued more meanwhile
             return
-        frames = pipe.take_output()
+        frames = self._encoding = pipe.take_output()
         if frames:
-            before = len(self._unsent)
-            for part in self._codec.encode(frames):
-                self._unsent += part
-                if len(part) > PIECE:
-                    self._large = len(part)
-            pipe.bytes_out += len(self._unsent) - before
+            self._encode(frames, pipe)
             self._write()
+
+    def _encode(self, frames: list[bytes], pipe: Pipe) -> None:
+        for part in self._codec.encode(frames):
+            self._unsent += part
+            if len(part) > PIECE:
+                self._large = len(part)
+        pipe.bytes_out += len(self._unsent)
+        self._encoding = []
 
     def _write(self) -> bool:
         """Give the kernel what it takes; False while something is left."""
+        if self._encoding:  # in a signal handler, or after a call that Ctrl-C ended
+            self._mover.look_again()
+            return False
+        unsent = self._unsent
         try:
-            while self._unsent:
-                taken = self.sock.send(self._unsent)
-                del self._unsent[:taken]
+            while unsent:
+                for taken in map(self.sock.send, (unsent,)):  # no signal comes between the two
+                    del unsent[:taken]
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
             self._lost(error)
             return False
+        if not unsent:
+            self._owed = 0
         self._watch()
-        return not self._unsent
+        return not unsent
 
     def _lost(self, error: OSError) -> None:
+        """Nothing can be written any more: an end, once nobody is in the middle of a call."""
+        self._mover.call_at(self._mover.time(), partial(self._end_lost, error))
+
+    def _end_lost(self, error: OSError) -> None:
         """Nothing can be written any more. Why the peer left may still be there to read."""
         codec = self._codec
         with contextlib.suppress(OSError):
@@ -286,16 +326,14 @@ class Stream:
             self._end(f"connection lost: {error.strerror or error}", CONNECTION_LOST)
 
     def _finish(self) -> None:
-        """All is written: close our direction, and wait for the peer to close its own."""
-        if self._finished:
-            return
-        self._finished = True
+        """All is written: say the last word, close our direction, and wait for the peer to close its own."""
+        if not self._finished:
+            self._finished = True
+            self._owe(self._codec.end())
+            if not self._write():
+                return  # `flush` comes here again
         with contextlib.suppress(OSError):
-            last = self._codec.end()
-            if last:
-                self.sock.send(last)
             self.sock.shutdown(socket.SHUT_WR)
-        self._watch()
 
     def _fail(self, error: RemoteProtocolError) -> None:
         """The peer broke a rule; its last words are written if the kernel takes them."""
@@ -311,7 +349,7 @@ class Stream:
             wanted = 0
         else:
             held = self._paused and self.state is State.RUNNING
-            unheard = len(self._unsent) > REPLIES_MAX and not self._codec.peer
+            unheard = self._owed > REPLIES_MAX
             wanted = (0 if held or unheard else EVENT_READ) | (EVENT_WRITE if self._unsent else 0)
         if wanted != self._watched:
             self._watched = wanted

@@ -256,9 +256,9 @@ class Intake(Generic[T]):
     def _read_on(self) -> None:
         """What filled it is gone below the limit, that of peers who left included."""
         self._orphans = 0
-        paused, self._paused = self._paused, {}
-        for pipe in paused.values():
+        for pipe in list(self._paused.values()):  # each is known until it goes on: Ctrl-C may end this
             pipe.resume(INBOX_FULL)
+            self._paused.pop(pipe.id, None)
 
 
 class Origins:
@@ -421,7 +421,8 @@ class Rotation:
                 if len(ready) > 1:
                     ready.rotate(-1)
                 return pipe
-            ready.popleft()  # `pipe_writable` brings it back
+            if ready and ready[0] is pipe:  # else a signal handler was here
+                ready.popleft()  # `pipe_writable` brings it back
         return None
 
     def deal(self, frames: Sequence[bytes]) -> int:
@@ -436,7 +437,8 @@ class Rotation:
                 queued = pipe.send_many(piece)
                 taken += queued
                 if queued < len(piece):
-                    self._ready.remove(pipe)
+                    if pipe in self._ready:
+                        self._ready.remove(pipe)
                 else:
                     self._ready.rotate(-1)
                 if taken == len(frames):

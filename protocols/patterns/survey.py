@@ -83,6 +83,10 @@ class Tally:
         self._spare = 0  # answers of peers that had answered before
         self._spare_bytes = 0
 
+    def ended(self) -> bool | None:
+        """Whether it is over; None until then."""
+        return self.over or None
+
     @property
     def finished(self) -> bool:
         """Whether there is nobody left to wait for."""
@@ -132,7 +136,7 @@ class SurveyLane(StateLane):
         """Begin a survey that is tallied; ``readable`` tells when the tally is ``over``."""
         asked, not_asked = self._begin(body, now, self.survey_s if survey_s is None else survey_s)
         tally = self._tally = Tally(asked, not_asked, early=early)
-        if tally.finished:
+        if early and not asked:
             self.finish()
         return tally
 
@@ -175,9 +179,9 @@ class SurveyLane(StateLane):
 
     def finish(self) -> None:
         """The open survey is over: what comes now is late."""
-        self._pattern.over(self)
         if self._tally is not None:
             self._tally.over = True
+        self._pattern.over(self)
         self.readable(EVERYBODY)
 
     def take_tally(self, tally: Tally) -> SurveyResult | None:

@@ -37,6 +37,10 @@ class Codec(Protocol):
     """Owed to the peer; whoever moves the bytes writes and clears it. After a failure: the last words."""
 
     @property
+    def repeatable(self) -> bool:
+        """Whether `encode` gives the same again for frames that it has encoded, or half encoded."""
+
+    @property
     def peer(self) -> int:
         """The peer's protocol number; 0 until the handshake is done."""
 

@@ -26,6 +26,7 @@ class SpCodec:
 
     identity: PeerIdentity | None = None
     last_words = ""
+    repeatable = True
 
     def __init__(self, greeting: Greeting, size_max: int, lead: bytes) -> None:
         self.peer = 0

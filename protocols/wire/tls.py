@@ -123,6 +123,8 @@ class TlsCodec:
         "reply",
     )
 
+    repeatable = False  # records are numbered
+
     def __init__(
         self, inner: Codec, context: ssl.SSLContext, *, server_side: bool, server_name: str | None = None
     ) -> None:

@@ -72,6 +72,7 @@ class WebSocketCodec:
     )
 
     identity: PeerIdentity | None = None
+    repeatable = False  # it knows whether the last fragment ended a message
 
     def __init__(self, upgrade: DiallingUpgrade | AcceptingUpgrade) -> None:
         self.peer = 0

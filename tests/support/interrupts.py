@@ -1,4 +1,4 @@
-"""Ctrl-C at every place of a call, one after the other.
+"""Ctrl-C, or a signal handler, at every place of a call, one after the other.
 
 An interrupt is raised where Python would raise it: it looks for signals where a function begins, and after
 each call of a C function.
@@ -15,10 +15,18 @@ from types import FrameType
 LIMIT_S = 60.0
 
 
+def press() -> None:
+    """Ctrl-C."""
+    raise KeyboardInterrupt
+
+
 def interrupted_at(
-    place: int, call: Callable[[], object], ends_with: type[Exception] | tuple[type[Exception], ...] = ()
+    place: int,
+    call: Callable[[], object],
+    ends_with: type[Exception] | tuple[type[Exception], ...] = (),
+    handler: Callable[[], object] = press,
 ) -> bool:
-    """Whether the call got as far as that place, where Ctrl-C is pressed. It may end with those errors."""
+    """Whether the call got as far as that place, where the handler runs. It may end with those errors."""
     left = place
 
     def look(frame: FrameType, event: str, arg: object) -> None:
@@ -27,7 +35,7 @@ def interrupted_at(
             left -= 1
             if not left:
                 sys.setprofile(None)
-                raise KeyboardInterrupt
+                handler()
 
     collecting = gc.isenabled()
     gc.disable()  # what a collection calls would be interrupted, and the error be lost there
@@ -35,14 +43,14 @@ def interrupted_at(
         sys.setprofile(look)
         call()
     except KeyboardInterrupt:
-        return True
+        pass
     except ends_with:
         pass
     finally:
         sys.setprofile(None)
         if collecting:
             gc.enable()
-    return False
+    return left <= 0
 
 
 def ends(call: Callable[[], object]) -> bool:

@@ -6,6 +6,7 @@ import errno
 import gc
 import os
 import selectors
+import socket
 import threading
 import time
 import weakref
@@ -43,6 +44,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 SCARCE: dict[str, tuple[Any, str, Exception]] = {
     "selector": (selectors, "DefaultSelector", OSError(errno.EMFILE, "")),
+    "pair": (socket, "socketpair", OSError(errno.EMFILE, "")),
     "pipe": (os, "pipe", OSError(errno.EMFILE, "")),
     "watch": (selectors.DefaultSelector, "register", OSError(errno.ENOSPC, "")),
     "thread": (threading.Thread, "start", RuntimeError("can't start new thread")),
@@ -69,7 +71,7 @@ def without(what: str, nth: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("what", "nth"), [("selector", 1), ("pipe", 1), ("pipe", 2), ("watch", 1), ("thread", 1), ("thread", 2)]
+    ("what", "nth"), [("selector", 1), ("pair", 1), ("pipe", 1), ("watch", 1), ("thread", 1), ("thread", 2)]
 )
 def test_a_dial_for_which_nothing_is_left_leaves_nothing(what: str, nth: int) -> None:
     """It raised a bare OSError, and its dialer lived on: a second dial made two peers."""
@@ -87,7 +89,7 @@ def test_a_dial_for_which_nothing_is_left_leaves_nothing(what: str, nth: int) ->
 
 
 @pytest.mark.parametrize(
-    ("what", "nth"), [("selector", 1), ("pipe", 1), ("watch", 1), ("watch", 2), ("thread", 1)]
+    ("what", "nth"), [("selector", 1), ("pair", 1), ("watch", 1), ("watch", 2), ("thread", 1)]
 )
 def test_a_listen_for_which_nothing_is_left_leaves_nothing(what: str, nth: int, url: str) -> None:
     """The name was in use from then on, and the file of an ipc listener was left."""
