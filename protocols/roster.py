@@ -34,7 +34,7 @@ class Roster:
         """A pipe of ``owner``, not attached yet. Raises `PipeRefused` if there may be no more."""
         options = self._pattern.options
         if len(self.pipes) >= options.peers_max:
-            sentence = f"{len(self.pipes)} peers are all there may be; the option peers_max raises that"
+            sentence = f"{len(self.pipes)} peers are all there may be (peers_max)"
             raise PipeRefused(sentence, reason="too many peers")
         pipe = Pipe(
             self._new_id(),

@@ -13,7 +13,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -29,6 +28,7 @@ from mesh.config import ClientConfig
 from mesh.errors import MeshError
 from mesh.printable import printable
 from mesh.topics import check_pattern, check_public_topic, check_topic
+from mesh.wire.blocks import BODY_MAX
 from mesh.wire.session_frames import Receipt
 
 Body = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
@@ -392,7 +392,16 @@ def _headers(given: list[str]) -> dict[str, str]:
 
 
 def _file(path: str) -> bytes:
+    """No more is read than a message may have: a device may have no end."""
     try:
-        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        if path == "-":
+            body = sys.stdin.buffer.read(BODY_MAX + 1)
+        else:
+            with open(path, "rb") as file:
+                body = file.read(BODY_MAX + 1)
     except IsADirectoryError:
         raise CommandFailed(ExitCode.NO_INPUT, f"--file {path} is a folder; name a file") from None
+    if len(body) > BODY_MAX:
+        sentence = f"--file {path} has more than the {BODY_MAX} bytes that a message may have"
+        raise CommandFailed(ExitCode.BAD_DATA, sentence)
+    return body

@@ -66,7 +66,7 @@ _REASONS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": (
         "tls: our certificate missing",
-        "the peer asks for a certificate and this end has none; give cert_file and key_file",
+        "the peer asks for a certificate and this end has none",
     ),
     "TLSV1_ALERT_UNKNOWN_CA": (_REFUSED_OURS, "the peer does not trust who signed our certificate"),
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": (_REFUSED_OURS, "the peer says that our certificate has expired"),

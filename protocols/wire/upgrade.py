@@ -256,14 +256,14 @@ class AcceptingUpgrade:
             if not _is_of_host(origin, request.host):
                 sentence = (
                     f"web pages of {_shown(origin)} may not connect to {_shown(request.host)}; "
-                    "the option ws_origins lists those that may"
+                    "ws_origins does not list them"
                 )
                 self._refuse(HTTPStatus.FORBIDDEN, sentence, "websocket: origin")
                 return
             if not _is_own_host(request.host, route.hosts):
                 sentence = (
                     f"web pages may not call this listener {_shown(request.host)}, since any name can be "
-                    "made to point here; the option ws_hosts lists those that are its own"
+                    "made to point here; ws_hosts does not list it"
                 )
                 self._refuse(HTTPStatus.FORBIDDEN, sentence, "websocket: host")
                 return

@@ -65,6 +65,7 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["survey", "a", "--deadline", "1e9"], 64, "at most 2592000"),
         (["sub", "a", "--raw", "--json"], 64, "give --raw or --json, not both"),
         (["pub", "news.uk", "--file", "/"], 66, "--file / is a folder"),
+        (["pub", "news.uk", "--file", "/dev/zero"], 65, "--file /dev/zero has more than the 67108864 bytes"),
         (["request", "a", "b", "c", "d"], 64, "mesh request: 'c' 'd': more arguments than it takes."),
         (["simulate", "calm", "--seed", "x"], 64, '"x" is no whole number. See mesh simulate --help.'),
         (["broker", "--period", "inf"], 64, "--period: broker.period_s must be above zero and at most"),

@@ -33,7 +33,8 @@ class Forwarder:
         """What it prints when it is told to stop; it ends with 0."""
         self.process.send_signal(number)
         out, said = await asyncio.wait_for(self.process.communicate(), 10)
-        other = [line for line in said.splitlines() if not line.startswith(b"dialling ")]  # who came first
+        first = b"mesh device: dialling "  # of two that were started together
+        other = [line for line in said.splitlines() if not line.startswith(first)]
         assert (self.process.returncode, other) == (0, [])
         return out
 
