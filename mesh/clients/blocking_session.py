@@ -57,6 +57,8 @@ class BlockingSession:
         self._connect_timeout_s = connect_timeout_s
         self._dialer = BrokerDialer(self.url, tls, time.monotonic)
         self.closed = False
+        self._closing = False
+        """No new call may begin."""
         self._opened = False
         self._established = False
         """True once `open` has succeeded: from then on only this class tells why there is no session."""
@@ -113,7 +115,8 @@ class BlockingSession:
     def close(self) -> None:
         """Send what is gathered, wait until the broker has read it (a second at most), say goodbye.
 
-        Interrupted while it waits, it closes all the same; anywhere else, a second call does.
+        Interrupted while it waits, it closes all the same; anywhere else, a second call does. In a signal
+        handler that came in the middle of a call, it has a thread close once that call lets go of the lock.
         """
         if not self._opened or (self.closed and self._wire is None):
             self.closed = True
@@ -122,6 +125,13 @@ class BlockingSession:
             self._forked()
             self.closed = True
             return
+        if self.lock.owned:
+            self._closing = True
+            threading.Thread(target=self._close, name=f"close {self.name}").start()
+        else:
+            self._close()
+
+    def _close(self) -> None:
         with self.lock.held:
             try:
                 if not self.closed:
@@ -145,7 +155,7 @@ class BlockingSession:
         """The lock to hold, of this process; checks that the client may be used. Raises `Disconnected`."""
         if self.lock.foreign:
             self._forked()
-        if self.closed:
+        if self.closed or self._closing:
             raise Disconnected("the client is closed")
         if not self._opened:
             raise Disconnected("the client is not open; use it inside `with BlockingClient() as mesh:`")

@@ -17,7 +17,7 @@ import pytest
 from mesh.clients.blocking_client import BlockingClient
 from mesh.clients.blocking_connection import BlockingConnection
 from mesh.clients.blocking_session import BlockingSession
-from mesh.errors import NotAccepted, Unknown
+from mesh.errors import Disconnected, NotAccepted, Unknown
 from mesh.logs import log
 from protocols.errors import ConnectionRefused
 from protocols.wire.handshake import Greeting, ProtocolNumber
@@ -144,6 +144,36 @@ def test_a_publish_that_is_interrupted_anywhere_sends_whole_frames_once_or_loses
         talk.close()
         place += 1
     assert place > 10 and kept > 5
+
+
+@pytest.mark.parametrize("name", ["read", "publish"])
+def test_a_handler_that_closes_the_client_anywhere_in_a_call_leaves_that_call_whole(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection and the conversation ended under the call."""
+    monkeypatch.setattr("mesh.clients.blocking_session.LINGER_S", 0.001)
+    place, reached, deferred = 1, True, 0
+    while reached:
+        talk = Talk()
+        session = talk.session
+
+        def close(session: BlockingSession = session) -> None:
+            nonlocal deferred
+            before = session._wire
+            owned = session.lock.owned
+            session.close()
+            if owned:
+                deferred += 1
+                assert session._wire is before and not session.closed
+
+        call = partial(TURNS[name], talk)
+        reached = interrupted_at(place, call, (NotAccepted, Unknown, Disconnected), close)
+        if reached:
+            until(lambda session=session: session.closed and session._wire is None)  # type: ignore[misc]
+        assert talk.sock.fileno() == -1 or not reached
+        talk.close()
+        place += 1
+    assert place > 10 and deferred > 5
 
 
 def test_another_thread_reads_on_when_ctrl_c_ends_the_one_that_reads(talk: Talk) -> None:
