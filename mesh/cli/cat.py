@@ -95,10 +95,13 @@ class Cat:
         job = self._job
         await self._open(socket)
         await asyncio.sleep(job.delay_s)
-        await self._act(socket)
-        if not self._printed and job.kind.socket in OF_BROKERS:
-            for url in job.dial:  # a broker may not have hung up yet
-                await check_no_broker(url, job)
+        try:
+            await self._act(socket)
+        except CommandFailed as failed:
+            if failed.code == ExitCode.TIMEOUT:
+                await self._check_silence()
+            raise
+        await self._check_silence()
         if job.engine == "nng" and job.body is not None:
             await asyncio.sleep(NNG_DRAIN_S)
         await asyncio.sleep(0)  # the peer of the last message is still reported
@@ -131,6 +134,13 @@ class Cat:
                 if pipe.dialed and self._job.kind.socket in OF_BROKERS and pipe.url not in asked:
                     asked[pipe.url] = None
                     await check_no_broker(pipe.url, self._job)
+
+    async def _check_silence(self) -> None:
+        """Nothing came, perhaps because mesh brokers were dialled, which have not hung up yet. Raises
+        `CommandFailed`."""
+        if not self._printed and self._job.kind.socket in OF_BROKERS:
+            for url in self._job.dial:
+                await check_no_broker(url, self._job)
 
     def _say(self, sentence: str) -> None:
         if self._job.verbose:

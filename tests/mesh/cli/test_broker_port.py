@@ -28,7 +28,12 @@ async def test_a_socket_that_is_for_brokers_only_ends_with_a_sentence(flags: tup
 async def test_silence_that_ends_before_the_broker_hangs_up_is_no_success() -> None:
     """It ended with 0 and without a word, where a little more patience got the sentence."""
     async with Broker(name="alpha", listen="tcp://127.0.0.1:0") as broker:
-        for flags in (("--respondent", "-D", "x"), ("--bus",), ("--surveyor", "-D", "x")):
+        for flags in (
+            ("--respondent", "-D", "x"),
+            ("--respondent", "-C1"),
+            ("--bus",),
+            ("--surveyor", "-D", "x"),
+        ):
             running = Running(*flags, "--recv-timeout", "0.01", "--dial", broker.url)
             with pytest.raises(CommandFailed, match=rf"^{broker.url} is a port of broker alpha") as end:
                 await running.run()
