@@ -6,6 +6,12 @@ and its retry is taken as new. A retry of what is reserved is a duplicate like a
 
 A `Publisher` is one run (boot) of a publishing program.
 
+**Who was absent.** A publisher that retries may not know which brokers its messages did not reach, since the
+acknowledgement that named them was lost. So a publisher's record keeps their names with the numbers committed
+meanwhile, and a duplicate is acknowledged with them. These are at most `ABSENCES_MAX` ranges of numbers;
+beyond that the two oldest become one, with the names of both. That may name a broker too many, never one too
+few.
+
 **Bounds.** A publisher has at most `RANGES_MAX` ranges of sequence numbers; the lowest are forgotten first,
 as if they had not come. All publishers together have at most ``publishers_max`` times `RANGES_MEAN`, or
 `RANGES_MEAN` each if there are more publishers. Beyond that, a publisher that has about the most
@@ -29,6 +35,7 @@ from typing import Final
 RANGES_MAX: Final = 1024
 RANGES_MEAN: Final = 16
 LEVELS: Final = RANGES_MAX.bit_length()
+ABSENCES_MAX: Final = 8
 
 
 class Publisher:
@@ -36,7 +43,18 @@ class Publisher:
     `Publishers.begin`); ``recent``: it was used since it was looked at last; ``known``: it has not been
     forgotten."""
 
-    __slots__ = ("_ends", "_next", "_reserved", "_starts", "_table", "key", "known", "recent", "sessions")
+    __slots__ = (
+        "_absences",
+        "_ends",
+        "_next",
+        "_reserved",
+        "_starts",
+        "_table",
+        "key",
+        "known",
+        "recent",
+        "sessions",
+    )
 
     def __init__(self, key: tuple[int, int], table: Publishers) -> None:
         self.key = key
@@ -50,6 +68,7 @@ class Publisher:
         self._ends: list[int] = []
         """Committed ranges, ascending and apart, as starts and (exclusive) ends."""
         self._reserved: dict[int, int] = {}
+        self._absences: tuple[_Absence, ...] = ()
 
     @property
     def ranges(self) -> int:
@@ -73,9 +92,11 @@ class Publisher:
         place = bisect_right(self._starts, sequence) - 1
         return place >= 0 and sequence + count <= self._ends[place]
 
-    def commit(self, sequence: int) -> None:
-        """What was reserved is done."""
+    def commit(self, sequence: int, absent: tuple[str, ...] = ()) -> None:
+        """What was reserved is done, but for the brokers that were absent."""
         end = self._reserved.pop(sequence)
+        if absent:
+            self._missed(sequence, end, absent)
         ends = self._ends
         if ends and ends[-1] == sequence:  # in order, as nearly always
             ends[-1] = end
@@ -85,6 +106,23 @@ class Publisher:
     def release(self, sequence: int) -> None:
         """What was reserved failed: it may come again."""
         del self._reserved[sequence]
+
+    def absent_for(self, sequence: int, count: int) -> list[str]:
+        """Names of the brokers that were absent when these numbers were committed."""
+        end = sequence + count
+        return [name for a in self._absences if a.start < end and sequence < a.end for name in a.names]
+
+    def _missed(self, start: int, end: int, names: tuple[str, ...]) -> None:
+        absences = self._absences
+        if absences and absences[-1].names == names:
+            absences[-1].widen(start, end)
+            return
+        if len(absences) >= ABSENCES_MAX:
+            first, second, *others = absences
+            both = _Absence(first.start, first.end, tuple(dict.fromkeys(first.names + second.names)))
+            both.widen(second.start, second.end)
+            absences = (both, *others)
+        self._absences = (*absences, _Absence(start, end, names))
 
     def _insert(self, start: int, end: int) -> None:
         starts, ends = self._starts, self._ends
@@ -107,6 +145,20 @@ class Publisher:
     def forget_lowest(self, count: int) -> None:
         """Take so many ranges as if they had not come."""
         del self._starts[:count], self._ends[:count]
+
+
+class _Absence:
+    """Numbers of one publisher from ``start`` to before ``end``, committed while brokers were absent."""
+
+    __slots__ = ("end", "names", "start")
+
+    def __init__(self, start: int, end: int, names: tuple[str, ...]) -> None:
+        self.start = start
+        self.end = end
+        self.names = names
+
+    def widen(self, start: int, end: int) -> None:
+        self.start, self.end = min(self.start, start), max(self.end, end)
 
 
 class Publishers:

@@ -250,7 +250,8 @@ class Exchange:
         port, tally = subscriber.port, self._tally
         self._router.unsubscribe(subscriber.patterns, subscriber)
         self._interest.remove(subscriber.patterns, Role.LISTEN)
-        tally.drop("subscriber_gone", port.close())
+        kept, _ = port.close()
+        tally.drop("subscriber_gone", kept)
         tally.drop("slow_stock_subscriber", subscriber.dropped)
         tally.delivered += port.messages_out
         tally.messages_out += port.messages_out

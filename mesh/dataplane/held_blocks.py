@@ -3,7 +3,8 @@
 A client may go while its blocks wait. They are routed all the same, since it may not have waited for the
 acknowledgement. If it comes again and retries a block that waits, the waiting block moves to the new session,
 which then gets the acknowledgement. To refuse the retry because the gate is full would be wrong: the block is
-held.
+held. But pieces of a large body of which one was refused do not move: that body is refused as a whole, and
+its retry waits as a whole, so that its pieces stay in order.
 
 A held block spends its sender's credit when it passes, in order, like any other. Until then it is counted in
 the `_Share` of its session: a block that comes when window and share leave no credit costs the session, as
@@ -43,6 +44,12 @@ class HeldBlock:
         self.start = start
         self.messages = max(1, messages_in(frame, start))
         self.size = max(0, len(frame) - start - DATA_SIZE)
+
+    @property
+    def cut(self) -> bool:
+        """True if another piece of its body was refused."""
+        cut_bodies = self.session.cut_bodies
+        return bool(cut_bodies) and accepted_as(self.frame, self.start)[0] in cut_bodies
 
 
 class _Share:
@@ -86,7 +93,7 @@ class HeldBlocks:
         same = accepted_as(frame, start)
         key = (*session.publisher.key, *same)
         first = self._accepted.get(key)
-        if first is not None and first.session.closed:
+        if first is not None and first.session.closed and not first.cut:
             self._release(first)
             first.session = session
             self._take(first, share)
@@ -130,7 +137,9 @@ class HeldBlocks:
     def _pass(self, block: HeldBlock, now: float) -> None:
         session, frame, start = block.session, block.frame, block.start
         self._release(block)
-        self._accepted.pop((*session.publisher.key, *accepted_as(frame, start)), None)
+        key = (*session.publisher.key, *accepted_as(frame, start))
+        if self._accepted.get(key) is block:  # else a retry of it waits, too
+            del self._accepted[key]
         if session.closed:
             self._pass_late(session, frame, start, now)
             return

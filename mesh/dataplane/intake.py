@@ -117,29 +117,29 @@ class Intake:
             self.hand_out(takers, block, count, 0, flags, ingress, now)
             return
         record_of = session.publisher
-        if kind & blocks.PIECE:  # a large body is committed with its last piece: all have one number
-            if record_of.knows(sequence, 1):
-                self._tally.drop("duplicate", count)
+        if kind & blocks.PIECE:  # of a large body, which is accepted with its last one
+            if record_of.knows(sequence, count):
                 ingress.settle(count, size)
-            else:
-                self._tally.published += count
-                self.hand_out(takers, block, count, 0, flags, ingress, now)
+                self._duplicate(session, sequence, count)
+                return
+            self._tally.published += count
+            self.hand_out(takers, block, count, 0, flags, ingress, now)
             if blocks.is_last_piece(frame, at):
-                if record_of.reserve(sequence, 1):
-                    record_of.commit(sequence)
+                record_of.reserve(sequence, 1)
+                record_of.commit(sequence, self.absent)
                 _merge(session.acks, sequence, sequence)
             return
         if not record_of.reserve(sequence, count):
-            self._tally.drop("duplicate", count)
             ingress.settle(count, size)
-        else:
-            try:
-                self.hand_out(takers, block, count, 0, flags, ingress, now)
-            except BaseException:
-                record_of.release(sequence)
-                raise
-            record_of.commit(sequence)
-            self._tally.published += count
+            self._duplicate(session, sequence, count)
+            return
+        try:
+            self.hand_out(takers, block, count, 0, flags, ingress, now)
+        except BaseException:
+            record_of.release(sequence)
+            raise
+        record_of.commit(sequence, self.absent)
+        self._tally.published += count
         _merge(session.acks, sequence, sequence + count - 1)
 
     def refuse_block(
@@ -231,8 +231,18 @@ class Intake:
                 session.send_control(encode(Kind.REFUSED, ranges, reason))
             session.refused = {}
         if session.acks and not session.closed:
-            session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, list(self.absent)))
+            absent = list(self.absent)
+            if session.missed_by:
+                absent = list(dict.fromkeys((*absent, *session.missed_by)))
+                session.missed_by = {}
+            session.send_control(encode(Kind.ACK, blocks.ACCEPTED, session.acks, absent))
             session.acks = []
+
+    def _duplicate(self, session: Session, sequence: int, count: int) -> None:
+        """A retry of what was accepted: it is acknowledged again, and names who was absent then, too."""
+        self._tally.drop("duplicate", count)
+        _merge(session.acks, sequence, sequence + count - 1)
+        session.missed_by.update(dict.fromkeys(session.publisher.absent_for(sequence, count)))
 
     def _refuse(self, session: Session, sequence: int, count: int, size: int, level: int, kind: int) -> None:
         """Refuse a block, but not a retry of what was accepted already: that is a duplicate, as ever. A large
@@ -240,8 +250,7 @@ class Intake:
         session.ingress.settle(count, size)
         last = sequence + count - 1
         if level and session.publisher.knows(sequence, count):
-            self._tally.drop("duplicate", count)
-            _merge(session.acks, sequence, last)
+            self._duplicate(session, sequence, count)
             return
         if kind & blocks.PIECE:
             session.cut_bodies[sequence] = None

@@ -283,7 +283,7 @@ class Members:
         member, port = link.member, link.port
         link.over = True
         waiting = link.outlet.close()
-        kept = port.close(flushed=True)
+        kept, _ = port.close(flushed=True)
         del self._links[port.pipe]
         member.drop("slow_link", link.outlet.dropped)
         member.drop("link_down", waiting + kept)

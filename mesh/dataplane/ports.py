@@ -89,6 +89,8 @@ class Port:
 
     __slots__ = (
         "_bytes_handed",
+        "_disowned",
+        "_disowned_until",
         "_limit",
         "_messages_handed",
         "_messages_in",
@@ -124,6 +126,9 @@ class Port:
         self._bytes_handed = 0
         self._messages_handed = 0
         self._messages_written = 0
+        self._disowned = 0
+        self._disowned_until = 0
+        """How far ``messages_out`` had come when some were disowned last."""
 
     @property
     def full(self) -> bool:
@@ -177,13 +182,21 @@ class Port:
         self.messages_out -= messages
         return messages
 
-    def close(self, *, flushed: bool = False) -> int:
-        """The pipe is closed: returns the messages that were not written. ``flushed``: what it was given
-        still is."""
+    def disown(self, messages: int) -> None:
+        """So many of the last messages at most are owed to nobody any more: who wanted them unsubscribed."""
+        if self._messages_written >= self._disowned_until:
+            self._disowned = 0
+        self._disowned += messages
+        self._disowned_until = self.messages_out
+
+    def close(self, *, flushed: bool = False) -> tuple[int, int]:
+        """The pipe is closed: returns the messages that were not written, and how many of them at least are
+        owed to somebody. ``flushed``: what it was given is still written."""
         if flushed or not self.pipe.unsent:
             self.written()
         self.ready.clear()
         self.blocked.clear()
         lost = self.messages_out - self._messages_written
         self.messages_out = self._messages_written
-        return lost
+        disowned = self._disowned if self._messages_written < self._disowned_until else 0
+        return lost, max(0, lost - disowned)

@@ -220,8 +220,8 @@ class SessionControl:
         port = place.port
         for session in list(place.sessions.values()):
             self._end(place, session, now)
-        kept = port.close(flushed=flushed)
-        unresolved = min(port.messages_out, max(0, place.unresolved - kept))
+        kept, owed = port.close(flushed=flushed)
+        unresolved = min(port.messages_out, max(0, place.unresolved - owed))
         self._tally.drop("subscriber_gone", kept)
         self._tally.unresolved += unresolved
         self._tally.delivered += port.messages_out - unresolved
@@ -256,7 +256,9 @@ class SessionControl:
         self._publishers.end(session.publisher)
         taken_back = session.port.discard(session.prefix)
         self._tally.drop("subscriber_gone", taken_back)
-        if not said_bye:
+        if said_bye:
+            place.port.disown(max(0, under_way - taken_back))
+        else:
             place.unresolved += max(0, under_way - taken_back)
         self._requests.asker_gone(session)
         self._tally.messages_in += session.messages_in

@@ -55,6 +55,7 @@ class Session:
         "keepalive",
         "late_questions",
         "messages_in",
+        "missed_by",
         "name",
         "parts",
         "patterns",
@@ -103,6 +104,8 @@ class Session:
         self.budget = Budget(options.waiting_bytes_max)
         self.acks: list[list[int]] = []
         """Ranges of sequence numbers that are committed and not acknowledged yet."""
+        self.missed_by: dict[str, None] = {}
+        """Names of brokers that were absent when duplicates among these were accepted."""
         self.refused: dict[str, list[list[int]]] = {}
         """Ranges that are refused and whose publisher is not told yet, by the reason."""
         self.cut_bodies: dict[int, None] = {}

@@ -209,6 +209,7 @@ class Subscribing:
                     return True
                 self._interest.confirm(subscription)
             else:
+                session.port.disown(subscription.under_way)
                 self.end(session, [session.subscriptions.pop(number)], now)
                 self._refuse_one(session, number, self._above(part))
         except (PeerError, TopicError) as error:
@@ -299,6 +300,7 @@ class Subscribing:
             self._drop_parts(session)
         subscription = session.subscriptions.pop(number, None)
         if subscription is not None:
+            session.port.disown(subscription.under_way)
             self.end(session, [subscription], now)
 
     def end_all(self, session: Session, now: float) -> None:

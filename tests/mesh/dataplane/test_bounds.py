@@ -361,6 +361,22 @@ def test_several_subscriptions_wait_for_the_patterns_that_are_removed() -> None:
     assert len(mesh.interest[1]) == 1200 and all(name[0] == "b" for name, _ in mesh.interest[1])
 
 
+@pytest.mark.parametrize("how", ["unsubscribed", "lost"])
+def test_what_cannot_fit_is_refused_at_once_when_nothing_is_being_removed_any_more(how: str) -> None:
+    """It would wait for patterns to be removed, for ever."""
+    mesh = FakeMesh(1, ExchangeOptions(patterns_max=2000))
+    first, client, node = mesh.client(), mesh.client(), mesh.nodes[1]
+    said(first, encode(Kind.SUBSCRIBE, 1, [f"a.{number}" for number in range(1500)], 0, 1, 1))
+    if how == "lost":
+        first.lose()
+    else:
+        said(first, encode(Kind.UNSUBSCRIBE, 1))
+    frame = encode(Kind.SUBSCRIBE, 1, [f"a.{number}" for number in range(2001)], 0, 1, 1)
+    node.exchange.client_frames(client.pipe, [client.conversation.prefix + frame], 0.0)
+    (refusal,) = [decode(frame, 4) for frame in client.pipe.take()]
+    assert refusal[:2] == [Kind.UNSUBSCRIBED, 1] and not node.has_work
+
+
 def test_a_subscription_that_cannot_fit_is_refused_before_any_of_it_is_added() -> None:
     mesh = FakeMesh(1, ExchangeOptions(patterns_max=1000))
     client, node = mesh.client(), mesh.nodes[1]

@@ -22,7 +22,9 @@ from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.dataplane.session_control import messages_behind_backtrace
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED
+from mesh.wire.capabilities import SESSION
 from mesh.wire.session_frames import AGAIN, Kind, data_head, encode
+from mesh.wire.session_opening import hello
 
 from .neighbourhood import FakeClient, FakeMesh, FakePipe
 
@@ -325,6 +327,24 @@ def test_messages_that_a_link_had_not_taken_when_it_ended_are_counted_at_once() 
     assert mesh.nodes[1].exchange.statistics().drops == {"link_down": 60, "link_lost": 40}
 
 
+def test_messages_that_a_link_had_not_taken_are_not_also_under_way() -> None:
+    """What it had carried before hides the mistake: it bounds what may be under way."""
+    mesh = FakeMesh(2, ExchangeOptions(link_messages=100))
+    sender, reader = mesh.client(1), mesh.client(2)
+    feed = reader.subscribe("t")
+    for _ in range(10):
+        sender.publish("t", *[b"x"] * 10)
+        reader.take(feed)
+    mesh.turn(1.0)
+    mesh.held.add((1, 2))
+    sender.publish("t", *[b"x"] * 40)
+    mesh.links[1, 2].limit = 1
+    sender.publish("t", *[b"x"] * 20)
+    mesh.unlink(1, 2)
+    statistics = mesh.nodes[1].exchange.statistics()
+    assert statistics.drops == {"link_down": 20} and statistics.unresolved == 40
+
+
 @pytest.mark.parametrize("arrives", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("away_s", [6.0, 100.0])
 def test_what_a_broker_that_stood_still_reads_later_is_not_counted_as_lost(
@@ -497,6 +517,57 @@ def test_what_lies_in_a_pipe_whose_session_ended_before_it_is_counted_once() -> 
     exchange.client_gone(reader.pipe, mesh.now)
     statistics = exchange.statistics()
     assert (statistics.delivered, statistics.unresolved, statistics.dropped) == (0, 0, 30)
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_what_a_client_unsubscribed_is_not_taken_from_what_it_may_have_lost(written: bool) -> None:
+    """100 messages were under way and lost; 100 of another subscription waited in the pipe, unwanted. These
+    were counted as those, and nothing as unresolved."""
+    mesh = FakeMesh(1)
+    exchange = mesh.nodes[1].exchange
+    sender, reader = mesh.client(), mesh.client()
+    reader.subscribe("wanted")
+    feed = reader.subscribe("unwanted")
+    reader.consuming = False
+    sender.publish("wanted", *[b"x"] * 100)
+    reader.pipe.take()  # the kernel took them, and they never arrived
+    exchange.pipe_writable(reader.pipe, mesh.now)
+    sender.publish("unwanted", *[b"x"] * 100)
+    reader.conversation.unsubscribe(feed)
+    mesh.pump()
+    if written:
+        reader.pipe.take()
+        exchange.pipe_writable(reader.pipe, mesh.now)
+        sender.publish("wanted", *[b"x"] * 10)
+    reader.lose()
+    statistics = exchange.statistics()
+    drops, delivered = ({"subscriber_gone": 10}, 100) if written else ({"subscriber_gone": 100}, 0)
+    assert (statistics.delivered, statistics.unresolved, statistics.drops) == (delivered, 100, drops)
+
+
+def test_what_a_session_left_behind_is_not_taken_from_what_another_may_have_lost() -> None:
+    """Behind a device: one session ended with 100 messages lost, another said BYE while 100 waited in the
+    pipe. The end of the pipe made nothing unresolved of the first."""
+    mesh = FakeMesh(1)
+    exchange, sender, device = mesh.nodes[1].exchange, mesh.client(), FakePipe()
+    prefixes = [bytes([0, 0, 0, number]) + b"\x80\0\0\1" for number in (1, 2)]
+
+    def say(session: int, frame: bytes) -> None:
+        exchange.client_frames(device, [prefixes[session] + frame], mesh.now)
+
+    for session, topic in enumerate("ab"):
+        say(session, hello(SESSION, bytes([session + 1] * 16), 5, topic, 0.0))
+        say(session, encode(Kind.SUBSCRIBE, 1, [topic], 0, 1000, 1 << 20))
+    sender.publish("a", *[b"x"] * 100)
+    device.take()
+    exchange.pipe_writable(device, mesh.now)
+    sender.publish("b", *[b"x"] * 100)
+    say(0, encode(Kind.ERROR, "bad", "a broken rule"))
+    say(1, encode(Kind.BYE, "enough"))
+    exchange.client_gone(device, mesh.now)
+    statistics = exchange.statistics()
+    assert (statistics.delivered, statistics.unresolved) == (0, 100)
+    assert statistics.drops == {"subscriber_gone": 100}
 
 
 def test_hand_out_is_what_every_block_passes() -> None:

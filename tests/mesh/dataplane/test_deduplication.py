@@ -277,3 +277,25 @@ def test_whatever_others_do_an_active_publisher_is_known_and_the_bounds_hold(
                 if sent[id]:
                     assert not take(table.get(id, 1), 1, 1), "its first, long ago"
             assert len(table) <= 8 and ranges_of(table) == table._ranges <= 8
+
+
+def test_the_absent_of_a_number_are_those_at_its_commit() -> None:
+    record = Publishers(2).get(1, 1)
+    for sequence, absent in ((1, ()), (11, ("a",)), (21, ("a",)), (31, ()), (41, ("b", "c"))):
+        assert record.reserve(sequence, 10)
+        record.commit(sequence, absent)
+    named = {sequence: record.absent_for(sequence, 10) for sequence in (1, 11, 21, 31, 41)}
+    assert named == {1: [], 11: ["a"], 21: ["a"], 31: [], 41: ["b", "c"]}
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.sets(st.sampled_from("abcd"))), min_size=10))
+def test_of_any_number_of_absences_none_is_forgotten(commits: list[tuple[int, set[str]]]) -> None:
+    """Ranges of numbers become one where there are too many, with the names of all."""
+    record, missed = Publishers(2).get(1, 1), dict[int, set[str]]()
+    for sequence, absent in commits:
+        if record.reserve(sequence, 1):
+            record.commit(sequence, tuple(sorted(absent)))
+            missed[sequence] = absent
+    assert len(record._absences) <= deduplication.ABSENCES_MAX
+    for sequence, absent in missed.items():
+        assert absent <= set(record.absent_for(sequence, 1))

@@ -302,6 +302,34 @@ def test_retries_after_a_lost_connection_are_delivered_once() -> None:
     assert mesh.nodes[1].exchange.statistics().drops["duplicate"] == 1
 
 
+@pytest.mark.parametrize("refusing", [False, True])
+@pytest.mark.parametrize("size", [3, 200_000])
+def test_a_receipt_of_a_retry_names_who_was_absent_when_it_was_accepted(size: int, refusing: bool) -> None:
+    """It named who was absent at the retry: nobody, though no subscriber of node2 ever got the message."""
+    mesh = FakeMesh(2)
+    sender, reader = mesh.client(1), mesh.client(2)
+    feed, exchange = reader.subscribe("t"), mesh.nodes[1].exchange
+    mesh.unlink(1, 2)
+    exchange.set_absent(["node2"])
+    sender.consuming = False
+    ticket, index = sender.conversation.add("t", bytes(size), ACCEPTED, b"")
+    sender.conversation.flush()
+    mesh.pump()  # taken, and the ACK is lost
+    sender.lose()
+    mesh.link(1, 2)
+    exchange.set_absent([])
+    if refusing:
+        exchange._intake.refusing = "restart"  # as between the greeting of a client and its retry
+    sender.consuming = True
+    sender.connect(mesh.nodes[1])
+    assert ticket is not None and ticket.receipt(index).absent == ("node2",)
+    assert reader.take(feed) == []
+    exchange._intake.refusing = ""
+    after = sender.publish("t", b"now", level=ACCEPTED)
+    assert isinstance(after, Ticket) and after.receipt(0).absent == ()
+    assert reader.take(feed) == [("t", b"now")]
+
+
 def test_a_session_restored_elsewhere_keeps_subscriptions_and_gathered_messages() -> None:
     mesh = FakeMesh(2)
     sender, reader = mesh.client(1), mesh.client(2)

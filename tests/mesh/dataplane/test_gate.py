@@ -504,3 +504,76 @@ def test_a_held_block_whose_routing_fails_keeps_nobody_waiting_behind_it() -> No
         exchange.open_gate(mesh.now)
     mesh.turn(1.0)
     assert len(reader.take(feed)) == gate.STEP_COUNT + 1 and not exchange.gate.closed
+
+
+@pytest.mark.parametrize("passed", [0, 1, 2])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_large_body_that_is_accepted_after_a_part_of_it_was_refused_is_delivered(
+    passed: int, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of four pieces were held, the third was refused, and REFUSED was lost with the connection. The
+    retry left the last piece in its place and put the third behind it: accepted, and nobody got it."""
+    monkeypatch.setattr(gate, "STEP_COUNT", passed)
+    mesh, exchange = joining_node()
+    filler, publisher, reader = mesh.client(1), mesh.client(1), mesh.client(1)
+    feed = reader.subscribe("t")
+    filler.publish("other", bytes(65_000))
+    monkeypatch.setattr(gate, "BYTES_MAX", 4 * 65_100 - 40_000)  # room for two pieces and the last one
+    publisher.consuming = False
+    ticket, index = publisher.conversation.add_many("t", [bytes(200_000)], ACCEPTED)
+    publisher.conversation.flush()
+    mesh.pump()
+    assert exchange.gate.held == 4 and [frame[1] for frame in said(publisher, Kind.REFUSED)] == [[[1, 1]]]
+    publisher.lose()
+    exchange.gate.step(mesh.now)
+    exchange.gate.opening = False
+    if not full:
+        monkeypatch.setattr(gate, "BYTES_MAX", 32 << 20)
+    publisher.consuming = True
+    publisher.connect(mesh.nodes[1])
+    assert ticket is not None
+    monkeypatch.setattr(gate, "STEP_COUNT", 256)
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert ticket.done
+    if ticket.error is None:
+        assert ticket.receipt(index).count == 1 and reader.take(feed) == [("t", bytes(200_000))]
+    else:
+        assert full and reader.take(feed) == []
+    assert feed.lost_blocks == 0
+
+
+def test_pieces_that_waited_before_and_behind_the_end_of_their_session_make_one_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first pieces passed, the last ones moved to the new session and completed the body; the retry of
+    the first ones then began a second one, which never ended and was counted as lost."""
+    monkeypatch.setattr(gate, "STEP_COUNT", 2)
+    mesh, exchange = joining_node()
+    publisher, reader = mesh.client(1), mesh.client(1)
+    feed = reader.subscribe("t")
+    ticket = publisher.publish("t", bytes(200_000), level=ACCEPTED)
+    publisher.lose()
+    exchange.gate.step(mesh.now)
+    exchange.gate.opening = False
+    publisher.connect(mesh.nodes[1])
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    publisher.publish("t", bytes(200_001), level=ACCEPTED)
+    assert isinstance(ticket, Ticket) and ticket.receipt(0).count == 1
+    assert [len(body) for _, body in reader.take(feed)] == [200_000, 200_001]
+    assert feed.lost_blocks == 0 and exchange.statistics().drops == {"duplicate": 2}
+
+
+def test_nothing_of_a_session_stays_when_its_blocks_have_moved_and_passed() -> None:
+    """The share of a session whose blocks moved to its successor would be kept for ever."""
+    mesh, exchange = joining_node()
+    publisher = mesh.client(1)
+    publisher.publish("t", b"1", level=ACCEPTED)
+    for _ in range(3):
+        publisher.lose()
+        publisher.connect(mesh.nodes[1])
+    assert len(exchange._held._shares) == 1
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    assert not exchange._held._shares and not exchange._held._accepted and not exchange._held._passed

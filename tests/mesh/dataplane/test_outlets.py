@@ -244,7 +244,7 @@ def test_a_closed_port_says_how_many_messages_were_not_written() -> None:
     outlet.offer_frame(encode(Kind.ASK, 1, 1, 0, "t", b"", b"", 1), 0.0)
     port.hand_over(0.0)
     assert (len(pipe.data), len(port.ready)) == (4, 3)
-    assert port.close() == 13 and port.messages_out == 3
+    assert port.close() == (13, 13) and port.messages_out == 3
 
 
 def test_what_a_closing_pipe_still_flushes_is_not_lost() -> None:
@@ -254,7 +254,7 @@ def test_what_a_closing_pipe_still_flushes_is_not_lost() -> None:
     for _ in range(3):
         give(outlet, sealed(2), 2)
     port.hand_over(0.0)
-    assert port.close(flushed=True) == 2
+    assert port.close(flushed=True) == (2, 2)
 
 
 def test_frames_of_a_session_that_ended_are_taken_back_and_counted() -> None:
