@@ -97,6 +97,7 @@ class Node:
             mesh=options.mesh,
             hooks=self,
             options=ExchangeOptions(**asdict(options.limits)),
+            still_s=2 * options.period_s,
             now=clock(),
         )
         client_options = SocketOptions(
@@ -313,6 +314,9 @@ class Node:
     def work_pending(self) -> None:
         if self._work is None:
             self._work = self._loop.call_soon(self._do_work)
+
+    def stood_still(self) -> bool:
+        return self.peering.stood_still()
 
     def _do_work(self) -> None:
         self._work = None

@@ -57,6 +57,8 @@ class StockExchange(Protocol):
     @property
     def gate(self) -> Gate: ...
 
+    def holds(self, now: float) -> bool: ...
+
     def drop(self, reason: str, count: int) -> None: ...
 
     def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> StockReceipt: ...
@@ -124,10 +126,18 @@ class StockRequests:
                 self._ask(decode_topic(topic), payload, reply)
                 return
             text = self._topics.check(topic)
-            if self._exchange.gate.closed:
-                self._hold(pipe, body, reply)
-                return
-            receipt = self._exchange.publish(text, [payload], "accepted", self._clock())
+            now = self._clock()
+            if self._exchange.holds(now):
+                self._hold(pipe, text, payload, reply)
+            else:
+                self._publish(text, payload, reply, now)
+        except (MeshError, ValueError) as error:
+            self.refused += 1
+            reply(f"error: {error}".encode())
+
+    def _publish(self, text: str, payload: bytes, reply: Callable[[bytes], None], now: float) -> None:
+        try:
+            receipt = self._exchange.publish(text, [payload], "accepted", now)
         except (MeshError, ValueError) as error:
             self.refused += 1
             reply(f"error: {error}".encode())
@@ -136,10 +146,10 @@ class StockRequests:
         absent = f" absent={','.join(receipt.absent)}" if receipt.absent else ""
         reply(f"accepted topic={text} broker={self._broker_name} seq={receipt.seq}{absent}".encode())
 
-    def _hold(self, pipe: Pipe, body: bytes, reply: Callable[[bytes], None]) -> None:
+    def _hold(self, pipe: Pipe, text: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
         """Serve it once it is known who wants it. Raises `NotAccepted` if too much waits already."""
-        size = len(body) + gate.FRAME_COST
-        if not self._held.hold(pipe, size, lambda now: self.answer(pipe, body, reply)):
+        size = len(text) + 1 + len(payload) + gate.FRAME_COST
+        if not self._held.hold(pipe, size, partial(self._publish, text, payload, reply)):
             raise NotAccepted(f"broker {self._broker_name} {gate.REASON}")
 
     def _ask(self, topic: str, payload: bytes, reply: Callable[[bytes], None]) -> None:
@@ -176,11 +186,14 @@ class StockPublishers:
 
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         now = self._clock()
+        if self._exchange.holds(now):
+            self._hold(pipe, frames, now)
+        else:
+            self._publish(pipe, frames, now)
+
+    def _publish(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         left = len(frames)
         try:
-            if self._exchange.gate.closed:
-                self._hold(pipe, frames, now)
-                return
             for topic, bodies in runs(frames):
                 text = self._topics.check(topic)
                 left -= len(bodies)  # published, or counted by the exchange
@@ -213,7 +226,7 @@ class StockPublishers:
     def _pass(self, pipe: Pipe, frames: list[bytes], now: float) -> None:
         if not self._held.is_full(pipe):
             pipe.resume(HELD)
-        self.frames_received(pipe, frames)
+        self._publish(pipe, frames, now)
 
 
 class LastOpened:

@@ -45,6 +45,7 @@ from mesh.cluster.membership import (
 from mesh.cluster.overlay import Dial
 from mesh.cluster.own_address import OwnAddress
 from mesh.cluster.remote_interest import InterestTable, Pattern
+from mesh.cluster.standstill import Standstill
 from mesh.environment import Environment
 from mesh.errors import LinkError
 from mesh.wire.capabilities import Agreed
@@ -105,8 +106,9 @@ class PeeringHooks(GossipHooks, RoundHooks, Protocol):
         """joining, ready, isolated, leaving."""
 
     def may_route(self) -> None:
-        """Called once, if this broker began as joining: what is published can be routed from now on. All
-        interest is known, or `absent_changed` has named who is missing."""
+        """Called once, if this broker began as joining, and after each `Peering.stood_still`: what is
+        published can be routed from now on. All interest is known, or `absent_changed` has named who is
+        missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +237,7 @@ class Peering:
         )
         self.membership, self.overlay, self.joining = core.membership, core.overlay, core.joining
         self.interest = InterestTable(me.id)
+        self._standstill = Standstill()
         self.rounds = Rounds(self.membership, self.interest, act=self._act, hooks=hooks)
         dial_s = max(1.0, period_s)
         self.link_manager = LinkManager(
@@ -393,6 +396,26 @@ class Peering:
         """The session on a link broke a rule; the link goes and is dialled again."""
         self.link_manager.drop(member, reason)
 
+    def stood_still(self) -> bool:
+        """This broker did nothing for so long that others may hold it for dead. True: what is published has
+        to wait for `PeeringHooks.may_route`."""
+        membership, links = self.membership, self._links
+        if membership.node_state is NodeState.LEAVING or not membership.live_ids():
+            return False
+        self._standstill.begin(links, self._clock())
+        for link in links.values():
+            self._ask_again(link)
+        self._arm()
+        return True
+
+    def _ask_again(self, link: Link) -> None:
+        link.say([encode(Kind.PING, self._standstill.stamp)])
+
+    def _check_standstill(self, now: float) -> None:
+        live, missing = self.membership.live_ids(), bool(self.interest.absent())
+        if self._standstill.end(now, live=live, missing=missing) and not self.joining.holds:
+            self._hooks.may_route()
+
     async def leave(self) -> None:
         """Tell all that this broker goes, give them up to `LEAVE_S` to hear, and hang up.
 
@@ -465,7 +488,8 @@ class Peering:
             case JoiningChanged():
                 self.gossip.check_absent()
             case MayRoute():
-                self._hooks.may_route()
+                if not self._standstill.waits:
+                    self._hooks.may_route()
 
     def _keep_alive(self, links: list[Link]) -> None:
         """Ask for a sign on each Bus that has none; a session answers PING."""
@@ -488,7 +512,7 @@ class Peering:
     def _arm(self) -> None:
         if self._closed or not self._started:
             return
-        due = min(self.core.next_deadline(), self.interest.next_deadline())
+        due = min(self.core.next_deadline(), self.interest.next_deadline(), self._standstill.next_deadline())
         timer = self._timer
         if timer is not None:
             if timer.when() <= due:
@@ -505,6 +529,8 @@ class Peering:
         try:
             self.gossip.reached(self.interest.tick(now))
             self.gossip.woke(late_s)
+            if self._standstill.waits:
+                self._check_standstill(now)
             self._execute(self.core.tick(now, late_s))
         except Exception as error:  # a defect of a machine or a hook must not end the rounds for ever
             self._report(error)
@@ -532,10 +558,14 @@ class Peering:
     def link_up(self, link: Link) -> None:
         hello = link.peer
         self.gossip.link_up(link)
+        if self._standstill.waits:
+            self._standstill.linked(hello.id, self._clock())
         with self.gossip.absence_unchecked():  # it may be all that was missing, and is not told of yet
             self._execute(self.core.link_up(hello.record, link.dial, self._clock()))
             if not link.ended:
                 self._hooks.link_up(hello.id, hello.boot, hello.name, link.bus, link.rtt_s, link.agreed)
+                if self._standstill.waits:
+                    self._ask_again(link)
         self.gossip.check_absent()
 
     def link_down(self, link: Link, reason: str, *, replaced: bool) -> None:
@@ -566,6 +596,9 @@ class Peering:
                 self.gossip.received(link, frame)
         if session and not link.ended:
             self._hooks.link_frames(link.member, session)
+            if self._standstill.waits and encode(Kind.PONG, self._standstill.stamp) in session:
+                self._standstill.answered(link.member)
+                self._check_standstill(self._clock())
         link.bus_probe.heard(link.bus.taken)
 
     def link_writable(self, bus: Pipe) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import Any, Final, Protocol
 
 from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
@@ -67,9 +68,16 @@ class Hooks(Protocol):
     def work_pending(self) -> None:
         """There is long work: call `Exchange.work` in another loop turn. May be called more than once."""
 
+    def stood_still(self) -> bool:
+        """`Exchange.tick` was not called for ``still_s``. True: other brokers may hold this one for dead,
+        and what is published has to wait until the broker calls `Exchange.open_gate`, in a later turn."""
+
 
 class Exchange:
-    """One broker's data plane. See the module's docstring for how it is driven."""
+    """One broker's data plane. See the module's docstring for how it is driven.
+
+    ``still_s``: who is not called for so long may be dead to other brokers.
+    """
 
     def __init__(
         self,
@@ -80,6 +88,7 @@ class Exchange:
         mesh: str,
         hooks: Hooks,
         options: ExchangeOptions | None = None,
+        still_s: float = inf,
         now: float = 0.0,
     ) -> None:
         self.id = id
@@ -88,7 +97,8 @@ class Exchange:
         self.mesh = mesh
         self.options = options = options or ExchangeOptions()
         self.gate = Gate()
-        """Closed while this broker does not know who wants what."""
+        """Closed while this broker does not know who wants what. Before something is published, `holds` says
+        so."""
         self._hooks = hooks
         self._turn = turn = Turn()
         self._tally = Tally()
@@ -120,6 +130,9 @@ class Exchange:
         self._publisher = verified(id)
         self._sequence = 0
         self._next_scan = now + SCAN_S
+        self._still_s = still_s
+        self._still_at = inf
+        """From then on this broker has stood still, if `tick` is not called before."""
 
     # ------------------------------------------------------------------ clients
 
@@ -131,7 +144,7 @@ class Exchange:
         strays: list[bytes] = []
         client = self._pipes.get(pipe)
         sessions = client.sessions if client is not None else {}
-        holds = self.gate.closed
+        holds = self.holds(now)
         touched: dict[Session, None] = {}
         for frame in frames:
             start = 4 if len(frame) > 5 and frame[0] & 0x80 else backtrace.split(frame)
@@ -210,6 +223,18 @@ class Exchange:
     def drop(self, reason: str, count: int) -> None:
         """Count messages that the broker around dropped before they came here."""
         self._tally.drop(reason, count)
+
+    def holds(self, now: float) -> bool:
+        """Whether what is published now has to wait at the gate."""
+        if now >= self._still_at:
+            self._go_on(now)
+        return self.gate.closed
+
+    def _go_on(self, now: float) -> None:
+        """This broker stood still: what it knows of interest may be old."""
+        self._still_at = now + self._still_s
+        if not self._intake.refusing and self._hooks.stood_still():
+            self.gate.close()
 
     def open_gate(self, now: float) -> None:
         """It is known who wants what, or who is missing (`set_absent`): route what was held."""
@@ -474,6 +499,9 @@ class Exchange:
 
     def tick(self, now: float) -> float:
         """Do what is due; returns when to call again (never later than half a second from now)."""
+        if now >= self._still_at:
+            self._go_on(now)
+        self._still_at = now + self._still_s
         due = self._requests.expire(now)
         if now >= self._next_scan:
             late_s = now - self._next_scan

@@ -3,7 +3,8 @@
 A broker that has just started knows nobody's interest. It could accept a message only by guessing that nobody
 wants it. So the gate is closed then, and whatever needs a route waits behind it: blocks and questions of
 clients, and what stock sockets publish. `mesh.cluster.joining` says when the gate opens; that takes
-milliseconds where the other brokers answer, and a few seconds at most.
+milliseconds where the other brokers answer, and a few seconds at most. A broker that stood still for as long
+as may make it dead to others closes its gate again, until it has heard them (`mesh.cluster.standstill`).
 
 It opens step by step, since what was held is long work: each step lets a part pass, and rounds and other
 clients come between. The gate stays closed until the last part has passed, so that what comes meanwhile waits
@@ -41,7 +42,7 @@ PART_OF_KIND: Final = 4
 """All senders of a kind together may have one in so many of the gate's bytes and frames."""
 PART_OF_SENDER: Final = 16
 """The same for one sender."""
-REASON: Final = "is joining and holds as much as it can; publish again in a few seconds"
+REASON: Final = "does not know yet who wants it, and holds as much as it can; publish again in a few seconds"
 
 Act = Callable[[float], None]
 """Treats a held entry as an open gate would; takes the time."""

@@ -38,6 +38,9 @@ class FakeExchange:
         self.gate = Gate()
         self.drops: dict[str, int] = {}
 
+    def holds(self, now: float) -> bool:
+        return self.gate.closed
+
     def drop(self, reason: str, count: int) -> None:
         self.drops[reason] = self.drops.get(reason, 0) + count
 
@@ -148,7 +151,7 @@ def test_what_no_longer_fits_while_interest_is_not_known_is_refused_or_counted()
     exchange = FakeExchange()
     exchange.gate.close()
     assert exchange.gate.hold(BYTES_MAX - FRAME_COST - 10, lambda now: None)
-    assert ask(requests(exchange), b"a " + bytes(20)).startswith(b"error: broker alpha is joining")
+    assert ask(requests(exchange), b"a " + bytes(20)).startswith(b"error: broker alpha does not know")
     desk = StockPublishers(exchange, clock)
     sender, sending = pipe()
     desk.frames_received(sending, [b"a x"])
@@ -213,7 +216,7 @@ def test_stock_publishers_have_a_quarter_of_the_gate_together_and_are_named_when
     assert exchange.drops == {"joining": sent - kept}
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 2, "one a host"
-    assert "10.0.0.4:40004 loses 1 messages: this broker is joining" in warnings[0]
+    assert "10.0.0.4:40004 loses 1 messages: this broker does not know yet" in warnings[0]
 
 
 def test_stock_requests_of_one_connection_have_their_part_of_the_gate() -> None:
@@ -223,7 +226,9 @@ def test_stock_requests_of_one_connection_have_their_part_of_the_gate() -> None:
     replies: list[bytes] = []
     for _ in range(COUNT_MAX // 16 + 1):
         desk.answer(device, b"a x", replies.append)
-    assert len(replies) == desk.refused == 1 and replies[0].startswith(b"error: broker alpha is joining")
+    assert len(replies) == desk.refused == 1 and replies[0].startswith(
+        b"error: broker alpha does not know yet"
+    )
     desk.answer(other, b"a x", replies.append)
     while exchange.gate.step(1.0):
         pass

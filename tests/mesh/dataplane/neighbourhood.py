@@ -7,6 +7,7 @@ without I/O.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
@@ -19,6 +20,8 @@ from mesh.dataplane.session_control import messages_behind_backtrace
 from mesh.errors import PeerError
 from mesh.wire.session_frames import Role
 from protocols.pipe import CONTROL_MAX
+
+STILL_S: Final = 1000.0
 
 
 class FakePipe:
@@ -82,8 +85,11 @@ class Node:
         self.told = 0
         self.hold_barrier = False
         self.has_work = False
+        self.stood_still_times = 0
+        self.must_hear = True
+        """Whether it has others to hear before it routes, after it stood still."""
         self.exchange = Exchange(
-            id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options
+            id=id, boot=100 + id, name=self.name, mesh="test", hooks=self, options=options, still_s=STILL_S
         )
 
     def local_interest_changed(self, added: list[tuple[str, int]], removed: list[str]) -> int:
@@ -100,6 +106,10 @@ class Node:
 
     def work_pending(self) -> None:
         self.has_work = True
+
+    def stood_still(self) -> bool:
+        self.stood_still_times += 1
+        return self.must_hear
 
 
 class FakeClient:
