@@ -12,6 +12,7 @@ from mesh.broker.stock import StockRequests
 from mesh.dataplane.exchange import Exchange
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, PipeRefused
+from protocols.pipe import HELD
 from protocols.wire import backtrace
 
 REFUSED_S: Final = 5.0
@@ -21,6 +22,9 @@ SENTENCE_MAX: Final = 250
 
 class ClientFrames:
     """See the module.
+
+    A read that is too much for one turn of the loop goes on in later ones, of one connection in each. That
+    connection is not read meanwhile, so that its frames stay in order and are bounded.
 
     A client at the wrong address, or without the certificate that the address asks for, is told so in answer
     to the first frame it sends, and its connection is closed.
@@ -33,6 +37,9 @@ class ClientFrames:
         self._stock = stock
         self._listeners = listeners
         self._clock = clock
+        self._left: dict[Pipe, list[bytes]] = {}
+        """Frames that wait for a later turn, of connections that are not read."""
+        self._going_on: asyncio.Handle | None = None
         self._unread: dict[Pipe, int] = {}
         """Bytes of replies to stock clients since the connection was last seen to have taken all."""
         self._unread_bytes_max = exchange.options.answer_bytes_max
@@ -47,6 +54,7 @@ class ClientFrames:
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         self._unread.pop(pipe, None)
+        self._left.pop(pipe, None)
         self._exchange.client_gone(pipe, self._clock())
 
     def pipe_writable(self, pipe: Pipe) -> None:
@@ -56,9 +64,39 @@ class ClientFrames:
         if isinstance(pipe.context, PipeRefused):
             self._turn_away(pipe, frames[0], pipe.context)
             return
-        for stray in self._exchange.client_frames(pipe, frames, self._clock()):
+        if pipe in self._left:
+            self._left[pipe] += frames
+        else:
+            self._take(pipe, frames)
+
+    def _take(self, pipe: Pipe, frames: list[bytes]) -> None:
+        exchange = self._exchange
+        strays = exchange.client_frames(pipe, frames, self._clock())
+        left, exchange.left = exchange.left, []
+        for stray in strays:
             body = backtrace.split(stray)
             self._stock.answer(pipe, stray[body:], partial(self._reply, pipe, stray[:body]))
+        if left and not pipe.closed:
+            pipe.pause(HELD)
+            self._left[pipe] = left
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if self._going_on is None:
+            self._going_on = asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """What is left of one connection, of all in turn."""
+        self._going_on = None
+        if not self._left:
+            return
+        pipe = next(iter(self._left))
+        frames = self._left.pop(pipe)
+        if self._left:
+            self._go_on_soon()
+        self._take(pipe, frames)
+        if pipe not in self._left:
+            pipe.resume(HELD)
 
     def _reply(self, pipe: Pipe, address: bytes, reply: bytes) -> None:
         """Back to the stock REQ that asked, behind its backtrace, if it is still there."""

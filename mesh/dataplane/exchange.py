@@ -50,6 +50,8 @@ from mesh.wire.session_opening import verified
 from protocols.wire import backtrace
 
 HELLO: Final = int(Kind.HELLO)
+STEPS_MAX: Final = 100_000
+"""Steps of look-ups (`Router.steps`) after which the rest of a read waits for another turn, some 20 ms."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
 
@@ -99,6 +101,9 @@ class Exchange:
         self.gate = Gate()
         """Closed while this broker does not know who wants what. Before something is published, `holds` says
         so."""
+        self.left: list[bytes] = []
+        """The rest of the last `client_frames`, to be given to it in another turn, before anything else of
+        that pipe: many topics were new, and patterns with stars make their look-ups long."""
         self._hooks = hooks
         self._turn = turn = Turn()
         self._tally = Tally()
@@ -140,13 +145,16 @@ class Exchange:
         """Frames (backtrace and all) of a pipe that clients use; returns those that are no session frames.
 
         What comes back is a stock client's ``topic payload``, with its backtrace, for the broker to serve.
+        Frames that are ``left`` after that were too much for one turn of the loop.
         """
         strays: list[bytes] = []
+        router, rest = self._router, iter(frames)
+        steps_most = router.steps + STEPS_MAX
         client = self._pipes.get(pipe)
         sessions = client.sessions if client is not None else {}
         holds = self.holds(now)
         touched: dict[Session, None] = {}
-        for frame in frames:
+        for frame in rest:
             start = 4 if len(frame) > 5 and frame[0] & 0x80 else backtrace.split(frame)
             if start < 4:
                 continue  # a raw Rep0 lets no such frame through
@@ -178,6 +186,9 @@ class Exchange:
                 self._sessions.refuse(pipe, prefix, error, now)
                 if len(prefix) == 4:
                     break
+            if router.steps > steps_most:
+                self.left = list(rest)
+                break
         for session in touched:
             session.keepalive.heard_at = now
             self._intake.acknowledge(session)

@@ -140,6 +140,8 @@ class Router(Generic[Local, Remote]):
         self._wanted: dict[Remote, Wanted[Remote]] = {}
         self._groups = [_Group() for _ in range(GROUPS)]
         self._stale: deque[_Group] = deque()
+        self.steps = 0
+        """Nodes of the tries that were followed for all routes that were not cached: what they cost."""
         self.cache: dict[bytes, Route[Local, Remote]] = {}
         """Read directly on the path of every block; a miss goes through `route`."""
 
@@ -271,6 +273,8 @@ class Router(Generic[Local, Remote]):
             group.share(_members(self._remote_answers.match(text))),
             group.fresh,
         )
+        tries = (self._local, self._remote, self._local_answers, self._remote_answers)
+        self.steps = sum(trie.steps for trie in tries)
         group.topics.append(topic)
         group.size += ROUTE_BYTES + 2 * len(topic)
         self._cache_bytes += group.size - before

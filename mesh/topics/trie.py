@@ -15,11 +15,13 @@ class PatternTrie(Generic[Value]):
     added and when, never on hashes.
     """
 
-    __slots__ = ("_root", "_size")
+    __slots__ = ("_root", "_size", "steps")
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
         self._size = 0
+        self.steps = 0
+        """Nodes that all look-ups together have followed."""
 
     def __len__(self) -> int:
         """Pairs of pattern and value."""
@@ -78,6 +80,7 @@ class PatternTrie(Generic[Value]):
             if not following:
                 return list(found)
             nodes = following
+            self.steps += len(nodes)
             wild = True
         for node in nodes:
             found.update(node.values)

@@ -422,6 +422,7 @@ class FakeSessions:
     """An exchange that knows no sessions: all frames are a stock client's."""
 
     options = ExchangeOptions(answer_bytes_max=1000)
+    left: list[bytes] = []
 
     def client_frames(self, pipe: Pipe, frames: list[bytes], now: float) -> list[bytes]:
         return frames

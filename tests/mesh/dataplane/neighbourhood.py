@@ -261,8 +261,11 @@ class FakeMesh:
                 out = client.conversation.take_control() + client.conversation.take_frames()
                 if out and not client.pipe.closed:
                     moved = True
-                    strays = client.node.exchange.client_frames(client.pipe, out, self.now)
-                    assert not strays
+                    exchange = client.node.exchange
+                    while out:
+                        strays = exchange.client_frames(client.pipe, out, self.now)
+                        assert not strays
+                        out, exchange.left = exchange.left, []
                 back = client.pipe.take() if client.consuming else []
                 if back:
                     moved = True

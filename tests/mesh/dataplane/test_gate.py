@@ -400,7 +400,7 @@ def test_the_questions_of_one_client_leave_room_for_what_others_send() -> None:
     questions = [asker.ask("q", bytes(100_000)) for _ in range(100)]
     refused = [question for question in questions if question.done]
     assert len(refused) == 100 - -(-(gate.BYTES_MAX // gate.PART_OF_SENDER) // 100_000)
-    assert "joining" in str(refused[0].error)
+    assert "does not know yet who wants it" in str(refused[0].error)
     assert not publisher.ask("q", bytes(100_000)).done
     ticket = publisher.publish("t", bytes(10 << 20), level=ACCEPTED)
     exchange.open_gate(mesh.now)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from mesh import Client
+from mesh.dataplane.exchange import STEPS_MAX, Exchange
 from mesh.topics import PatternTrie
 from protocols import Push0, Req0, SocketOptions
 from simulations import Mesh, World
@@ -301,3 +303,52 @@ def test_nobody_healthy_is_suspected_while_20_000_topics_come_and_go(
         assert {pair for pair in doubted(mesh, *watching) if pair[1] in watching} == set()
         left = [mesh.broker(name).inspect().wanted for name in watching]
         assert max(map(len, left)) < 10
+
+
+@pytest.mark.parametrize("ending", ["stays", "goes"])
+def test_a_client_that_asks_on_many_new_topics_at_once_does_not_stop_its_broker(
+    ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """697 patterns with three stars make each look-up follow thousands of nodes: one read of 1 250 questions
+    took 6 s in one turn of the loop, and others called the broker dead."""
+    stars = [
+        ".".join("*" if place in starred else "a" for place in range(16))
+        for count in range(4)
+        for starred in combinations(range(16), count)
+    ]
+    assert len(stars) == 697
+    steps: list[int] = []
+    take = Exchange.client_frames
+
+    def counting(self: Exchange, *given: Any) -> list[bytes]:
+        before = self._router.steps
+        strays = take(self, *given)
+        steps.append(self._router.steps - before)
+        return strays
+
+    monkeypatch.setattr(Exchange, "client_frames", counting)
+    got: list[str] = []
+    topics = ["a." * 15 + f"z{number}" for number in range(400)]
+
+    async def reads(client: Client) -> None:
+        async with client.subscribe(*stars) as subscription:
+            async for delivery in subscription:
+                got.append(delivery.topic)  # noqa: PERF401
+
+    async def publishes(client: Client) -> None:
+        for topic in topics:
+            client.publish_nowait(topic, b"x")
+        if ending == "stays":
+            await asyncio.sleep(60.0)
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.client("reads", reads)
+        world.run_for(2.0)
+        steps.clear()
+        mesh.client("publishes", publishes)
+        world.run_for(5.0)
+    most_of_one = 4 * 3213
+    assert sum(steps) > 2 * STEPS_MAX
+    assert max(steps) <= STEPS_MAX + most_of_one
+    assert got == topics, "in order"
