@@ -144,23 +144,29 @@ class Journal:
             if isinstance(found, Damaged):
                 rows.append(found)
             else:
-                tried = unpack_attempts(attempts)
-                rows.append(Waiting(row, found.arrived_us, found.block, found.parts, floor, bitmap, tried))
-                bytes_max -= len(found.block)
+                block, tried = found.block, unpack_attempts(attempts)
+                rows.append(
+                    Waiting(row, found.arrived_us, found.count, block, found.parts, floor, bitmap, tried)
+                )
+                bytes_max -= len(block)
             if bytes_max <= 0 or len(rows) >= rows_max:
                 break
         return rows
 
     def fetch(self, row: int) -> Block | Damaged:
         """What was stored as a row, or as a piece of a large body."""
-        found = self._find(row)
-        if isinstance(found, Damaged) or not found.parts:
-            return found
-        parts = parts_in(found.block)
-        first = self._find(parts[0])
-        if isinstance(first, Damaged):
-            return Damaged(row, f"its first piece is damaged: {first.reason}")
-        return Block(found.arrived_us, first.block, parts)
+        try:
+            found = one(
+                self._db, "select arrived_us, count, parts, crc, data from block where row = ?", (row,)
+            )
+        except apsw.CorruptError as error:
+            return Damaged(row, f"SQLite says {error}")
+        if found is None:
+            return Damaged(row, "it is missing")
+        arrived_us, count, parts, crc, data = found
+        if zlib.crc32(data) != crc:
+            return Damaged(row, f"its {len(data)} bytes do not have the CRC they were stored with")
+        return Block(arrived_us, count, b"", parts_in(data)) if parts else Block(arrived_us, count, data, ())
 
     def subscriptions(self) -> list[Kept]:
         """All durable subscriptions, by id."""
@@ -193,19 +199,6 @@ class Journal:
             if len(keys) < KEYS:
                 return
             after_row = keys[-1][0]
-
-    def _find(self, row: int) -> Block | Damaged:
-        """A row as it lies there; of a large body the numbers of its pieces."""
-        try:
-            found = one(self._db, "select arrived_us, parts, crc, data from block where row = ?", (row,))
-        except apsw.CorruptError as error:
-            return Damaged(row, f"SQLite says {error}")
-        if found is None:
-            return Damaged(row, "it is missing")
-        arrived_us, parts, crc, data = found
-        if zlib.crc32(data) != crc:
-            return Damaged(row, f"its {len(data)} bytes do not have the CRC they were stored with")
-        return Block(arrived_us, data, (0,) * parts)
 
     def _reserve(self, wanted: int) -> None:
         """Raise `StoreFull` when blocks of so many bytes would leave too little room for consuming."""

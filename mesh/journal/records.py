@@ -145,19 +145,24 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is stored as a row. Of a large body the first piece, and the rows of all its pieces in order."""
+    """What is stored as a row, with the number of its messages.
+
+    A large body is one message: ``block`` is empty, and ``parts`` names the rows of its pieces in order.
+    """
 
     arrived_us: int
+    count: int
     block: bytes
-    parts: tuple[int, ...] = ()
+    parts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A row that a subscription has not settled, as a `Block`. A large body is one message."""
+    """A row that a subscription has not settled; see `Block`."""
 
     row: int
     arrived_us: int
+    count: int
     block: bytes
     parts: tuple[int, ...]
     floor: int

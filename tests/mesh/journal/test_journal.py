@@ -33,7 +33,7 @@ def test_what_was_committed_is_found_again(tmp_path: Path) -> None:
     journal.close()
     journal = opened(tmp_path)
     (row,) = waiting(journal, mail)
-    assert (row.row, row.arrived_us, row.floor, row.parts) == (answer.row, NOW_US, 0, ())
+    assert (row.row, row.arrived_us, row.count, row.floor, row.parts) == (answer.row, NOW_US, 3, 0, ())
     assert row.block == sealed(1, 3)
     (kept,) = journal.subscriptions()
     assert (kept.name, kept.patterns, kept.rows, kept.messages) == ("mail", ("jobs.#",), 1, 3)
