@@ -452,6 +452,7 @@ def test_nothing_is_kept_in_memory_while_nobody_works() -> None:
     home.queue.detach(1, home.now, died=False)
     home.store(1)
     assert set(home.queue._rows) == {1, 2}, "those of which somebody had something"
+    assert home.queue.snapshot().fresh == 3
     home.run(5.0)
     home.attach(2, window=1000)
     home.run()
