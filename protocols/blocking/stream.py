@@ -199,7 +199,7 @@ class Stream:
             return
         if self._encoding:
             self._unsent.clear()
-            self._encode(self._encoding, pipe)
+            self._write_queued()
         self._paused = pipe.paused
         self._watched = -1
         self._watch()
@@ -277,18 +277,15 @@ class Stream:
         pipe = self._pipe
         if pipe is None or self._unsent:  # a signal handler may have queued more meanwhile
             return
-        frames = self._encoding = pipe.take_output()
+        frames = self._encoding = self._encoding or pipe.take_output()
         if frames:
-            self._encode(frames, pipe)
+            for part in self._codec.encode(frames):
+                self._unsent += part
+                if len(part) > PIECE:
+                    self._large = len(part)
+            pipe.bytes_out += len(self._unsent)
+            self._encoding = []
             self._write()
-
-    def _encode(self, frames: list[bytes], pipe: Pipe) -> None:
-        for part in self._codec.encode(frames):
-            self._unsent += part
-            if len(part) > PIECE:
-                self._large = len(part)
-        pipe.bytes_out += len(self._unsent)
-        self._encoding = []
 
     def _write(self) -> bool:
         """Give the kernel what it takes; False while something is left."""
