@@ -21,7 +21,7 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
@@ -104,12 +104,15 @@ class Exchange:
         self.left: list[bytes] = []
         """The rest of the last `client_frames`, to be given to it in another turn, before anything else of
         that pipe: many topics were new, and patterns with stars make their look-ups long."""
+        self._reading: Iterator[bytes] = iter(())
         self._hooks = hooks
         self._turn = turn = Turn()
         self._tally = Tally()
         self._members = Members(turn, options, self._tally)
         self._router: Router[LocalTaker, Member] = Router(
-            self._members.taker_of, cache_bytes_max=options.route_cache_bytes_max
+            self._members.taker_of,
+            cache_bytes_max=options.route_cache_bytes_max,
+            steps_exceeded=self._leave_rest,
         )
         self._publishers = Publishers(options.publishers_max)
         self._intake = Intake(self._router, self._publishers, self._tally)
@@ -148,8 +151,8 @@ class Exchange:
         Frames that are ``left`` after that were too much for one turn of the loop.
         """
         strays: list[bytes] = []
-        router, rest = self._router, iter(frames)
-        steps_most = router.steps + STEPS_MAX
+        rest = self._reading = iter(frames)
+        self._router.limit_steps(STEPS_MAX)
         client = self._pipes.get(pipe)
         sessions = client.sessions if client is not None else {}
         holds = self.holds(now)
@@ -186,14 +189,17 @@ class Exchange:
                 self._sessions.refuse(pipe, prefix, error, now)
                 if len(prefix) == 4:
                     break
-            if router.steps > steps_most:
-                self.left = list(rest)
-                break
+        self._router.limit_steps(None)
         for session in touched:
             session.keepalive.heard_at = now
             self._intake.acknowledge(session)
         self._hand_over(now)
         return strays
+
+    def _leave_rest(self) -> None:
+        """Look-ups for what is read now have taken long. What `client_frames` iterates over ends by this, at
+        no cost for each frame."""
+        self.left = list(self._reading)
 
     def client_gone(self, pipe: Pipe, now: float) -> None:
         """A pipe that clients used is closed."""

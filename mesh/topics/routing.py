@@ -37,6 +37,7 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from math import inf
 from typing import Any, Final, Generic, TypeVar
 
 from mesh.errors import TopicError
@@ -128,8 +129,11 @@ class Router(Generic[Local, Remote]):
         self,
         taker_of: Callable[[Remote], Hashable] = lambda member: member,
         cache_bytes_max: int = CACHE_BYTES_MAX,
+        steps_exceeded: Callable[[], None] = lambda: None,
     ) -> None:
         self._taker_of = taker_of
+        self._steps_exceeded = steps_exceeded
+        self._steps_most: float = inf
         self._cache_bytes_max = cache_bytes_max
         self._cache_bytes = 0
         self._local: PatternTrie[Local] = PatternTrie()
@@ -237,6 +241,10 @@ class Router(Generic[Local, Remote]):
 
     # --- routes
 
+    def limit_steps(self, most: int | None) -> None:
+        """Call ``steps_exceeded`` once after so many more steps; None: do not."""
+        self._steps_most = inf if most is None else self.steps + most
+
     def forget_routes(self) -> None:
         """Empty the cache: it is full, or where blocks for a member go next has changed."""
         for group in self._groups:
@@ -275,6 +283,9 @@ class Router(Generic[Local, Remote]):
         )
         tries = (self._local, self._remote, self._local_answers, self._remote_answers)
         self.steps = sum(trie.steps for trie in tries)
+        if self.steps > self._steps_most:
+            self._steps_most = inf
+            self._steps_exceeded()
         group.topics.append(topic)
         group.size += ROUTE_BYTES + 2 * len(topic)
         self._cache_bytes += group.size - before
