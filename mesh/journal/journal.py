@@ -79,7 +79,9 @@ class Journal:
     def commit(self, entries: Sequence[Entry], now_us: int) -> Outcome:
         """Carry out the entries in order, all or none; on disk when this returns.
 
-        Raises `StoreFull` when the disk has no room for them, `JournalFailed` when it failed.
+        Raises `StoreFull` when the disk has no room: nothing of it is there, nor will be. Raises
+        `JournalFailed` when the disk failed: nothing of it is there now, and all of it may be there when the
+        journal is opened again, if only the last sync failed.
         """
         wanted = sum(len(entry.block) for entry in entries if type(entry) is Store)
         if wanted and self._failure is None:
@@ -227,7 +229,8 @@ class Journal:
         if isinstance(error, apsw.FullError):
             return True
         if isinstance(error, apsw.IOError):
-            # A sync that finds no room may have dropped what it should have written, as any failed one.
+            # A sync that finds no room may have dropped what it should have written, as any failed one, and
+            # what it should have synced may be found after a crash. No VFS may say FULL for it.
             synced = getattr(error, "extendedresult", 0) in (
                 apsw.SQLITE_IOERR_FSYNC,
                 apsw.SQLITE_IOERR_DIR_FSYNC,

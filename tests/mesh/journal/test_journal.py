@@ -337,6 +337,13 @@ def test_after_a_failed_write_or_sync_nothing_of_the_commit_is_there(
             disk.fail_at = 0
             assert state(journal) == before
             if error is apsw.FullError:
+                crashed = folder / "crashed"
+                crashed.mkdir()
+                for name in ("journal.db", "journal.db-wal"):
+                    (crashed / name).write_bytes((folder / name).read_bytes())
+                later = opened(crashed)
+                assert len(waiting(later, mail)) == 1  # nor does a crash bring it back
+                later.close()
                 assert done(journal, entry)[0].verdict is Verdict.STORED
                 assert done(journal, entry)[0].verdict is Verdict.DUPLICATE
                 assert done(journal, Done(mail, answer.row))[0].verdict is Verdict.DONE
