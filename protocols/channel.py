@@ -81,33 +81,19 @@ class RefusingLane(QueueLane, StateLane):
         self.take()
 
 
-class Ending:
-    """The lane of a channel or a conversation, and its end."""
-
-    closed = False
-    _lane: QueueLane | StateLane
-    _senders: Waiters
-    _receivers: Waiters
-
-    def _use(self, lane: Any) -> None:
-        self._lane = lane
-
-    def _refuse(self, kind: type[SPError], sentence: str) -> None:
-        """Every call from now on raises this."""
-        self._use(RefusingLane(kind, sentence))
-
-    def _shut(self, sentence: str) -> None:
-        """Every call raises `Closed` from now on, those that wait included."""
-        self.closed = True
-        self._lane.close()
-        self._refuse(Closed, sentence)
-        self._senders.wake_all()
-        self._receivers.wake_all()
+def _shut(channel: Channel | Conversation, sentence: str) -> None:
+    """Every call raises `Closed` from now on, those that wait included."""
+    channel.closed = True
+    channel._lane.close()
+    channel._refuse(Closed, sentence)
+    channel._senders.wake_all()
+    channel._receivers.wake_all()
 
 
-class Channel(Ending):
+class Channel:
     """A lane without turns. Its fast paths decide what a message costs: one coroutine, one call."""
 
+    closed = False
     _lane: QueueLane
 
     def _open_on(self, core: Core) -> None:
@@ -127,6 +113,13 @@ class Channel(Ending):
         self._lane = lane
         self._put = lane.put
         self._inbox = lane.inbox
+
+    def _refuse(self, kind: type[SPError], sentence: str) -> None:
+        """Every call from now on raises this."""
+        self._use(RefusingLane(kind, sentence))
+
+    def _shut(self, sentence: str) -> None:
+        _shut(self, sentence)
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         """Hand one message to the pattern; where that may wait, and for what, is the pattern's choice.
@@ -263,9 +256,10 @@ class Broadcast(Channel):
         await asyncio.sleep(0)
 
 
-class Conversation(Ending):
+class Conversation:
     """A lane that follows the turns of a conversation and is told the time."""
 
+    closed = False
     _lane: StateLane
     _ends: ClassVar[tuple[type[SPError], ...]] = (Closed,)
     """What ends an iteration."""
@@ -292,6 +286,16 @@ class Conversation(Ending):
         lane.readable = receivers.wake
         lane.writable = senders.wake_all
         self._lane = lane
+
+    def _use(self, lane: Any) -> None:
+        self._lane = lane
+
+    def _refuse(self, kind: type[SPError], sentence: str) -> None:
+        """Every call from now on raises this."""
+        self._use(RefusingLane(kind, sentence))
+
+    def _shut(self, sentence: str) -> None:
+        _shut(self, sentence)
 
     async def send(self, body: Body, timeout: TimeLimit = DEFAULT) -> None:
         """Say something to the peers that the pattern chooses.

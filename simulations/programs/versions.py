@@ -28,6 +28,7 @@ COPIED: Final = (
     "mesh.cluster.joining",
     "mesh.cluster.core",
     "mesh.cluster.remote_interest",
+    "mesh.cluster.standstill",
     "mesh.cluster.gossip",
     "mesh.cluster.heartbeat",
     "mesh.cluster.link_dialer",

@@ -336,7 +336,7 @@ async def test_a_stock_message_above_the_limit_is_logged_counted_and_sent_ever_m
         assert broker.statistics()["refused"]["too_large"] >= 5
     lines = [record.getMessage() for record in caplog.records if record.name == "protocols"]
     (of_broker,) = [line for line in lines if line.startswith("the connection of tcp://")]
-    assert "above the limit of 1048576; the option recv_size_max" in of_broker
+    assert "above the limit of 1048576 (recv_size_max)" in of_broker
     assert re.search(r"the connection of tcp://[\d.]+:\d+ at ", of_broker), "with the peer's port"
     (of_sender,) = [line for line in lines if line.startswith("the connection to ")]
     assert "times in a row" in of_sender

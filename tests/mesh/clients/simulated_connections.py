@@ -176,6 +176,7 @@ class Lock:
     """Stands for a `BlockingLock`: that of the one thread that there is."""
 
     foreign = False
+    owned = False
     told = 0
 
     def __init__(self, broker: Broker) -> None:
