@@ -291,6 +291,11 @@ LAYERS = (
         ("simulations.kernel.network",),
         ("simulations.kernel.network", "simulations.kernel.scheduler", "simulations.kernel.history"),
     ),
+    Layer(
+        ("simulations.kernel.sqlite_files",),
+        ("simulations.kernel",),
+        tuple(name for name in HEAVY if name != "apsw"),
+    ),
     Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors", "mesh.storage")),
     # A world is told what to do to itself, and what is done is done to a world: these two name each other.
     Layer(("simulations.world",), ("simulations.kernel", "simulations.faults", "simulations.world")),

@@ -7,15 +7,16 @@ disk's random stream, and take effect when they end.
 * A stopped process begins no job; the one at hand is finished, since it is the kernel that does it.
 * A killed process loses the jobs it had asked for. The one being done is done, not done, or, if it appends,
   done in part: a seeded choice. Everything else stays, as it does in a kernel's cache. Its locks are free.
-* A host that loses power also loses appended bytes that were not synced: from a seeded point on, for each
-  file. Names are lost in the same way: from a seeded change on, files that were made, renamed or removed are
-  what they were before. Names are synced by `write_atomic` and by a synced append that makes a file, all of
-  a disk together, as file systems with a journal do it; folders are there for good.
+* A host that loses power also loses what was not synced (`simulations.kernel.files`). Names are lost from a
+  seeded change on: files that were made, renamed or removed since are what they were before. Names are synced
+  by `write_atomic` and by a synced append that makes a file, all of a disk together, as file systems with a
+  journal do it; folders are there for good.
 * `write_atomic` and `rename` happen wholly or not at all, and `write_atomic` lasts once it has returned.
-* ``Disk.fault`` makes jobs fail with that errno; a full disk (ENOSPC, EDQUOT) can be read, and files on it be
-  renamed and removed. ``Disk.slow_s`` makes what is synced take
-  longer, and on a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were
-  synced, and brings the file back that was replaced.
+* ``Disk.fault`` makes jobs fail with that errno. A disk that is full (ENOSPC, EDQUOT, ``Disk.size_max``) can
+  be read, and files on it be renamed and removed.
+* ``Disk.slow_s`` makes what is synced take longer. ``Disk.failing_syncs`` is the share of syncs that fail.
+* On a disk that is ``lying`` a sync is no sync: a power loss then also takes appends that were synced, and
+  brings the file back that was replaced.
 * Files can be torn, have bits flipped, and be lost, as a file system check leaves them.
 """
 
@@ -33,6 +34,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from mesh.errors import Locked, StorageError
 from mesh.storage import StoredFile
 from simulations.kernel.file_content import FileContent
+from simulations.kernel.files import File, SectorFile
 from simulations.kernel.scheduler import MILLISECOND, SECOND, Scheduler, nanoseconds
 
 T = TypeVar("T")
@@ -43,16 +45,9 @@ SYNC_NS: Final = (200_000, 4 * MILLISECOND)
 STATE_FOLDER: Final = "/state"
 """Where programs keep what their next life needs, each in a folder of its name."""
 LOG_FOLDER: Final = "/log"
+FREE: Final = 1 << 40
+"""Bytes free on a disk without a limit."""
 FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-
-
-@dataclass(slots=True)
-class File:
-    """``content`` is what a reader sees; its first ``durable`` bytes would outlive a power loss."""
-
-    content: FileContent
-    durable: int
-    written_ns: int = 0
 
 
 class Disk:
@@ -71,6 +66,10 @@ class Disk:
         """How much longer a sync takes."""
         self.lying = False
         """It says of what is in its cache that it is on the medium."""
+        self.failing_syncs = 0.0
+        """How many syncs fail, and drop what they should have written."""
+        self.size_max: int | None = None
+        """Bytes in all files; None is no limit."""
         self._renamed: list[dict[str, File | None]] = []
         """Of each change of names since they were synced: what they stood for before."""
 
@@ -81,24 +80,36 @@ class Disk:
                 self._put(before)
             self._renamed.clear()
         for path in sorted(self.files):
-            file = self.files[path]
-            kept = self.rng.randint(file.durable, len(file.content))
-            file.content.cut(kept)
-            file.durable = kept
+            self.files[path].lose_power(self.rng)
         self.locks.clear()
 
     def error(self, needs_room: bool) -> OSError | None:
         """What the job at hand fails with."""
+        if needs_room and self.size_max is not None and not self.free_bytes():
+            return _failure(errno.ENOSPC)
         if self.fault is None or (self.fault in FULL and not needs_room):
             return None
         if self.fault_share < 1 and self.rng.random() >= self.fault_share:
             return None
-        return OSError(self.fault, os.strerror(self.fault))
+        return _failure(self.fault)
+
+    def sync_error(self) -> OSError | None:
+        """What the sync at hand fails with."""
+        if self.failing_syncs and self.rng.random() < self.failing_syncs:
+            return _failure(errno.EIO)
+        return None
+
+    def free_bytes(self) -> int:
+        if self.fault in FULL:
+            return 0
+        if self.size_max is None:
+            return FREE
+        return max(0, self.size_max - sum(len(file.content) for file in self.files.values()))
 
     def flush(self) -> None:
         """Bring all that is in the cache to the medium."""
         for file in self.files.values():
-            file.durable = len(file.content)
+            file.sync()
         self._renamed.clear()
 
     # --- damage
@@ -109,9 +120,7 @@ class Disk:
 
     def tear(self, path: str, size: int) -> None:
         """Cut so many bytes off the end of a file."""
-        file = self.files[path]
-        file.content.cut(max(0, len(file.content) - size))
-        file.durable = min(file.durable, len(file.content))
+        self.files[path].tear(size)
 
     def flip(self, path: str, rng: random.Random) -> None:
         """Flip one bit of a file that has any."""
@@ -142,8 +151,7 @@ class Disk:
         """Replace the file; then it and all names are on the medium, if the disk is honest."""
         self._need_folder(path)
         self._rename({path: File(FileContent(data), len(data))})
-        if not self.lying:
-            self._renamed.clear()
+        self.sync_names()
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
         self._need_folder(path)
@@ -151,17 +159,36 @@ class Disk:
         if makes:
             self._rename({path: File(FileContent(), 0)})
         file = self.files[path]
-        file.content.append(data)
+        file.append(data)
         if sync and not self.lying:
-            file.durable = len(file.content)
+            file.sync()
             if makes:
-                self._renamed.clear()
+                self.sync_names()
 
     def rename(self, old: str, new: str) -> None:
         if old not in self.files:
             raise FileNotFoundError(errno.ENOENT, "no such file", old)
         self._need_folder(new)
         self._rename({old: None, new: self.files[old]})
+
+    def in_place(self, path: str) -> SectorFile | None:
+        """The file of that name, to be written in place from now on."""
+        file = self.files.get(path)
+        if file is None or isinstance(file, SectorFile):
+            return file
+        found = self.files[path] = SectorFile.of(file)
+        for before in self._renamed:
+            before.update({name: found for name, it in before.items() if it is file})
+        return found
+
+    def name(self, path: str, file: File) -> None:
+        """Let a new file have that name."""
+        self._need_folder(path)
+        self._rename({path: file})
+
+    def sync_names(self) -> None:
+        if not self.lying:
+            self._renamed.clear()
 
     def _rename(self, names: dict[str, File | None]) -> None:
         """Let names stand for other files or nothing, until a power loss takes that back."""
@@ -257,51 +284,58 @@ class VirtualStorage:
         """The first job is at hand; else it waits for its process to be resumed."""
         self._closed = False
         self._dead = False
+        self._at_death: list[Callable[[], None]] = []
 
     # --- mesh.storage.Storage
 
     async def read(self, path: str) -> bytes | None:
-        return await self._ask(lambda: self._disk.read(_absolute(path)))
+        return await self._ask(lambda: self._disk.read(absolute(path)))
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         def write() -> None:
-            self._disk.write(_absolute(path), data)
-            self._written(_absolute(path))
+            failure = self._disk.sync_error()
+            if failure is not None:
+                raise failure
+            self._disk.write(absolute(path), data)
+            self._written(absolute(path))
 
         await self._ask(write, needs_room=True, sync=True)
 
     async def append(self, path: str, data: bytes, *, sync: bool = False) -> None:
         def append() -> None:
-            self._disk.append(_absolute(path), data, sync)
-            self._written(_absolute(path))
+            failure = self._disk.sync_error() if sync else None
+            self._disk.append(absolute(path), data, sync and failure is None)
+            self._written(absolute(path))
+            if failure is not None:
+                raise failure
 
         def torn() -> None:
-            self._disk.append(_absolute(path), data[: self._disk.rng.randrange(len(data) + 1)], False)
-            self._written(_absolute(path))
+            self._disk.append(absolute(path), data[: self._disk.rng.randrange(len(data) + 1)], False)
+            self._written(absolute(path))
 
         await self._ask(append, torn, needs_room=True, sync=sync)
 
     async def rename(self, old: str, new: str) -> None:
-        await self._ask(lambda: self._disk.rename(_absolute(old), _absolute(new)))
+        await self._ask(lambda: self._disk.rename(absolute(old), absolute(new)))
 
     async def list(self, folder: str) -> list[str]:
-        return await self._ask(lambda: self._disk.list(_absolute(folder)))
+        return await self._ask(lambda: self._disk.list(absolute(folder)))
 
     async def make_folder(self, path: str) -> None:
-        await self._ask(lambda: self._disk.make_folder(_absolute(path)), needs_room=True)
+        await self._ask(lambda: self._disk.make_folder(absolute(path)), needs_room=True)
 
     async def files(self, folder: str) -> Sequence[StoredFile]:
-        return await self._ask(lambda: _files(self._disk, _absolute(folder), self._scheduler.now_ns))
+        return await self._ask(lambda: _files(self._disk, absolute(folder), self._scheduler.now_ns))
 
     def _written(self, path: str) -> None:
         """Note when that file was written to."""
         self._disk.files[path].written_ns = self._scheduler.now_ns
 
     async def remove(self, path: str) -> None:
-        await self._ask(lambda: self._disk.remove(_absolute(path)))
+        await self._ask(lambda: self._disk.remove(absolute(path)))
 
     async def lock(self, path: str) -> VirtualLock:
-        return await self._ask(lambda: self._disk.lock(_absolute(path), self), needs_room=True)
+        return await self._ask(lambda: self._disk.lock(absolute(path), self), needs_room=True)
 
     async def aclose(self) -> None:
         if not self._closed:
@@ -327,8 +361,14 @@ class VirtualStorage:
             except (OSError, StorageError):
                 pass  # it would have failed, and there is nobody left to be told
         self._jobs.clear()
+        for kill in self._at_death:
+            kill()
         for lock in [lock for lock in self._disk.locks.values() if lock.storage is self]:
             lock.release()
+
+    def at_death(self, kill: Callable[[], None]) -> None:
+        """Also do this when the process is killed."""
+        self._at_death.append(kill)
 
     def _ask(
         self,
@@ -396,5 +436,9 @@ def _files(disk: Disk, folder: str, now_ns: int) -> list[StoredFile]:
     ]
 
 
-def _absolute(path: str) -> str:
+def _failure(code: int) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+def absolute(path: str) -> str:
     return os.path.normpath("/" + path.lstrip("/"))  # POSIX keeps two slashes at the start

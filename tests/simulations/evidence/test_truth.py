@@ -12,7 +12,8 @@ import pytest
 from simulations import Mesh, World
 from simulations.evidence.truth import LogWriter, log_files
 from simulations.kernel.file_content import FileContent
-from simulations.kernel.storage import LOG_FOLDER, File
+from simulations.kernel.files import File
+from simulations.kernel.storage import LOG_FOLDER
 from simulations.runs.playing import Play
 from simulations.scenarios.scenario_file import load
 

@@ -1,0 +1,201 @@
+"""A journal on a thread of a simulated process: it takes virtual time, and a crash cuts it anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from mesh.errors import StorageError
+from simulations.kernel.disk_thread import DiskThread
+from simulations.kernel.files import SectorFile
+from simulations.kernel.recording import Operation, What, apply_until, steps
+from simulations.kernel.sectors import SECTOR
+from simulations.kernel.storage import JOBS_MAX, Disk
+from simulations.world import Process, World
+from tests.mesh.journal.journals import done, store, subscribed
+from tests.simulations.kernel.sqlite_disks import FOLDER, OnDisk, opening, state_of
+
+AT = [number * SECTOR for number in range(4)]
+
+Main = Callable[[Process], Coroutine[Any, Any, None]]
+
+
+def thread_of(process: Process) -> DiskThread:
+    disk = process.world.disk(process.host.name)
+    return DiskThread(disk, process.world.scheduler, process.storage, process.stream("sqlite"))
+
+
+async def storing(process: Process) -> None:
+    """Commits blocks for ever and exposes how many commits have returned."""
+    thread = thread_of(process)
+    await process.storage.make_folder(FOLDER)
+    journal = await thread.run(opening(thread.sqlite))
+    await thread.run(lambda: subscribed(journal))
+    number = 0
+    while True:
+        entry = store(number + 1, 1)
+        await thread.run(lambda entry=entry: done(journal, entry))  # type: ignore[misc]
+        number += 1
+        process.exposed = number
+        if number % 7 == 0:
+            await thread.run(journal.checkpoint)
+
+
+def one(main: Main, seed: int = 1) -> World:
+    world = World(seed)
+    world.add_node("alpha", main).start()
+    return world
+
+
+def test_a_commit_takes_the_time_of_its_sync() -> None:
+    async def main(process: Process) -> None:
+        thread = thread_of(process)
+        loop = asyncio.get_running_loop()
+        await process.storage.make_folder(FOLDER)
+        journal = await thread.run(opening(thread.sqlite))
+        await thread.run(lambda: subscribed(journal))
+        process.exposed = []
+        number = 0
+        while True:
+            number += 1
+            began = loop.time()
+            entry = store(number, 1)
+            await thread.run(lambda entry=entry: done(journal, entry))  # type: ignore[misc]
+            process.exposed.append(loop.time() - began)
+
+    with one(main) as world:
+        world.run_for(0.2)
+        took = world.node("alpha").exposed
+        assert len(took) > 30 and 0.0002 < min(took) < max(took) < 0.005
+        world.inject("slow_disk", ["alpha"], value=0.5)
+        world.run_for(0.6)
+        took.clear()
+        world.run_for(2)
+        assert took and 0.5 < min(took) < max(took) < 0.505
+        assert not world.failures
+
+
+@pytest.mark.parametrize("kind", ["crash", "power_off"])
+def test_a_crash_at_any_instant_keeps_each_commit_that_returned(kind: str) -> None:
+    after = set()
+    for seed in range(25):
+        with one(storing, seed) as world:
+            world.run_for(0.05 + seed * 0.0007)
+            returned = world.node("alpha").exposed or 0
+            world.inject(kind, ["alpha"])
+            process = OnDisk(world.disk("alpha"), seed)
+            _, found = process.do(state_of)
+            assert returned <= len(found) <= returned + 1
+            assert list(found) == [b"body %d" % number for number in range(1, len(found) + 1)]
+            after.add(len(found) - returned)
+            assert not world.failures
+    assert after == {0, 1}  # a commit that was under way is there wholly or not at all
+
+
+def test_the_next_life_of_a_process_finds_its_journal_and_goes_on() -> None:
+    async def counting(process: Process) -> None:
+        thread = thread_of(process)
+        await process.storage.make_folder(FOLDER)
+        journal = await thread.run(opening(thread.sqlite))
+        await thread.run(lambda: subscribed(journal))
+        number = len((await thread.run(lambda: state_of(journal)))[1])
+        while True:
+            number += 1
+            entry = store(number, 1)
+            await thread.run(lambda entry=entry: done(journal, entry))  # type: ignore[misc]
+            process.exposed = number
+
+    with one(counting) as world:
+        before = 0
+        for kind in ("crash", "power_off", "crash"):
+            world.run_for(0.2)
+            assert world.node("alpha").exposed > before
+            before = world.node("alpha").exposed
+            world.inject(kind, ["alpha"])
+            world.inject("start", ["alpha"])
+        world.run_for(0.2)
+        assert world.node("alpha").exposed > before and not world.failures
+
+
+def test_the_same_seed_leaves_the_same_bytes() -> None:
+    def left(seed: int) -> dict[str, bytes]:
+        with one(storing, seed) as world:
+            world.run_for(0.1)
+            world.inject("power_off", ["alpha"])
+            return world.disk("alpha").under("/")
+
+    assert left(3) == left(3)
+    assert left(3) != left(4)
+
+
+def test_a_stopped_process_begins_no_step_until_it_is_resumed() -> None:
+    with one(storing) as world:
+        world.run_for(0.1)
+        world.inject("pause", ["alpha"])
+        world.run_for(0.01)
+        before = world.disk("alpha").under("/")
+        world.run_for(1)
+        assert world.disk("alpha").under("/") == before
+        returned = world.node("alpha").exposed
+        world.inject("resume", ["alpha"])
+        world.run_for(0.1)
+        assert world.node("alpha").exposed > returned and not world.failures
+
+
+def test_jobs_are_done_in_order_and_each_gets_its_own_error() -> None:
+    async def main(process: Process) -> None:
+        thread = thread_of(process)
+        seen: list[int] = []
+        jobs = [thread.run(lambda number=number: seen.append(10 // number)) for number in (5, 0, 2)]
+        results = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [type(result) for result in results] == [type(None), ZeroDivisionError, type(None)]
+        cancelled, last = thread.run(lambda: seen.append(7)), thread.run(lambda: seen.append(8))
+        cancelled.cancel()
+        await last
+        process.exposed = seen
+        await process.stopping.wait()
+
+    with one(main) as world:
+        world.run_for(1)
+        assert world.node("alpha").exposed == [2, 5, 7, 8] and not world.failures
+
+
+def test_too_many_waiting_jobs_are_refused() -> None:
+    async def main(process: Process) -> None:
+        thread = thread_of(process)
+        jobs = [thread.run(lambda: None) for _ in range(JOBS_MAX)]
+        with pytest.raises(StorageError, match="jobs are waiting"):
+            thread.run(lambda: None)
+        await asyncio.gather(*jobs)
+        process.exposed = "done"
+        await process.stopping.wait()
+
+    with one(main) as world:
+        world.run_for(1)
+        assert world.node("alpha").exposed == "done" and not world.failures
+
+
+def test_a_killed_process_does_no_more() -> None:
+    for seed in range(10):
+        with one(storing, seed) as world:
+            world.run_for(0.03 + seed * 0.0003)
+            world.inject("crash", ["alpha"])
+            after = world.disk("alpha").under("/")
+            world.run_for(1)
+            assert world.disk("alpha").under("/") == after
+            OnDisk(world.disk("alpha")).close()  # nobody has a lock on it
+
+
+@pytest.mark.parametrize("passed", range(4))
+def test_of_a_step_that_is_cut_the_operations_are_done_whose_time_had_passed(passed: int) -> None:
+    disk = Disk(random.Random(passed))
+    file = SectorFile()
+    disk.name("/a", file)
+    step = [Operation(What.WRITE, 10, "/a", file, at, b"x", [(at // SECTOR, b"x" * SECTOR)]) for at in AT]
+    apply_until(step, disk, 10 * passed + 5, 0)
+    assert passed * SECTOR <= len(file.content) <= (passed + 1) * SECTOR
+    assert len(steps([*step, Operation(What.SYNC, 10), *step])) == 2

@@ -1,0 +1,334 @@
+"""The journal of production on a simulated disk: what it keeps, and how it takes each fault of the disk."""
+
+from __future__ import annotations
+
+import errno
+import random
+
+import apsw
+import pytest
+
+from mesh.errors import JournalDamaged, JournalError, JournalFailed, JournalReadOnly, Locked, StoreFull
+from mesh.journal import room
+from mesh.journal.journal import Journal
+from mesh.journal.records import Done, Subscribe, Verdict
+from simulations.kernel.sqlite_files import SqliteDisk
+from simulations.kernel.storage import Disk
+from tests.mesh.journal.journals import bodies, done, store, subscribed, waiting
+from tests.simulations.kernel.sqlite_disks import FOLDER, PATH, OnDisk, new_disk, opening, state_of
+
+
+def commit(process: OnDisk, first: int, count: int = 1, **given: int | bytes) -> None:
+    process.do(lambda journal: done(journal, store(first, 1, count=count, **given)))  # type: ignore[arg-type]
+
+
+def with_commits(disk: Disk, count: int = 5, seed: int = 1) -> OnDisk:
+    process = OnDisk(disk, seed)
+    process.do(subscribed)
+    for number in range(1, count + 1):
+        commit(process, number)
+    return process
+
+
+def there(process: OnDisk) -> list[bytes]:
+    return process.do(lambda journal: bodies(journal, 1))
+
+
+def numbers(*parts: int) -> list[bytes]:
+    return [b"body %d" % number for number in parts]
+
+
+# --- what it keeps
+
+
+def test_what_was_committed_is_found_again() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    process.do(lambda journal: done(journal, Done(1, 2)))
+    process.close()
+    assert disk.list(FOLDER) == ["journal.db"]
+    process = OnDisk(disk)
+    assert there(process) == numbers(1, 3, 4, 5)
+    assert process.do(lambda journal: done(journal, store(3, 1))[0].verdict) is Verdict.DUPLICATE
+
+
+def test_what_was_committed_outlives_its_process_and_the_power() -> None:
+    for seed in range(10):
+        disk = new_disk(seed)
+        process = with_commits(disk)
+        process.kill()
+        if seed % 2:
+            disk.lose_power()
+        assert there(OnDisk(disk)) == numbers(1, 2, 3, 4, 5)
+
+
+def image(seed: int) -> dict[str, bytes]:
+    disk = new_disk(seed)
+    process = with_commits(disk, 20, seed)
+    process.do(Journal.checkpoint)
+    commit(process, 30)
+    return disk.under("/")
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    first = image(1)
+    apsw.randomness(16)
+    image(2)
+    assert image(1) == first
+    assert image(2) != first  # the salts of the log
+
+
+def test_what_others_do_with_sqlite_meanwhile_changes_no_byte() -> None:
+    alone = image(1)
+    disk, other = new_disk(1), new_disk(5)
+    process, beside = OnDisk(disk), OnDisk(other, 5)
+    process.do(subscribed)
+    beside.do(subscribed)
+    for number in range(1, 21):
+        commit(process, number)
+        commit(beside, number, body=b"other")
+        beside.do(Journal.checkpoint)
+        apsw.Connection(":memory:").execute("select random(), randomblob(9)").fetchall()
+    process.do(Journal.checkpoint)
+    commit(process, 30)
+    assert disk.under("/") == alone
+
+
+def test_outside_of_a_job_sqlite_has_its_own_disk_and_random_numbers() -> None:
+    before = apsw.vfs_names()[0]
+    with_commits(new_disk())
+    assert apsw.vfs_names()[0] == before
+    drawn = [apsw.Connection(":memory:").execute("select random()").fetchall() for _ in range(2)]
+    with_commits(new_disk())
+    drawn.append(apsw.Connection(":memory:").execute("select random()").fetchall())
+    assert len({row[0][0] for row in drawn}) == 3
+
+
+# --- processes
+
+
+def test_a_journal_that_is_open_is_locked_until_its_process_dies() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    with pytest.raises(Locked):
+        OnDisk(disk)
+    process.kill()
+    other = OnDisk(disk)
+    other.close()
+    OnDisk(disk).close()
+
+
+def test_what_a_dead_process_has_open_writes_nothing() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    process.kill()
+    before = disk.under("/")
+    process.do(lambda journal: done(journal, store(9, 1)))  # nothing of it reaches the disk
+    process.close()
+    del process
+    assert disk.under("/") == before
+    assert there(OnDisk(disk)) == numbers(1, 2, 3, 4, 5)
+
+
+def test_a_job_changes_nothing_before_its_operations_are_applied() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    before = disk.under("/")
+    recorded = process.sqlite.record(lambda: done(process.journal, store(6, 1)))
+    assert disk.under("/") == before
+    for operation in recorded.operations:
+        operation.apply(disk, 0)
+    assert disk.under("/") != before and there(process) == numbers(1, 2, 3, 4, 5, 6)
+
+
+def test_the_files_of_a_job_are_what_it_has_made_of_them() -> None:
+    disk = new_disk()
+    disk.write(f"{FOLDER}/old", b"old")
+    sqlite = SqliteDisk(disk, random.Random(1))
+    files = sqlite.files
+
+    def job() -> None:
+        assert files.size(f"{FOLDER}/none") is None and files.read(f"{FOLDER}/none") == b""
+        file = files.create(f"{FOLDER}/made")
+        files.write_at(f"{FOLDER}/made", file, 5000, b"x")
+        files.rename(f"{FOLDER}/old", f"{FOLDER}/new")
+        files.remove(f"{FOLDER}/none")
+        assert files.names(FOLDER) == ["made", "new"]
+        assert (files.size(f"{FOLDER}/made"), files.read(f"{FOLDER}/new")) == (5001, b"old")
+        with pytest.raises(FileNotFoundError):
+            files.rename(f"{FOLDER}/old", f"{FOLDER}/other")
+        with pytest.raises(IsADirectoryError):
+            files.size(FOLDER)
+        with pytest.raises(FileNotFoundError):
+            files.names("/none")
+
+    done = sqlite.record(job)
+    assert done.error is None
+    assert disk.under(FOLDER) == {f"{FOLDER}/old": b"old"}
+    for operation in done.operations:
+        operation.apply(disk, 0)
+    assert disk.under(FOLDER) == {f"{FOLDER}/made": bytes(5000) + b"x", f"{FOLDER}/new": b"old"}
+
+
+def test_a_missing_folder_is_an_error_of_one_sentence() -> None:
+    with pytest.raises(JournalReadOnly):
+        OnDisk(Disk(random.Random(1)))
+
+
+# --- faults of the disk
+
+
+def test_a_full_disk_refuses_blocks_and_goes_on_when_it_has_room() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    disk.fault = errno.ENOSPC
+    with pytest.raises(StoreFull):
+        commit(process, 6)
+    assert process.do(lambda journal: waiting(journal, 1)[0].row)  # it can be read
+    disk.fault = None
+    commit(process, 7)
+    assert there(process) == numbers(1, 2, 3, 4, 5, 7)
+
+
+def test_a_disk_that_fills_up_is_worked_off() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    disk.size_max = 40 << 20
+    number = 5
+    with pytest.raises(StoreFull, match="are kept for working off"):
+        while True:
+            commit(process, number + 1, body=bytes(200_000))
+            number += 1
+            if process.journal.checkpoint_due:
+                process.do(Journal.checkpoint)
+    assert disk.free_bytes() < room.RESERVE
+    for row in process.do(lambda journal: [it.row for it in waiting(journal, 1, 0, 1 << 30)]):
+        process.do(lambda journal, row=row: done(journal, Done(1, row)))
+        if process.journal.checkpoint_due:
+            process.do(Journal.checkpoint)
+    commit(process, number + 1)
+    assert there(process) == numbers(number + 1)
+
+
+def test_a_disk_without_any_room_refuses_with_the_first_byte_too_many() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    disk.size_max = sum(len(data) for data in disk.under("/").values()) + 1000
+    with pytest.raises(StoreFull):
+        process.do(lambda journal: done(journal, Subscribe("other", ("x",))))
+    assert process.do(lambda journal: len(journal.subscriptions())) == 1
+    disk.size_max = None
+    assert process.do(lambda journal: done(journal, Subscribe("other", ("x",))))[0].subscription
+
+
+def test_a_broken_disk_ends_storing_until_the_journal_is_opened_again() -> None:
+    disk = new_disk()
+    process = with_commits(disk)
+    disk.fault = errno.EIO
+    with pytest.raises(JournalFailed):
+        commit(process, 6)
+    disk.fault = None
+    with pytest.raises(JournalFailed):
+        commit(process, 6)
+    process.close()
+    assert there(OnDisk(disk))[:5] == numbers(1, 2, 3, 4, 5)
+
+
+def test_a_broken_disk_cannot_be_opened() -> None:
+    disk = new_disk()
+    with_commits(disk).close()
+    disk.fault = errno.EIO
+    with pytest.raises(JournalError):
+        OnDisk(disk)
+    disk.fault = None
+    assert there(OnDisk(disk)) == numbers(1, 2, 3, 4, 5)
+
+
+def test_a_failed_sync_drops_its_commit_and_none_before() -> None:
+    """A journal that went on after it would promise what the medium does not have."""
+    for seed in range(8):
+        disk = new_disk(seed)
+        process = with_commits(disk)
+        disk.failing_syncs = 1.0
+        with pytest.raises(JournalFailed):
+            commit(process, 6)
+        disk.failing_syncs = 0.0
+        with pytest.raises(JournalFailed):
+            commit(process, 7)
+        process.kill()
+        disk.lose_power()
+        assert there(OnDisk(disk)) == numbers(1, 2, 3, 4, 5)
+
+
+def test_a_journal_that_is_opened_again_after_a_failed_sync_has_on_the_medium_what_it_shows() -> None:
+    """The commit whose sync failed is still in the cache, and reading it there makes it no safer."""
+    for seed in range(8):
+        disk = new_disk(seed)
+        process = with_commits(disk)
+        disk.failing_syncs = 1.0
+        with pytest.raises(JournalFailed):
+            commit(process, 6)
+        disk.failing_syncs = 0.0
+        process.kill()
+        process = OnDisk(disk)
+        shown = there(process)
+        commit(process, 7)
+        process.kill()
+        disk.lose_power()
+        assert there(OnDisk(disk)) == [*shown, b"body 7"]
+
+
+def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
+    lost = 0
+    for seed in range(12):
+        disk = new_disk(seed)
+        process = with_commits(disk)
+        disk.lying = True
+        for number in range(6, 16):
+            commit(process, number)
+        process.kill()
+        disk.lose_power()
+        try:
+            found = there(OnDisk(disk))
+        except JournalDamaged:
+            lost += 1
+            continue
+        assert found[:5] == numbers(1, 2, 3, 4, 5)
+        lost += len(found) < 15
+    assert lost > 6
+
+
+def test_a_flipped_bit_is_found_or_does_no_harm() -> None:
+    """Nothing is served that was not stored."""
+    found = {"damaged": 0, "whole": 0, "row": 0}
+    for seed in range(30):
+        disk = new_disk(seed)
+        process = with_commits(disk, 8)
+        process.kill()
+        disk.flip(PATH + "-wal", random.Random(seed))
+        try:
+            process = OnDisk(disk)
+        except JournalDamaged:
+            found["damaged"] += 1
+            continue
+        names, left = process.do(state_of)
+        assert names == ("mail",)
+        found["whole"] += list(left) == numbers(*range(1, 9))
+        found["row"] += list(left) == numbers(*range(1, 8))  # the last commit: as one that was torn
+        process.close()
+    assert found["damaged"] > 10
+    assert sum(found.values()) == 30
+
+
+def test_a_job_that_raises_leaves_the_next_one_alone() -> None:
+    process = with_commits(new_disk())
+    with pytest.raises(ZeroDivisionError):
+        process.do(lambda journal: 1 // 0)
+    commit(process, 6)
+    assert there(process) == numbers(1, 2, 3, 4, 5, 6)
+
+
+def test_a_process_that_opens_its_journal_twice_is_locked_out_of_the_second() -> None:
+    process = with_commits(new_disk())
+    with pytest.raises(Locked):
+        process.sqlite.at_once(opening(process.sqlite))
