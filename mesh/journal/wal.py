@@ -15,7 +15,9 @@ behind continues nothing that was written later, so each such remainder is a run
 
 A frame continues its predecessor if its checksum follows from the one stored there, or from the one that
 should be stored there: a bit can flip in the checksum, too. Its salts are in no checksum, so a frame that
-continues its predecessor belongs to the log whatever its salts.
+continues its predecessor belongs to the log whatever its salts, unless a neighbour has the same other salts:
+then both are of an older generation. A frame's head may be torn between its salts and its checksum, so that
+frames of that generation continue it.
 
 A log whose header fails its checksum is ignored as a whole. If the power failed while the log was begun
 again, then its frames are those of the generation before, all of them in the database already. Their header
@@ -158,7 +160,7 @@ def _links(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> Iterat
         frame = log.frame(index)
         sums = {log.sum_of(index, seed) for seed in seeds}
         linked = frame.sum in sums
-        if not linked and frame.salts != salts:
+        if frame.salts != salts and (not linked or _has_kin(log, index)):
             seeds = set()  # of an older generation, or nothing at all: nothing continues it
             continue
         ends = bool(frame.commit)
@@ -166,6 +168,12 @@ def _links(log: _Log, start: int, before: Sum, salts: tuple[int, int]) -> Iterat
             ends = all(log.sum_of(index, seed, commit=0) != frame.sum for seed in seeds)
         yield index, ends, linked
         seeds = {frame.sum} if linked else {frame.sum, *sums}
+
+
+def _has_kin(log: _Log, index: int) -> bool:
+    """Whether a frame next to this one has the same salts."""
+    salts = log.frame(index).salts
+    return any(0 <= each < log.count and log.frame(each).salts == salts for each in (index - 1, index + 1))
 
 
 def _is_copy(log: _Log, index: int, linked: bool) -> bool:
