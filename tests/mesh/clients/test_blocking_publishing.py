@@ -25,13 +25,6 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 @pytest.fixture
-def client(broker: Broker) -> BlockingClient:
-    client = BlockingClient("tcp://127.0.0.1:1", name="blocking")
-    client.open()
-    return client
-
-
-@pytest.fixture
 def came(broker: Broker) -> Callable[[], list[bytes]]:
     """The bodies that a reader got so far."""
     reader = broker.mesh.client(1, "reader")

@@ -10,23 +10,7 @@ import pytest
 from mesh import BlockingClient, MeshError
 from mesh.clients.calls import CONNECT_TIMEOUT_S
 from protocols import Timeout
-from tests.mesh.clients.simulated_connections import Broker, FakeDialer, FakeWire, simulate
-from tests.mesh.dataplane.neighbourhood import FakeMesh
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    mesh = FakeMesh(2)
-    broker = Broker(mesh, mesh.nodes[1])
-    simulate(monkeypatch, broker)
-    return broker
-
-
-@pytest.fixture
-def client(broker: Broker) -> BlockingClient:
-    client = BlockingClient("tcp://127.0.0.1:1", name="blocking")
-    client.open()
-    return client
+from tests.mesh.clients.simulated_connections import Broker, FakeDialer, FakeWire
 
 
 def is_mute(broker: Broker, monkeypatch: pytest.MonkeyPatch, connections: int) -> list[float]:

@@ -8,25 +8,10 @@ import pytest
 
 from mesh import BlockingClient, Unknown
 from mesh.clients.calls import KEEPALIVE_S
-from tests.mesh.clients.simulated_connections import Broker, FakeWire, simulate
-from tests.mesh.dataplane.neighbourhood import FakeMesh, Node
+from tests.mesh.clients.simulated_connections import Broker, FakeWire
+from tests.mesh.dataplane.neighbourhood import Node
 
 GONE_S = 3 * KEEPALIVE_S
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    mesh = FakeMesh(2)
-    broker = Broker(mesh, mesh.nodes[1])
-    simulate(monkeypatch, broker)
-    return broker
-
-
-@pytest.fixture
-def client(broker: Broker) -> BlockingClient:
-    client = BlockingClient("tcp://127.0.0.1:1", name="blocking")
-    client.open()
-    return client
 
 
 def vanish(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
