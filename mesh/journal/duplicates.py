@@ -4,9 +4,9 @@ A block is known by the publisher, its boot and its numbers, and a retry sends t
 and the CRC of each block are kept with it, in the same transaction, while the publisher may retry it:
 
 * With each block the publisher says its lowest number that is not acknowledged. What lies below is forgotten,
-  and the mark is kept instead. A block below the mark is `Verdict.PAST`: it is not kept, since it may have
-  been, and never acknowledged, since it may not have been. An honest publisher does not wait for it. Whoever
-  claims to be another publisher can so make its blocks fail, and cannot make them vanish.
+  and the mark is kept instead. A block that begins below the mark is `Verdict.PAST`: it is not kept, since it
+  may have been, and never acknowledged, since it may not have been. An honest publisher does not wait for
+  it. Whoever claims to be another publisher can so make its blocks fail, and cannot make them vanish.
 * A publisher that was silent for seven days is forgotten.
 
 Both are done in steps of bounded size, with commits that are made anyway. The pieces of a large body share
@@ -47,7 +47,7 @@ class Duplicates:
 
     def judge(self, source: Source, first: int, last: int, piece: int, crc: int) -> Verdict:
         """STORED if the block is new, or DUPLICATE, CONFLICT, PAST."""
-        if last < self._mark(source):
+        if first < self._mark(source):
             return Verdict.PAST
         before = one(
             self._db,

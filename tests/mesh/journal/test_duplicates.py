@@ -80,6 +80,21 @@ def test_what_a_publisher_waits_for_no_more_is_forgotten_and_not_kept_again(tmp_
     journal.close()
 
 
+def test_a_block_that_begins_below_the_mark_is_past_whatever_was_forgotten(tmp_path: Path) -> None:
+    """The verdict depended on whether the commit that raised the mark had forgotten the numbers yet."""
+    for in_one_commit in (True, False):
+        folder = tmp_path / str(in_one_commit)
+        folder.mkdir()
+        journal = opened(folder)
+        mail = subscribed(journal)
+        done(journal, store(18, mail, count=2))
+        entries = [store(30, mail, lowest=20), store(19, mail, count=3)]
+        batches = [entries] if in_one_commit else [[entry] for entry in entries]
+        answers = [answer for batch in batches for answer in journal.commit(batch, NOW_US).answers]
+        assert [answer.verdict for answer in answers] == [Verdict.STORED, Verdict.PAST]
+        journal.close()
+
+
 def test_a_publisher_cannot_give_up_what_it_sends(tmp_path: Path) -> None:
     """A ``lowest`` above a block's own numbers would forget the block with its commit."""
     journal = opened(tmp_path)

@@ -72,13 +72,13 @@ class Model:
 
     def verdict(self, entry: Store) -> Verdict:
         mark = self.lowest.get(entry.publisher, 0)
-        if entry.last < mark:
+        if entry.first < mark:
             return Verdict.PAST
         self.lowest[entry.publisher] = max(mark, min(entry.lowest, entry.first))
         ranges = self.came.setdefault(entry.publisher, {})
         if ranges.get((entry.first, entry.last)) == entry.block:
             return Verdict.DUPLICATE
-        if any(first <= entry.last and entry.first <= last for first, last in ranges if last >= mark):
+        if any(first <= entry.last and entry.first <= last for first, last in ranges):
             return Verdict.CONFLICT
         if not any(id in self.rows for id in entry.wants):
             return Verdict.UNWANTED
