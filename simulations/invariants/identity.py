@@ -24,8 +24,8 @@ class RestartsAreOneMember(Judge):
         super().__init__(evidence)
         self._circumstances = Circumstances(evidence)
         self._named = {(life.id, life.boot): life.name for life in evidence.lives if life.id is not None}
-        self._held: dict[tuple[int | None, int | None], int] = {}
-        """By id and boot: the greatest incarnation in which another held that life."""
+        self._held: dict[tuple[int | None, int | None], dict[int | None, int]] = {}
+        """By id and boot: the greatest incarnation in which others held that life, by the boot of each."""
         self._own: dict[tuple[str, int | None], dict[int, float]] = {}
         """By name and boot: when it was first seen in which incarnation of its own."""
 
@@ -35,7 +35,8 @@ class RestartsAreOneMember(Judge):
         for record in change.records:
             key = (record.id, record.boot)
             if self._named.get(key) != view.name:
-                self._held[key] = max(self._held.get(key, 0), record.incarnation)
+                held = self._held.setdefault(key, {})
+                held[view.boot] = max(held.get(view.boot, 0), record.incarnation)
 
     def finish(self) -> Verdict:
         evidence = self.evidence
@@ -68,14 +69,22 @@ class RestartsAreOneMember(Judge):
     def _heard(self, life: Life) -> int:
         """The greatest incarnation in which another held that life. A broker saves its own within a second,
         so after a loss of power it may come back with an incarnation that it had, but told nobody.
+
+        A disk that lies forgets what it saved. Then only brokers that run to the end can tell it what it had.
         """
         subject = (format_id(life.id or 0), format_id(life.boot or 0))
-        told = (
-            int(row["subject_inc"])
+        held = [
+            (boot or 0, incarnation) for boot, incarnation in self._held.get((life.id, life.boot), {}).items()
+        ]
+        held += [
+            (int(row["boot"], 16), int(row["subject_inc"]))
             for row in self.evidence.member_rows
             if (row["subject"], row["subject_boot"]) == subject
-        )
-        return max([0, self._held.get((life.id, life.boot), 0), *told])
+        ]
+        if self._circumstances.disk_was_struck(life):
+            lasting = {view.boot for view in self.evidence.last.values()}
+            held = [(boot, incarnation) for boot, incarnation in held if boot in lasting]
+        return max([0, *(incarnation for _, incarnation in held)])
 
     def _welcomed_twice(self, view: View, life: Life) -> Iterator[str]:
         lives = self.evidence.brokers[view.name]

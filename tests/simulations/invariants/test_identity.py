@@ -8,7 +8,10 @@ import pytest
 
 from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Life
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
+    BOOTS,
     ONE,
     SECOND_BOOT,
     THREE,
@@ -145,3 +148,19 @@ def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_c
         evidence = history(tell)
         with_view(evidence, 3.0, THREE, table=(record(THREE, incarnation=3), record(ONE), record(TWO)))
         assert judged(evidence, "restarts_are_one_member").ok is right
+
+
+@pytest.mark.parametrize(("disk_lies", "holder_lives"), [(True, False), (True, True), (False, False)])
+def test_an_incarnation_lost_by_the_disk_may_come_again_once_nobody_alive_held_it(
+    disk_lies: bool, holder_lives: bool
+) -> None:
+    """Broker-3 had incarnation 3 and lost it with its power. Only an earlier run of broker-1 had held it."""
+
+    def tell(log: Log) -> None:
+        log.member(ONE, 3.9, THREE, "suspect>alive", sub_inc=3, boot=BOOTS[ONE] if holder_lives else 91)
+
+    evidence = history(tell)
+    if disk_lies:
+        fault = Fault(3.0, "lying_disk", a=(THREE,), for_s=6.0)
+        evidence.faults.append(Span(fault, 3.0, 9.0))
+    assert judged(evidence, "restarts_are_one_member").ok is (disk_lies and not holder_lives)
