@@ -15,8 +15,8 @@ from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
 from simulations.invariants.verdict import Verdict, verdict
 
-Leave = tuple[str, int, int]
-"""The observer's name and life, and the id of the broker that left."""
+Leave = tuple[str, int, int, int]
+"""The observer's name and life; the id of the broker that left, and its incarnation: it may leave again."""
 Gone = dict[Leave, float]
 """The time since which it was seen."""
 LetBe = dict[tuple[str, str], tuple[str, Leave]]
@@ -37,17 +37,18 @@ class LeftByOwnWord(Judge):
         super().__init__(evidence)
         self._lost = _links_lost(evidence)
         self._dials = deque(evidence.dials)
-        self._gone: dict[str, list[int]] = {}
-        """By who sees it: the ids of who left."""
+        self._gone: dict[str, list[tuple[int, int]]] = {}
+        """By who sees it: ids and incarnations of who left."""
         self._gone_s: Gone = {}
         self._before: Sample | None = None
-        self._let_go: dict[str, list[int]] = {}
+        self._let_go: dict[str, list[tuple[int, int]]] = {}
         """As it was at the look before."""
         self._redialled: list[str] = []
 
     def on_change(self, change: Change) -> None:
         view = change.view
-        self._gone[view.name] = [each.id for each in view.table[1:] if each.state is State.LEFT]
+        left = [each for each in view.table[1:] if each.state is State.LEFT]
+        self._gone[view.name] = [(each.id, each.incarnation) for each in left]
 
     def on_look(self, sample: Sample) -> None:
         before, self._before = self._before, sample
@@ -56,8 +57,8 @@ class LeftByOwnWord(Judge):
         self._let_go = {name: self._gone[name] for name in sample.views if self._gone[name]}
         self._gone_s = {
             key: self._gone_s.get(key, sample.at_s)
-            for name, ids in self._let_go.items()
-            for key in ((name, sample.views[name].life, id) for id in ids)
+            for name, leaves in self._let_go.items()
+            for key in ((name, sample.views[name].life, *leave) for leave in leaves)
         }
 
     def _look(self, before: Sample, sample: Sample) -> None:
@@ -127,7 +128,8 @@ def _let_be(sample: Sample, following: Sample, names: Iterable[str], lost: Links
         for record in view.table[1:]:
             same = record.state is State.LEFT and later.record(record.id) == record
             if same and record.peer_url not in sought:
-                found[view.name, record.peer_url] = (record.name, (view.name, view.life, record.id))
+                leave = (view.name, view.life, record.id, record.incarnation)
+                found[view.name, record.peer_url] = (record.name, leave)
     return found
 
 

@@ -142,6 +142,22 @@ def test_who_came_to_the_address_of_one_who_left_and_left_within_a_second_was_ri
     assert judged(evidence, "left_by_own_word").ok
 
 
+@pytest.mark.parametrize(("dialled_s", "excused"), [(28.9, True), (29.1, False)])
+def test_a_dial_under_way_at_the_last_goodbye_is_not_measured_from_an_earlier_one(
+    dialled_s: float, excused: bool
+) -> None:
+    """Swarm seed 5295754793: broker-3 came back and left again between two looks. Broker-2 dialled it
+    then and was judged by the time of the first leave."""
+    evidence = history()
+    _left_at(evidence, URL)
+    again = replace(record(ONE, State.LEFT, incarnation=2, boot=21), peer_url=URL)
+    for at_s in (27.0, 28.0, 29.0, 30.0):
+        table = (record(THREE, incarnation=3, boot=SECOND_BOOT), again, record(TWO))
+        with_view(evidence, at_s, THREE, table=table, links=(2,))
+    evidence.dials.append(Dialled(dialled_s, THREE, URL))
+    assert judged(evidence, "left_by_own_word").ok is excused
+
+
 @pytest.mark.parametrize("changes", [{"links": ()}, {"known": (URL,)}])
 def test_who_has_no_link_or_knows_an_address_of_old_still_lets_who_left_be(changes: dict[str, Any]) -> None:
     evidence = history()
