@@ -20,10 +20,11 @@ from mesh.cluster.link import Link, LinkEnded
 from mesh.cluster.links import LinkManager
 from mesh.cluster.overlay import Dial, Overlay
 from mesh.cluster.own_address import has_host, host_of, with_host
+from mesh.cluster.pace import PATIENCE_MAX
 from mesh.listen import is_secure
 from mesh.wire.capabilities import FIRST
 from mesh.wire.link_frames import LinkKind, encode
-from protocols import HandshakeError, Pipe, SocketOptions, SPError, Timeout, TlsConfig
+from protocols import HandshakeError, Pipe, RawSocket, SocketOptions, SPError, Timeout, TlsConfig
 from protocols.wire.backtrace import END_BIT, encode_word
 
 log = logging.getLogger("mesh")
@@ -92,18 +93,17 @@ class LinkDialer:
         bus: Pipe | None = None
         link: Link | None = None
         try:
-            dial_s = self._dial_s * self._overlay.pace.patience
-            options = dial_options(manager.bus.options, dial.url, dial_s)
-            bus = await manager.bus.dial_once(dial.url, dial_s, options=options)
+            options = dial_options(manager.bus.options, dial.url, self._dial_s * PATIENCE_MAX)
+            bus = await self._connect(manager.bus, dial.url, options)
             link = manager.begin(bus, dial, manager.offer)  # it ends by itself if it takes too long
             await link.ended_or(Stage.READY)
             if link.admission.speaks_first:  # a broker of version 1 refuses what it does not know
-                bus = await manager.bus.dial_once(dial.url, dial_s, options=options)
+                bus = await self._connect(manager.bus, dial.url, options)
                 link = manager.begin(bus, dial, FIRST)
             await link.reached(Stage.READY)
             url = same_address(dial.url, bus.remote_address)
             for which, socket in (("surveyor", manager.surveyor), ("respondent", manager.respondent)):
-                pipe = await socket.dial_once(url, dial_s, options=options)
+                pipe = await self._connect(socket, url, options)
                 self._offer(link, which, pipe)
             await link.reached(Stage.UP)
         except HandshakeError as error:  # somebody is there, and is not what was looked for
@@ -126,6 +126,33 @@ class LinkDialer:
                 return True
             self._over(dial, link, link.end_reason)
         return False
+
+    async def _connect(self, socket: RawSocket, url: str, options: SocketOptions) -> Pipe:
+        """One connection, in the time that this broker has patience for. Its lateness at the beginning does
+        not count: one that stood still is late once, and on time from then on."""
+        limit = asyncio.timeout(None)
+        began_at = self._loop.time()
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            now = self._loop.time()
+            left_s = self._dial_s * self._overlay.pace.patience - (now - began_at)
+            if left_s > 0:  # this broker is late itself, and may be on time again by then
+                timer = self._loop.call_later(min(left_s, self._dial_s), look)
+            else:
+                limit.reschedule(now)
+
+        timer = self._loop.call_later(self._dial_s, look)
+        try:
+            async with limit:
+                return await socket.dial_once(url, None, options=options)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise Timeout(f"no connection to {url} within {self._loop.time() - began_at:.3g} s") from error
+        finally:
+            timer.cancel()
 
     def _offer(self, link: Link, which: str, pipe: Pipe) -> None:
         """Ask the other side to bind a survey connection. Raises `LinkEnded`."""

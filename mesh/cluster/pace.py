@@ -3,7 +3,8 @@
 Forty brokers that start together on less than one core are all late. If each goes on to dial everybody at
 once and gives up after the usual time, they spend the whole core on attempts that all fail: none of them
 forms a link any more. So a late broker has fewer dials under way, down to one, and every attempt, its own or
-that of another broker, gets more time. It is slow then, and it finishes.
+that of another broker, gets more time. It is slow then, and it finishes. An attempt has the time of the
+lateness of now, not of when it began: a broker that stood still is late once, and on time from then on.
 
 The window of dials is halved whenever the broker's timer is late by more than `LATE_S`, and grows by one with
 each new link and each timer that is on time. This is the rule by which TCP shares a line (additive increase,

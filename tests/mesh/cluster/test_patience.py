@@ -1,4 +1,4 @@
-"""A broker that was late is as strict with strangers as ever, once it is on time again."""
+"""A broker that was late has no more patience than ever, once it is on time again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 
 from protocols.wire.handshake import ProtocolNumber, encode_header
 from simulations import Mesh, Process, World
+from simulations.kernel.network.hosts import Address
 
 
 def test_who_says_nothing_is_closed_soon_after_a_late_broker_is_on_time_again() -> None:
@@ -32,4 +33,31 @@ def test_who_says_nothing_is_closed_soon_after_a_late_broker_is_on_time_again() 
         gone = [world.node(f"stranger-{number}").process for number in range(4)]
         assert all(process is not None and not process.alive for process in gone)
         assert max(process.ended_s or 0.0 for process in gone if process is not None) < on_time_s + 9
+        mesh.finish()
+
+
+def test_who_stood_still_soon_gives_up_dials_that_it_began_late() -> None:
+    """Each had the patience of its first moment, half a minute after a pause of four seconds, and kept its
+    address from being dialled again. Swarm seed 5295754949."""
+    with World(1) as world:
+        mesh = Mesh(world, brokers=3)
+        dials: list[float] = []
+        silent = world.network.hosts["broker-1"].address
+
+        def attempted(by: str, whither: Address) -> None:
+            if by == "broker-3" and whither[0] == silent:
+                dials.append(world.now_s)
+
+        world.network.on_attempt = attempted
+        world.inject("power_off", "broker-1")
+        world.run_for(7.0)
+        world.inject("pause", "broker-3", for_s=4.0)
+        world.run_for(4.0)
+        went_on_s = world.now_s
+        world.run_for(8.0)
+        begun = [at_s - went_on_s for at_s in dials if at_s >= went_on_s]
+        assert begun[0] < 0.1, "it goes on by dialling the broker that it was told to join"
+        assert any(after_s > 1.0 for after_s in begun)
+        world.heal()
+        mesh.wait_whole()
         mesh.finish()
