@@ -250,14 +250,23 @@ def _lied_about(evidence: Evidence, causes: _Causes, span: Span, name: str) -> I
     later = evidence.samples_between(_after(span), math.inf)
     for sample in [sample for sample in later if name in sample.views][:1]:
         for view in sample.views.values():
-            held = view.record(sample.views[name].id)
+            id = sample.views[name].id
+            held = view.record(id)
             if held is not None and held.state is State.ALIVE:
+                continue
+            if held is None and not _may_know(sample, view, id):
                 continue
             if any(causes.met(each, sample.at_s, but=span) for each in (name, view.name)):
                 continue
             shown = "not at all" if held is None else held.state
             lie = f"{span.fault.kind} about {name} at {span.start_s:.3f} s"
             yield f"{lie}: {view.name} holds it {shown} later"
+
+
+def _may_know(sample: Sample, view: View, id: int) -> bool:
+    """Whether the broker has a link to the member or to one who knows of it. Who joins by an address at which
+    nobody answers has none, and heard neither the member nor what is said of it."""
+    return any(each.id in view.links and each.record(id) is not None for each in sample.views.values())
 
 
 def _seen(evidence: Evidence, life: Life, at_s: float) -> bool:

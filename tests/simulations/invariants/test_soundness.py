@@ -114,6 +114,23 @@ def test_what_a_broker_holds_may_grow_with_the_others_it_has_links_to() -> None:
         assert judged(evidence, "no_leaks").ok is right
 
 
+@pytest.mark.parametrize(
+    ("linked_to", "one_knows", "excused"),
+    [(None, True, True), (ONE, False, True), (ONE, True, False), (TWO, False, False)],
+)
+def test_who_is_linked_to_nobody_that_knows_a_member_need_not_know_it_after_a_lie(
+    linked_to: str | None, one_knows: bool, excused: bool
+) -> None:
+    """Swarm seed 5295754817: broker-5 was told to join broker-4, which was down, and had met nobody."""
+    evidence = history()
+    evidence.faults = [Span(Fault(18.5, "forged_dead", (TWO,)), 18.5)]
+    links = (IDS[linked_to],) if linked_to else ()
+    with_view(evidence, 21.0, THREE, table=(record(THREE, incarnation=3),), links=links)
+    if not one_knows:
+        with_view(evidence, 21.0, ONE, table=(record(ONE), record(THREE, incarnation=3)), links=(IDS[THREE],))
+    assert judged(evidence, "foreign_input_is_harmless").ok is excused
+
+
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
 def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
