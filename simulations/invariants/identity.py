@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Final
 
 from mesh.broker.identity import format_id
@@ -124,27 +124,27 @@ class OneOfEachId(Judge):
     def __init__(self, evidence: Evidence, within_s: float = 0.0) -> None:
         super().__init__(evidence)
         self._within_s = within_s or evidence.scenario.bound_s
-        self._together_s: dict[int, float] = {}
-        """Since when there are several, by their id."""
+        self._together_s: dict[tuple[tuple[str, int], ...], float] = {}
+        """Since when both of a pair were seen at each look, by their names and lives."""
         self._wrong: list[str] = []
         self._looked = 0
 
     def on_look(self, sample: Sample) -> None:
-        holders: dict[int, list[str]] = {}
+        holders: dict[int, list[View]] = {}
         for view in sample.views.values():
             if view.state in ("ready", "isolated"):
-                holders.setdefault(view.id, []).append(view.name)
-        for id, names in holders.items():
-            if len(names) < 2:
-                self._together_s.pop(id, None)
-                continue
-            self._looked += 1
-            since_s = self._together_s.setdefault(id, sample.at_s)
-            if sample.at_s - since_s >= self._within_s:
-                self._wrong.append(
-                    f"{' and '.join(names)} are both {format_id(id)} for more than {self._within_s:g} s "
-                    f"since {since_s:.1f} s"
-                )
+                holders.setdefault(view.id, []).append(view)
+        before, self._together_s = self._together_s, {}
+        for id, views in holders.items():
+            for one, other in combinations(views, 2):
+                self._looked += 1
+                pair = ((one.name, one.life), (other.name, other.life))
+                since_s = self._together_s[pair] = before.get(pair, sample.at_s)
+                if sample.at_s - since_s >= self._within_s:
+                    self._wrong.append(
+                        f"{one.name} and {other.name} are both {format_id(id)} for more than "
+                        f"{self._within_s:g} s since {since_s:.1f} s"
+                    )
 
     def finish(self) -> Verdict:
         return verdict("one_of_each_id", self._looked, "moment(s) of two with one id", self._wrong)

@@ -96,6 +96,16 @@ SPOILT: list[Spoilt] = [
 ]
 
 
+@pytest.mark.parametrize(("again_s", "excused"), [(10.0, True), (9.0, False)])
+def test_a_twin_that_is_started_again_between_two_looks_has_its_own_time(
+    again_s: float, excused: bool
+) -> None:
+    evidence = _twins(until_s=20.0)
+    for at_s in range(int(again_s), 21):
+        with_view(evidence, float(at_s), "twin", life=2)
+    assert judged(evidence, "one_of_each_id", within_s=11.0).ok is excused
+
+
 @pytest.mark.parametrize("spoilt", SPOILT, ids=str)
 def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
     spoilt.must_be_found()
