@@ -36,6 +36,7 @@ from mesh.wire.session_frames import (
     decode,
     encode,
     milliseconds,
+    name_of,
 )
 from mesh.wire.session_opening import (
     SECRET_SIZE,
@@ -334,7 +335,7 @@ class Conversation(Publishing):
             case [Kind.CREDIT, 0, messages, size]:
                 self.credit.grant(messages, size)
                 return self._credit_came()
-            case [Kind.ACK, _, ranges, absent]:
+            case [Kind.ACK, _, ranges, absent, _]:
                 return self._acknowledged(ranges, absent)
             case [Kind.REFUSED, ranges, reason]:
                 return self._refused(ranges, reason)
@@ -378,7 +379,7 @@ class Conversation(Publishing):
                 self.synced = max(self.synced, stamp)
                 return [self.heard]
             case [kind, *_]:
-                raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
+                raise SessionError(f"a {name_of(kind)} frame is not for a broker to send")
         return []
 
     def _welcomed(self, welcome: Welcome, now: float) -> list[Waitable]:

@@ -49,6 +49,7 @@ from mesh.cluster.standstill import Standstill
 from mesh.environment import Environment
 from mesh.errors import LinkError
 from mesh.wire.capabilities import Agreed
+from mesh.wire.durable_frames import KIND_MAX, KIND_MIN
 from mesh.wire.link_frames import LINK_KIND_MAX, SESSION_KIND_MAX, LinkKind, decode
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, RawSocket, TlsConfig
@@ -584,10 +585,10 @@ class Peering:
         for frame in frames:
             if len(frame) < 2 or frame[0] & 0xF0 != 0x90:
                 raise LinkError(f"a frame of {len(frame)} bytes on a link is no array of a kind")
-            if frame[1] <= SESSION_KIND_MAX:
+            if frame[1] <= SESSION_KIND_MAX or KIND_MIN <= frame[1] <= KIND_MAX:
                 session.append(frame)
             elif frame[1] > LINK_KIND_MAX:
-                raise LinkError(f"a link frame has kind {frame[1]}, at most {LINK_KIND_MAX} is known")
+                raise LinkError(f"a link frame has kind {frame[1]}, at most {KIND_MAX} is known")
             elif frame[1] == LinkKind.REFUSED:
                 # READY crossed it: the dialler has had a better link meanwhile and gives this one up.
                 _, reason, sentence = decode(frame)

@@ -45,7 +45,16 @@ from mesh.errors import NotAccepted, PeerError, SessionError, TopicError
 from mesh.topics import check_pattern, check_topic
 from mesh.topics.routing import Router
 from mesh.wire import blocks
-from mesh.wire.session_frames import DATA, Kind, Receipt, Role, decode, encode, messages_in
+from mesh.wire.session_frames import (
+    DATA,
+    Kind,
+    Receipt,
+    Role,
+    decode,
+    encode,
+    messages_in,
+    name_of,
+)
 from mesh.wire.session_opening import verified
 from protocols.wire import backtrace
 
@@ -496,7 +505,7 @@ class Exchange:
             case [Kind.PONG, _]:
                 pass
             case [kind, *_]:
-                raise SessionError(f"a {Kind(kind).name} frame is not for a broker to send")
+                raise SessionError(f"a {name_of(kind)} frame is not for a broker to send")
 
     def _link_over(self, link: Neighbour, now: float) -> None:
         self._members.link_down(link)

@@ -24,6 +24,7 @@ from mesh.dataplane.sessions import LocalTaker, Session
 from mesh.errors import BlockError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
+from mesh.wire.capabilities import STORED
 from mesh.wire.session_frames import (
     AGAIN,
     DATA_CONSTANTS,
@@ -89,6 +90,8 @@ class Intake:
         ):
             blocks.check(frame, at)  # the rarer forms, and all that is wrong
             blocks.check_headers(frame, at)
+            if level == blocks.STORED:
+                session.agreed.require(STORED, "the session")
         if size > blocks.BLOCK_MAX:
             raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if publisher != session.client or boot != session.boot:

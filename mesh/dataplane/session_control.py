@@ -36,6 +36,7 @@ from mesh.wire.session_frames import (
     decode,
     encode,
     messages_in,
+    name_of,
 )
 from mesh.wire.session_opening import read_hello, welcome
 from protocols.wire import backtrace
@@ -119,7 +120,7 @@ class SessionControl:
         """A new session on a pipe. Raises `PeerError`."""
         kind, *fields = decode(frame, len(prefix))
         if kind != Kind.HELLO:
-            raise SessionError(f"a {Kind(kind).name} frame came before HELLO")
+            raise SessionError(f"a {name_of(kind)} frame came before HELLO")
         hello = read_hello(fields)
         if self.leaving:
             raise BrokerLeaves(f"broker {self._name} is leaving: {self.leaving}")
@@ -188,7 +189,7 @@ class SessionControl:
                 del place.sessions[session.prefix]
                 self._end(place, session, now, said_bye=frame[0] == Kind.BYE)
             case [kind, *_]:
-                raise SessionError(f"a {Kind(kind).name} frame is not for a client to send")
+                raise SessionError(f"a {name_of(kind)} frame is not for a client to send")
 
     # --- the end
 

@@ -6,7 +6,7 @@ with the topic last, so a broker reads all it needs in one ``Struct`` call and f
 
     0  u8   format, 1
     1  u8   flags: EQUAL 1, HEADERS 2, PIECE 4
-    2  u8   level: 0 sent, 1 accepted
+    2  u8   level: 0 sent, 1 accepted, 2 stored
     3  u8   size of the topic
     4  u32  count of records
     8  u32  size of each body when EQUAL, else 0
@@ -46,7 +46,8 @@ PIECE: Final = 4
 
 SENT: Final = 0
 ACCEPTED: Final = 1
-LEVELS: Final = ("sent", "accepted")
+STORED: Final = 2
+LEVELS: Final = ("sent", "accepted", "stored")
 """Names of the levels by their number on the wire."""
 
 SPLIT: Final = 65536 - 512
@@ -344,7 +345,7 @@ def check(data: bytes, start: int) -> None:
     form, flags, level, topic_size, count, size, sequence, _, _ = HEAD.unpack_from(data, start)
     at = start + HEAD_SIZE + topic_size
     if level >= len(LEVELS):
-        raise BlockError(f"level {level} is not known here; known are 0 (sent) and 1 (accepted)")
+        raise BlockError(f"level {level} is not known here; known are 0 (sent), 1 (accepted) and 2 (stored)")
     if sequence + count >= 1 << 63:
         raise BlockError("the sequence numbers of a block pass 2^63")
     if flags == EQUAL and form == FORMAT and count and count <= COUNT_MAX and end == at + count * size:

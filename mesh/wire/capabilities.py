@@ -45,6 +45,8 @@ SUBSCRIBE_REFUSED: Final = "subscribe-refused"
 """Session: UNSUBSCRIBED refuses a subscription that is above a limit, and the session goes on."""
 INTERRUPTED: Final = "interrupted"
 """Session: INTERRUPTED says that subscriptions may lack messages, since the broker was apart from others."""
+STORED: Final = "stored"
+"""Session: blocks of level stored, and the frames of `mesh.wire.durable_frames`."""
 
 
 class VersionMismatch(PeerError):

@@ -2,9 +2,9 @@
 
 A session frame is a msgpack array. Its first byte is therefore 0x90 to 0x9f, which no stock ``topic
 payload`` begins with, and its second byte is the kind, a positive fixint: 0 to 31 are below, 32 to 63 are
-the brokers' own link frames (`mesh.wire.link_frames`) on the same pipe. Clients carry sessions over raw
-Req/Rep behind
-an SP backtrace, brokers over a Bus pipe.
+the brokers' own link frames (`mesh.wire.link_frames`) on the same pipe, 64 and up are those of level stored
+(`mesh.wire.durable_frames`). Clients carry sessions over raw Req/Rep behind an SP backtrace, brokers over a
+Bus pipe.
 
 The course of a client's session::
 
@@ -51,8 +51,20 @@ import msgpack
 import msgspec
 
 from mesh.errors import CreditExceeded, SessionError
+from mesh.wire import durable_frames
 from mesh.wire.blocks import HEADERS_MAX
-from mesh.wire.fields import FieldError, Layout, binary_up_to, list_of, number, read_fields, shown, text
+from mesh.wire.durable_frames import Durable
+from mesh.wire.fields import (
+    Check,
+    FieldError,
+    Layout,
+    binary_up_to,
+    list_of,
+    number,
+    read_fields,
+    shown,
+    text,
+)
 
 MESSAGES_MAX: Final = 1 << 31
 """Most credit, in messages, that may be outstanding."""
@@ -141,6 +153,8 @@ class Receipt(msgspec.Struct, frozen=True):
     count: int = 1
     absent: tuple[str, ...] = ()
     """Live brokers that could not be reached or whose interest was not known then."""
+    homes: tuple[str, ...] = ()
+    """Of level stored: brokers that keep it on disk for durable subscriptions."""
 
 
 # --- fields
@@ -233,8 +247,11 @@ LAYOUTS: Final[dict[int, Layout]] = {
     ),
     Kind.LONGER: (("token", _id), ("more_ms", _milliseconds)),
     Kind.RECEIVED: (("messages", _id),),
+    **durable_frames.LAYOUTS,
 }
 """The fields of each kind, after the kind itself."""
+ADDED: Final[dict[int, tuple[str, Check]]] = {Kind.ACK: ("homes", _texts)}
+"""A list behind the fields of version 2; left out it is empty."""
 
 _OPENING: Final = (Kind.HELLO, Kind.WELCOME)
 
@@ -256,7 +273,8 @@ def encode(kind: int, *fields: object) -> bytes:
 
 def decode(frame: bytes, start: int = 0) -> list[Any]:
     """[kind, field, ...] of the frame that fills ``frame`` from ``start``, all checked; of HELLO and WELCOME
-    also what lies behind their fields, unchecked. Raises `SessionError`."""
+    also what lies behind their fields, unchecked. DATA and WORK have readers of their own. Raises
+    `SessionError`."""
     kind = kind_of(frame, start)
     layout = LAYOUTS.get(kind)
     if layout is None:
@@ -275,15 +293,24 @@ def decode(frame: bytes, start: int = 0) -> list[Any]:
     count = len(layout) + 1
     try:
         if len(fields) < count:
-            read_fields(f"a {Kind(kind).name} frame", layout, fields[1:])  # raises
+            read_fields(f"a {name_of(kind)} frame", layout, fields[1:])  # raises
         for (name, check), value in zip(layout, fields[1:], strict=False):
             check(name, value)
+        added = ADDED.get(kind)
+        if added is not None:
+            more = added[1](added[0], fields[count]) if len(fields) > count else []
+            fields[count:] = [more]
+        elif len(fields) > count and kind not in _OPENING:
+            del fields[count:]
     except FieldError as error:
         raise SessionError(str(error)) from error
-    if len(fields) > count and kind not in _OPENING:
-        del fields[count:]
     checked: list[Any] = fields
     return checked
+
+
+def name_of(kind: int) -> str:
+    """Of a kind in `LAYOUTS`, as sentences show it."""
+    return Kind(kind).name if kind <= KIND_MAX else Durable(kind).name
 
 
 def kind_of(frame: bytes, start: int = 0) -> int:
