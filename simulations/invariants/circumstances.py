@@ -482,6 +482,21 @@ class Circumstances:
         held = [each for each in self.beliefs(observer, subject) if each.at_s <= at_s]
         return held[-1] if held else None
 
+    def were_linked(self, one: str, other: str, from_s: float, until_s: float) -> bool:
+        """A new link of the two was admitted in that time, as one of them noted."""
+        pair = frozenset((one, other))
+        return any(from_s <= at_s <= until_s for at_s in self._links_s.get(pair, ()))
+
+    @cached_property
+    def _links_s(self) -> dict[frozenset[str], list[float]]:
+        evidence = self.evidence
+        found: dict[frozenset[str], list[float]] = {}
+        for row in evidence.changes:
+            if row["kind"] == "link" and row["state"] == "up":
+                pair = frozenset((evidence.writer(row), evidence.name_of(int(row["peer"], 16))))
+                found.setdefault(pair, []).append(row["at_s"])
+        return found
+
 
 def merged(outages: Iterable[Outage], apart_s: float) -> list[Outage]:
     """One for all that are no further apart than that."""

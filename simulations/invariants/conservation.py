@@ -8,6 +8,8 @@ may go without a counter is told apart by what really happened, message by messa
 * a broker that had the message in its memory was killed or left;
 * the subscriber had no session at that time, since its own was being made anew;
 * the publisher's broker held the subscriber's broker for dead or gone;
+* the subscriber's broker held the publisher's for dead when the subscription passed its barrier, and has had
+  no link to it since: the publisher's never learned of the subscription;
 * another broker had the id of the subscriber's broker, so that it got what was meant for that.
 
 Messages under way on a lost link or session must be counted, if only as an upper bound (``unresolved``).
@@ -147,7 +149,11 @@ class _Passage:
             return True
         if here == there:
             return False
-        return self._has_twin(there, from_s, until_s) or self._is_given_up(here, there, from_s, until_s)
+        return (
+            self._has_twin(there, from_s, until_s)
+            or self._is_given_up(here, there, from_s, until_s)
+            or self._was_left_out(subscription, here, there, from_s)
+        )
 
     def ends(self, subscription: Subscribed, publication: Publication) -> tuple[Life, Life]:
         """The runs of the publisher's broker and of the subscriber's, of a message that may not vanish."""
@@ -218,6 +224,18 @@ class _Passage:
             begin_s <= belief.at_s <= until_s and belief.state not in VIEW_STATES
             for belief in self._circumstances.beliefs(observer, subject.id)
         )
+
+    def _was_left_out(self, subscription: Subscribed, here: str, there: str, at_s: float) -> bool:
+        """The barrier did not wait for the publisher's broker, which the subscriber's held for dead, and no
+        link of the two has told it of the subscription since. It may go on as if all were well."""
+        since_s = subscription.since_s
+        observer, subject = self._evidence.up(there, since_s, at_s), self._life(here, since_s)
+        if observer is None or subject is None or subject.id is None:
+            return False
+        held = self._circumstances.belief(observer, subject.id, since_s + NOTICE_S)
+        if held is None or held.state in VIEW_STATES:
+            return False
+        return not self._circumstances.were_linked(here, there, since_s, at_s - NOTICE_S)
 
 
 def _has_clients(evidence: Evidence) -> bool:

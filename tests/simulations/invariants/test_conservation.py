@@ -201,6 +201,42 @@ def test_who_is_held_for_dead_is_sent_nothing(at_s: float, right: bool) -> None:
     assert verdict(lost(lambda log: log.member(TWO, at_s, ONE, "alive>dead"))).ok is right
 
 
+@pytest.mark.parametrize(
+    ("observer", "dead_s", "back_s", "links", "right"),
+    [
+        (ONE, 1.5, None, (), True),
+        (ONE, 2.05, None, (), True),
+        (ONE, 2.2, None, (), False),
+        (THREE, 1.5, None, (), False),
+        (ONE, 1.5, 1.9, (), False),
+        (ONE, 1.5, 9.0, (), True),
+        (ONE, 1.5, None, ((ONE, 10.05, TWO),), True),
+        (ONE, 1.5, None, ((ONE, 9.95, TWO),), False),
+        (ONE, 1.5, None, ((TWO, 9.95, ONE),), False),
+        (ONE, 1.5, None, ((ONE, 1.9, TWO),), True),
+        (ONE, 1.5, None, ((ONE, 9.95, THREE), (TWO, 9.95, THREE)), True),
+    ],
+)
+def test_a_broker_that_was_dead_to_the_barrier_learns_of_the_subscription_by_the_next_link(
+    observer: str,
+    dead_s: float,
+    back_s: float | None,
+    links: tuple[tuple[str, float, str], ...],
+    right: bool,
+) -> None:
+    """Cut off, it held the subscriber's broker for alive for another 0.7 s, and accepted two messages.
+    Swarm seed 5295754555."""
+
+    def left_out(log: Log) -> None:
+        log.member(observer, dead_s, TWO, "alive>dead")
+        if back_s is not None:
+            log.member(observer, back_s, TWO, "dead>alive", sub_inc=2)
+        for name, at_s, peer in links:
+            log.link(name, at_s, peer, "up")
+
+    assert verdict(lost(left_out)).ok is right
+
+
 @pytest.mark.parametrize(("back_s", "right"), [(8.9, False), (9.5, True), (10.0, True)])
 def test_whose_log_was_lost_may_have_held_it_for_dead_until_the_look_that_follows(
     back_s: float, right: bool, monkeypatch: pytest.MonkeyPatch
