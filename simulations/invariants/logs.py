@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from mesh.broker.identity import format_id
@@ -139,14 +140,20 @@ def _may_be_unwritten(
     asker: Sequence[Times], answerer: Sequence[Times], heard: Times, admitted_s: float
 ) -> bool:
     """A question that comes before READY is answered unwritten (`mesh.cluster.heartbeat`). So it was if the
-    link was new
-    to the asker, and there was none yet to the answerer, or one on its way, each by its own log.
+    link was new to the asker, and there was none yet to the answerer, or one on its way, each by its own log.
+    So it was also if the asker's link gave way to the one that the answerer had before and kept.
     """
     since_s, until_s = heard
     if not _is_within((up_s for up_s, _ in asker), (since_s - admitted_s, until_s)):
         return False
-    had_one = any(up_s < since_s <= down_s for up_s, down_s in answerer)
-    return not had_one or _is_within((up_s for up_s, _ in answerer), (since_s, until_s + admitted_s))
+    had = [down_s for up_s, down_s in answerer if up_s < since_s <= down_s]
+    if not had or _is_within((up_s for up_s, _ in answerer), (since_s, until_s + admitted_s)):
+        return True
+    asked_s = since_s + CLOCKS_S
+    return any(
+        up_s - AT_ONCE_S <= asked_s <= gone_s and gone_s == next_s and gone_s + admitted_s < max(had)
+        for (up_s, gone_s), (next_s, _) in pairwise(asker)
+    )
 
 
 def _ups(evidence: Evidence) -> dict[Pair, list[float]]:

@@ -79,6 +79,37 @@ def test_a_question_that_is_answered_before_a_link_is_up_is_in_no_log() -> None:
         assert judged(history(spoil), "answers_are_traced").ok is right
 
 
+@pytest.mark.parametrize(
+    ("up_s", "replaced_s", "again_s", "ended_s", "right"),
+    [
+        (5.2, 5.3, 5.3, None, True),
+        (5.2, 5.3, 5.3, 7.4, True),
+        (5.2, 5.3, 5.3, 7.2, False),
+        (5.2, 5.3, 5.4, None, False),
+        (5.2, 5.25, 5.25, None, False),
+        (5.2, None, None, None, False),
+        (5.3005, 5.31, 5.31, None, False),
+    ],
+)
+def test_a_question_over_a_link_that_gives_way_to_the_other_one_is_in_no_log(
+    up_s: float, replaced_s: float | None, again_s: float | None, ended_s: float | None, right: bool
+) -> None:
+    """Where both dial, broker-2 may have kept the one and broker-1 have asked over the other first.
+    forty-on-half-a-core with seed 1."""
+
+    def spoil(log: Log) -> None:
+        _answer_from_nowhere(log)
+        log.link(ONE, 0.6, TWO, "down")
+        log.link(ONE, up_s, TWO, "up")
+        if replaced_s is not None and again_s is not None:
+            log.link(ONE, replaced_s, TWO, "down")
+            log.link(ONE, again_s, TWO, "up")
+        if ended_s is not None:
+            log.link(TWO, ended_s, ONE, "down")
+
+    assert judged(history(spoil), "answers_are_traced").ok is right
+
+
 def _killed_at_6_s(answered_s: float) -> Evidence:
     """Broker-3 was, and its log does not have the question that it answered."""
     evidence = history(lambda log: log.answer(ONE, answered_s, "broker-3", 77))
