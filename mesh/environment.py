@@ -13,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
+from mesh.journal.port import OpenedJournal
 from mesh.storage import Storage, ThreadStorage
 
 DEFAULT_NAME: Final = "broker"
@@ -28,6 +29,26 @@ def rss_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+class OpenJournal(Protocol):
+    """How a broker opens the journal at a path."""
+
+    async def __call__(self, path: str, *, broker: str, mesh: str) -> OpenedJournal:
+        """Make it if there is none. Raises what `mesh.journal.journal.Journal.open` raises."""
+
+
+async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
+    """A journal on this machine's disk, on a thread of its own."""
+    from mesh.journal.journal import Journal  # needs apsw, which is loaded by those who store
+    from mesh.journal.thread import JournalThread
+
+    def opened() -> Journal:
+        return Journal.open(path, broker=broker, mesh=mesh, now_us=int(time.time() * 1_000_000))
+
+    journal = JournalThread(opened, time.time)
+    await journal.open()
+    return journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,7 @@ class Environment:
     pid: int
     rss_bytes: Callable[[], int] = rss_bytes
     """Memory in use, for statistics only."""
+    open_journal: OpenJournal = open_journal
 
     @classmethod
     def real(cls) -> Environment:

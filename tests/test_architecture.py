@@ -49,7 +49,7 @@ PURE_CLUSTER = (
     "mesh.cluster.admission",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
-PURE_JOURNAL = ("letters", "records", "room", "wal")
+PURE_JOURNAL = ("letters", "port", "records", "room", "wal")
 PURE_CLIENTS = (
     "arguments",
     "calls",
@@ -182,7 +182,15 @@ LAYERS = (
     Layer(("mesh.topics",), ("mesh.errors", "mesh.wire", "mesh.topics"), pure=True),
     Layer(
         ("mesh.dataplane",),
-        ("mesh.errors", "mesh.wire", "mesh.topics", "mesh.dataplane", "protocols.wire.backtrace"),
+        (
+            "mesh.errors",
+            "mesh.wire",
+            "mesh.topics",
+            "mesh.work",
+            *(f"mesh.journal.{name}" for name in PURE_JOURNAL),
+            "mesh.dataplane",
+            "protocols.wire.backtrace",
+        ),
         pure=True,
     ),
     Layer(("mesh.work",), ("mesh.work",), ("random", *HEAVY), pure=True),
@@ -213,7 +221,7 @@ LAYERS = (
         ("mesh.errors", "mesh.wire.blocks", "mesh.journal"),
         ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
     ),
-    Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage")),
+    Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage", "mesh.journal")),
     Layer(
         ("mesh.cluster",),
         (

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import StoreFull
+from mesh.journal.port import Result
 from mesh.journal.records import Answer, Entry, Store
 from mesh.journal.room import COMMIT_BYTES_MAX
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 
 ENTRIES_MAX: Final = 8192
 """Entries in one commit, unless one submission has more."""
-
-Result = Sequence[Answer] | Exception
-"""The answers to a submission's entries, or why none of them was carried out."""
 
 
 class Submission:

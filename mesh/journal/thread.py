@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import JournalError, StorageError
-from mesh.journal.gathering import Result, Submission, carry_out, next_commit
+from mesh.journal.gathering import Submission, carry_out, next_commit
+from mesh.journal.port import Result
 from mesh.journal.records import Block, Damaged, Entry, Waiting
 
 if TYPE_CHECKING:

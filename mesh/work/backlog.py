@@ -64,6 +64,10 @@ class Backlog:
             if ready and wanted and self._size < self._ahead_bytes and entry.row > self._read_to:
                 yield self._append(entry)
 
+    def grew(self, row: int) -> None:
+        """The journal has rows up to this one, which are read in their turn."""
+        self._newest = max(self._newest, row)
+
     def loaded(self, stored: Sequence[Stored], through: int, *, wanted: bool) -> Iterator[Row]:
         """What was read for a `Load`, ``through`` a row; 0: there is no more. Yields what is taken."""
         asked, self._asked = self._asked, None

@@ -15,16 +15,33 @@ from mesh.work.rows import Row
 class Consumer:
     """One client's session that works on a subscription.
 
+    It may have ``window`` messages unsettled. Once they have ``bytes_max`` bytes it gets no more, so that one
+    message may overdraw them.
+
     While it is ``probing`` it gets suspects only. It is ready for one when it holds nothing but ``stuck``
     messages, those that it did not settle for too long; ``since`` says when it last got one or began to wait.
     """
 
-    __slots__ = ("in_flight", "level", "number", "probing", "rows", "since", "stuck", "suspect", "window")
+    __slots__ = (
+        "bytes",
+        "bytes_max",
+        "in_flight",
+        "level",
+        "number",
+        "probing",
+        "rows",
+        "since",
+        "stuck",
+        "suspect",
+        "window",
+    )
 
-    def __init__(self, number: int, window: int) -> None:
+    def __init__(self, number: int, window: int, bytes_max: int) -> None:
         self.number = number
         self.window = window
+        self.bytes_max = bytes_max
         self.in_flight = 0
+        self.bytes = 0
         self.rows: dict[int, Row] = {}
         self.level = -1  # not in a roster
         self.probing = False
@@ -37,7 +54,9 @@ class Consumer:
         row.out[self.number] = row.out.get(self.number, 0) | records
         row.handed_out = True
         self.rows[row.number] = row
-        self.in_flight += records.bit_count()
+        count = records.bit_count()
+        self.in_flight += count
+        self.bytes += count * row.each
 
     def release(self, row: Row, records: int) -> None:
         """Records in flight here that no longer are."""
@@ -47,10 +66,16 @@ class Consumer:
         else:
             del row.out[self.number]
             del self.rows[row.number]
-        self.in_flight -= records.bit_count()
+        count = records.bit_count()
+        self.in_flight -= count
+        self.bytes -= count * row.each
         if self.suspect is not None and self.suspect[0] == row.number and records >> self.suspect[1] & 1:
             self.suspect = None
         self.stuck = min(self.stuck, self.in_flight - (self.suspect is not None))
+
+    def fits(self, row: Row) -> int:
+        """How many of a row's messages the bytes have room for: at least one."""
+        return max(1, (self.bytes_max - self.bytes) // (row.each or 1))
 
     @property
     def ready_to_probe(self) -> bool:
@@ -73,7 +98,7 @@ class Roster:
     def place(self, consumer: Consumer) -> None:
         """Put a consumer behind those who hold as much as it does; out, if it may get nothing."""
         self.remove(consumer)
-        if consumer.probing or consumer.in_flight >= consumer.window:
+        if consumer.probing or consumer.in_flight >= consumer.window or consumer.bytes >= consumer.bytes_max:
             return
         level = consumer.level = consumer.in_flight.bit_length()
         self._levels.setdefault(level, OrderedDict())[consumer] = None

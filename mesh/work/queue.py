@@ -43,6 +43,8 @@ from mesh.work.waiting import Delays, Shelf
 FETCH_AHEAD: Final = 8
 """Rows of what is delivered again whose bytes are read before their turn comes."""
 NEVER: Final = float("inf")
+BYTES_MAX: Final = 1 << 62
+"""No bound."""
 
 
 class WorkQueue:
@@ -66,11 +68,12 @@ class WorkQueue:
 
     # --- consumers
 
-    def attach(self, consumer: int, window: int) -> None:
-        """A session begins to work. It may have ``window`` messages unsettled."""
+    def attach(self, consumer: int, window: int, bytes_max: int = BYTES_MAX) -> None:
+        """A session begins to work. It may have ``window`` messages unsettled, and about ``bytes_max``
+        bytes."""
         if consumer in self._consumers:
             raise ValueError(f"consumer {consumer} is attached already")
-        self._consumers[consumer] = one = Consumer(consumer, window)
+        self._consumers[consumer] = one = Consumer(consumer, window, bytes_max)
         self._roster.place(one)
 
     def resize(self, consumer: int, window: int) -> None:
@@ -111,6 +114,10 @@ class WorkQueue:
         for row in self._backlog.committed(stored, wanted=bool(self._consumers)):
             self._rows[row.number] = row
 
+    def grew(self, row: int) -> None:
+        """The journal has rows up to this one, which are not at hand: they are read in their turn."""
+        self._backlog.grew(row)
+
     def loaded(self, stored: Sequence[Stored], through: int) -> None:
         """The answer to `Load`: rows in their order, and the last row that was looked at, 0 if there are no
         more. What is damaged among them is left out, and stays in the journal."""
@@ -135,6 +142,18 @@ class WorkQueue:
             return
         known.fetching = False
         records = self._returned.discard(row, known.whole) | self._suspects.discard(row, known.whole)
+        for index in indices(records):
+            self._delays.add(row, index, now + self._options.back_off_max_s)
+        self.counters.unreadable += records.bit_count()
+
+    def undeliverable(self, consumer: int, row: int, first: int, count: int, now: float) -> None:
+        """Records that were to be delivered cannot be read. Those that the consumer still has are tried again
+        later, by whoever has room then; no attempt counts."""
+        known = self._rows.get(row)
+        records = span(first, count) & known.out.get(consumer, 0) if known is not None else 0
+        if known is None or not records:
+            return
+        self._release(known, self._consumers[consumer], records)
         for index in indices(records):
             self._delays.add(row, index, now + self._options.back_off_max_s)
         self.counters.unreadable += records.bit_count()
@@ -197,6 +216,11 @@ class WorkQueue:
             self._save()
         orders, self._orders = self._orders, []
         return orders
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether the journal does not know yet what is settled."""
+        return bool(self._unsaved)
 
     @property
     def next_due(self) -> float | None:
@@ -275,7 +299,7 @@ class WorkQueue:
     def _give(self, row: Row, offered: int, consumer: Consumer, room: int, shelf: Shelf | None = None) -> int:
         """The first of these records that are neighbours, as many as there is room for. Returns them."""
         first, count = first_run(offered)
-        attempt, count = row.of_one_attempt(first, min(count, room))
+        attempt, count = row.of_one_attempt(first, min(count, room, consumer.fits(row)))
         records = span(first, count)
         consumer.take(row, records)
         self._roster.place(consumer)

@@ -16,6 +16,8 @@ from mesh.work.masks import span, unpacked
 
 FORMER_MAX: Final = 8
 """Sessions that once held records of a row and are remembered; the one that came first is forgotten first."""
+PIECE_SIZE: Final = 1 << 16
+"""What a piece of a large body counts for in a consumer's window: none has more bytes."""
 
 
 class Stored(Protocol):
@@ -57,6 +59,7 @@ class Row:
         "attempts",
         "attempts_unsaved",
         "block",
+        "each",
         "fetching",
         "former",
         "fresh",
@@ -75,6 +78,8 @@ class Row:
         self.block: bytes | None = stored.block
         self.size = len(stored.block)
         self.parts = stored.parts
+        self.each = len(stored.parts) * PIECE_SIZE or self.size // (stored.count or 1)
+        """Bytes that one of its messages counts for in a consumer's window: their mean."""
         self.whole = span(0, stored.count)
         self.settled = unpacked(stored.floor, stored.bitmap) & self.whole
         self.fresh = self.whole & ~self.settled

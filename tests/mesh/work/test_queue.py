@@ -46,6 +46,32 @@ def test_a_window_that_changes_gives_room_or_takes_none_away() -> None:
     assert parts(home.run()) == [(1, 1, 4, 5)]
 
 
+def test_a_window_of_bytes_counts_what_each_message_has_and_comes_back_as_they_are_settled() -> None:
+    home = Home()
+    home.store(10, size=100)
+    each = len(home.kept[1].block) // 10
+    home.queue.attach(1, 100, bytes_max=3 * each + 1)
+    assert parts(home.run()) == [(1, 1, 0, 3), (1, 1, 3, 1)], "one message may overdraw it"
+    assert home.run() == []
+    home.queue.done(1, 1, 0, 0b11, home.now)
+    assert parts(home.run()) == [(1, 1, 4, 1), (1, 1, 5, 1)]
+    home.queue.retry(1, 1, 5, home.now, 60.0)
+    home.queue.detach(1, home.now, died=True)
+    home.queue.attach(2, 100, bytes_max=1)
+    assert [count for *_, count in parts(home.run())] == [1], "a message larger than the window goes alone"
+
+
+def test_a_large_body_takes_as_many_bytes_of_a_window_as_its_pieces() -> None:
+    home = Home()
+    home.receive = home.delivered.append  # type: ignore[method-assign]
+    home.store(1, 1, 1, tell=False)
+    home.kept[1] = Kept(1, b"", 1, parts=(7, 8, 9))
+    home.queue.attach(1, 100, bytes_max=3 * 65536)
+    assert [order.row for order in home.run()] == [1]
+    home.done(*home.delivered)
+    assert [order.row for order in home.run()] == [2, 3]
+
+
 def test_who_holds_least_comes_first() -> None:
     home = home_with(20)
     home.attach(1, 2, window=10)
@@ -443,6 +469,22 @@ def test_a_row_that_vanished_from_the_journal_is_not_asked_for_again_and_again()
     assert home.loads == 1 and home.reads == []
 
 
+def test_rows_that_are_only_known_to_be_there_are_read_in_their_turn() -> None:
+    home = Home(slow=True)
+    home.attach(1, window=10)
+    home.step()
+    home.answer()
+    home.step()
+    home.store(1, tell=False)
+    home.queue.grew(1)
+    home.store(1)
+    home.step()
+    assert home.delivered == [] and home.reads == [Load(0, 2049, 1 << 20)]
+    home.answer()
+    home.step()
+    assert messages(home.delivered) == [(1, 0), (2, 0)]
+
+
 def test_nothing_is_kept_in_memory_while_nobody_works() -> None:
     home = Home()
     home.store(*[5] * 10)
@@ -537,6 +579,20 @@ def test_a_row_that_cannot_be_read_is_tried_again_and_condemns_nothing() -> None
     (order,) = home.run()
     assert (order.count, order.attempt, order.redelivered) == (3, 1, True)
     assert home.queue.counters.unreadable == 90
+
+
+def test_what_could_not_be_delivered_is_tried_again_and_no_attempt_counts() -> None:
+    home = home_with(4)
+    home.attach(1, window=4)
+    home.run()
+    home.queue.done(1, 1, 0, 0b1, home.now)
+    for _ in range(3):
+        home.queue.undeliverable(1, 1, 0, 3, home.now)
+        home.queue.undeliverable(1, 9, 0, 3, home.now)
+        home.queue.undeliverable(7, 1, 0, 3, home.now)
+    assert home.queue.counters.unreadable == 2 and home.queue.snapshot().in_flight == 1
+    (order,) = home.run(60.0)
+    assert (order.first, order.count, order.attempt) == (1, 2, 1)
 
 
 def test_nothing_fresh_is_read_while_too_much_is_held_back() -> None:
