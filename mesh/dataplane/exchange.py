@@ -5,8 +5,8 @@ subject:
 
 * `mesh.dataplane.intake`: blocks in; `mesh.dataplane.outlets`: blocks out, and what is between
   (`mesh.dataplane.backlogs`, `mesh.dataplane.credit`, `mesh.dataplane.ports`);
-* `mesh.dataplane.session_control`: clients' sessions; `mesh.dataplane.members`: other brokers and their
-  links;
+* `mesh.dataplane.session_control`: clients' sessions; `mesh.dataplane.peer_control`: other brokers, and
+  `mesh.dataplane.members`: the records of them and their links;
 * `mesh.dataplane.requests`: requests and surveys; `mesh.dataplane.local_interest`: what this broker wants.
 
 How it is driven: feed it (`client_frames`, `peer_frames`, `peer_up`, ...), each call with ``now``; it
@@ -22,9 +22,8 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
@@ -32,16 +31,16 @@ from mesh.dataplane.gate import Gate
 from mesh.dataplane.held_blocks import HeldBlocks
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
-from mesh.dataplane.members import Member, Members, Neighbour
+from mesh.dataplane.members import Member, Members
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.outlets import Encoder
+from mesh.dataplane.peer_control import PeerControl
 from mesh.dataplane.ports import Pipe, Port, Turn
-from mesh.dataplane.questions import Answer, LocalAsker, Query
+from mesh.dataplane.questions import LocalAsker, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.session_control import SessionControl
 from mesh.dataplane.sessions import LocalTaker, Responder, Session, Subscriber
-from mesh.dataplane.subscribing import PATTERNS_AT_ONCE
-from mesh.errors import NotAccepted, PeerError, SessionError, TopicError
+from mesh.errors import NotAccepted, PeerError, TopicError
 from mesh.topics import check_pattern, check_topic
 from mesh.topics.routing import Router
 from mesh.wire import blocks
@@ -52,8 +51,6 @@ from mesh.wire.session_frames import (
     Role,
     decode,
     encode,
-    messages_in,
-    name_of,
 )
 from mesh.wire.session_opening import verified
 from protocols.wire import backtrace
@@ -126,6 +123,15 @@ class Exchange:
         self._publishers = Publishers(options.publishers_max)
         self._intake = Intake(self._router, self._publishers, self._tally)
         self._requests = Requests(id, boot, name, self._router, self._members, self.gate, options)
+        self._peers = PeerControl(
+            members=self._members,
+            router=self._router,
+            intake=self._intake,
+            requests=self._requests,
+            turn=turn,
+            tally=self._tally,
+            work_pending=hooks.work_pending,
+        )
         self._interest = LocalInterest(hooks.local_interest_changed)
         self._sessions = SessionControl(
             id=id,
@@ -386,8 +392,7 @@ class Exchange:
     def members_changed(self, live: Iterable[tuple[int, str]]) -> None:
         """All brokers that are alive or suspect, this one not among them; of the others interest is
         forgotten."""
-        for member in self._members.set_live(live):
-            self._forget(member)
+        self._peers.set_live(live)
 
     def set_absent(self, names: Iterable[str]) -> None:
         """Live brokers whose interest is not known here or that have no link; receipts name them."""
@@ -402,25 +407,8 @@ class Exchange:
         known: bool = True,
     ) -> None:
         """A broker wants these (pattern, role) pairs too, or in another role, and those patterns no longer.
-        ``known``: that is all it wants; else more is to come. Thousands that are removed go in steps."""
-        member = self._members.get(member_id)
-        added, removed, unwanted = list(added), list(removed), member.unwanted
-        for pattern, _ in added if unwanted else ():
-            unwanted.pop(pattern, None)
-        if len(removed) > PATTERNS_AT_ONCE:
-            if not unwanted:
-                self._turn.jobs.append(partial(self._remove_unwanted, member))
-                self._hooks.work_pending()
-            unwanted.update(dict.fromkeys(removed))
-            removed = []
-        self._router.change_remote(member, added, removed)
-        member.interest_known = member.interest_known or known
-
-    def _remove_unwanted(self, member: Member, now: float) -> bool:
-        unwanted = member.unwanted
-        part = [unwanted.popitem()[0] for _ in range(min(PATTERNS_AT_ONCE, len(unwanted)))]
-        self._router.change_remote(member, (), part)
-        return bool(unwanted)
+        ``known``: that is all it wants; else more is to come."""
+        self._peers.change_interest(member_id, added, removed, known=known)
 
     def set_next_hop(self, member_id: int, by: int) -> None:
         """What is meant for a broker goes by another's link; by its own: ``by`` is the broker itself."""
@@ -443,21 +431,11 @@ class Exchange:
         ``counts``: the other side says what it received in its run ``boot``
         (`mesh.wire.capabilities.RECEIVED`).
         """
-        earlier = self._members.get(member_id).neighbour
-        if earlier is not None:
-            self._link_over(earlier, now)
-        self._members.link_up(member_id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, now=now)
-        self._router.forget_routes()
+        self._peers.link_up(member_id, name, pipe, rtt_s, now, boot=boot, counts=counts)
 
     def peer_down(self, member_id: int, now: float) -> None:
         """A link is over. The broker's interest is kept until `members_changed` no longer names it."""
-        member = self._members.table.get(member_id)
-        if member is None:
-            return
-        if member.neighbour is not None:
-            self._link_over(member.neighbour, now)
-        if member_id not in self._members.live:
-            self._forget(member)
+        self._peers.link_down(member_id, now)
         self._hand_over(now)
 
     def peer_rtt(self, member_id: int, rtt_s: float) -> None:
@@ -467,59 +445,12 @@ class Exchange:
             member.neighbour.rtt_s = rtt_s
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
-        """Session frames (kinds 0 to 31) from a broker's Bus pipe. Raises `PeerError`: the link must be
-        dropped."""
-        link = self._members.get(member_id).neighbour
-        if link is None:  # frames of a link that is over
-            self._tally.drop("link_down_in", sum(map(messages_in, frames)))
-            return
+        """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the
+        link must be dropped."""
         try:
-            for frame in frames:
-                if len(frame) > 1 and frame[1] == DATA and frame[0] & 0xF0 == 0x90:
-                    self._intake.peer_block(link, frame, now)
-                else:
-                    self._peer_control(link, decode(frame), now)
-        except TopicError as error:
-            raise SessionError(str(error)) from error
+            self._peers.frames(member_id, frames, now)
         finally:
             self._hand_over(now)
-
-    def _peer_control(self, link: Neighbour, frame: list[Any], now: float) -> None:
-        member, requests = link.member, self._requests
-        match frame:
-            case [Kind.CREDIT, 0, messages, size]:
-                link.granted(messages, size, now)
-            case [Kind.RECEIVED, total]:
-                self._members.received(link, total)
-            case [Kind.FORWARD, token, survey, topic, body, headers, timeout_ms]:
-                query = Query(topic, body, headers)
-                requests.forwarded(member, token, bool(survey), query, timeout_ms / 1000, now)
-            case [Kind.ASKED, token, names]:
-                requests.peer_asked(member, token, names, now)
-            case [Kind.RETURN, token, responder, status, body, headers, name]:
-                requests.arrived(member.id, token, responder, Answer(status, body, headers, name), now)
-            case [Kind.LONGER, token, more_ms]:
-                requests.longer(token, more_ms, now)
-            case [Kind.PING, stamp]:
-                link.send(encode(Kind.PONG, stamp))
-            case [Kind.PONG, _]:
-                pass
-            case [kind, *_]:
-                raise SessionError(f"a {name_of(kind)} frame is not for a broker to send")
-
-    def _link_over(self, link: Neighbour, now: float) -> None:
-        self._members.link_down(link)
-        self._router.forget_routes()
-        self._requests.broker_gone(link.member, now)
-
-    def _forget(self, member: Member) -> None:
-        """It is no member any more: its interest goes, its counters stay in case it returns."""
-        self._members.forget(member)
-        member.unwanted.clear()
-        wanted = self._router.forget_remote(member)
-        if wanted is not None and self._router.discard(wanted, PATTERNS_AT_ONCE):
-            self._turn.jobs.append(lambda _: self._router.discard(wanted, PATTERNS_AT_ONCE))
-            self._hooks.work_pending()
 
     # ------------------------------------------------------------------ time and output
 
