@@ -59,6 +59,8 @@ PURE_CLIENTS = (
     "publishing",
     "questions",
     "session_schedule",
+    "tickets",
+    "unacknowledged",
 )
 
 
@@ -260,6 +262,7 @@ LAYERS = (
             "mesh.topics",
             "mesh.wire.blocks",
             "mesh.wire.capabilities",
+            "mesh.wire.durable_frames",
             "mesh.wire.fields",
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",
@@ -275,6 +278,7 @@ LAYERS = (
             "mesh.printable",
             "mesh.wire.blocks",
             "mesh.wire.capabilities",
+            "mesh.wire.durable_frames",
             "mesh.wire.fields",
             "mesh.wire.session_frames",
             "mesh.wire.session_opening",

@@ -43,7 +43,7 @@ def pub(
     *,
     file: File = None,
     header: Header = None,
-    level: Literal["sent", "accepted"] = "accepted",
+    level: Literal["sent", "accepted", "stored"] = "accepted",
     json: bool = False,
     url: str | None = None,
     tls: TlsFlags = NO_TLS,
@@ -63,7 +63,7 @@ def pub(
     header
         KEY=VALUE to go with the message; may be repeated.
     level
-        What a success is worth: sent or accepted.
+        What a success is worth: sent, accepted or stored.
     json
         Print receipts as JSON.
     url
@@ -331,6 +331,8 @@ def receipt_line(topic: str, receipt: Receipt, json: bool) -> str:
         words.append(f"seq={receipt.seq}")
     if receipt.count != 1:
         words.append(f"count={receipt.count}")
+    if receipt.homes:
+        words.append(f"homes={','.join(receipt.homes)}")
     if receipt.absent:
         words.append(f"absent={','.join(receipt.absent)}")
     return printable(" ".join(words))

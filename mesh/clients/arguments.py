@@ -16,9 +16,6 @@ from mesh.wire.blocks import HeaderValue
 from mesh.wire.fields import shown
 from mesh.wire.session_frames import NAME_MAX
 
-PUBLISHED: Final = blocks.LEVELS[: blocks.STORED]
-"""Levels that clients publish at."""
-
 # --- one value
 
 
@@ -53,9 +50,9 @@ def checked_name(name: Any) -> str:
 def level_number(level: str) -> int:
     """The number a level has in a block. Raises ValueError."""
     try:
-        return PUBLISHED.index(level)
+        return blocks.LEVELS.index(level)
     except ValueError:
-        known = ", ".join(repr(name) for name in PUBLISHED)
+        known = ", ".join(repr(name) for name in blocks.LEVELS)
         raise ValueError(f"level {shown(level)} is not known; levels are {known}") from None
 
 

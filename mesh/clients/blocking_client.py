@@ -39,8 +39,8 @@ from mesh.clients.calls import (
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import broker_place
-from mesh.clients.publishing import Ticket
 from mesh.clients.questions import Question, SurveyResult
+from mesh.clients.tickets import Ticket
 from mesh.errors import Unknown
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
@@ -202,7 +202,8 @@ class BlockingClient:
             raise
         if not acknowledged:
             taken_back = session.conversation.cancel(ticket, index, count)
-            raise session.unless_closed(unacknowledged(taken_back, limit_s, session.why_away))
+            why = ticket.why(session.why_away)
+            raise session.unless_closed(unacknowledged(taken_back, limit_s, why))
 
     # ------------------------------------------------------------------ subscribing, asking, answering
 

@@ -335,6 +335,8 @@ class BlockingSession:
         while True:
             told = self.lock.told
             wire, conversation = self._wire, self.conversation
+            if conversation.resend_at < INF:
+                conversation.resend(time.monotonic())
             if conversation.settled and conversation.gathered:
                 conversation.flush()
             if wire is not None and (conversation.has_output or wire.unsent):
@@ -359,7 +361,7 @@ class BlockingSession:
                 return False
             end = min(limit, self._session_by) if reconnect else limit
             if self.conversation.settled:
-                end = min(end, self._silence.due(self.conversation.keepalive.heard_at))
+                end = min(end, conversation.resend_at, self._silence.due(conversation.keepalive.heard_at))
             self._await_events(wire, min(end - now, WAIT_S), told)
 
     def _asks(self, wire: BlockingConnection, now: float) -> bool:

@@ -39,7 +39,8 @@ def joined(receipts: Sequence[Receipt], level: str, broker: str) -> Receipt:
         return receipts[0]
     first = min((receipt.seq for receipt in receipts), default=0)
     absent = tuple(dict.fromkeys(name for receipt in receipts for name in receipt.absent))
-    return Receipt(level, broker, first, sum(receipt.count for receipt in receipts), absent)
+    homes = tuple(dict.fromkeys(name for receipt in receipts for name in receipt.homes))
+    return Receipt(level, broker, first, sum(receipt.count for receipt in receipts), absent, homes)
 
 
 def no_credit(number: int, limit_s: float, why: str) -> MeshError:

@@ -145,13 +145,16 @@ class Client:
         """Publish one message.
 
         Level ``sent`` returns once the message is gathered for sending (waiting only for credit);
-        ``accepted`` once the broker has it in memory and has routed it. ``key`` is the program's own id
-        for the message; it travels as the header of that name. ``timeout`` (10 s) bounds the whole call.
+        ``accepted`` once the broker has it in memory and has routed it; ``stored`` once it is on disk at the
+        home of every durable subscription that wants it. ``key`` is the program's own id for the message; it
+        travels as the header of that name. ``timeout`` (10 s) bounds the whole call.
 
         Raises:
             TopicError, TypeError, ValueError: the message cannot be sent as it is.
-            NotAccepted: certainly not accepted (refused, or never sent in time).
-            Unknown: it may have been accepted; no word came in time, or the client was closed.
+            NotAccepted: certainly not accepted (refused, or never sent in time). Of level ``stored``: no home
+                keeps it, and live subscribers may have seen it.
+            Unknown: it may have been accepted; no word came in time, or the client was closed. Of level
+                ``stored`` it names who keeps it and who has not said.
             MeshTimeout: level ``sent``: no credit, or no connection, in time; the message was not taken.
         """
         if level == "sent" and headers is None and key is None and type(body) is bytes:

@@ -13,13 +13,14 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import Place, nobody_at, why_no_session
-from mesh.clients.publishing import Waitable
 from mesh.clients.session_schedule import SessionSchedule
+from mesh.clients.tickets import Waitable
 from mesh.clients.writer import Writer
 from mesh.errors import Disconnected, PeerError
 from mesh.logs import log
@@ -65,6 +66,7 @@ class ClientConnection:
         self._lost = asyncio.Event()
         self._connector: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._resend_timer: asyncio.TimerHandle | None = None
 
     @property
     def why_away(self) -> str:
@@ -126,8 +128,9 @@ class ClientConnection:
         if self.closed:
             return
         self.closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._resend_timer):
+            if timer is not None:
+                timer.cancel()
         try:
             async with asyncio.timeout(LINGER_S):
                 await self._drained()
@@ -267,7 +270,20 @@ class ClientConnection:
             self.writer.hand_over()
         for item in woken:
             item.wake()
+        if self._resend_timer is None:
+            self._plan_resend()
         self.writer.credit_came()
+
+    def _plan_resend(self) -> None:
+        """If a broker refused to have something stored again, try it after a pause."""
+        if self.conversation.resend_at < inf and not self.closed:
+            self._resend_timer = self.loop.call_at(self.conversation.resend_at, self._resend)
+
+    def _resend(self) -> None:
+        self._resend_timer = None
+        self.conversation.resend(self.loop.time())
+        self.writer.hand_over()
+        self._plan_resend()  # a timer may be early, by the clock's resolution
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self.writer.hand_over()

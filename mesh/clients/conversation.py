@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from mesh.clients.feeds import Feed, Feeds, Run, Token
-from mesh.clients.publishing import Publishing, Waitable
+from mesh.clients.publishing import Publishing
 from mesh.clients.questions import Question, Questions
+from mesh.clients.tickets import Waitable
 from mesh.errors import MeshError, NotAccepted, SessionError
 from mesh.printable import listed
-from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, Agreed, VersionMismatch
+from mesh.wire.capabilities import CLIENT, FIRST, PUBLISHER_SECRET, STORED, Agreed, VersionMismatch
+from mesh.wire.durable_frames import Durable
 from mesh.wire.session_frames import (
     BODY_MAX,
     DATA,
@@ -79,7 +81,7 @@ class Conversation(Publishing):
     ) -> None:
         super().__init__(publisher=verified(client_id(secret)), boot=boot, prefix=prefix)
         self._secret = secret
-        self._offer = self._offered = SESSION
+        self._offer = self._offered = CLIENT
         """What the next HELLO offers, and what the last one did."""
         self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
         """What is spoken in the current, or was in the last, session."""
@@ -145,7 +147,7 @@ class Conversation(Publishing):
         self._control.clear()
         self._frames.clear()
         # What was published under version 1 is recognised as sent before only in a session of version 1.
-        sticks = self._unacked and self.publisher == client_id(self._secret)
+        sticks = bool(self._unacked) and self.publisher == client_id(self._secret)
         self._offered = FIRST if sticks else self._offer
         frame = hello(self._offered, self._secret, self.boot, self.name, self.keepalive_s)
         self._control.append(self.prefix + frame)
@@ -157,7 +159,7 @@ class Conversation(Publishing):
             self.last_error = why
         self.attached = False
         if self._offered == FIRST:
-            self._offer = SESSION  # the next broker may be of a later version
+            self._offer = CLIENT  # the next broker may be of a later version
         self.settled = False
         self.credit = SendCredit()
         self.shut()
@@ -335,10 +337,12 @@ class Conversation(Publishing):
             case [Kind.CREDIT, 0, messages, size]:
                 self.credit.grant(messages, size)
                 return self._credit_came()
-            case [Kind.ACK, _, ranges, absent, _]:
-                return self._acknowledged(ranges, absent)
+            case [Kind.ACK, _, ranges, absent, homes]:
+                return self._acknowledged(ranges, absent, homes)
             case [Kind.REFUSED, ranges, reason]:
-                return self._refused(ranges, reason)
+                return self._refused(ranges, reason, now)
+            case [Durable.PENDING, first, last, kept, waiting]:
+                self._waits_for(first, last, kept, waiting)
             case [Kind.WELCOME, *fields]:
                 return self._welcomed(read_welcome(fields, self._offered), now)
             case [Kind.SUBSCRIBED, number, unreached]:
@@ -389,6 +393,9 @@ class Conversation(Publishing):
         self.settled = True
         self.last_error = ""
         self._sessions += 1
+        self.stores = self.agreed.has(STORED)
+        if not self.stores:
+            failed += self._refuse_stored()
         self.credit = SendCredit(welcome.messages, welcome.bytes)
         failed += self._announce_all()
         self._resume()

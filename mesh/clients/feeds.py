@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from mesh.clients.publishing import TOPICS_MAX, Waitable
+from mesh.clients.publishing import TOPICS_MAX
+from mesh.clients.tickets import Waitable
 from mesh.errors import BlockError, MeshError, SessionError
 from mesh.topics import check_pattern
 from mesh.wire import blocks

@@ -22,7 +22,8 @@ from mesh.clients.calls import (
     unflushed,
 )
 from mesh.clients.connection import ClientConnection
-from mesh.clients.publishing import MESSAGE_COST, Ticket
+from mesh.clients.publishing import MESSAGE_COST
+from mesh.clients.tickets import Ticket
 from mesh.errors import Disconnected, NotAccepted
 from mesh.wire import blocks
 from mesh.wire.session_frames import Receipt
@@ -68,7 +69,7 @@ class Publisher:
             raise
         if not ticket.done:
             taken_back = conversation.cancel(ticket, index, len(bodies))
-            raise unacknowledged(taken_back, limit_s, self._connection.why_away)
+            raise unacknowledged(taken_back, limit_s, ticket.why(self._connection.why_away))
         return ticket.receipt(index, len(bodies))
 
     async def _acknowledged(self, ticket: Ticket, deadline: float) -> None:

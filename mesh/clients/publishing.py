@@ -6,22 +6,26 @@ it stays there and one waits. A new topic adds to ``room``, or a thousand topics
 of one message each.
 
 Sealing stops where credit stops; the rest stays gathered. Order is per topic within a level. Sequence numbers
-are given at sealing and never change: a block of level accepted is kept until its ACK and sent again as it
-is, marked ``AGAIN``, when a new session begins.
+are given at sealing and never change: a block of level accepted or stored is kept until its ACK and sent
+again as it is, marked ``AGAIN``, when a new session begins.
+
+A broker that refuses a block of level stored which an earlier session has sent knows nothing of what homes
+did with it then. Such a block is sent again after a pause, for as long as somebody waits for it.
 """
 
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final
 
-from mesh.errors import MeshError, NotAccepted, Unknown
+from mesh.clients.tickets import Ticket, Waitable
+from mesh.clients.unacknowledged import Sealed, Unacknowledged
+from mesh.errors import NotAccepted, Unknown
 from mesh.topics import check_public_topic
 from mesh.wire import blocks
-from mesh.wire.session_frames import AGAIN, Receipt, SendCredit, data_head
+from mesh.wire.session_frames import AGAIN, SendCredit, data_head
 
 TURN_TOPIC: Final = 6144
 """Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message
@@ -33,115 +37,12 @@ TURN: Final = blocks.SPLIT - TURN_TOPIC
 TURN_MAX: Final = 8 << 20
 TOPICS_MAX: Final = 65536
 """Topics whose encoding is remembered."""
+RESEND_S: Final = 0.1
+RESEND_MAX_S: Final = 2.0
+"""First and longest pause before a block that was refused is sent again."""
 # backtrace, DATA head, block head up to the sequence number; publisher, boot and topic are the cached suffix
 _FRAME: Final = struct.Struct(">4sBBBBBBHIQBIBBBBIIQ")
 _frame: Final = _FRAME.pack
-
-
-class Waitable:
-    """Something a caller may wait for; ``waiters`` are called in order, once each, by the shell. A dict, as
-    thousands may give up in any order."""
-
-    __slots__ = ("waiters",)
-
-    def __init__(self) -> None:
-        self.waiters: dict[Callable[[], None], None] = {}
-
-    def wake(self) -> None:
-        waiters, self.waiters = self.waiters, {}
-        for waiter in waiters:
-            waiter()
-
-
-class Ticket(Waitable):
-    """The acknowledgement of one batch: done when every block of it is accepted, or one of it has failed.
-
-    Several callers may share a batch of several blocks, so each asks for the `receipt` of its own messages.
-    """
-
-    __slots__ = (
-        "_accepted",
-        "_refused",
-        "absent",
-        "broker",
-        "cancelled",
-        "done",
-        "error",
-        "first",
-        "pending",
-        "sealed_to",
-        "sealed_whole",
-        "waited",
-    )
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = 0
-        """Sequence number of the first message; 0 until it is sealed."""
-        self.sealed_to = 0
-        """Sequence number of the last message that is sealed."""
-        self.sealed_whole = False
-        """True if that is all of the batch."""
-        self.pending = 0
-        self.waited = 0
-        """Messages whose callers have not given up."""
-        self.done = False
-        self.error: MeshError | None = None
-        self.broker = ""
-        self.absent: tuple[str, ...] = ()
-        """Whom any of its acknowledgements named."""
-        self.cancelled: list[int] = []
-        """Places in the batch of messages taken back; ascending once it is sealed."""
-        self._accepted: tuple[tuple[int, int], ...] = ()
-        self._refused: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def sealed(self) -> bool:
-        return self.first > 0
-
-    def accept(self, first: int, last: int) -> None:
-        """A block of it was accepted."""
-        self._accepted += ((first, last),)
-        self.pending -= 1
-
-    def refuse(self, first: int, last: int, error: NotAccepted) -> None:
-        """A block of it was certainly not accepted. What is not sealed yet will not be sent."""
-        self._refused += ((first, last),)
-        self.pending -= 1
-        self.fail(error)
-
-    def doubt(self, error: Unknown) -> None:
-        """A block of it was refused, of which an earlier copy may have been accepted."""
-        self.pending -= 1
-        self.fail(error)
-
-    def fail(self, error: MeshError) -> None:
-        if not self.done:
-            self.done = True
-            self.error = error
-
-    def number(self, index: int) -> int:
-        """Sequence number of the ``index``-th message, once the first is sealed."""
-        return self.first + index - bisect_left(self.cancelled, index)
-
-    def receipt(self, index: int, count: int = 1) -> Receipt:
-        """The receipt of ``count`` messages from the ``index``-th on. Raises what else became of them."""
-        first = self.number(index)
-        last = first + count - 1
-        if self.error is not None and _shared(self._accepted, first, last) < count:
-            sealed = ((self.first, self.sealed_to),) if self.sealed else ()
-            sent = _shared(sealed, first, last) - _shared(self._refused, first, last)
-            if isinstance(self.error, NotAccepted) and sent:
-                raise Unknown(f"some of the messages may have been accepted: {self.error}")
-            if isinstance(self.error, Unknown) and not sent:
-                raise NotAccepted(f"none of the messages was accepted, others may have been: {self.error}")
-            raise self.error
-        return Receipt("accepted", self.broker, first, count, self.absent)
-
-
-def _shared(ranges: Sequence[tuple[int, int]], first: int, last: int) -> int:
-    """How many numbers from ``first`` to ``last`` are in these ranges, which do not overlap."""
-    return sum(max(0, min(last, end) - max(first, begin) + 1) for begin, end in ranges)
 
 
 class Batch:
@@ -165,19 +66,6 @@ class Batch:
         self.headers.append(headers)
 
 
-class _Unacked:
-    __slots__ = ("again", "blocks", "count", "first", "last", "ticket")
-
-    def __init__(self, blocks: list[bytes], count: int, first: int, last: int, ticket: Ticket) -> None:
-        self.blocks = blocks
-        self.count = count  # messages, as credit counts them, of each block
-        self.first = first
-        self.last = last
-        self.ticket = ticket
-        self.again = False
-        """True if it was sent in an earlier session, whose broker may have accepted it."""
-
-
 class Publishing:
     """What one client publishes: (``publisher``, ``boot``) is in its blocks, ``prefix`` the backtrace of its
     frames."""
@@ -193,6 +81,8 @@ class Publishing:
         """Name of the broker of the current, or last, session."""
         self.settled = False
         """True while there is a session."""
+        self.stores = True
+        """Whether the broker of the current, or last, session speaks level stored."""
         self.credit = SendCredit()
         # gathered and not sealed; read and written directly by a shell's `publish`
         self.forming: dict[str, list[bytes]] = {}
@@ -200,10 +90,15 @@ class Publishing:
         self._kept = TURN
         self.dropped = 0
         """Messages that were not taken for want of credit."""
+        self.resend_at = inf
+        """When `resend` is to be called."""
+        self._resend_s = RESEND_S
+        self._put_off: list[Sealed] = []
         self._accepting: dict[str, Batch] = {}
+        self._storing: dict[str, Batch] = {}
         self._backlog: deque[Batch] = deque()
         self._again: deque[tuple[bytes, int]] = deque()
-        self._unacked: dict[int, _Unacked] = {}
+        self._unacked = Unacknowledged()
         self._suffixes: dict[str, bytes] = {}
         self._suffixes_max = TOPICS_MAX
         self._sequence = 0
@@ -214,7 +109,7 @@ class Publishing:
     @property
     def gathered(self) -> bool:
         """True while messages wait to be sealed or sent."""
-        return bool(self.forming or self._accepting or self._backlog or self._again)
+        return bool(self.forming or self._accepting or self._storing or self._backlog or self._again)
 
     @property
     def blocked(self) -> bool:
@@ -238,9 +133,14 @@ class Publishing:
         self, topic: str, bodies: list[bytes], level: int, headers: bytes = b""
     ) -> tuple[Ticket | None, int]:
         """Messages of one topic; the index is that of the first. ``headers`` belong to a single message
-        only."""
+        only.
+
+        Raises `TopicError`, and `NotAccepted` for a level that the broker does not speak.
+        """
         if type(topic) is not str or topic not in self._suffixes:
             self._remember(topic)
+        if level == blocks.STORED and self.settled and not self.stores:
+            raise NotAccepted(self._stores_nothing())
         self.room -= sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
         if level == blocks.SENT:
             if headers:
@@ -251,10 +151,11 @@ class Publishing:
                     gathered = self.open_topic(topic)
                 gathered += bodies
             return None, 0
-        batch = self._accepting.get(topic)
+        batches = self._accepting if level == blocks.ACCEPTED else self._storing
+        batch = batches.get(topic)
         if batch is None:
-            batch = self._accepting[topic] = Batch(topic, level, [])
-            batch.ticket = Ticket()
+            batch = batches[topic] = Batch(topic, level, [])
+            batch.ticket = Ticket(level)
             if self.room < TURN_MAX:
                 self.room += TURN_TOPIC
         index = len(batch.bodies)
@@ -306,15 +207,21 @@ class Publishing:
     def _fail_unacked(self, why: str) -> list[Waitable]:
         """What is under way ends as `Unknown`."""
         woken: list[Waitable] = []
-        for entry in self._unacked.values():
-            if not entry.ticket.done:
-                entry.ticket.fail(Unknown(why))
-                woken.append(entry.ticket)
+        for sealed in self._unacked:
+            ticket = sealed.ticket
+            if not ticket.done:
+                ticket.fail(Unknown(ticket.why(why)))
+                woken.append(ticket)
         self._unacked.clear()
         return woken
 
     def _gathering(self) -> list[str]:
-        return [*self.forming, *self._accepting, *(batch.topic for batch in self._backlog)]
+        return [
+            *self.forming,
+            *self._accepting,
+            *self._storing,
+            *(batch.topic for batch in self._backlog),
+        ]
 
     def _add_headed(self, topic: str, body: bytes, headers: bytes) -> None:
         """Level sent with headers: behind what is gathered, so that a topic's order holds."""
@@ -333,8 +240,9 @@ class Publishing:
         forming, self.forming = self.forming, {}
         for topic, bodies in forming.items():
             self._backlog.append(Batch(topic, blocks.SENT, bodies))
-        accepting, self._accepting = self._accepting, {}
-        self._backlog.extend(accepting.values())
+        for batches in (self._accepting, self._storing):
+            self._backlog.extend(batches.values())
+            batches.clear()
 
     def flush(self) -> None:
         """Seal and queue what is gathered, as far as credit reaches."""
@@ -344,7 +252,7 @@ class Publishing:
             return
         if self._again:
             self._send_again()
-        if self._backlog or self._accepting:
+        if self._backlog or self._accepting or self._storing:
             self._gather_backlog()
             self._flush_backlog()
         elif self.forming:
@@ -484,7 +392,7 @@ class Publishing:
         if batch.ticket is not None:
             batch.ticket.pending += 1
             batch.ticket.sealed_to = self._sequence
-            self._unacked[first] = _Unacked(sealed, count, first, self._sequence, batch.ticket)
+            self._unacked.add(Sealed(sealed, count, first, self._sequence, batch.ticket))
         self._published += count
         for block in sealed:
             self._send_block(block, count, 0)
@@ -496,7 +404,10 @@ class Publishing:
             return
         self.credit.spend(count, len(block))
         self._blocks_out += 1
-        self._frames.append(self.prefix + data_head(0, flags, 0, 0, len(block)) + block)
+        behind = 0
+        if block[2] == blocks.STORED:
+            behind = self._unacked.behind(blocks.HEAD.unpack_from(block)[6])
+        self._frames.append(self.prefix + data_head(0, flags, behind, 0, len(block)) + block)
 
     def _send_again(self) -> None:
         waiting = self._again
@@ -504,42 +415,37 @@ class Publishing:
             block, count = waiting.popleft()
             self._send_block(block, count, AGAIN)
 
-    def _acknowledged(self, ranges: list[list[int]], absent: list[str]) -> list[Waitable]:
+    def _acknowledged(self, ranges: list[list[int]], absent: list[str], homes: list[str]) -> list[Waitable]:
         woken: list[Waitable] = []
-        for entry in self._pop_unacked(ranges):
-            ticket = entry.ticket
-            ticket.accept(entry.first, entry.last)
-            ticket.broker = self.broker
-            if absent:
-                ticket.absent = tuple(dict.fromkeys((*ticket.absent, *absent)))
+        for sealed in self._unacked.find(ranges):
+            if sealed.over:
+                continue
+            self._unacked.remove(sealed)
+            ticket = sealed.ticket
+            ticket.accept(sealed.first, sealed.last, self.broker, absent, homes)
             if not ticket.done and ticket.pending == 0 and ticket.sealed_whole:
                 ticket.done = True
                 woken.append(ticket)
         return woken
 
-    def _pop_unacked(self, ranges: list[list[int]]) -> list[_Unacked]:
-        """The blocks that lie whole within the ranges; nearly always they begin where a range begins."""
-        found: list[_Unacked] = []
-        unacked = self._unacked
-        for first, last in ranges:
-            at = first if first in unacked else self._first_unacked(first, last)
-            while (entry := unacked.get(at)) is not None and entry.last <= last:
-                found.append(unacked.pop(at))
-                at = entry.last + 1
-                if at <= last and at not in unacked:
-                    at = self._first_unacked(at, last)
-        return found
+    def _waits_for(self, first: int, last: int, kept: list[str], waiting: list[str]) -> None:
+        """Some homes of a block have not said yet that they keep it."""
+        for sealed in self._unacked.find([(first, last)]):
+            sealed.ticket.wait_for(kept, waiting)
 
-    def _first_unacked(self, first: int, last: int) -> int:
-        return min((number for number in self._unacked if first <= number <= last), default=0)
-
-    def _refused(self, ranges: list[list[int]], reason: str) -> list[Waitable]:
+    def _refused(self, ranges: list[list[int]], reason: str, now: float) -> list[Waitable]:
         woken: list[Waitable] = []
-        for entry in self._pop_unacked(ranges):
-            ticket = entry.ticket
+        for sealed in self._unacked.find(ranges):
+            if sealed.over or sealed.put_off:
+                continue
+            ticket = sealed.ticket
+            if sealed.again and ticket.level == blocks.STORED and not ticket.done:
+                self._put_off_until_later(sealed, reason, now)
+                continue
+            self._unacked.remove(sealed)
             if not ticket.done:
                 woken.append(ticket)
-            if entry.again:
+            if sealed.again:
                 ticket.doubt(
                     Unknown(
                         f"broker {self.broker} refused a second copy of the message, the first one may have"
@@ -548,8 +454,30 @@ class Publishing:
                 )
             else:
                 error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
-                ticket.refuse(entry.first, entry.last, error)
+                ticket.refuse(sealed.first, sealed.last, error)
         return woken
+
+    def _put_off_until_later(self, sealed: Sealed, reason: str, now: float) -> None:
+        sealed.ticket.standing = f"broker {self.broker} refused to have it stored again: {reason}"
+        sealed.put_off = True
+        self._put_off.append(sealed)
+        if self.resend_at == inf:
+            self.resend_at = now + self._resend_s
+            self._resend_s = min(2 * self._resend_s, RESEND_MAX_S)
+
+    def resend(self, now: float) -> None:
+        """Send what was put off, if it is time; what nobody waits for any more is forgotten."""
+        if now < self.resend_at:
+            return
+        self.resend_at = inf
+        put_off, self._put_off = self._put_off, []
+        for sealed in put_off:
+            sealed.put_off = False
+            if sealed.ticket.done:
+                self._unacked.remove(sealed)
+            elif not sealed.over:
+                self._again += ((block, sealed.count) for block in sealed.blocks)
+        self.flush()
 
     def _resume(self) -> None:
         """A new session: everything that is not acknowledged goes out again, before anything new.
@@ -558,23 +486,49 @@ class Publishing:
         """
         heads = [blocks.HEAD.unpack_from(block) for block, _ in self._again]
         self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
-        self._unacked = {first: entry for first, entry in self._unacked.items() if not entry.ticket.done}
-        for entry in self._unacked.values():
-            entry.again = True
-        self._again = deque(
-            (block, entry.count) for entry in self._unacked.values() for block in entry.blocks
-        )
+        self._put_off.clear()
+        self.resend_at, self._resend_s = inf, RESEND_S
+        self._again.clear()
+        for sealed in list(self._unacked):
+            if sealed.ticket.done:
+                self._unacked.remove(sealed)
+            else:
+                sealed.again, sealed.put_off = True, False
+                self._again += ((block, sealed.count) for block in sealed.blocks)
+
+    def _stores_nothing(self) -> str:
+        return f"broker {self.broker} does not know level stored; it needs a newer version of Mangrove"
+
+    def _refuse_stored(self) -> list[Waitable]:
+        """The broker of a new session does not speak level stored: nothing of it can go there."""
+        woken: list[Waitable] = []
+        why = self._stores_nothing()
+        for sealed in [each for each in self._unacked if each.ticket.level == blocks.STORED]:
+            self._unacked.remove(sealed)
+            if not sealed.ticket.done:
+                sealed.ticket.doubt(Unknown(f"an earlier copy of the message may be stored: {why}"))
+                woken.append(sealed.ticket)
+        self._gather_backlog()
+        for batch in [each for each in self._backlog if each.level == blocks.STORED]:
+            self._backlog.remove(batch)
+            if batch.ticket is not None and not batch.ticket.done:
+                batch.ticket.fail(NotAccepted(why))
+                woken.append(batch.ticket)
+        return woken
 
     def _give_up_publishing(self) -> list[Waitable]:
         """The program is done: what is under way ends as `Unknown`, what is only gathered as
         `NotAccepted`."""
         woken = self._fail_unacked("the client was closed before the broker answered")
-        for batch in (*self._accepting.values(), *self._backlog):
+        for batch in (*self._accepting.values(), *self._storing.values(), *self._backlog):
             if batch.ticket is not None and not batch.ticket.done:
                 batch.ticket.fail(NotAccepted("the client was closed before the message was sent"))
                 woken.append(batch.ticket)
         self._accepting.clear()
+        self._storing.clear()
         self._backlog.clear()
         self._again.clear()
+        self._put_off.clear()
+        self.resend_at = inf
         self.forming = {}
         return woken

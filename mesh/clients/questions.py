@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mesh.clients.publishing import Waitable
+from mesh.clients.tickets import Waitable
 from mesh.errors import (
     BlockError,
     Disconnected,

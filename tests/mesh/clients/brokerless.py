@@ -4,28 +4,35 @@ from __future__ import annotations
 
 from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
+from mesh.clients.tickets import Waitable
 from mesh.wire import blocks
 from mesh.wire.blocks import SENT
-from mesh.wire.capabilities import SESSION
-from mesh.wire.session_frames import DATA_SIZE, data_head
-from mesh.wire.session_opening import welcome
+from mesh.wire.capabilities import CLIENT, SESSION, STORED, Offer
+from mesh.wire.session_frames import DATA_SIZE, Kind, data_head, encode
 
 PREFIX = b"\x80\0\0\1"
 
 
-def settled(messages: int = 1000, size: int = 1 << 20) -> Conversation:
+STORELESS = Offer(SESSION.oldest, SESSION.newest, SESSION.capabilities - {STORED})
+"""What a broker offers that knows nothing of level stored."""
+
+
+def settled(messages: int = 1000, size: int = 1 << 20, offer: Offer = CLIENT) -> Conversation:
     """A conversation whose broker has said WELCOME with that much credit."""
     conversation = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
-    welcomed(conversation, messages, size)
+    welcomed(conversation, messages, size, offer)
     return conversation
 
 
-def welcomed(conversation: Conversation, messages: int = 1000, size: int = 1 << 20) -> None:
-    """A new connection, whose broker says WELCOME."""
+def welcomed(
+    conversation: Conversation, messages: int = 1000, size: int = 1 << 20, offer: Offer = CLIENT
+) -> list[Waitable]:
+    """A new connection, whose broker says WELCOME; returns whom that wakes."""
     conversation.connected(0.0)
-    answer = welcome(SESSION.agree(SESSION), 9, "alpha", "mesh", 1, messages, size)
-    conversation.received([PREFIX + answer], 0.0)
+    answer = encode(Kind.WELCOME, offer.newest, 9, "alpha", "mesh", 1, messages, size, offer.packed())
+    woken = conversation.received([PREFIX + answer], 0.0)
     conversation.take_control()
+    return woken
 
 
 def opened(conversation: Conversation) -> list[blocks.Opened]:

@@ -23,9 +23,10 @@ from mesh.wire.session_frames import NAME_MAX
 
 
 def test_levels_are_those_of_blocks_and_no_others() -> None:
-    assert [level_number("sent"), level_number("accepted")] == [blocks.SENT, blocks.ACCEPTED]
-    with pytest.raises(ValueError, match="level 'stored' is not known; levels are 'sent', 'accepted'"):
-        level_number("stored")
+    known = [blocks.SENT, blocks.ACCEPTED, blocks.STORED]
+    assert [level_number(level) for level in ("sent", "accepted", "stored")] == known
+    with pytest.raises(ValueError, match="level 'kept' is not known; levels are 'sent', 'accepted', 'stored"):
+        level_number("kept")
     for wrong in (5, None, ["sent"]):
         with pytest.raises(ValueError, match="is not known; levels are"):
             level_number(wrong)  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from mesh.clients import blocking_client
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.blocking_subscription import BlockingSubscription
 from mesh.clients.calls import GRACE_S, LINGER_S
-from mesh.clients.publishing import Ticket
+from mesh.clients.tickets import Ticket
 from mesh.dataplane.options import ExchangeOptions
 from mesh.wire.session_frames import Receipt
 from tests.mesh.clients.simulated_connections import STEP_S, Broker, simulate

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
-from mesh.clients.publishing import Waitable
+from mesh.clients.tickets import Waitable
 from mesh.environment import Environment
 from mesh.errors import (
     Disconnected,

@@ -130,7 +130,7 @@ async def test_a_body_that_is_too_large_costs_nobody_else_a_message() -> None:
 async def test_an_unknown_is_not_told_as_not_accepted() -> None:
     """The broker takes the block and its answer never comes."""
     async with Broker(listen=LOOPBACK) as broker, Client(broker.url) as mesh:
-        mesh._conversation._acknowledged = lambda ranges, absent: []  # type: ignore[method-assign]
+        mesh._conversation._acknowledged = lambda *_: []  # type: ignore[method-assign]
         with pytest.raises(Unknown):
             await mesh.publish("t", b"x", timeout=0.2)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from mesh.clients.conversation import Conversation
 from mesh.clients.feeds import Feed
-from mesh.clients.publishing import Waitable
 from mesh.clients.questions import Question
+from mesh.clients.tickets import Waitable
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.ports import Port, Turn

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mesh.broker.stock import LastOpened, StockEncoder
 from mesh.clients.feeds import Token
-from mesh.clients.publishing import Ticket
+from mesh.clients.tickets import Ticket
 from mesh.dataplane.options import DeliveryOptions, ExchangeOptions
 from mesh.dataplane.subscribing import PATTERNS_AT_ONCE
 from mesh.errors import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.clients.publishing import Ticket
+from mesh.clients.tickets import Ticket
 from mesh.dataplane import gate
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.options import ExchangeOptions

@@ -1,0 +1,44 @@
+"""Blocks that wait to be acknowledged."""
+
+from __future__ import annotations
+
+from mesh.clients.tickets import Ticket
+from mesh.clients.unacknowledged import Sealed, Unacknowledged
+from mesh.wire.blocks import ACCEPTED, STORED
+from mesh.wire.durable_frames import BEHIND_MAX
+
+
+def sealed(first: int, count: int = 1, level: int = STORED) -> Sealed:
+    return Sealed([b"block"], count, first, first + count - 1, Ticket(level))
+
+
+def test_what_lies_whole_within_the_ranges_is_found_and_stays() -> None:
+    waiting = Unacknowledged()
+    for first in (1, 11, 21, 31):
+        waiting.add(sealed(first, 10))
+    assert [each.first for each in waiting.find([(1, 20)])] == [1, 11]
+    assert [each.first for each in waiting.find([(5, 35)])] == [11, 21]
+    assert [each.first for each in waiting.find([(1, 9), (2, 10), (41, 50)])] == []
+    assert len(waiting) == 4
+
+
+def test_the_distance_is_to_the_lowest_stored_block_that_waits() -> None:
+    waiting = Unacknowledged()
+    held = [sealed(1, level=ACCEPTED), sealed(2), sealed(3), sealed(4)]
+    assert waiting.behind(7) == 0
+    for each in held:
+        waiting.add(each)
+    assert waiting.behind(4) == 2 and waiting.behind(2) == 0
+    waiting.remove(held[2])
+    waiting.remove(held[2])
+    assert waiting.behind(4) == 2
+    waiting.remove(held[1])
+    assert waiting.behind(4) == 0
+    waiting.clear()
+    assert waiting.behind(9) == 0 and not waiting
+
+
+def test_the_distance_is_cut_to_what_a_head_holds() -> None:
+    waiting = Unacknowledged()
+    waiting.add(sealed(1))
+    assert waiting.behind(1 << 40) == BEHIND_MAX
