@@ -110,9 +110,11 @@ class StorageError(MeshError):
 class Locked(StorageError):
     """Somebody else holds the lock; ``holder_pid`` is theirs, 0 if unknown."""
 
-    def __init__(self, path: str, holder_pid: int) -> None:
+    def __init__(
+        self, path: str, holder_pid: int, advice: str = "give this broker another name or state folder"
+    ) -> None:
         holder = f"process {holder_pid}" if holder_pid else "another process"
-        super().__init__(f"{path} is in use by {holder}; give this broker another name or state folder")
+        super().__init__(f"{path} is in use by {holder}; {advice}")
         self.path = path
         self.holder_pid = holder_pid
 

@@ -49,7 +49,8 @@ PURE_CLUSTER = (
     "mesh.cluster.admission",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
-PURE_JOURNAL = ("letters", "port", "records", "room", "wal")
+PURE_DATABASE = ("room", "wal")
+PURE_JOURNAL = ("letters", "port", "records")
 PURE_CLIENTS = (
     "arguments",
     "calls",
@@ -212,15 +213,25 @@ LAYERS = (
         ),
     ),
     Layer(
+        tuple(f"mesh.database.{name}" for name in PURE_DATABASE),
+        tuple(f"mesh.database.{name}" for name in PURE_DATABASE),
+        pure=True,
+    ),
+    # A shell round SQLite: what it is told is done when a call returns.
+    Layer(
+        ("mesh.database",),
+        ("mesh.errors", "mesh.database"),
+        ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
+    ),
+    Layer(
         tuple(f"mesh.journal.{name}" for name in PURE_JOURNAL),
         ("mesh.errors", "mesh.wire.blocks", *(f"mesh.journal.{name}" for name in PURE_JOURNAL)),
         pure=True,
     ),
     Layer(("mesh.journal.thread",), ("mesh.errors", "mesh.journal"), (*HEAVY, "time", "logging")),
-    # A shell round SQLite: what it is told is done when a call returns.
     Layer(
         ("mesh.journal",),
-        ("mesh.errors", "mesh.wire.blocks", "mesh.journal"),
+        ("mesh.errors", "mesh.wire.blocks", "mesh.database", "mesh.journal"),
         ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
     ),
     Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage", "mesh.journal")),

@@ -20,6 +20,7 @@ from typing import Final
 
 import apsw
 
+from mesh.database.settings import every, one, signed
 from mesh.errors import BlockError
 from mesh.journal import letters
 from mesh.journal.duplicates import FIRST, LAST, Duplicates, Source
@@ -41,7 +42,6 @@ from mesh.journal.records import (
     settled_in,
     settled_mask,
 )
-from mesh.journal.schema import every, one, signed
 from mesh.wire import blocks
 
 CHORES: Final = 64

@@ -19,8 +19,8 @@ from typing import Final
 
 import apsw
 
+from mesh.database.settings import every, one
 from mesh.journal.records import Verdict
-from mesh.journal.schema import every, one
 
 SILENT_US: Final = 7 * 24 * 3600 * 1_000_000
 HEARD_US: Final = 3600 * 1_000_000

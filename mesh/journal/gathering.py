@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from mesh.database.room import COMMIT_BYTES_MAX
 from mesh.errors import StoreFull
 from mesh.journal.port import Result
 from mesh.journal.records import Answer, Entry, Store
-from mesh.journal.room import COMMIT_BYTES_MAX
 
 if TYPE_CHECKING:
     from mesh.journal.journal import Journal

@@ -1,32 +1,26 @@
 """The journal of a home: what its durable subscriptions keep, on disk when `commit` returns.
 
 One thread at a time. Each commit is one transaction: after an error nothing of it is there, neither on disk
-nor in memory, so a retry finds no trace of what failed.
-
-A full disk refuses what needed room (`StoreFull`) and nothing else changes. After any other error of the disk
-nobody knows what it holds, since a failed sync may have dropped what it should have written; so the journal
-refuses every commit until it is opened again (`JournalFailed`).
+nor in memory, so a retry finds no trace of what failed. What becomes of a journal whose disk is full, or
+fails, is said in `mesh.database.database`.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 import apsw
 
-from mesh.errors import JournalFailed, StoreFull
-from mesh.journal import room
+from mesh.database.database import Database
+from mesh.database.files import Files, RealFiles
+from mesh.database.opening import Place
+from mesh.database.settings import every, one
 from mesh.journal.commit import Book, Commit, Named, parts_in
-from mesh.journal.files import Files, RealFiles
-from mesh.journal.opening import LOG, Place, open_database
 from mesh.journal.records import Block, Damaged, Entry, Kept, Outcome, Store, Waiting, unpack_attempts
-from mesh.journal.schema import every, one
+from mesh.journal.schema import journal_of
 
-FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 ROWS_MAX: Final = 1024
 """Rows that are read at once, however small: commits wait meanwhile."""
 KEYS: Final = 128
@@ -36,15 +30,12 @@ KEYS: Final = 128
 class Journal:
     """An open journal; `open` makes one."""
 
-    def __init__(self, db: apsw.Connection, place: Place) -> None:
-        self._db = db
-        self._place = place
-        self._folder = os.path.dirname(place.path) or "."
-        self._failure: str | None = None
-        self._log_pages = 0
-        db.set_wal_hook(self._committed)
-        self._book = _read_book(db)
-        self.damaged_before: Sequence[str] = place.damaged_before()
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._db = database.db
+        database.undone = self._read_book
+        self._read_book()
+        self.damaged_before: Sequence[str] = database.place.damaged_before()
         """Journals of this name that were set aside earlier and are still there."""
 
     @classmethod
@@ -65,7 +56,7 @@ class Journal:
         `JournalDamaged` when it had to be set aside.
         """
         place = Place(path, files or RealFiles(), vfs)
-        journal = cls(open_database(place, broker=broker, mesh=mesh, now_us=now_us), place)
+        journal = cls(Database(place, journal_of(broker, mesh), now_us))
         try:
             while journal._drop_parts(now_us):
                 pass
@@ -84,9 +75,10 @@ class Journal:
         journal is opened again, if only the last sync failed.
         """
         wanted = sum(len(entry.block) for entry in entries if type(entry) is Store)
-        if wanted and self._failure is None:
-            self._reserve(wanted)
-        with _Transaction(self, now_us) as commit:
+        if wanted:
+            self._database.reserve(wanted)
+        with self._database.transaction():
+            commit = Commit(self._db, self._book, now_us)
             answers = [commit.do(entry) for entry in entries]
             commit.finish()
         return Outcome(answers)
@@ -94,42 +86,26 @@ class Journal:
     @property
     def chores(self) -> bool:
         """Whether a commit, even an empty one, would do a part of what is left to be done."""
-        return self._failure is None and bool(self._book.removed)
+        return self.failure is None and bool(self._book.removed)
 
     @property
     def failure(self) -> str | None:
         """Why every commit is refused, None while none is."""
-        return self._failure
+        return self._database.failure
 
     @property
     def checkpoint_due(self) -> bool:
         """Whether the log has reached the size at which it is moved into the database."""
-        return self._log_pages >= room.CHECKPOINT_PAGES
+        return self._database.checkpoint_due
 
     def checkpoint(self) -> None:
         """Move the log into the database, so that it begins again. Between commits, once they are
         acknowledged. On a full disk it stays as it is. Raises `JournalFailed`."""
-        if self._failure is not None:
-            raise JournalFailed(self._failure)
-        try:
-            pages, moved = self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except (apsw.Error, OSError) as error:
-            if not self._is_full(error):
-                self._fail(error)
-                raise JournalFailed(str(self._failure)) from error
-        else:
-            if pages == moved:
-                self._log_pages = 0
+        self._database.checkpoint()
 
     def close(self) -> None:
         """Move the log into the database and let go of the file. After a failure the log stays as it is."""
-        if self._failure is None:
-            try:
-                self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-                self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-            except (apsw.Error, OSError):
-                pass  # what is in the log is synced, and found there at the next opening
-        self._db.close()
+        self._database.close()
 
     # --- reading
 
@@ -202,104 +178,17 @@ class Journal:
                 return
             after_row = keys[-1][0]
 
-    def _reserve(self, wanted: int) -> None:
-        """Raise `StoreFull` when blocks of so many bytes would leave too little room for consuming."""
-        files = self._place.files
-        free = files.free_bytes(self._folder)
-        if free >= room.RESERVE + room.LOG_SIZE + wanted:
-            return  # as nearly always
-        (pages,) = one(self._db, "pragma freelist_count") or (0,)
-        log_size = files.size(self._place.path + LOG) or 0
-        if room.refuses(wanted, free=free, reusable=pages * room.PAGE_SIZE, log_size=log_size):
-            raise StoreFull(
-                f"the disk of {self._place.path} has {free} bytes left, and {room.RESERVE} are kept for"
-                " working off what is stored; make room or consume"
-            )
-
     def _drop_parts(self, now_us: int) -> bool:
         """Take a step of the large bodies that an earlier run left unfinished; whether there may be more."""
-        with _Transaction(self, now_us) as commit:
-            return commit.drop_all_parts()
+        with self._database.transaction():
+            return Commit(self._db, self._book, now_us).drop_all_parts()
 
-    def _committed(self, _db: apsw.Connection, _name: str, pages: int) -> int:
-        self._log_pages = pages
-        return 0  # SQLITE_OK
-
-    def _is_full(self, error: BaseException) -> bool:
-        if isinstance(error, apsw.FullError):
-            return True
-        if isinstance(error, apsw.IOError):
-            # A sync that finds no room may have dropped what it should have written, as any failed one, and
-            # what it should have synced may be found after a crash. No VFS may say FULL for it.
-            synced = getattr(error, "extendedresult", 0) in (
-                apsw.SQLITE_IOERR_FSYNC,
-                apsw.SQLITE_IOERR_DIR_FSYNC,
-            )
-            return not synced and self._db.system_errno in FULL
-        return isinstance(error, OSError) and error.errno in FULL
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = (
-                f"the disk failed under the journal {self._place.path} ({error}); it stores nothing until"
-                " this broker is started again"
-            )
-
-
-class _Transaction:
-    """A `Commit` within begin and commit; on any error all of it is undone."""
-
-    def __init__(self, journal: Journal, now_us: int) -> None:
-        self._journal = journal
-        self._now_us = now_us
-
-    def __enter__(self) -> Commit:
-        journal = self._journal
-        if journal._failure is not None:
-            raise JournalFailed(journal._failure)
-        try:
-            journal._db.execute("begin immediate")
-        except (apsw.Error, OSError) as error:
-            raise self._undo(error) from error
-        return Commit(journal._db, journal._book, self._now_us)
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        journal = self._journal
-        if error is None:
-            try:
-                journal._db.execute("commit")
-            except BaseException as failed:
-                error = failed
-            else:
-                return
-        told = self._undo(error)
-        if told is not error:
-            raise told from error
-        raise error
-
-    def _undo(self, error: BaseException) -> BaseException:
-        """Undo the transaction; the error to raise."""
-        journal = self._journal
-        full = journal._is_full(error)
-        try:
-            if journal._db.in_transaction:
-                journal._db.execute("rollback")
-            journal._book = _read_book(journal._db)
-        except (apsw.Error, OSError) as failed:
-            journal._fail(failed)
-        if full and journal._failure is None:
-            try:
-                journal.checkpoint()  # the log begins again, with room that it has already
-            except JournalFailed as failed:
-                return failed
-            return StoreFull(f"the disk of {journal._place.path} is full; make room or consume")
-        if isinstance(error, (apsw.Error, OSError)):
-            journal._fail(error)
-        return JournalFailed(journal._failure) if journal._failure is not None else error
+    def _read_book(self) -> None:
+        """What is known without looking, as the last commit left it."""
+        self._book = _read_book(self._db)
 
 
 def _read_book(db: apsw.Connection) -> Book:
-    """What is known without looking, as the last commit left it."""
     book = Book()
     (ceiling,) = one(db, "select value from meta where key = 'ceiling'") or (1,)
     book.row = book.ceiling = ceiling

@@ -1,4 +1,4 @@
-"""The tables of a journal, and how SQLite is set for it.
+"""The tables of a journal, and what tells it from other databases.
 
 A row a block. ``waiting`` has a row for each subscription that has not settled the block, and is all that is
 written when a part of it is settled. ``shared`` counts the holders of a row that has more than one, so that
@@ -13,15 +13,22 @@ SQLite has integers of 64 bits with a sign; ids of publishers have none, and are
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
-from mesh.errors import JournalError
-from mesh.journal.room import PAGE_SIZE
+from mesh.database.kind import Errors, Kind
+from mesh.database.settings import every
+from mesh.errors import (
+    JournalDamaged,
+    JournalError,
+    JournalFailed,
+    JournalForeign,
+    JournalNewer,
+    JournalReadOnly,
+)
 
 APPLICATION_ID: Final = 0x4D4E474A
-"""Tells a journal from other programs' databases; ``file`` shows it."""
 VERSION: Final = 1
 
 TABLES: Final = """
@@ -48,56 +55,41 @@ create table part(
     primary key(publisher, boot, first, piece)) without rowid;
 """
 
-PRAGMAS: Final = (
-    ("locking_mode", "exclusive"),
-    ("journal_mode", "wal"),
-    ("synchronous", 2),  # FULL: a commit is synced when it returns
-    ("wal_autocheckpoint", 0),  # the journal says when, so that nobody waits for it with an acknowledgement
-    ("page_size", PAGE_SIZE),
-    ("auto_vacuum", 0),  # vacuuming costs half the speed; freed pages are used again
-    ("temp_store", 2),  # in memory: the state folder is the journal's only one
-    ("fullfsync", 1),  # where a plain fsync leaves data in the disk's cache; elsewhere it says nothing
-    ("checkpoint_fullfsync", 1),
-    ("cell_size_check", 1),
-    ("cache_size", -8192),  # KiB
-)
-
-
-def every(db: apsw.Connection, statement: str, arguments: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a statement, so that it holds nothing open."""
-    rows: list[tuple[Any, ...]] = db.execute(statement, arguments).fetchall()
-    return rows
-
-
-def one(db: apsw.Connection, statement: str, arguments: tuple[Any, ...] = ()) -> tuple[Any, ...] | None:
-    """The row that a statement finds by key, or None."""
-    found = every(db, statement, arguments)
-    return found[0] if found else None
-
-
-def set_up(db: apsw.Connection) -> None:
-    """Set the pragmas of a connection and read each back. Raises `JournalError` if one did not take."""
-    for name, wanted in PRAGMAS:
-        every(db, f"pragma {name} = {wanted}")
-    for name, wanted in PRAGMAS:
-        found = one(db, f"pragma {name}")
-        if found != (wanted,):
-            got = found[0] if found else "unknown"
-            raise JournalError(f"SQLite does not take {name} = {wanted} for the journal; it has {got}")
-
 
 def create(db: apsw.Connection, broker: str, mesh: str) -> None:
-    """Make an empty database a journal."""
-    db.execute(f"pragma page_size = {PAGE_SIZE}")
-    set_up(db)
-    db.execute("begin immediate")
+    """Make the tables in an empty database, within a transaction."""
     db.execute(TABLES)
     db.execute("insert into meta values('broker', ?), ('mesh', ?), ('ceiling', 1)", (broker, mesh))
-    db.execute(f"pragma application_id = {APPLICATION_ID}")
-    db.execute(f"pragma user_version = {VERSION}")
-    db.execute("commit")
 
 
-def signed(number: int) -> int:
-    """An id of 64 bits as SQLite keeps it."""
-    return number - (1 << 64) if number >> 63 else number
+def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
+    """Refuse another broker's journal."""
+    known = dict(every(db, "select key, value from meta"))
+    if known.get("broker") != broker:
+        raise JournalForeign(
+            f"the journal {path} belongs to broker {known.get('broker')}, and this one is {broker}; name"
+            " another state folder"
+        )
+    if known.get("mesh") != mesh:
+        raise JournalForeign(
+            f"the journal {path} belongs to mesh {known.get('mesh')!r}, and this broker is of {mesh!r}; name"
+            " another state folder"
+        )
+
+
+def journal_of(broker: str, mesh: str) -> Kind:
+    """The journal of this broker as a kind of database."""
+    return Kind(
+        name="journal",
+        elsewhere="name another state folder",
+        again="this broker is started again",
+        relief="consume",
+        held="what it stored waits there",
+        application_id=APPLICATION_ID,
+        version=VERSION,
+        errors=Errors(
+            JournalError, JournalForeign, JournalNewer, JournalReadOnly, JournalDamaged, JournalFailed
+        ),
+        create=lambda db: create(db, broker, mesh),
+        check=lambda db, path: check(db, path, broker, mesh),
+    )

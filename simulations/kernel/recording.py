@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -141,7 +142,7 @@ class View:
 
 
 class Recorder:
-    """One process' files for synchronous jobs, one at a time: ``mesh.journal.files.Files`` and what SQLite
+    """One process' files for synchronous jobs, one at a time: ``mesh.database.files.Files`` and what SQLite
     needs. Errors of the disk are `OSError`.
 
     After its process was killed it changes nothing more.
@@ -173,7 +174,7 @@ class Recorder:
         self.recording = False
         return done
 
-    # --- mesh.journal.files.Files
+    # --- mesh.database.files.Files
 
     def size(self, path: str) -> int | None:
         path = self._reached(path)
@@ -215,6 +216,12 @@ class Recorder:
 
     def free_bytes(self, folder: str) -> int:
         return max(0, self.disk.free_bytes() - self._grown)
+
+    def locked_by(self, path: str) -> int:
+        return 0
+
+    def identity(self, path: str) -> tuple[int, int]:
+        return 0, zlib.crc32(self._reached(path).encode())  # files have no numbers here; a copy has its name
 
     # --- what SQLite needs besides
 

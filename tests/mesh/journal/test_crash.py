@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import apsw
 import pytest
 
+from mesh.database import room, settings
 from mesh.errors import MeshError
-from mesh.journal import room, schema
 from mesh.journal.journal import Journal
 from mesh.journal.records import Done, Entry
 from mesh.wire import blocks
+from tests.mesh.database.memory_disk import MemoryDisk
 from tests.mesh.journal.journals import BROKER, MESH, NOW_US, done, store, subscribed, waiting
-from tests.mesh.journal.memory_disk import MemoryDisk
 
 POINTS = 150
 """Power losses in one test; each is followed by more work and a second one."""
@@ -108,6 +108,6 @@ def test_a_power_loss_at_any_operation_loses_nothing_that_was_committed() -> Non
 
 def test_a_journal_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail."""
-    pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in schema.PRAGMAS)
-    monkeypatch.setattr(schema, "PRAGMAS", pragmas)
+    pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in settings.PRAGMAS)
+    monkeypatch.setattr(settings, "PRAGMAS", pragmas)
     assert losses(seed=1) > 0

@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from mesh.database import settings
 from mesh.errors import JournalFailed, StoreFull
-from mesh.journal import schema
 from mesh.journal.journal import Journal
 from mesh.journal.records import (
     Attempts,
@@ -21,7 +21,7 @@ from mesh.journal.records import (
     Unsubscribe,
     Verdict,
 )
-from tests.mesh.journal.disks import FaultyFiles, faulty_disk
+from tests.mesh.database.disks import FaultyFiles, faulty_disk
 from tests.mesh.journal.journals import NOW_US, bodies, done, opened, sealed, store, subscribed, waiting
 
 
@@ -82,7 +82,7 @@ def test_the_pragmas_are_what_the_promise_needs(tmp_path: Path) -> None:
 
 
 def test_a_pragma_that_did_not_take_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "PRAGMAS", (("journal_mode", "delete"), ("page_size", 1)))
+    monkeypatch.setattr(settings, "PRAGMAS", (("journal_mode", "delete"), ("page_size", 1)))
     with pytest.raises(Exception, match=r"SQLite does not take page_size = 1 for the journal; it has 16384"):
         opened(tmp_path)
 

@@ -30,7 +30,7 @@ from mesh.journal.records import (
     settled_mask,
 )
 from mesh.wire import blocks
-from tests.mesh.journal.disks import FaultyDisk
+from tests.mesh.database.disks import FaultyDisk
 from tests.mesh.journal.journals import NOW_US, bodies, opened, store, waiting
 
 SEEDS = st.integers(0, (1 << 32) - 1)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from mesh.database import settings
 from mesh.errors import JournalError
-from mesh.journal import schema
 from mesh.journal.journal import Journal
 from mesh.journal.records import Bury, Done, Settle
 from simulations.kernel.recording import Operation, What
@@ -158,7 +158,9 @@ def test_a_crash_at_any_operation_loses_no_commit_and_leaves_none_in_part(tmp_pa
 @pytest.mark.parametrize("synchronous", [0, 1], ids=["off", "normal"])
 def test_commits_that_are_not_synced_are_found_out(monkeypatch: pytest.MonkeyPatch, synchronous: int) -> None:
     """Planted: what the same test says of a journal that does not keep its word."""
-    pragmas = tuple((name, synchronous if name == "synchronous" else value) for name, value in schema.PRAGMAS)
-    monkeypatch.setattr(schema, "PRAGMAS", pragmas)
+    pragmas = tuple(
+        (name, synchronous if name == "synchronous" else value) for name, value in settings.PRAGMAS
+    )
+    monkeypatch.setattr(settings, "PRAGMAS", pragmas)
     found = crash_everywhere(0, every=7)
     assert len(found.wrong) > 5, found

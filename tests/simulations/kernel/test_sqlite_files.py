@@ -8,8 +8,8 @@ import random
 import apsw
 import pytest
 
+from mesh.database import room
 from mesh.errors import JournalDamaged, JournalError, JournalFailed, JournalReadOnly, Locked, StoreFull
-from mesh.journal import room
 from mesh.journal.journal import Journal
 from mesh.journal.records import Done, Subscribe, Verdict
 from simulations.kernel.sqlite_files import SqliteDisk

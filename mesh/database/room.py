@@ -1,7 +1,7 @@
-"""How much of a disk a journal leaves free, so that consuming goes on when the disk is full.
+"""How much of a disk a database leaves free, so that what it holds can be worked off when the disk is full.
 
-Deleting needs room, too: a commit that only settles writes pages into the log before it frees any. So
-publishes are refused while two sizes of the log are still free, one for the log and one for what the next
+Deleting needs room, too: a commit that only deletes writes pages into the log before it frees any. So what
+needs room is refused while two sizes of the log are still free, one for the log and one for what the next
 checkpoint moves from it into the database. The database never shrinks: pages that were freed are used again,
 and count as room for blocks. They are no room for the log.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.journal.room import LOG_SIZE, RESERVE, refuses
+from mesh.database.room import LOG_SIZE, RESERVE, refuses
 
 PLENTY = 1 << 40
 

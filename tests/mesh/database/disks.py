@@ -9,7 +9,7 @@ from typing import Any
 
 import apsw
 
-from mesh.journal.files import RealFiles
+from mesh.database.files import RealFiles
 
 _NUMBERS = count()
 

@@ -1,4 +1,4 @@
-"""What a journal asks of the disk beside what SQLite does there.
+"""What a database asks of the disk beside what SQLite does there.
 
 A seam, so that the simulator can answer for its own disks. Nobody opens the database file itself by this way:
 closing a second descriptor of it would drop SQLite's lock, as POSIX has it.
@@ -33,6 +33,12 @@ class Files(Protocol):
 
     def free_bytes(self, folder: str) -> int:
         """What this user may still write to the disk of that folder."""
+
+    def locked_by(self, path: str) -> int:
+        """The process that holds SQLite's lock of a file, 0 if it is not known."""
+
+    def identity(self, path: str) -> tuple[int, int]:
+        """The device and number of a file, which a copy of it does not share."""
 
 
 class RealFiles:
@@ -72,3 +78,18 @@ class RealFiles:
     def free_bytes(self, folder: str) -> int:
         found = os.statvfs(folder)
         return found.f_bavail * found.f_frsize
+
+    def locked_by(self, path: str) -> int:
+        """By Linux's table of locks: to ask by a descriptor of the file would end this process' own lock."""
+        try:
+            found = os.stat(path)
+            file = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+            with open("/proc/locks") as locks:
+                holders = [fields[4] for fields in map(str.split, locks) if fields[5:6] == [file]]
+        except OSError:
+            return 0
+        return next((int(pid) for pid in holders if pid.isdigit()), 0)
+
+    def identity(self, path: str) -> tuple[int, int]:
+        found = os.stat(path)
+        return found.st_dev, found.st_ino

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from mesh.journal.wal import FRAME, HEADER, Scan, scan
+from mesh.database.wal import FRAME, HEADER, Scan, scan
 
 PAGE = 512
 
@@ -150,7 +150,7 @@ def test_copies_that_fill_a_sector_are_one_commit(tmp_path: Path) -> None:
     step = FRAME.size + PAGE
     page, commit, salt0, salt1, sum0, sum1 = FRAME.unpack_from(data, len(data) - step)
     body = data[-PAGE:]
-    from mesh.journal.wal import _Log
+    from mesh.database.wal import _Log
 
     log = _Log(data, PAGE, big=False)
     one, two = log.sum(struct.pack(">2I", page, commit) + body, (sum0, sum1))

@@ -6,6 +6,7 @@ After a power loss, what was synced is there. Of each write that was not, all, n
 from __future__ import annotations
 
 import random
+import zlib
 from itertools import count
 from typing import Any
 
@@ -20,7 +21,7 @@ Operation = tuple[Any, ...]
 
 
 class MemoryDisk(apsw.VFS):
-    """A VFS of this object's ``name``, and the `Files` of a journal on it."""
+    """A VFS of this object's ``name``, and the `Files` of a database on it."""
 
     def __init__(self, content: dict[str, bytearray] | None = None) -> None:
         self.content = content or {}
@@ -68,7 +69,7 @@ class MemoryDisk(apsw.VFS):
         self.operations.append(step)
         apply(self.content, step)
 
-    # --- the files of a journal
+    # --- the files of a database
 
     def size(self, path: str) -> int | None:
         return len(self.content[path]) if path in self.content else None
@@ -88,6 +89,12 @@ class MemoryDisk(apsw.VFS):
 
     def free_bytes(self, folder: str) -> int:
         return 1 << 40
+
+    def locked_by(self, path: str) -> int:
+        return 0
+
+    def identity(self, path: str) -> tuple[int, int]:
+        return 0, zlib.crc32(path.encode())
 
     # --- the disk of SQLite
 

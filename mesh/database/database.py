@@ -1,0 +1,176 @@
+"""An open database: a transaction is on disk when it ends, wholly or not at all.
+
+A full disk refuses what needed room (`StoreFull`) and nothing else changes. After any other error of the disk
+nobody knows what it holds, since a failed sync may have dropped what it should have written; so the database
+refuses every transaction until it is opened again (`failure`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Final
+
+import apsw
+
+from mesh.database import room
+from mesh.database.kind import Kind
+from mesh.database.opening import LOG, Place, open_database
+from mesh.database.settings import one
+from mesh.errors import StorageError, StoreFull
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Database:
+    """One database, open. ``undone`` is called when a transaction was undone, to read again what its owner
+    knows without looking; what fails there ends the database."""
+
+    def __init__(self, place: Place, kind: Kind, now_us: int) -> None:
+        """Open it, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""
+        self.db = open_database(place, kind, now_us)
+        self.place = place
+        self.failure: str | None = None
+        """Why every transaction is refused, None while none is."""
+        self.undone: Callable[[], None] = lambda: None
+        self._kind = kind
+        self._folder = os.path.dirname(place.path) or "."
+        self._log_pages = 0
+        self.db.set_wal_hook(self._committed)
+
+    def transaction(self) -> Transaction:
+        """``with`` it: what is done within is committed and synced at the end, or undone by an error.
+
+        Raises `StoreFull` when the disk has no room: nothing of it is there, nor will be. Raises the kind's
+        ``failed`` when the disk failed: nothing of it is there now, and all of it may be there when the
+        database is opened again, if only the last sync failed.
+        """
+        return Transaction(self)
+
+    def reserve(self, wanted: int) -> None:
+        """Raise `StoreFull` when so many more bytes would leave too little room for working off."""
+        if self.failure is not None:
+            return
+        files = self.place.files
+        free = files.free_bytes(self._folder)
+        if free >= room.RESERVE + room.LOG_SIZE + wanted:
+            return  # as nearly always
+        (pages,) = one(self.db, "pragma freelist_count") or (0,)
+        log_size = files.size(self.place.path + LOG) or 0
+        if room.refuses(wanted, free=free, reusable=pages * room.PAGE_SIZE, log_size=log_size):
+            raise StoreFull(
+                f"the disk of {self.place.path} has {free} bytes left, and {room.RESERVE} are kept for"
+                f" working off what is stored; make room or {self._kind.relief}"
+            )
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the log has reached the size at which it is moved into the database."""
+        return self._log_pages >= room.CHECKPOINT_PAGES
+
+    def checkpoint(self) -> None:
+        """Move the log into the database, so that it begins again. On a full disk it stays as it is. Raises
+        the kind's ``failed``."""
+        self.check()
+        try:
+            pages, moved = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except (apsw.Error, OSError) as error:
+            if not self.is_full(error):
+                raise self.fail(error) from error
+        else:
+            if pages == moved:
+                self._log_pages = 0
+
+    def close(self) -> None:
+        """Move the log into the database and let go of the file. After a failure the log stays as it is."""
+        if self.failure is None:
+            try:
+                self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+                self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+            except (apsw.Error, OSError):
+                pass  # what is in the log is synced, and found there at the next opening
+        self.db.close()
+
+    # --- errors
+
+    def check(self) -> None:
+        """Raise the kind's ``failed`` if the disk has failed."""
+        if self.failure is not None:
+            raise self._kind.errors.failed(self.failure)
+
+    def fail(self, error: BaseException) -> StorageError:
+        """Refuse every transaction from now on; the error to raise."""
+        if self.failure is None:
+            self.failure = (
+                f"the disk failed under the {self._kind.name} {self.place.path} ({error}); it stores nothing"
+                f" until {self._kind.again}"
+            )
+        return self._kind.errors.failed(self.failure)
+
+    def is_full(self, error: BaseException) -> bool:
+        """Whether an error says that the disk has no room."""
+        if isinstance(error, apsw.FullError):
+            return True
+        if isinstance(error, apsw.IOError):
+            # A sync that finds no room may have dropped what it should have written, as any failed one, and
+            # what it should have synced may be found after a crash. No VFS may say FULL for it.
+            synced = getattr(error, "extendedresult", 0) in (
+                apsw.SQLITE_IOERR_FSYNC,
+                apsw.SQLITE_IOERR_DIR_FSYNC,
+            )
+            return not synced and self.db.system_errno in FULL
+        return isinstance(error, OSError) and error.errno in FULL
+
+    def undo(self, error: BaseException) -> BaseException:
+        """Undo the transaction; the error to raise."""
+        full = self.is_full(error)
+        try:
+            if self.db.in_transaction:
+                self.db.execute("rollback")
+            self.undone()
+        except (apsw.Error, OSError) as failed:
+            self.fail(failed)
+        if full and self.failure is None:
+            try:
+                self.checkpoint()  # the log begins again, with room that it has already
+            except StorageError as failed:
+                return failed
+            return StoreFull(f"the disk of {self.place.path} is full; make room or {self._kind.relief}")
+        if isinstance(error, (apsw.Error, OSError)):
+            return self.fail(error)
+        return self._kind.errors.failed(self.failure) if self.failure is not None else error
+
+    def _committed(self, _db: apsw.Connection, _name: str, pages: int) -> int:
+        self._log_pages = pages
+        return 0  # SQLITE_OK
+
+
+class Transaction:
+    """See `Database.transaction`."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.check()
+        try:
+            self._database.db.execute("begin immediate")
+        except (apsw.Error, OSError) as error:
+            raise self._database.undo(error) from error
+
+    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
+        database = self._database
+        if error is None:
+            try:
+                database.db.execute("commit")
+            except BaseException as failed:
+                error = failed
+            else:
+                return
+        told = database.undo(error)
+        if told is not error:
+            raise told from error
+        raise error

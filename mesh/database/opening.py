@@ -1,0 +1,211 @@
+"""Opening a database: what lies there, whose it is, and whether it is whole.
+
+In this order, so that nothing of another's is changed and damage is not written over:
+
+1. Lock the file. SQLite holds the lock until the database is closed.
+2. Ask whose it is. What another program, another owner or a newer version wrote stays as it is.
+3. Look through the log (`wal`) and for pages that are in neither file. What is damaged is set aside under
+   another name, log and all, and its owner goes without rather than with less than was committed.
+4. Move the log into the database. So what an unfinished commit left in the log is over with, and all that was
+   read from a cache whose sync once failed is written and synced anew.
+
+A new database is made under another name and renamed, so an empty file under its own is a damaged one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import apsw
+
+from mesh.database import wal
+from mesh.database.files import Files
+from mesh.database.kind import Kind
+from mesh.database.room import PAGE_SIZE
+from mesh.database.settings import every, one, set_up
+from mesh.errors import Locked, StorageError, StoreFull
+
+LOG: Final = "-wal"
+DAMAGED: Final = ".damaged-"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a database lies and by which ways it is reached."""
+
+    path: str
+    files: Files
+    vfs: str | None
+
+    def connect(self, path: str, flags: int) -> apsw.Connection:
+        """A connection that leaves the log as it is when it is closed."""
+        db = apsw.Connection(path, flags=flags, vfs=self.vfs)
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        return db
+
+    def damaged_before(self) -> list[str]:
+        """Databases of this name that were set aside, by path."""
+        folder, name = os.path.split(self.path)
+        found = self.files.names(folder or ".")
+        databases = {entry.removesuffix(LOG): None for entry in found if entry.startswith(name + DAMAGED)}
+        return [os.path.join(folder, entry) for entry in databases]
+
+
+def open_database(place: Place, kind: Kind, now_us: int) -> apsw.Connection:
+    """The database of this kind, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""
+    with _sentences(place, kind):
+        size = place.files.size(place.path)
+        log_size = place.files.size(place.path + LOG)
+        if size is None and not log_size:
+            _make(place, kind)
+            size = place.files.size(place.path)
+        if not size:
+            raise _set_aside(place, kind, "it is empty" if size == 0 else "only its log is there", now_us)
+        db = place.connect(place.path, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            _check(db, place, kind)
+        except _Damage as damage:
+            _leave(db, place, log_size)
+            raise _set_aside(place, kind, str(damage), now_us) from damage.__cause__
+        except apsw.BusyError:
+            db.close()
+            raise
+        except BaseException:
+            _leave(db, place, log_size)
+            raise
+        return db
+
+
+class _Damage(Exception):
+    """What is wrong with the file."""
+
+
+def _check(db: apsw.Connection, place: Place, kind: Kind) -> None:
+    try:
+        if db.readonly("main"):
+            raise kind.errors.read_only(
+                f"the {kind.name} {place.path} cannot be written; give this user the right to, or"
+                f" {kind.elsewhere}"
+            )
+        every(db, "pragma locking_mode = exclusive")
+        _whose(db, place.path, kind)
+        _whole(db, place)
+        _settle(db, kind)
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
+    except apsw.CorruptError as error:
+        raise _Damage(f"SQLite says {error}") from error
+
+
+def _whose(db: apsw.Connection, path: str, kind: Kind) -> None:
+    """Refuse what is not of this kind, or another's. The first statement takes the lock."""
+    found = one(db, "pragma application_id")
+    if found != (kind.application_id,):
+        raise kind.errors.foreign(f"{path} is another program's database; move it away or {kind.elsewhere}")
+    (version,) = one(db, "pragma user_version") or (0,)
+    if version > kind.version:
+        raise kind.errors.newer(
+            f"the {kind.name} {path} was written by a newer version (its schema is {version}, this version"
+            f" knows {kind.version}); run that version, or {kind.elsewhere}"
+        )
+    if version != kind.version:
+        raise _Damage(f"its schema is {version}")
+    try:
+        kind.check(db, path)
+    except apsw.SQLError as error:
+        raise _Damage(f"SQLite says {error}") from error
+
+
+def _whole(db: apsw.Connection, place: Place) -> None:
+    """Refuse a log with damage before synced commits, and a database that was cut."""
+    log = wal.scan(place.files.read(place.path + LOG), PAGE_SIZE)
+    if log.damaged_at is not None:
+        raise _Damage(f"its log is damaged at byte {log.damaged_at}, with {log.lost} commits behind that")
+    (pages,) = one(db, "pragma page_count") or (0,)
+    (page_size,) = one(db, "pragma page_size") or (0,)
+    if page_size != PAGE_SIZE:
+        raise _Damage(f"its pages have {page_size} bytes, not {PAGE_SIZE}")
+    there = (place.files.size(place.path) or 0) // PAGE_SIZE
+    missing = sum(page not in log.pages for page in range(there + 1, pages + 1))
+    if missing:
+        raise _Damage(f"{missing} of its {pages} pages are missing")
+
+
+def _settle(db: apsw.Connection, kind: Kind) -> None:
+    wrong = set_up(db, kind.name)
+    if wrong is not None:
+        raise kind.errors.other(wrong)
+
+
+def _leave(db: apsw.Connection, place: Place, log_size: int | None) -> None:
+    """Close a locked database that is not to be used, without the empty log that looking at it made."""
+    db.close()
+    if log_size is None and place.files.size(place.path + LOG) == 0:
+        place.files.remove(place.path + LOG)
+
+
+def _make(place: Place, kind: Kind) -> None:
+    """Write a new database under another name and rename it, so that it is there wholly or not at all."""
+    new = place.path + ".new"
+    for left in ("", LOG, "-journal"):
+        place.files.remove(new + left)
+    db = place.connect(new, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    try:
+        db.execute(f"pragma page_size = {PAGE_SIZE}")
+        _settle(db, kind)
+        db.execute("begin immediate")
+        kind.create(db)
+        db.execute(f"pragma application_id = {kind.application_id}")
+        db.execute(f"pragma user_version = {kind.version}")
+        db.execute("commit")
+        # closing would do it, and keep errors to itself
+        db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    finally:
+        db.close()
+    place.files.rename(new, place.path)
+
+
+def _set_aside(place: Place, kind: Kind, why: str, now_us: int) -> StorageError:
+    """Rename a damaged database with its log; the error to raise."""
+    aside = f"{place.path}{DAMAGED}{now_us}"
+    for end in (LOG, ""):
+        if place.files.size(place.path + end) is not None:
+            place.files.rename(place.path + end, aside + end)
+    return kind.errors.damaged(
+        f"the {kind.name} {place.path} is damaged: {why}; it was set aside as {aside}, and {kind.held}", aside
+    )
+
+
+@contextmanager
+def _sentences(place: Place, kind: Kind) -> Iterator[None]:
+    """Errors of the disk and of SQLite as one sentence each."""
+    path, errors = place.path, kind.errors
+    try:
+        yield
+    except apsw.BusyError as error:
+        raise Locked(path, place.files.locked_by(path), kind.elsewhere) from error
+    except apsw.NotADBError as error:
+        raise errors.foreign(f"{path} is no {kind.name}; move it away or {kind.elsewhere}") from error
+    except apsw.ReadOnlyError as error:
+        raise errors.read_only(
+            f"the {kind.name} {path} cannot be written ({error}); {kind.elsewhere}"
+        ) from error
+    except apsw.CantOpenError as error:
+        raise errors.read_only(
+            f"the {kind.name} {path} cannot be opened or written ({error}); give this user the right to, or"
+            f" {kind.elsewhere}"
+        ) from error
+    except apsw.FullError as error:
+        raise StoreFull(
+            f"the disk has no room for the {kind.name} {path}; make room and start again"
+        ) from error
+    except apsw.Error as error:
+        raise errors.failed(f"the {kind.name} {path} cannot be opened: {error}") from error
+    except IsADirectoryError as error:
+        raise errors.foreign(f"{path} is a folder, and the {kind.name} is a file; move it away") from error
+    except OSError as error:
+        raise errors.other(f"the {kind.name} {path} cannot be opened: {error.strerror or error}") from error
