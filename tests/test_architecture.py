@@ -228,7 +228,12 @@ LAYERS = (
         ("mesh.errors", "mesh.wire.blocks", *(f"mesh.journal.{name}" for name in PURE_JOURNAL)),
         pure=True,
     ),
-    Layer(("mesh.journal.thread",), ("mesh.errors", "mesh.journal"), (*HEAVY, "time", "logging")),
+    Layer(
+        ("mesh.journal.background",),
+        ("mesh.errors", "mesh.journal"),
+        (*HEAVY, "threading", "time", "logging"),
+    ),
+    Layer(("mesh.journal.thread",), ("mesh.journal",), ("asyncio", *HEAVY, "time", "logging")),
     Layer(
         ("mesh.journal",),
         ("mesh.errors", "mesh.wire.blocks", "mesh.database", "mesh.journal"),
@@ -319,6 +324,7 @@ LAYERS = (
         ("simulations.kernel",),
         tuple(name for name in HEAVY if name != "apsw"),
     ),
+    Layer(("simulations.kernel.journal",), ("simulations.kernel", "mesh.journal")),
     Layer(("simulations.kernel",), ("simulations.kernel", "mesh.errors", "mesh.storage")),
     # A world is told what to do to itself, and what is done is done to a world: these two name each other.
     Layer(("simulations.world",), ("simulations.kernel", "simulations.faults", "simulations.world")),

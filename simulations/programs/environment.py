@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from mesh.environment import Environment
+from simulations.kernel.disk_thread import DiskThread
+from simulations.kernel.journal import VirtualJournal
 from simulations.world import Process
 
 
 def environment_of(process: Process) -> Environment:
-    """Storage, randomness, wall clock and identity of one life of a simulated process."""
+    """Storage, journal, randomness, wall clock and identity of one life of a simulated process."""
+    sqlite_rng = process.stream("sqlite")
+
+    async def open_journal(path: str, *, broker: str, mesh: str) -> VirtualJournal:
+        world = process.world
+        disk = world.disk(process.host.name)
+        thread = DiskThread(disk, world.scheduler, process.storage, process.loop, sqlite_rng)
+        journal = VirtualJournal(path, broker=broker, mesh=mesh, thread=thread, wall_time=process.wall_time)
+        await journal.open()
+        return journal
+
     return Environment(
         storage=process.storage,
         rng=process.stream("mesh"),
@@ -16,4 +28,5 @@ def environment_of(process: Process) -> Environment:
         host=process.host.name,
         pid=process.pid,
         rss_bytes=lambda: 0,  # the simulator's own memory says nothing about one broker
+        open_journal=open_journal,
     )

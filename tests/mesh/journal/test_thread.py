@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from mesh.errors import JournalFailed, Locked, StorageError, StoreFull
-from mesh.journal import gathering, thread
+from mesh.journal import background, gathering
 from mesh.journal.gathering import Submission, carry_out, next_commit
 from mesh.journal.journal import Journal
 from mesh.journal.records import (
@@ -167,7 +167,7 @@ async def test_a_question_that_fails_tells_who_asked(tmp_path: Path) -> None:
 
 
 async def test_more_than_the_disk_takes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread, "WAITING_MAX", 100_000)
+    monkeypatch.setattr(background, "WAITING_MAX", 100_000)
     gated: list[Gated] = []
 
     def open_journal() -> Gated:

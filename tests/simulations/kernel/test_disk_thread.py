@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-from mesh.errors import StorageError
 from simulations.kernel.disk_thread import DiskThread
 from simulations.kernel.files import SectorFile
 from simulations.kernel.recording import Operation, What, apply_until, steps
 from simulations.kernel.sectors import SECTOR
-from simulations.kernel.storage import JOBS_MAX, Disk
+from simulations.kernel.sqlite_files import Recorded
+from simulations.kernel.storage import Disk
 from simulations.world import Process, World
 from tests.mesh.journal.journals import done, store, subscribed
 from tests.simulations.kernel.sqlite_disks import FOLDER, OnDisk, opening, state_of
+
+T = TypeVar("T")
 
 AT = [number * SECTOR for number in range(4)]
 
@@ -26,23 +28,30 @@ Main = Callable[[Process], Coroutine[Any, Any, None]]
 
 def thread_of(process: Process) -> DiskThread:
     disk = process.world.disk(process.host.name)
-    return DiskThread(disk, process.world.scheduler, process.storage, process.stream("sqlite"))
+    return DiskThread(disk, process.world.scheduler, process.storage, process.loop, process.stream("sqlite"))
+
+
+async def run(thread: DiskThread, job: Callable[[], T]) -> T:
+    """Do a job and wait for it."""
+    over: asyncio.Future[Recorded[T]] = asyncio.get_running_loop().create_future()
+    thread.do(job, over.set_result)
+    return (await over).value()
 
 
 async def storing(process: Process) -> None:
     """Commits blocks for ever and exposes how many commits have returned."""
     thread = thread_of(process)
     await process.storage.make_folder(FOLDER)
-    journal = await thread.run(opening(thread.sqlite))
-    await thread.run(lambda: subscribed(journal))
+    journal = await run(thread, opening(thread.sqlite))
+    await run(thread, lambda: subscribed(journal))
     number = 0
     while True:
         entry = store(number + 1, 1)
-        await thread.run(lambda entry=entry: done(journal, entry))  # type: ignore[misc]
+        await run(thread, lambda entry=entry: done(journal, entry))  # type: ignore[misc]
         number += 1
         process.exposed = number
         if number % 7 == 0:
-            await thread.run(journal.checkpoint)
+            await run(thread, journal.checkpoint)
 
 
 def one(main: Main, seed: int = 1) -> World:
@@ -56,15 +65,15 @@ def test_a_commit_takes_the_time_of_its_sync() -> None:
         thread = thread_of(process)
         loop = asyncio.get_running_loop()
         await process.storage.make_folder(FOLDER)
-        journal = await thread.run(opening(thread.sqlite))
-        await thread.run(lambda: subscribed(journal))
+        journal = await run(thread, opening(thread.sqlite))
+        await run(thread, lambda: subscribed(journal))
         process.exposed = []
         number = 0
         while True:
             number += 1
             began = loop.time()
             entry = store(number, 1)
-            await thread.run(lambda entry=entry: done(journal, entry))  # type: ignore[misc]
+            await run(thread, lambda entry=entry: done(journal, entry))  # type: ignore[misc]
             process.exposed.append(loop.time() - began)
 
     with one(main) as world:
@@ -100,13 +109,13 @@ def test_the_next_life_of_a_process_finds_its_journal_and_goes_on() -> None:
     async def counting(process: Process) -> None:
         thread = thread_of(process)
         await process.storage.make_folder(FOLDER)
-        journal = await thread.run(opening(thread.sqlite))
-        await thread.run(lambda: subscribed(journal))
-        number = len((await thread.run(lambda: state_of(journal)))[1])
+        journal = await run(thread, opening(thread.sqlite))
+        await run(thread, lambda: subscribed(journal))
+        number = len((await run(thread, lambda: state_of(journal)))[1])
         while True:
             number += 1
             entry = store(number, 1)
-            await thread.run(lambda entry=entry: done(journal, entry))  # type: ignore[misc]
+            await run(thread, lambda entry=entry: done(journal, entry))  # type: ignore[misc]
             process.exposed = number
 
     with one(counting) as world:
@@ -146,37 +155,26 @@ def test_a_stopped_process_begins_no_step_until_it_is_resumed() -> None:
         assert world.node("alpha").exposed > returned and not world.failures
 
 
-def test_jobs_are_done_in_order_and_each_gets_its_own_error() -> None:
+def test_the_next_job_begins_at_the_instant_when_one_is_over_and_no_earlier() -> None:
     async def main(process: Process) -> None:
-        thread = thread_of(process)
-        seen: list[int] = []
-        jobs = [thread.run(lambda number=number: seen.append(10 // number)) for number in (5, 0, 2)]
-        results = await asyncio.gather(*jobs, return_exceptions=True)
-        assert [type(result) for result in results] == [type(None), ZeroDivisionError, type(None)]
-        cancelled, last = thread.run(lambda: seen.append(7)), thread.run(lambda: seen.append(8))
-        cancelled.cancel()
-        await last
-        process.exposed = seen
+        thread, loop = thread_of(process), asyncio.get_running_loop()
+        process.exposed = []
+
+        def over(recorded: Recorded[float]) -> None:
+            process.exposed.append((recorded.result, type(recorded.error), loop.time()))
+            if len(process.exposed) < 3:
+                thread.do(lambda: loop.time() / (2 - len(process.exposed)), over)
+
+        thread.do(loop.time, over)
+        with pytest.raises(AssertionError, match="one job after the other"):
+            thread.do(loop.time, over)
         await process.stopping.wait()
 
     with one(main) as world:
         world.run_for(1)
-        assert world.node("alpha").exposed == [2, 5, 7, 8] and not world.failures
-
-
-def test_too_many_waiting_jobs_are_refused() -> None:
-    async def main(process: Process) -> None:
-        thread = thread_of(process)
-        jobs = [thread.run(lambda: None) for _ in range(JOBS_MAX)]
-        with pytest.raises(StorageError, match="jobs are waiting"):
-            thread.run(lambda: None)
-        await asyncio.gather(*jobs)
-        process.exposed = "done"
-        await process.stopping.wait()
-
-    with one(main) as world:
-        world.run_for(1)
-        assert world.node("alpha").exposed == "done" and not world.failures
+        (first, *_, over), second, third = world.node("alpha").exposed
+        assert second[0] == over >= first
+        assert third[1] is ZeroDivisionError and not world.failures
 
 
 def test_a_killed_process_does_no_more() -> None:
