@@ -47,6 +47,7 @@ PURE_CLUSTER = (
     "mesh.cluster.news",
     "mesh.cluster.pace",
     "mesh.cluster.admission",
+    "mesh.cluster.barriers",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_DATABASE = ("room", "wal")

@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
+from mesh.cluster.barriers import NAME_SHOWN_MAX, BarrierDone
 from mesh.cluster.core import ClusterCore, Order, Send
 from mesh.cluster.full_mesh import may_tell_interest
 from mesh.cluster.link import Link
 from mesh.cluster.membership import MemberChanged, MemberRecord, NodeState, State
-from mesh.cluster.remote_interest import NAME_SHOWN_MAX, BarrierDone, Change, InterestTable, Pattern
+from mesh.cluster.paced_call import PacedCall
+from mesh.cluster.remote_interest import Change, InterestTable, Pattern
 from mesh.cluster.separation import Separation
 from mesh.errors import LinkError
 from mesh.wire.capabilities import INTEREST_OWNER
@@ -57,39 +59,6 @@ class GossipHooks(Protocol):
 
     def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
         """All live brokers but those named know this broker's interest up to ``version``."""
-
-
-class _Paced:
-    """Calls ``act`` at the end of the loop turn in which it is asked to, but not more often than every
-    ``pause_s``."""
-
-    def __init__(self, act: Callable[[], None], pause_s: float) -> None:
-        self._act = act
-        self._pause_s = pause_s
-        self._loop = asyncio.get_running_loop()
-        self._last = -pause_s
-        self._handle: asyncio.Handle | None = None
-
-    def ask(self) -> None:
-        if self._handle is None:
-            due = self._last + self._pause_s
-            late = due <= self._loop.time()
-            self._handle = self._loop.call_soon(self._run) if late else self._loop.call_at(due, self._run)
-
-    def ask_soon(self) -> None:
-        """At the end of this loop turn, whatever the pause: it is the rest of what was begun."""
-        self.cancel()
-        self._handle = self._loop.call_soon(self._run)
-
-    def cancel(self) -> None:
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-    def _run(self) -> None:
-        self._handle = None
-        self._last = self._loop.time()
-        self._act()
 
 
 class _Backlog:
@@ -131,7 +100,7 @@ class Gossip:
         """Frames of interest that wait for their turn."""
         self._taking: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
-        self._wants = _Paced(self._send_interest, INTEREST_PAUSE_S)
+        self._wants = PacedCall(self._send_interest, INTEREST_PAUSE_S)
         self._absent: tuple[str, ...] = ()
         self._dead: tuple[str, ...] = ()
         """Those of them that are dead."""

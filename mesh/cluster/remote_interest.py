@@ -10,11 +10,8 @@ surveys for `LAG_S`.
 cut: no frame sent has more than `SENT_MAX` patterns, and `pending` returns one frame at a time, so that its
 caller can do other work between two. What is received is told as a difference (`Change`), part by part.
 
-**The barrier.** A subscription is known when every live broker has acknowledged a version that holds it. Live
-are ALIVE and SUSPECT members, linked or not; who dies or leaves is waited for no longer, who joins is waited
-for too. `BARRIER_S` after it was asked for the barrier ends with the names that are missing. Who asks for a
-version that others wait for already has the whole time for itself, so one version may end several times: with
-names only for those who have waited `BARRIER_S`, without names for all who wait for it or an earlier one.
+**The barrier.** A subscription is known when every live broker has acknowledged a version that holds it
+(`mesh.cluster.barriers`).
 
 **Absent** are live members whose interest is not held, or that have no link: what is published here now may
 miss subscribers there, and receipts name them. So are those that this broker was told of and has not heard
@@ -30,14 +27,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mesh.cluster.barriers import BARRIER_S, BarrierDone, Barriers
 from mesh.cluster.full_mesh import ought_to_link
 from mesh.errors import LinkError, TopicError
 from mesh.topics import check_pattern
 from mesh.wire.link_frames import LinkKind, encode
 
-BARRIER_S: Final = 5.0
-BARRIER_GRAIN_S: Final = 0.1
-"""Who asks for the same version within this time of each other share a barrier, which ends with the last."""
 REMOTE_PATTERNS_MAX: Final = 65_536
 """Patterns that one broker may want in all; version 1 has the same bound. Its own limits stay below it
 (`mesh.limits`)."""
@@ -48,18 +43,8 @@ JOURNAL_MAX: Final = 65_536
 """Changed patterns kept for links that have not been sent them; one further behind is sent the whole."""
 LAG_S: Final = 0.5
 """What another broker says of its version may be ahead of its frames of interest by so long."""
-NAME_SHOWN_MAX: Final = 255
-"""Characters of a name that frames to clients carry; URLs to join may be longer."""
 
 Pattern = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class BarrierDone:
-    """A version is known to all live brokers but those named."""
-
-    version: int
-    unreached: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +55,6 @@ class Change:
     """New, or in another role."""
     removed: Sequence[str]
     complete: bool
-
-
-class _Barrier:
-    __slots__ = ("due", "due_first", "version")
-
-    def __init__(self, version: int, due: float) -> None:
-        self.version = version
-        self.due_first = due
-        self.due = due
 
 
 class _Remote:
@@ -105,14 +81,10 @@ class InterestTable:
         self._me = me
         self.version = FIRST_VERSION
         self._own: dict[str, int] = {}
-        self._barrier_s = barrier_s
+        self._barriers = Barriers(barrier_s)
         self._remote: dict[int, _Remote] = {}
         self._live: dict[int, str] = {}
         self._linked: dict[int, _Sent] = {}
-        self._acknowledged: dict[int, int] = {}
-        self._barriers: list[_Barrier] = []
-        self._unheard: tuple[str, ...] = ()
-        self._awaits_unheard = False
         self._journal: deque[tuple[int, dict[str, int | None]]] = deque()
         """Versions with what each changed; None: not wanted any more."""
         self._journaled = 0
@@ -156,15 +128,7 @@ class InterestTable:
 
     def wait(self, version: int, now: float) -> BarrierDone | None:
         """Wait for all to know a version: done already, or `acknowledged`, `members` and `tick` will say."""
-        if not self._awaited(version):
-            return self._done(version)
-        due = now + self._barrier_s
-        last = self._barriers[-1] if self._barriers else None
-        if last is not None and last.version == version and due - last.due_first <= BARRIER_GRAIN_S:
-            last.due = due
-        else:
-            self._barriers.append(_Barrier(version, due))
-        return None
+        return self._barriers.wait(version, now)
 
     def pending(self, member: int) -> bytes | None:
         """The next frame that brings a linked member nearer to what is wanted now; None if it has it all."""
@@ -229,19 +193,13 @@ class InterestTable:
         for member in list(self._remote):
             if member not in live and member not in self._linked:
                 del self._remote[member]
-        for member in list(self._acknowledged):
-            if member not in live and member not in self._linked:
-                del self._acknowledged[member]
-        return self._settle()
+                self._barriers.forget(member)
+        return self._barriers.members(live)
 
     def set_unheard(self, names: Iterable[str], *, wait: bool) -> list[BarrierDone]:
         """Whom this broker was told of and has heard nothing about. Barriers and `absent` name them; with
         ``wait`` barriers wait for them too, since they may know of others."""
-        unheard = tuple(name[:NAME_SHOWN_MAX] for name in names)
-        if (unheard, wait) == (self._unheard, self._awaits_unheard):
-            return []
-        self._unheard, self._awaits_unheard = unheard, wait
-        return self._settle()
+        return self._barriers.set_unheard(names, wait=wait)
 
     def link_up(self, member: int, boot: int, *, names_owner: bool = True) -> None:
         """A link is admitted, perhaps in place of another; `pending` has the whole interest for it.
@@ -255,7 +213,7 @@ class InterestTable:
         if remote is None or remote.boot != boot:
             # What the earlier run wanted goes when the whole interest of this one is there.
             self._remote[member] = _Remote(boot, {} if remote is None else remote.patterns)
-            self._acknowledged.pop(member, None)
+            self._barriers.forget(member)
         else:
             remote.parts = None
             remote.wanted = False
@@ -267,12 +225,12 @@ class InterestTable:
         self._forget_sent()
         if member not in self._live:
             self._remote.pop(member, None)
-            self._acknowledged.pop(member, None)
+            self._barriers.forget(member)
 
     def absent(self) -> tuple[str, ...]:
         """Names of those that a publish here may miss now."""
         missing = [name for member, name in self._live.items() if self._is_missed(member)]
-        return (*self._unheard, *missing)
+        return (*self._barriers.unheard, *missing)
 
     def is_held(self) -> bool:
         """Whether every live member that ought to have a link has said by it that it holds what this broker
@@ -292,11 +250,10 @@ class InterestTable:
         """A member holds a version of this broker's interest. Raises `LinkError` for one there never was."""
         if version > self.version:
             raise LinkError(f"the peer holds interest version {version}, this broker is at {self.version}")
-        self._acknowledged[member] = max(version, self._acknowledged.get(member, 0))
         sent = self._linked.get(member)
         if sent is not None:
             sent.held = True
-        return self._settle()
+        return self._barriers.acknowledged(member, version)
 
     def wanted(self, member: int) -> None:
         """A member asks for the whole; `pending` has it."""
@@ -385,37 +342,11 @@ class InterestTable:
 
     def tick(self, now: float) -> list[BarrierDone]:
         """Barriers that have waited long enough."""
-        done: list[BarrierDone] = []
-        while self._barriers and self._barriers[0].due <= now:
-            barrier = self._barriers.pop(0)
-            missing = self._missing(barrier.version)
-            done.append(BarrierDone(barrier.version, (*self._unheard, *missing)))
-        return done
+        return self._barriers.tick(now)
 
     def next_deadline(self) -> float:
         """When to call `tick`."""
-        return self._barriers[0].due if self._barriers else float("inf")
-
-    def _missing(self, version: int) -> list[str]:
-        return [name for member, name in self._live.items() if self._acknowledged.get(member, 0) < version]
-
-    def _awaited(self, version: int) -> bool:
-        return (self._awaits_unheard and bool(self._unheard)) or bool(self._missing(version))
-
-    def _done(self, version: int) -> BarrierDone:
-        """Nobody is waited for any more."""
-        return BarrierDone(version, self._unheard)
-
-    def _settle(self) -> list[BarrierDone]:
-        done: list[BarrierDone] = []
-        waiting, self._barriers = self._barriers, []
-        for number, barrier in enumerate(waiting):
-            if self._awaited(barrier.version):
-                self._barriers = waiting[number:]  # who misses a version misses all that come after it
-                break
-            if not done or done[-1].version != barrier.version:
-                done.append(self._done(barrier.version))
-        return done
+        return self._barriers.next_deadline()
 
 
 class _Sent:

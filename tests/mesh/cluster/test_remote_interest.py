@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.cluster import remote_interest
+from mesh.cluster.barriers import BARRIER_S, BarrierDone
 from mesh.cluster.remote_interest import (
-    BARRIER_S,
     LAG_S,
     REMOTE_PATTERNS_MAX,
     SENT_MAX,
-    BarrierDone,
     Change,
     InterestTable,
     Pattern,

@@ -1,0 +1,34 @@
+"""Who is waited for, and how long; `test_remote_interest.py` plays it with links."""
+
+from __future__ import annotations
+
+from mesh.cluster.barriers import BARRIER_S, BarrierDone, Barriers
+
+A, B = 1, 2
+
+
+def test_a_version_is_known_when_the_last_has_acknowledged_it_or_a_later_one() -> None:
+    barriers = Barriers()
+    assert barriers.members({A: "a", B: "b"}) == []
+    assert barriers.wait(5, 0.0) is None and len(barriers) == 1
+    assert barriers.acknowledged(A, 5) == []
+    assert barriers.acknowledged(B, 4) == []
+    assert barriers.acknowledged(B, 6) == [BarrierDone(5, ())]
+    assert barriers.wait(6, 0.0) is None, "the one member knows only 5"
+
+
+def test_what_a_member_acknowledged_can_be_forgotten() -> None:
+    """It has lost its disk, and is asked again."""
+    barriers = Barriers()
+    barriers.members({A: "a"})
+    barriers.acknowledged(A, 5)
+    barriers.forget(A)
+    assert barriers.wait(5, 0.0) is None
+    assert barriers.tick(BARRIER_S) == [BarrierDone(5, ("a",))]
+
+
+def test_names_of_the_unheard_are_cut_to_what_a_frame_carries() -> None:
+    barriers = Barriers()
+    barriers.set_unheard(["tcp://" + "x" * 500], wait=False)
+    done = barriers.wait(1, 0.0)
+    assert done is not None and [len(name) for name in done.unreached] == [255]
