@@ -24,6 +24,12 @@ MeshError
       JournalReadOnly   it cannot be written
       JournalDamaged    what it holds is damaged; it was set aside under another name
       JournalFailed     the disk failed under it: it takes nothing until it is opened again
+    OutboxError         the outbox of a client cannot be used
+      OutboxForeign     it is another program's file
+      OutboxNewer       a newer version wrote it
+      OutboxReadOnly    it cannot be written
+      OutboxDamaged     what it holds is damaged; it was set aside under another name
+      OutboxFailed      the disk failed under it: it takes nothing until it is opened again
 ```
 
 Every message is one sentence: what is wrong, with the numbers, and what to do where that is not obvious.
@@ -120,7 +126,7 @@ class Locked(StorageError):
 
 
 class StoreFull(StorageError):
-    """The disk has no room for more stored messages; consuming makes room."""
+    """There is no room for more stored messages, on the disk or in an outbox; working them off makes room."""
 
 
 class JournalError(StorageError):
@@ -149,3 +155,31 @@ class JournalDamaged(JournalError):
 
 class JournalFailed(JournalError):
     """The disk failed under the journal, which takes nothing until it is opened again."""
+
+
+class OutboxError(StorageError):
+    """The outbox of a client cannot be used."""
+
+
+class OutboxForeign(OutboxError):
+    """The file is another program's."""
+
+
+class OutboxNewer(OutboxError):
+    """A newer version wrote the outbox."""
+
+
+class OutboxReadOnly(OutboxError):
+    """The outbox cannot be written."""
+
+
+class OutboxDamaged(OutboxError):
+    """The outbox is damaged and was set aside; ``aside`` is where it lies now."""
+
+    def __init__(self, sentence: str, aside: str) -> None:
+        super().__init__(sentence)
+        self.aside = aside
+
+
+class OutboxFailed(OutboxError):
+    """The disk failed under the outbox, which takes nothing until it is opened again."""

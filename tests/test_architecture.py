@@ -52,6 +52,7 @@ PURE_CLUSTER = (
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_DATABASE = ("room", "wal")
 PURE_JOURNAL = ("letters", "port", "records")
+PURE_OUTBOX = ("draining", "records")
 PURE_CLIENTS = (
     "arguments",
     "calls",
@@ -238,6 +239,23 @@ LAYERS = (
     Layer(
         ("mesh.journal",),
         ("mesh.errors", "mesh.wire.blocks", "mesh.database", "mesh.journal"),
+        ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
+    ),
+    Layer(
+        tuple(f"mesh.outbox.{name}" for name in PURE_OUTBOX),
+        tuple(f"mesh.outbox.{name}" for name in PURE_OUTBOX),
+        pure=True,
+    ),
+    Layer(("mesh.outbox.thread",), ("mesh.errors", "mesh.outbox"), (*HEAVY, "time", "logging")),
+    Layer(
+        ("mesh.outbox",),
+        (
+            "mesh.errors",
+            "mesh.wire.blocks",
+            "mesh.wire.session_opening",
+            "mesh.database",
+            "mesh.outbox",
+        ),
         ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
     ),
     Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage", "mesh.journal")),

@@ -10,6 +10,10 @@ import apsw
 from mesh.errors import StorageError
 
 
+class Damage(Exception):
+    """What is wrong with a file, which is therefore set aside."""
+
+
 @dataclass(frozen=True, slots=True)
 class Errors:
     """The types of what can be wrong with a database."""
@@ -49,4 +53,4 @@ class Kind:
     create: Callable[[apsw.Connection], None]
     """Make the tables in an empty database, within a transaction."""
     check: Callable[[apsw.Connection, str], None]
-    """Refuse the file of this path that is another's, by an error of this kind."""
+    """Refuse the file of this path that is another's by an error of this kind, a damaged one by `Damage`."""

@@ -24,7 +24,7 @@ import apsw
 
 from mesh.database import wal
 from mesh.database.files import Files
-from mesh.database.kind import Kind
+from mesh.database.kind import Damage, Kind
 from mesh.database.room import PAGE_SIZE
 from mesh.database.settings import every, one, set_up
 from mesh.errors import Locked, StorageError, StoreFull
@@ -68,7 +68,7 @@ def open_database(place: Place, kind: Kind, now_us: int) -> apsw.Connection:
         db = place.connect(place.path, apsw.SQLITE_OPEN_READWRITE)
         try:
             _check(db, place, kind)
-        except _Damage as damage:
+        except Damage as damage:
             _leave(db, place, log_size)
             raise _set_aside(place, kind, str(damage), now_us) from damage.__cause__
         except apsw.BusyError:
@@ -78,10 +78,6 @@ def open_database(place: Place, kind: Kind, now_us: int) -> apsw.Connection:
             _leave(db, place, log_size)
             raise
         return db
-
-
-class _Damage(Exception):
-    """What is wrong with the file."""
 
 
 def _check(db: apsw.Connection, place: Place, kind: Kind) -> None:
@@ -97,7 +93,7 @@ def _check(db: apsw.Connection, place: Place, kind: Kind) -> None:
         _settle(db, kind)
         db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
     except apsw.CorruptError as error:
-        raise _Damage(f"SQLite says {error}") from error
+        raise Damage(f"SQLite says {error}") from error
 
 
 def _whose(db: apsw.Connection, path: str, kind: Kind) -> None:
@@ -112,26 +108,26 @@ def _whose(db: apsw.Connection, path: str, kind: Kind) -> None:
             f" knows {kind.version}); run that version, or {kind.elsewhere}"
         )
     if version != kind.version:
-        raise _Damage(f"its schema is {version}")
+        raise Damage(f"its schema is {version}")
     try:
         kind.check(db, path)
     except apsw.SQLError as error:
-        raise _Damage(f"SQLite says {error}") from error
+        raise Damage(f"SQLite says {error}") from error
 
 
 def _whole(db: apsw.Connection, place: Place) -> None:
     """Refuse a log with damage before synced commits, and a database that was cut."""
     log = wal.scan(place.files.read(place.path + LOG), PAGE_SIZE)
     if log.damaged_at is not None:
-        raise _Damage(f"its log is damaged at byte {log.damaged_at}, with {log.lost} commits behind that")
+        raise Damage(f"its log is damaged at byte {log.damaged_at}, with {log.lost} commits behind that")
     (pages,) = one(db, "pragma page_count") or (0,)
     (page_size,) = one(db, "pragma page_size") or (0,)
     if page_size != PAGE_SIZE:
-        raise _Damage(f"its pages have {page_size} bytes, not {PAGE_SIZE}")
+        raise Damage(f"its pages have {page_size} bytes, not {PAGE_SIZE}")
     there = (place.files.size(place.path) or 0) // PAGE_SIZE
     missing = sum(page not in log.pages for page in range(there + 1, pages + 1))
     if missing:
-        raise _Damage(f"{missing} of its {pages} pages are missing")
+        raise Damage(f"{missing} of its {pages} pages are missing")
 
 
 def _settle(db: apsw.Connection, kind: Kind) -> None:

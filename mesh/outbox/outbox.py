@@ -1,0 +1,288 @@
+"""Sealed blocks on a client's disk: there when `append` returns, until they are freed.
+
+**Whose they are.** Homes know a retry by its publisher, boot and numbers, and refuse other messages under the
+same ones. So the publisher's secret lies in the file: after a restart it is the same publisher. Each opening
+draws a new ``boot`` for the blocks that it seals; blocks that lie there keep theirs. So two outboxes that
+were one, by a copy or a backup, may send the same blocks, which homes store once, and never different ones
+under the same numbers. A process that was forked may not use its parent's.
+
+**Bounds.** Blocks of at most ``max_bytes`` in all, `ROW_COST` more for each; then `append` is refused with
+`StoreFull`, and nothing is lost. So it is while a disk has less than a reserve (`mesh.database.room`). The
+file does not shrink; what was freed is used again. It takes up to twice the bytes of the blocks, as a page
+holds one or several whole blocks of up to 16 KB, and the log beside it up to 8 MiB.
+
+One thread at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import apsw
+
+from mesh.database.database import Database
+from mesh.database.files import Files, RealFiles
+from mesh.database.opening import Place
+from mesh.database.settings import every, one
+from mesh.errors import OutboxError, StoreFull
+from mesh.outbox.records import Counts, Damaged, Waiting
+from mesh.outbox.schema import outbox_of
+from mesh.wire import blocks
+from mesh.wire.session_opening import SECRET_SIZE, client_id, verified
+
+MAX_BYTES: Final = 1 << 30
+ROW_COST: Final = 64
+"""Bytes that each block counts for beside its own."""
+ROWS_MAX: Final = 1024
+"""Rows that are read at once, however small."""
+
+
+class Outbox:
+    """An open outbox; `open` makes one."""
+
+    def __init__(self, database: Database, boot: int, max_bytes: int) -> None:
+        self._database = database
+        self._db = database.db
+        self._pid = os.getpid()
+        self.path = database.place.path
+        self.max_bytes = max_bytes
+        self.secret: bytes = every(self._db, "select value from meta where key = 'secret'")[0][0]
+        """The secret to which ``publisher`` belongs."""
+        self.publisher = verified(client_id(self.secret))
+        self.boot = boot
+        """That of blocks that are sealed from now on."""
+        self.opened_at = self._row = every(self._db, "select coalesce(max(row), 0) from block")[0][0]
+        """The last row that lay there when it was opened: it may have been sent before."""
+        self._last = 0
+        self.copied = self._note_identity()
+        """Whether this file is not the one that was opened last under its name: what lies in it may be sent
+        from the other one, too."""
+        self.damaged_before: Sequence[str] = database.place.damaged_before()
+        """Outboxes of this name that were set aside earlier and are still there."""
+        self._read_total()
+        database.undone = self._read_total
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        *,
+        token: Callable[[int], bytes],
+        now_us: int,
+        max_bytes: int = MAX_BYTES,
+        files: Files | None = None,
+        vfs: str | None = None,
+    ) -> Outbox:
+        """The outbox at a path, made if there is none.
+
+        ``token`` gives that many unguessable bytes. ``files`` and ``vfs`` (the name of an apsw VFS) are how
+        the disk is reached. Raises `Locked`, `StoreFull`, or an `OutboxError`: `OutboxForeign`,
+        `OutboxNewer`, `OutboxReadOnly`, `OutboxDamaged` when it had to be set aside.
+        """
+        if max_bytes < 1:
+            raise ValueError(f"an outbox of {max_bytes} bytes holds nothing; max_bytes is 1 or more")
+        database = Database(Place(path, files or RealFiles(), vfs), outbox_of(token(SECRET_SIZE)), now_us)
+        boot = (int.from_bytes(token(8), "big") >> 2) + 1
+        try:
+            return cls(database, boot, max_bytes)
+        except (apsw.Error, OSError) as error:
+            failed = database.fail(error)
+            database.close()
+            raise failed from error
+        except BaseException:
+            database.close()
+            raise
+
+    def append(self, sealed: Sequence[bytes], now_us: int) -> list[Waiting]:
+        """Keep blocks of this publisher and boot, all or none; on disk when this returns.
+
+        Their numbers rise from call to call. Raises `StoreFull` when they do not fit: nothing of them is
+        there. Raises `OutboxFailed` when the disk failed: nothing of them is there now, and all of them may
+        be there when the outbox is opened again, under the boot that they have. Raises ValueError for
+        blocks that are not this publisher's next.
+        """
+        return self.change(sealed, (), now_us)
+
+    def free(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Let go of rows, both ends included; synced when this returns. Rows that are not there do no harm.
+
+        Only then may homes be told that the publisher waits for nothing below (`mesh.outbox.draining`).
+        """
+        self.change((), ranges, 0)
+
+    def change(
+        self, sealed: Sequence[bytes], ranges: Iterable[tuple[int, int]], now_us: int
+    ) -> list[Waiting]:
+        """`free` and then `append` as one commit, so that it is synced once."""
+        self._check_process()
+        rows, last = self._rows_of(sealed)
+        wanted = sum(len(block) + ROW_COST for block in sealed)
+        if wanted:
+            self._make_sure_of_room(wanted)
+        with self._database.transaction():
+            for ends in ranges:
+                self._delete(ends)
+            if rows:
+                self._insert(rows, now_us)
+        self._row += len(rows)
+        self._last = last
+        return rows
+
+    def read(
+        self, after_row: int, bytes_max: int, *, without: Sequence[bytes] = (), rows_max: int = ROWS_MAX
+    ) -> list[Waiting | Damaged]:
+        """Blocks behind a row in the order of appending: of about so many bytes, at least one.
+
+        ``without``: topics to pass over, some hundred at most. A block that is not what was appended is named
+        as `Damaged`; the others are served. Raises `OutboxFailed`.
+        """
+        self._check_process()
+        self._database.check()
+        marks = ", ".join("?" * len(without))
+        found: list[Waiting | Damaged] = []
+        try:
+            keys = every(
+                self._db,
+                "select row, boot, first, last, topic, size, crc from block where row > ?"
+                f" and topic not in ({marks}) order by row limit ?",
+                (after_row, *without, rows_max),
+            )
+            for row, boot, first, last, topic, size, crc in keys:
+                found.append(self._waiting(row, boot, first, last, topic, crc))
+                bytes_max -= size
+                if bytes_max <= 0:
+                    break
+        except (apsw.Error, OSError) as error:
+            raise self._database.fail(error) from error
+        return found
+
+    def counts(self) -> Counts:
+        """What it holds."""
+        self._check_process()
+        oldest = one(self._db, "select appended_us from block order by row limit 1")
+        return Counts(self._blocks, self._messages, self._size, oldest[0] if oldest else None)
+
+    @property
+    def failure(self) -> str | None:
+        """Why every change is refused, None while none is."""
+        return self._database.failure
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the log has reached the size at which it is moved into the database."""
+        return self._database.checkpoint_due
+
+    def checkpoint(self) -> None:
+        """Move the log into the database, so that it begins again. On a full disk it stays as it is. Raises
+        `OutboxFailed`."""
+        self._check_process()
+        self._database.checkpoint()
+
+    def close(self) -> None:
+        """Let go of the file. In a forked process nothing happens: it is the parent's."""
+        if os.getpid() == self._pid:
+            self._database.close()
+
+    # --- within
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            raise OutboxError(
+                f"the outbox {self.path} was opened by process {self._pid}, of which this is a fork; open one"
+                " in each process, in a file of its own"
+            )
+
+    def _note_identity(self) -> bool:
+        device, number = self._database.place.files.identity(self.path)
+        identity = f"{device}:{number}"
+        (before,) = one(self._db, "select value from meta where key = 'identity'") or (None,)
+        if before == identity:
+            return False
+        with self._database.transaction():
+            self._db.execute("insert or replace into meta values('identity', ?)", (identity,))
+        return before is not None
+
+    def _make_sure_of_room(self, wanted: int) -> None:
+        if self._size + wanted > self.max_bytes:
+            raise StoreFull(
+                f"the outbox {self.path} holds {self._size} of {self.max_bytes} bytes, and {wanted} more do"
+                " not fit; let it drain, or give it more (max_bytes)"
+            )
+        self._database.reserve(wanted)
+
+    def _insert(self, rows: Sequence[Waiting], now_us: int) -> None:
+        values = [
+            (
+                it.row, it.boot, it.first, it.last, _messages_in(it.block), len(it.block) + ROW_COST,
+                it.topic, now_us, zlib.crc32(it.block), it.block,
+            )
+            for it in rows
+        ]  # fmt: skip
+        self._db.executemany("insert into block values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+        self._count(len(rows), sum(row[4] for row in values), sum(row[5] for row in values))
+
+    def _delete(self, ends: tuple[int, int]) -> None:
+        gone = every(self._db, "delete from block where row between ? and ? returning messages, size", ends)
+        if gone:
+            self._count(-len(gone), -sum(row[0] for row in gone), -sum(row[1] for row in gone))
+
+    def _rows_of(self, sealed: Sequence[bytes]) -> tuple[list[Waiting], int]:
+        """The rows that blocks will be, and the last of their numbers."""
+        rows: list[Waiting] = []
+        last = self._last
+        part = -1
+        for row, block in enumerate(sealed, self._row + 1):
+            _, flags, _, topic_size, count, _, first, publisher, boot = blocks.HEAD.unpack_from(block)
+            if (publisher, boot) != (self.publisher, self.boot):
+                raise ValueError(
+                    f"a block of publisher {publisher:016x}, boot {boot:016x} is not of this outbox's"
+                    f" {self.publisher:016x}, {self.boot:016x}"
+                )
+            if first <= last and first != part:
+                raise ValueError(f"a block begins with number {first}, and {last} was given already")
+            last = first + count - 1
+            part = first if flags & blocks.PIECE else -1
+            topic = block[blocks.HEAD_SIZE : blocks.HEAD_SIZE + topic_size]
+            rows.append(Waiting(row, boot, first, last, bytes(topic), block))
+        return rows, last
+
+    def _waiting(
+        self, row: int, boot: int, first: int, last: int, topic: bytes, crc: int
+    ) -> Waiting | Damaged:
+        try:
+            found = one(self._db, "select data from block where row = ?", (row,))
+        except apsw.CorruptError as error:
+            return Damaged(row, boot, first, last, f"SQLite says {error}")
+        data = found[0] if found else b""
+        if zlib.crc32(data) != crc:
+            return Damaged(
+                row, boot, first, last, f"its {len(data)} bytes do not have the CRC they were appended with"
+            )
+        return Waiting(row, boot, first, last, topic, data)
+
+    def _count(self, blocks_: int, messages: int, size: int) -> None:
+        self._blocks += blocks_
+        self._messages += messages
+        self._size += size
+        self._db.execute(
+            "update total set blocks = ?, messages = ?, size = ?", (self._blocks, self._messages, self._size)
+        )
+
+    def _read_total(self) -> None:
+        """What is known without looking, as the last commit left it."""
+        self._blocks, self._messages, self._size = every(
+            self._db, "select blocks, messages, size from total"
+        )[0]
+
+
+def _messages_in(block: bytes) -> int:
+    """Messages of a block; those of a large body count with its first piece."""
+    _, flags, _, topic_size, count, *_ = blocks.HEAD.unpack_from(block)
+    if not flags & blocks.PIECE:
+        return int(count)
+    at = blocks.HEAD_SIZE + topic_size
+    offset = block[at + blocks.PIECE_SIZE // 2 : at + blocks.PIECE_SIZE]
+    return 0 if any(offset) else 1

@@ -1,0 +1,138 @@
+"""A power loss at any point: what was appended is there, and what was freed is gone.
+
+The second matters as much: homes are told that what was freed will not come again, and would refuse it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import apsw
+import pytest
+
+from mesh.database import room, settings
+from mesh.errors import MeshError
+from mesh.outbox.outbox import Outbox
+from tests.mesh.database.memory_disk import MemoryDisk
+from tests.mesh.outbox.outboxes import NOW_US, sealed, waiting
+
+POINTS = 100
+"""Power losses in one test; each is followed by more work and a second one."""
+
+State = frozenset[tuple[int, int]]
+"""Boots and numbers of what waits."""
+
+
+def opened_on(disk: MemoryDisk, rng: random.Random) -> Outbox:
+    return Outbox.open("/state/o", token=rng.randbytes, now_us=NOW_US, files=disk, vfs=disk.name)
+
+
+def state(outbox: Outbox) -> State:
+    found = waiting(outbox)
+    assert [row.row for row in found] == sorted(row.row for row in found)
+    counts = outbox.counts()
+    assert (counts.blocks, counts.messages) == (len(found), len(found))
+    return frozenset((row.boot, row.first) for row in found)
+
+
+@dataclass
+class Life:
+    """What was done in one life of an outbox: when each commit began, and what waited after it."""
+
+    before: State = frozenset()
+    commits: list[tuple[int, int, State]] = field(default_factory=list)
+
+    def may_hold(self, at: int) -> set[State]:
+        """What a power loss after so many operations may leave."""
+        sure = self.before
+        for began, ended, after in self.commits:
+            if ended <= at:
+                sure = after
+            elif began < at:
+                return {sure, after}
+        return {sure}
+
+    def work(self, disk: MemoryDisk, outbox: Outbox, commits: int, rng: random.Random) -> None:
+        number = 1
+        for _ in range(commits):
+            made = []
+            for _ in range(rng.randint(0, 3)):
+                made.append(sealed(outbox, number, body=bytes(rng.randrange(20_000))))
+                number += 1
+            rows = [(row.row, row.row) for row in waiting(outbox) if rng.random() < 0.3]
+            began = len(disk.operations)
+            outbox.change(made, rows, NOW_US)
+            self.commits.append((began, len(disk.operations), state(outbox)))
+            if outbox.checkpoint_due:
+                outbox.checkpoint()
+
+
+def losses(seed: int) -> int:
+    """How many of `POINTS` power losses lost, brought back or damaged something."""
+    rng = random.Random(seed)
+    disk, life = MemoryDisk(), Life()
+    outbox = opened_on(disk, rng)
+    secret = outbox.secret
+    made = len(disk.operations)
+    life.work(disk, outbox, 14, rng)
+    outbox.close()
+    disk.unregister()
+    wrong = 0
+    for _ in range(POINTS):
+        at = rng.randint(0, len(disk.operations))
+        second = MemoryDisk(disk.after_power_loss(at, rng))
+        try:
+            outbox = opened_on(second, rng)
+            found = state(outbox)
+            wrong += found not in life.may_hold(at)
+            wrong += at >= made and outbox.secret != secret
+            again = Life(found)
+            begun = len(second.operations)
+            again.work(second, outbox, 4, rng)
+            at = rng.randint(begun, len(second.operations))
+            third = MemoryDisk(second.after_power_loss(at, rng))
+            outbox.close()
+            outbox = opened_on(third, rng)
+            wrong += state(outbox) not in again.may_hold(at)
+            wrong += outbox._db.execute("pragma integrity_check").fetchall() != [("ok",)]
+            outbox.close()
+            third.unregister()
+        except (MeshError, apsw.Error, AssertionError, TypeError):  # what was not synced may be anything
+            wrong += 1
+        second.unregister()
+    return wrong
+
+
+@pytest.fixture(autouse=True)
+def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that there are checkpoints among the work."""
+    monkeypatch.setattr(room, "CHECKPOINT_PAGES", 8)
+
+
+def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -> None:
+    assert losses(seed=1) == 0
+
+
+def test_an_outbox_that_does_not_sync_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail."""
+    pragmas = tuple((name, 0 if name == "synchronous" else value) for name, value in settings.PRAGMAS)
+    monkeypatch.setattr(settings, "PRAGMAS", pragmas)
+    assert losses(seed=1) > 0
+
+
+def test_a_crash_at_each_operation_of_making_an_outbox_leaves_none_or_a_whole_one() -> None:
+    rng = random.Random(1)
+    disk = MemoryDisk()
+    outbox = opened_on(disk, rng)
+    operations = len(disk.operations)
+    outbox.close()
+    disk.unregister()
+    assert operations > 10
+    for at in range(operations + 1):
+        second = MemoryDisk(disk.after_power_loss(at, rng))
+        outbox = opened_on(second, rng)
+        outbox.append([sealed(outbox, 1)], NOW_US)
+        assert state(outbox) == {(outbox.boot, 1)}
+        outbox.close()
+        second.unregister()
