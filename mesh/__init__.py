@@ -20,19 +20,24 @@ if TYPE_CHECKING:
     from mesh.broker.broker import Broker
     from mesh.clients.blocking_client import BlockingClient
     from mesh.clients.client import Client
+    from mesh.clients.jobs import Job
     from mesh.clients.messages import Batch, Delivery
     from mesh.clients.questions import Answer, SurveyResult
     from mesh.clients.subscription import Subscription
+    from mesh.clients.work import Work
     from mesh.environment import Environment
     from mesh.errors import (
         ConfigError,
+        Detached,
         Disconnected,
+        HeldElsewhere,
         ListenError,
         Locked,
         MeshError,
         MeshTimeout,
         NoResponders,
         NotAccepted,
+        OtherPatterns,
         StorageError,
         TopicError,
         Unknown,
@@ -49,8 +54,11 @@ __all__ = [
     "Client",
     "ConfigError",
     "Delivery",
+    "Detached",
     "Disconnected",
     "Environment",
+    "HeldElsewhere",
+    "Job",
     "Limits",
     "Listen",
     "ListenError",
@@ -59,12 +67,14 @@ __all__ = [
     "MeshTimeout",
     "NoResponders",
     "NotAccepted",
+    "OtherPatterns",
     "Receipt",
     "StorageError",
     "Subscription",
     "SurveyResult",
     "TopicError",
     "Unknown",
+    "Work",
 ]
 
 _MODULES = {
@@ -75,8 +85,11 @@ _MODULES = {
     "Client": "mesh.clients.client",
     "ConfigError": "mesh.errors",
     "Delivery": "mesh.clients.messages",
+    "Detached": "mesh.errors",
     "Disconnected": "mesh.errors",
     "Environment": "mesh.environment",
+    "HeldElsewhere": "mesh.errors",
+    "Job": "mesh.clients.jobs",
     "Limits": "mesh.limits",
     "Listen": "mesh.listen",
     "ListenError": "mesh.errors",
@@ -85,12 +98,14 @@ _MODULES = {
     "MeshTimeout": "mesh.errors",
     "NoResponders": "mesh.errors",
     "NotAccepted": "mesh.errors",
+    "OtherPatterns": "mesh.errors",
     "Receipt": "mesh.wire.session_frames",
     "StorageError": "mesh.errors",
     "Subscription": "mesh.clients.subscription",
     "SurveyResult": "mesh.clients.questions",
     "TopicError": "mesh.errors",
     "Unknown": "mesh.errors",
+    "Work": "mesh.clients.work",
 }
 
 

@@ -6,10 +6,13 @@ MeshError
   ListenError           a broker cannot listen where it was told to; says who is there if it knows
   TopicError            a topic or pattern breaks the grammar (also a ValueError)
   NotAccepted           certainly not accepted: nothing was routed, publishing again cannot duplicate
+    HeldElsewhere       another broker is the home of a durable subscription
+    OtherPatterns       a durable subscription of that name has other patterns
   Unknown               perhaps accepted: the answer was lost; publishing again may duplicate
   NoResponders          nobody who answers subscribes to the topic
   MeshTimeout           a deadline passed (also a builtin TimeoutError)
   Disconnected          there is no connection to a broker
+  Detached              work on a durable subscription was ended: it was removed, or its journal failed
   PeerError             a peer broke a rule; it costs that peer its connection, never reaches other users
     SessionError        a session frame is malformed or not allowed now
     BlockError          a block is malformed
@@ -60,6 +63,19 @@ class NotAccepted(MeshError):
     """The broker certainly did not take the messages."""
 
 
+class HeldElsewhere(NotAccepted):
+    """The home of a durable subscription is another broker; ``url`` is where it serves clients, empty if that
+    is not known."""
+
+    def __init__(self, sentence: str, url: str) -> None:
+        super().__init__(sentence)
+        self.url = url
+
+
+class OtherPatterns(NotAccepted):
+    """A durable subscription of that name has other patterns."""
+
+
 class Unknown(MeshError):
     """The messages may or may not have been taken; the answer was lost."""
 
@@ -74,6 +90,10 @@ class MeshTimeout(MeshError, TimeoutError):
 
 class Disconnected(MeshError):
     """There is no connection to a broker."""
+
+
+class Detached(MeshError):
+    """The broker has ended this client's work on a durable subscription."""
 
 
 class PeerError(MeshError):

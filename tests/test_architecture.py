@@ -58,12 +58,14 @@ PURE_CLIENTS = (
     "calls",
     "conversation",
     "feeds",
+    "jobs",
     "messages",
     "publishing",
     "questions",
     "session_schedule",
     "tickets",
     "unacknowledged",
+    "work_feeds",
 )
 
 

@@ -61,6 +61,11 @@ def unflushed(limit_s: float, why: str) -> MeshTimeout:
     return MeshTimeout(f"messages could not be sent in {limit_s:g} s: {why}")
 
 
+def unattached(name: str, why: str) -> MeshTimeout:
+    """No broker gave a durable subscription in time."""
+    return MeshTimeout(f"no broker gave work of {name} in {SUBSCRIBE_TIMEOUT_S:g} s: {why}")
+
+
 def unconfirmed(patterns: Sequence[str], why: str) -> MeshTimeout:
     """The barrier of a subscription was not passed."""
     return MeshTimeout(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast, overload
 
 from mesh.clients.arguments import by_topic, checked_body, checked_name, checked_seconds, packed
 from mesh.clients.calls import (
@@ -32,17 +32,19 @@ from mesh.clients.calls import (
 from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import broker_place
+from mesh.clients.finding import Place, broker_place
 from mesh.clients.publisher import Publisher
 from mesh.clients.publishing import MESSAGE_COST
 from mesh.clients.questions import Question, SurveyResult
 from mesh.clients.subscription import Subscription
+from mesh.clients.work import Work
+from mesh.clients.work_feeds import WORK_WINDOW
 from mesh.clients.writer import Writer
 from mesh.environment import Environment
 from mesh.errors import Disconnected, MeshError
 from mesh.wire.blocks import HeaderValue
 from mesh.wire.session_frames import Receipt, Role
-from protocols import TlsConfig
+from protocols import TlsConfig, check_dialable
 
 
 class _NotOpen:
@@ -93,6 +95,7 @@ class Client:
         self._conversation = cast(Conversation, _NOT_OPEN)
         self._writer = cast(Writer, _NOT_OPEN)
         self._publisher = cast(Publisher, _NOT_OPEN)
+        self._works: list[Work] = []
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -108,15 +111,8 @@ class Client:
         if self._opened or self._closed:
             raise MeshError("a Client is opened once; make another one")
         environment = self._environment or Environment.real()
-        self._connection = ClientConnection(
-            self._place,
-            name=self.name,
-            tls=self._tls,
-            keepalive_s=self._keepalive_s,
-            connect_timeout_s=self._connect_timeout,
-            rng=environment.rng,
-            token=environment.token,
-        )
+        self._environment = environment
+        self._connection = self._connection_to(self._place)
         self._conversation = self._connection.conversation
         self._writer = self._connection.writer
         self._publisher = Publisher(self._connection)
@@ -124,9 +120,26 @@ class Client:
         await self._connection.open()
         self.url = self._connection.url
 
+    def _connection_to(self, place: Place) -> ClientConnection:
+        assert self._environment is not None, "a client has one once it is opened"
+        return ClientConnection(
+            place,
+            name=self.name,
+            tls=self._tls,
+            keepalive_s=self._keepalive_s,
+            connect_timeout_s=self._connect_timeout,
+            rng=self._environment.rng,
+            token=self._environment.token,
+        )
+
+    def _connection_to_home(self, url: str) -> ClientConnection:
+        return self._connection_to(Place(check_dialable(url)))
+
     async def aclose(self) -> None:
         """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`."""
         self._closed = True
+        for work in self._works:
+            await work.aclose()
         if self._opened:
             await self._connection.aclose()
 
@@ -218,26 +231,61 @@ class Client:
 
     # ------------------------------------------------------------------ subscribing, asking, answering
 
+    @overload
     def subscribe(
         self,
         *patterns: str,
         answers: bool = False,
-        window: int = WINDOW,
+        window: int | None = None,
         window_bytes: int = WINDOW_BYTES,
-    ) -> Subscription:
+        durable: None = None,
+    ) -> Subscription: ...
+
+    @overload
+    def subscribe(
+        self, *patterns: str, durable: str, window: int | None = None, window_bytes: int = WINDOW_BYTES
+    ) -> Work: ...
+
+    def subscribe(
+        self,
+        *patterns: str,
+        answers: bool = False,
+        window: int | None = None,
+        window_bytes: int = WINDOW_BYTES,
+        durable: str | None = None,
+    ) -> Subscription | Work:
         """Messages whose topics match any of the patterns. Await it, enter it or iterate it.
 
-        ``answers`` subscriptions also get requests and surveys. ``window`` messages and ``window_bytes``
-        bound what may be under way to this program before it takes it.
+        ``answers`` subscriptions also get requests and surveys. ``window`` messages (8 192) and
+        ``window_bytes`` bound what may be under way to this program before it takes it.
+
+        ``durable`` names a durable subscription, which is found, or made at this client's broker: its
+        messages wait on disk, and are shared by all who attach to it. Then the result is a `Work`, to be
+        entered, and ``window`` (256) bounds the messages that are not settled. Without patterns it must be
+        there.
 
         Raises:
-            TopicError, ValueError: a pattern or a window cannot be used.
+            TopicError, TypeError, ValueError: a pattern, a window or the name cannot be used.
+            NotAccepted: the broker knows no durable subscriptions.
         """
         self._must_be_open()
+        if durable is not None:
+            if answers:
+                raise ValueError(
+                    "a durable subscription gets no requests: answers and durable exclude each other"
+                )
+            messages = WORK_WINDOW if window is None else window
+            feed = self._conversation.attach(durable, patterns, messages, window_bytes)
+            self._writer.hand_over()
+            work = Work(self._connection, self._connection_to_home, feed)
+            self._works = [each for each in self._works if not each.closed] + [work]
+            return work
         role = Role.ANSWERS if answers else Role.LISTEN
-        feed = self._conversation.subscribe(patterns, role, window, window_bytes)
+        wanted = self._conversation.subscribe(
+            patterns, role, WINDOW if window is None else window, window_bytes
+        )
         self._writer.hand_over()
-        return Subscription(self._connection, feed)
+        return Subscription(self._connection, wanted)
 
     async def request(
         self,

@@ -60,7 +60,7 @@ class ClientConnection:
         )
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
-        self._rng = rng
+        self.rng = rng
         self._schedule = SessionSchedule(url, rng)
         self._warnings = PeerWarnings(log)
         self._lost = asyncio.Event()
@@ -103,7 +103,7 @@ class ClientConnection:
                 raise
             self._tried = nobody_at(self.url)
             self.url = self._place.otherwise
-            self._schedule = SessionSchedule(self.url, self._rng)
+            self._schedule = SessionSchedule(self.url, self.rng)
             await self._socket.dial_once(self.url, self._connect_timeout_s)
         try:
             await self._settled()

@@ -5,8 +5,9 @@ States: *away* (no connection, or no WELCOME yet) and *settled*. A shell tells o
 that outlives a connection is said again: subscriptions, blocks that are not acknowledged (unchanged,
 marked ``AGAIN``), questions that were not asked yet.
 
-What is published is kept in ``publishing``, which this is built on, what arrives in ``feeds``, what was asked
-in ``questions``; here is what they have in common: one connection, one order of frames, one end.
+What is published is kept in ``publishing``, which this is built on, what arrives in ``feeds``, and of durable
+subscriptions in ``work_feeds``, what was asked in ``questions``; here is what they have in common: one
+connection, one order of frames, one end.
 
 What a shell must look at afterwards: frames to send (`take_control`, `take_frames`) and whom to wake (the
 list `received` returns).
@@ -23,10 +24,11 @@ from mesh.clients.feeds import Feed, Feeds, Run, Token
 from mesh.clients.publishing import Publishing
 from mesh.clients.questions import Question, Questions
 from mesh.clients.tickets import Waitable
+from mesh.clients.work_feeds import WorkCounters, WorkFeed, WorkFeeds
 from mesh.errors import MeshError, NotAccepted, SessionError
 from mesh.printable import listed
 from mesh.wire.capabilities import CLIENT, FIRST, PUBLISHER_SECRET, STORED, Agreed, VersionMismatch
-from mesh.wire.durable_frames import Durable
+from mesh.wire.durable_frames import WORK, Durable
 from mesh.wire.session_frames import (
     BODY_MAX,
     DATA,
@@ -103,6 +105,7 @@ class Conversation(Publishing):
         self.synced = 0
         self._stamp = 0
         self.feeds = Feeds()
+        self.works = WorkFeeds(self.feeds.next_number)
         self.questions = Questions()
         self._control: list[bytes] = []
         self._unwoken: list[Waitable] = []
@@ -166,6 +169,9 @@ class Conversation(Publishing):
         self._control.clear()
         self._frames.clear()
         woken, self._unwoken = self._unwoken, []
+        for work in self.works:
+            work.lose()
+            woken.append(work)
         return [*woken, self.opened, self.gate, self.heard, *self.questions.disconnected()]
 
     def tick(self, now: float, late_s: float = 0.0) -> bool:
@@ -192,6 +198,9 @@ class Conversation(Publishing):
 
     def close(self, reason: str) -> list[Waitable]:
         """The program is done: BYE is left to be sent, everything that waits is woken with an error."""
+        for work in self.works:
+            self.tell(work)
+            work.end()
         if self.settled:
             self._frames.append(self.prefix + encode(Kind.BYE, reason))
             self.settled = False
@@ -200,7 +209,7 @@ class Conversation(Publishing):
         for feed in self.feeds:
             feed.closed = True
             woken.append(feed)
-        return woken
+        return [*woken, *self.works]
 
     def take_control(self) -> list[bytes]:
         """Frames that go ahead of data, with their backtrace."""
@@ -268,6 +277,43 @@ class Conversation(Publishing):
             self._control.append(self.prefix + credit_frame(feed.number, *granted))
         return feed.current
 
+    # ------------------------------------------------------------------ durable subscriptions
+
+    def attach(
+        self,
+        name: str,
+        patterns: Sequence[str],
+        messages: int,
+        size: int,
+        counters: WorkCounters | None = None,
+    ) -> WorkFeed:
+        """Work on a durable subscription, which is asked for now or when a session begins. ``counters`` are
+        those of the same work at another broker, which go on.
+
+        Raises:
+            TopicError, TypeError, ValueError: the name, a pattern or a window cannot be used.
+            NotAccepted: the broker knows no durable subscriptions.
+        """
+        if self.settled and not self.stores:
+            raise NotAccepted(self._stores_nothing())
+        work = self.works.add(name, patterns, messages, size, counters or WorkCounters())
+        if self.settled:
+            self._frames.append(self.prefix + work.announcement())
+        return work
+
+    def tell(self, work: WorkFeed) -> None:
+        """Say what was settled."""
+        if self.settled:
+            self._frames += [self.prefix + frame for frame in work.take_said()]
+
+    def detach(self, work: WorkFeed) -> None:
+        """Leave in order: what is settled is said, and what is not goes to others."""
+        if self.works.remove(work):
+            self.tell(work)
+            if self.settled:
+                self._frames.append(self.prefix + encode(Durable.DETACH, work.number))
+            work.end()
+
     # ------------------------------------------------------------------ questions
 
     def ask(
@@ -313,12 +359,18 @@ class Conversation(Publishing):
         """
         self.keepalive.heard_at = now
         runs: dict[Feed, Run] = {}
+        works: dict[WorkFeed, None] = {}
         woken = self._unwoken
         try:
             for frame in frames:
                 if len(frame) > 5 and frame[5] == DATA and frame[4] & 0xF0 == 0x90:
                     self.feeds.read_block(frame, runs)
                 elif frame[:4] == self.prefix:
+                    if len(frame) > 5 and frame[5] == WORK:
+                        work = self.works.read(frame)
+                        if work is not None:
+                            works[work] = None
+                        continue
                     fields = decode(frame, 4)
                     if fields[0] == Kind.ASK:
                         woken += self._asked(fields, len(frame) - 4)
@@ -329,6 +381,7 @@ class Conversation(Publishing):
                 feed.runs.append(run)
                 self._received += len(run.bodies)
                 woken.append(feed)
+            woken += works
         self._unwoken = []
         return woken
 
@@ -362,6 +415,10 @@ class Conversation(Publishing):
                 return [feed]
             case [Kind.INTERRUPTED]:
                 self.feeds.interrupted()
+            case [Durable.ATTACHED, number, waiting, unreached]:
+                return self.works.attached(number, waiting, unreached)
+            case [Durable.DETACHED, number, reason, sentence, url]:
+                return self.works.detached(number, reason, sentence, url, self.broker)
             case [Kind.REPLY, *_]:
                 return self.questions.replied(frame)
             case [Kind.SURVEYED, id, asked, missing]:
@@ -398,11 +455,24 @@ class Conversation(Publishing):
             failed += self._refuse_stored()
         self.credit = SendCredit(welcome.messages, welcome.bytes)
         failed += self._announce_all()
+        failed += self._attach_all()
         self._resume()
         for question in self.questions:
             if not question.sent:
                 self._frames.append(self.prefix + question.frame(now))
         return [self.opened, *failed, *self._credit_came()]
+
+    def _attach_all(self) -> list[Waitable]:
+        """Every durable subscription, at a new broker; returns those that it is too old for."""
+        failed: list[Waitable] = []
+        for work in self.works:
+            if self.stores:
+                self._frames.append(self.prefix + work.announcement())
+            else:
+                self.works.remove(work)
+                work.end(NotAccepted(self._stores_nothing()))
+                failed.append(work)
+        return failed
 
     def _credit_came(self) -> list[Waitable]:
         if self.room > 0 or not self.credit.open:
@@ -428,7 +498,7 @@ class Conversation(Publishing):
             published=self._published,
             blocks_out=self._blocks_out,
             dropped=self.dropped,
-            received=self._received,
+            received=self._received + self.works.received,
             lost_blocks=sum(feed.lost for feed in self.feeds),
             bad_blocks=sum(feed.bad_blocks for feed in self.feeds),
             sessions=self._sessions,

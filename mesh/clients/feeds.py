@@ -225,16 +225,21 @@ class Feeds:
         """A new one. Raises `TopicError`, ValueError."""
         if not patterns:
             raise ValueError("subscribe needs at least one pattern, such as 'news.#'")
-        _check_window("messages", messages, MESSAGES_MAX)
-        _check_window("bytes", size, BYTES_MAX)
+        check_window("messages", messages, MESSAGES_MAX)
+        check_window("bytes", size, BYTES_MAX)
         checked = [check_pattern(pattern) for pattern in patterns]
         if len(self._feeds) >= SUBSCRIPTIONS_MAX:
             raise ValueError(
                 f"a client has at most {SUBSCRIPTIONS_MAX} subscriptions; one may have many patterns"
             )
-        self._number += 1
-        feed = self._feeds[self._number] = Feed(self._number, checked, role, messages, size)
+        number = self.next_number()
+        feed = self._feeds[number] = Feed(number, checked, role, messages, size)
         return feed
+
+    def next_number(self) -> int:
+        """A number that no subscription of this client had; durable ones take theirs here, too."""
+        self._number += 1
+        return self._number
 
     def remove(self, feed: Feed) -> bool:
         """Want no more of it; False if it was removed already."""
@@ -342,7 +347,7 @@ class Feeds:
         return topic
 
 
-def _check_window(what: str, number: object, most: int) -> None:
+def check_window(what: str, number: object, most: int) -> None:
     """Raises ValueError for what no broker takes as a window, which would end the session."""
     if type(number) is not int or not 1 <= number <= most:
         raise ValueError(f"a window of {str(number)[:40]} {what}: expected a whole number from 1 to {most}")

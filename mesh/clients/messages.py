@@ -203,7 +203,7 @@ def keep_sound(run: Run, consumer: Consumer) -> bool:
     """
     if run.headers is None or not any(run.headers):
         return bool(run.bodies)
-    wrong = _unreadable(run.headers)
+    wrong = unreadable(run.headers)
     if wrong:
         consumer.malformed += sum(encoded in wrong for encoded in run.headers)
         for token, encoded in zip(run.tokens or (), run.headers, strict=False):
@@ -213,7 +213,7 @@ def keep_sound(run: Run, consumer: Consumer) -> bool:
     return bool(run.bodies)
 
 
-def _unreadable(headers: Sequence[bytes]) -> dict[bytes, str]:
+def unreadable(headers: Sequence[bytes]) -> dict[bytes, str]:
     """The encoded headers that cannot be unpacked, with the reason."""
     wrong = {}
     for encoded in dict.fromkeys(headers):  # most publishers give all their messages the same

@@ -497,7 +497,8 @@ class Publishing:
                 self._again += ((block, sealed.count) for block in sealed.blocks)
 
     def _stores_nothing(self) -> str:
-        return f"broker {self.broker} does not know level stored; it needs a newer version of Mangrove"
+        what = "level stored and durable subscriptions"
+        return f"broker {self.broker} does not know {what}; they need a newer version of Mangrove"
 
     def _refuse_stored(self) -> list[Waitable]:
         """The broker of a new session does not speak level stored: nothing of it can go there."""

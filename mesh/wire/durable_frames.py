@@ -79,6 +79,10 @@ class Durable(IntEnum):
     KEPT = 81
 
 
+WORK: Final = int(Durable.WORK)
+"""Plain, for the path of every block."""
+
+
 class Kept(IntEnum):
     """What a home says of a block."""
 

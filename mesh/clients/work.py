@@ -1,0 +1,292 @@
+"""`Work`: messages of a durable subscription, as ``Client.subscribe(..., durable=NAME)`` gives them.
+
+A durable subscription is worked on at its home, the broker whose journal keeps its messages. Work asks for
+it at the client's own broker, the *entry*. If that is not the home, it says where the home is, and Work goes
+there with a connection of its own. When that connection is lost Work asks the entry again, since the home may
+be back at another address.
+
+What the program says of messages is gathered for the turn of the loop, and said at once when a quarter of
+the window is settled. A cancelled wait for a message loses nothing. Several tasks may iterate one Work: each
+message goes to one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unattached
+from mesh.clients.connection import ClientConnection
+from mesh.clients.jobs import Job, JobBatch, jobs
+from mesh.clients.session_schedule import LONGEST_S, SHORTEST_S
+from mesh.clients.work_feeds import Portion, WorkFeed
+from mesh.errors import Disconnected, HeldElsewhere, MeshError
+from protocols import AddressError
+from protocols.dial_schedule import backoff_s
+
+HANDS_MIN: Final = 64
+"""Tasks whose last message is remembered before those that settled theirs are forgotten."""
+
+
+class Work:
+    """Messages of a durable subscription: enter it, then iterate it, and settle each message.
+
+    Entering returns once the subscription is on disk at every live broker but those in ``unreached``. It
+    raises `OtherPatterns`, `HeldElsewhere` if nobody knows where the home is, `Disconnected` if the home
+    cannot be reached, and `NotAccepted` with the broker's sentence for another refusal. Iterating raises
+    `Detached` when the subscription is removed, or its journal has failed.
+
+    Leaving by an exception has the message in hand tried again later, which counts as an attempt. All else
+    that is not settled goes to others, or to this program when it comes back.
+    """
+
+    def __init__(
+        self, entry: ClientConnection, dial: Callable[[str], ClientConnection], feed: WorkFeed
+    ) -> None:
+        self._entry = entry
+        self._dial = dial
+        self._at = entry
+        self._feed = feed
+        self._loop = entry.loop
+        self._moving = asyncio.Lock()
+        self.closed = False
+        self._attached_at: float | None = None
+        """When it was attached last; None: never."""
+        self._moves = 0
+        """To the home, since it was attached there for a while."""
+        self._portion: Portion | None = None
+        self._jobs: Iterator[Job] = iter(())
+        self._hands: dict[asyncio.Task[object] | None, Job] = {}
+        self._hands_max = HANDS_MIN
+        self._turn = False
+        """True while a turn is to come that says what was settled."""
+        self._counters = feed.counters
+
+    # ------------------------------------------------------------------ what is known of it
+
+    @property
+    def name(self) -> str:
+        return self._feed.name
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return tuple(self._feed.patterns)
+
+    @property
+    def home(self) -> str:
+        """The name of the broker that keeps the messages; empty until it is known."""
+        return "" if self._attached_at is None else self._at.conversation.broker
+
+    @property
+    def waiting(self) -> int:
+        """Messages that waited at the home when this program attached."""
+        return self._feed.waiting
+
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """Brokers that had not confirmed the subscription when the barrier ended: level ``stored`` at one of
+        them is refused until it has."""
+        return self._feed.unreached
+
+    @property
+    def late(self) -> int:
+        """Messages settled when their session was over: they are delivered again."""
+        return self._counters.late
+
+    @property
+    def malformed(self) -> int:
+        """Messages made dead letters here because nobody can read them or their headers."""
+        return self._counters.malformed
+
+    @property
+    def interrupted(self) -> int:
+        """How often the session with the home was lost."""
+        return self._counters.interrupted
+
+    # ------------------------------------------------------------------ its life
+
+    async def __aenter__(self) -> Work:
+        try:
+            async with asyncio.timeout(SUBSCRIBE_TIMEOUT_S):
+                await self._attach()
+        except TimeoutError as error:
+            await self.aclose()
+            if isinstance(error, MeshError):
+                raise
+            raise unattached(self.name, self._at.why_away) from error
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """A cancelled program, or one that is interrupted, did not fail at a message."""
+        for task, job in self._hands.items():
+            if task is asyncio.current_task():
+                failed = isinstance(error, Exception)
+            else:
+                failed = (
+                    task is not None and task.done() and not task.cancelled() and task.exception() is not None
+                )
+            if failed:
+                job.retry()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Leave: what was settled is said, what was not goes to others; iteration ends."""
+        self.closed = True
+        self._hands.clear()
+        self._jobs = iter(())
+        feed, at = self._feed, self._at
+        at.conversation.detach(feed)
+        at.writer.hand_over()
+        at.writer.write_now()
+        feed.wake()
+        if at is not self._entry:
+            await at.aclose()
+
+    # ------------------------------------------------------------------ where it is attached
+
+    async def _attach(self) -> None:
+        """Until it is attached. Raises why it cannot be."""
+        async with self._moving:
+            while not self._feed.ready:
+                feed, at = self._feed, self._at
+                if self.closed or self._entry.closed:
+                    raise Disconnected(f"work on {self.name} is closed")
+                if isinstance(feed.error, HeldElsewhere):
+                    await self._follow(feed.error)
+                elif feed.error is not None:
+                    raise feed.error
+                elif at is not self._entry and not at.conversation.settled:
+                    lasted_s = self._loop.time() - (self._attached_at or self._loop.time())
+                    self._moves = 0 if lasted_s > LONGEST_S else self._moves
+                    await self._ask_again()
+                else:
+                    await at.wait(feed, None)
+            self._attached_at = self._loop.time()
+
+    async def _follow(self, error: HeldElsewhere) -> None:
+        """Go where the home is said to be, or if it is not known or reached, ask the entry again later."""
+        attached = self._attached_at is not None
+        if not error.url and not attached:
+            raise error
+        if not error.url or self._moves:
+            await asyncio.sleep(backoff_s(self._moves, SHORTEST_S, LONGEST_S, self._entry.rng))
+        self._moves += 1
+        if not error.url:
+            await self._ask_again()
+            return
+        try:
+            home = self._dial(error.url)
+            await home.open()
+        except (Disconnected, AddressError) as reason:
+            if not attached:
+                raise Disconnected(f"the home of {self.name} cannot be reached: {reason}") from reason
+            await self._ask_again()
+            return
+        if self.closed:  # meanwhile
+            await home.aclose()
+        else:
+            await self._move_to(home)
+
+    async def _ask_again(self) -> None:
+        """Ask the entry where the home is."""
+        await self._move_to(self._entry)
+
+    async def _move_to(self, there: ClientConnection) -> None:
+        before, left = self._feed, self._at
+        left.conversation.detach(before)
+        self._at = there
+        self._feed = there.conversation.attach(
+            before.name, before.patterns, before.messages, before.size, self._counters
+        )
+        there.writer.hand_over()
+        before.wake()
+        if left is not self._entry and left is not there:
+            await left.aclose()
+
+    # ------------------------------------------------------------------ iterating
+
+    def __aiter__(self) -> AsyncIterator[Job]:
+        return self
+
+    async def __anext__(self) -> Job:
+        while True:
+            portion = self._portion
+            if portion is not None and not portion.void:
+                for job in self._jobs:
+                    self._take_in_hand(job)
+                    return job
+            portion = self._portion = self._feed.take()
+            if portion is not None:
+                self._jobs = jobs(portion, self)
+            else:
+                await self._news()
+
+    async def batches(self) -> AsyncIterator[JobBatch]:
+        """The same messages as `JobBatch` after `JobBatch`: as many as arrived together, at a fraction of the
+        cost each. What the iteration of single messages has begun to hand out is not among them."""
+        while True:
+            portions = self._feed.take_all()
+            if portions:
+                yield JobBatch(portions, self)
+                continue
+            try:
+                await self._news()
+            except StopAsyncIteration:
+                return
+
+    async def _news(self) -> None:
+        """Wait for messages. Raises StopAsyncIteration at the end, and why it is over if it failed."""
+        if self.closed or self._entry.closed:
+            raise StopAsyncIteration
+        if not self._feed.ready:
+            try:
+                await self._attach()
+            except Disconnected:
+                if self.closed or self._entry.closed:
+                    raise StopAsyncIteration from None
+                raise
+        feed = self._feed
+        if not feed.portions and feed.ready:
+            await self._at.wait(feed, None)
+
+    def _take_in_hand(self, job: Job) -> None:
+        hands = self._hands
+        hands[asyncio.current_task()] = job
+        if len(hands) > self._hands_max:
+            self._hands = {task: held for task, held in hands.items() if not held.settled}
+            self._hands_max = max(HANDS_MIN, 2 * len(self._hands))
+
+    # ------------------------------------------------------------------ what the program says of messages
+
+    def done(self, portion: Portion, messages: int) -> bool:
+        return self._told(portion.done(messages))
+
+    def retry(self, portion: Portion, index: int, after_s: float | None) -> bool:
+        return self._told(portion.retry(index, after_s))
+
+    def drop(self, portion: Portion, index: int, reason: str) -> bool:
+        return self._told(portion.drop(index, reason))
+
+    def _told(self, told: bool) -> bool:
+        """Have it said at the end of the turn, or now if much was gathered."""
+        if not told:
+            return False
+        if self._feed.said_late:
+            self._say()
+            self._at.writer.write_now()
+        elif not self._turn:
+            self._turn = True
+            self._loop.call_soon(self._end_turn)
+        return True
+
+    def _end_turn(self) -> None:
+        self._turn = False
+        self._say()
+
+    def _say(self) -> None:
+        self._at.conversation.tell(self._feed)
+        self._at.writer.hand_over()
