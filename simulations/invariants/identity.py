@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 from typing import Final
 
 from mesh.broker.identity import format_id
-from mesh.cluster.membership import State
+from mesh.cluster.membership import MemberRecord, State
 from simulations.evidence import Change, Evidence, Life, Sample, View
 from simulations.invariants.check import Check, Judge, at_end
 from simulations.invariants.circumstances import Belief, Circumstances
@@ -58,13 +58,20 @@ class RestartsAreOneMember(Judge):
                     if [each.id for each in records] != [life.id] or records[0].state is not State.ALIVE:
                         held = ", ".join(map(shown, records)) or "nothing"
                         wrong.append(f"{view.name} holds {held} of {name}, which was started again")
-                    elif records[0].incarnation <= old:
+                    elif not self._is_newer(records[0], before, life, old):
                         wrong.append(
                             f"{view.name} holds incarnation {records[0].incarnation} of {name}, known "
                             f"by {old} before it was started again"
                         )
                     wrong += self._welcomed_twice(view, life)
         return verdict("restarts_are_one_member", looked, "broker(s) started again, seen by another", wrong)
+
+    def _is_newer(self, record: MemberRecord, before: Life, life: Life, old: int) -> bool:
+        """Whether it outweighs what was held of the earlier run. After a loss by the disk it may have the
+        same incarnation: of two alive the greater boot wins then, and the lesser one refutes."""
+        if record.incarnation == old and record.boot == life.boot:
+            return self._circumstances.disk_was_struck(before)
+        return record.incarnation > old
 
     def _heard(self, life: Life) -> int:
         """The greatest incarnation in which another held that life. A broker saves its own within a second,

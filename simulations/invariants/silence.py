@@ -88,14 +88,17 @@ def _cuts(circumstances: Circumstances) -> list[Impairment]:
 
 
 def _boot_with_others(evidence: Evidence, name: str, from_s: float, until_s: float) -> str | None:
-    """The broker's, if it had links to enough others before and counted so many as living until then."""
+    """The broker's, if it had links to enough others before and counted so many of these as living until
+    then. Others that it holds alive may be gone for long: it never heard them itself."""
     before = _last_look(evidence, name, from_s)
-    if before is None or len(before.links) < OTHERS_MIN:
+    if before is None:
         return None
-    views = [
+    heard = frozenset(before.links)
+    views = [before]
+    views += [
         sample.views[name] for sample in evidence.samples_between(from_s, until_s) if name in sample.views
     ]
-    enough = all(len(view.in_view) > OTHERS_MIN and view.boot == before.boot for view in views)
+    enough = all(len(heard & set(view.in_view)) >= OTHERS_MIN and view.boot == before.boot for view in views)
     return format_id(before.boot) if enough else None
 
 

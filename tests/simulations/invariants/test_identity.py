@@ -164,13 +164,26 @@ def test_an_incarnation_that_was_lost_with_the_power_and_that_nobody_heard_may_c
 def test_an_incarnation_lost_by_the_disk_may_come_again_once_nobody_alive_held_it(
     disk_lies: bool, holder_lives: bool
 ) -> None:
-    """Broker-3 had incarnation 3 and lost it with its power. Only an earlier run of broker-1 had held it."""
+    """Broker-3 had incarnation 4 and lost it with its power. Only an earlier run of broker-1 had held it."""
 
     def tell(log: Log) -> None:
-        log.member(ONE, 3.9, THREE, "suspect>alive", sub_inc=3, boot=BOOTS[ONE] if holder_lives else 91)
+        log.member(ONE, 3.9, THREE, "suspect>alive", sub_inc=4, boot=BOOTS[ONE] if holder_lives else 91)
 
     evidence = history(tell)
     if disk_lies:
         fault = Fault(3.0, "lying_disk", a=(THREE,), for_s=6.0)
         evidence.faults.append(Span(fault, 3.0, 9.0))
     assert judged(evidence, "restarts_are_one_member").ok is (disk_lies and not holder_lives)
+
+
+@pytest.mark.parametrize("disk_lies", [True, False])
+@pytest.mark.parametrize("boot", [BOOTS[THREE], SECOND_BOOT])
+def test_an_incarnation_lost_by_the_disk_may_come_again_with_another_boot(disk_lies: bool, boot: int) -> None:
+    """Broker-1 holds the later run in the incarnation in which it held the earlier one."""
+    evidence = history(lambda log: log.member(ONE, 3.9, THREE, "suspect>alive", sub_inc=2))
+    for sample in evidence.rest:
+        table = (record(ONE), record(TWO), record(THREE, State.ALIVE, 2, boot))
+        with_view(evidence, sample.at_s, ONE, table=table)
+    if disk_lies:
+        evidence.faults.append(Span(Fault(3.0, "slow_disk", a=(THREE,), for_s=6.0), 3.0, 9.0))
+    assert judged(evidence, "restarts_are_one_member").ok is (disk_lies and boot == SECOND_BOOT)

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from mesh.cluster.membership import State
 from simulations.evidence import Evidence, Life
 from simulations.faults import Fault
 from simulations.faults.ongoing import Span
 from tests.simulations.invariants.histories import (
     IDS,
     ONE,
+    SECOND_BOOT,
     THREE,
     TWO,
     Log,
@@ -21,6 +23,7 @@ from tests.simulations.invariants.histories import (
     history,
     judged,
     log_spoilt,
+    record,
     spoilt,
     with_view,
 )
@@ -148,6 +151,19 @@ def test_one_other_broker_alone_may_be_accused() -> None:
     evidence = history(_accuses_at(9.5))
     cut(evidence, 6.5, 10.5, b=())
     assert judged(evidence, "deaf_accuse_nobody").empty
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_a_member_that_was_never_linked_is_no_other_that_could_be_heard(died: bool) -> None:
+    """Broker-1 still counts a run as living that it never heard. Once broker-3 is dead, only broker-2 is left
+    to be heard."""
+    evidence = _alone(_accuses_at(15.5))
+    gone = replace(record(THREE), id=9)
+    third = record(THREE, State.DEAD if died else State.ALIVE, boot=SECOND_BOOT)
+    for at_s in (13.0, 14.0, 15.0):
+        with_view(evidence, at_s, ONE, table=(record(ONE), record(TWO), third, gone))
+    verdict = judged(evidence, "deaf_accuse_nobody")
+    assert verdict.empty if died else not verdict.ok
 
 
 def test_who_reaches_one_of_the_others_may_accuse_the_rest() -> None:
