@@ -42,7 +42,7 @@ from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError, PeerError
 from mesh.listen import Listen
 from mesh.logs import log
-from mesh.wire.capabilities import RECEIVED, Agreed
+from mesh.wire.capabilities import DURABLE, RECEIVED, Agreed
 from protocols import Pipe, Pub0, Pull0, RawSocket, Rep0, SocketOptions, Sub0
 
 CLIENT_QUEUE: Final = 65_536
@@ -368,7 +368,14 @@ class Node:
         self.log.write("link", link_fields(peer=member, dialed=pipe.dialed, up=True, reason="admitted"))
         self._notices.link_up(format_id(self.identity.id), format_id(member), name)
         self.exchange.peer_up(
-            member, name, pipe, rtt_s, self._clock(), boot=boot, counts=agreed.has(RECEIVED)
+            member,
+            name,
+            pipe,
+            rtt_s,
+            self._clock(),
+            boot=boot,
+            counts=agreed.has(RECEIVED),
+            durable=agreed.has(DURABLE),
         )
 
     def link_down(self, member: int, reason: str, dialed: bool) -> None:

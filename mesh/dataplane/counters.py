@@ -12,6 +12,8 @@ NO_LOSS: Final = (
     "not_returned",
     "link_down_in",
     "publisher_forgotten",
+    "stored_given_up",
+    "not_told",
 )
 """Reasons to drop that lose nobody a message."""
 
@@ -102,6 +104,8 @@ class ExchangeStatistics:
     """Requests and surveys without a result yet, now."""
     publishers: int
     """Publishers whose messages are checked for repetition, now."""
+    storing: int
+    """Blocks and large bodies of level stored that are not kept by all of their homes, now."""
     queued: int
     """Messages that wait for links, now."""
     unresolved: int

@@ -21,14 +21,17 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, Protocol
 
 from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.durable_routes import KnownHome
+from mesh.dataplane.entry_broker import EntryBroker
 from mesh.dataplane.gate import Gate
 from mesh.dataplane.held_blocks import HeldBlocks
+from mesh.dataplane.home_for_peers import Home, HomeForPeers
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member, Members
@@ -121,13 +124,26 @@ class Exchange:
             steps_exceeded=self._leave_rest,
         )
         self._publishers = Publishers(options.publishers_max)
-        self._intake = Intake(self._router, self._publishers, self._tally)
+        self._home = HomeForPeers(name, turn, self._tally, hooks.work_pending)
+        self._intake = Intake(self._router, self._publishers, self._home, self._tally)
+        self._entry = self._intake.stored = EntryBroker(
+            id=id,
+            name=name,
+            members=self._members,
+            intake=self._intake,
+            own=self._home,
+            turn=turn,
+            tally=self._tally,
+            work_pending=hooks.work_pending,
+        )
         self._requests = Requests(id, boot, name, self._router, self._members, self.gate, options)
         self._peers = PeerControl(
             members=self._members,
             router=self._router,
             intake=self._intake,
             requests=self._requests,
+            entry=self._entry,
+            home=self._home,
             turn=turn,
             tally=self._tally,
             work_pending=hooks.work_pending,
@@ -144,6 +160,7 @@ class Exchange:
             requests=self._requests,
             publishers=self._publishers,
             tally=self._tally,
+            session_over=self._entry.session_over,
         )
         self._held = HeldBlocks(
             name, self.gate, self._intake, self._publishers, self._tally, self._sessions.refuse
@@ -324,6 +341,8 @@ class Exchange:
         """
         encoded = check_topic(topic)
         number = blocks.LEVELS.index(level)
+        if number > blocks.ACCEPTED:
+            raise ValueError(f"level {level} is for clients: only they send a message again until it is kept")
         for body in bodies:
             if len(body) > blocks.BODY_MAX:
                 raise ValueError(f"a body of {len(body)} bytes is above the limit of {blocks.BODY_MAX}")
@@ -425,13 +444,15 @@ class Exchange:
         *,
         boot: int = 0,
         counts: bool = False,
+        durable: bool = False,
     ) -> None:
         """A link is admitted; its Bus pipe carries blocks from now on. Replaces an earlier link.
 
         ``counts``: the other side says what it received in its run ``boot``
-        (`mesh.wire.capabilities.RECEIVED`).
+        (`mesh.wire.capabilities.RECEIVED`). ``durable``: it may be a home (`mesh.wire.capabilities.DURABLE`).
         """
-        self._peers.link_up(member_id, name, pipe, rtt_s, now, boot=boot, counts=counts)
+        self._peers.link_up(member_id, name, pipe, rtt_s, now, boot=boot, counts=counts, durable=durable)
+        self._hand_over(now)
 
     def peer_down(self, member_id: int, now: float) -> None:
         """A link is over. The broker's interest is kept until `members_changed` no longer names it."""
@@ -443,6 +464,37 @@ class Exchange:
         member = self._members.table.get(member_id)
         if member is not None and member.neighbour is not None:
             member.neighbour.rtt_s = rtt_s
+
+    def home_changed(
+        self,
+        home_id: int,
+        home_name: str,
+        client_url: str,
+        added: Mapping[str, Iterable[str]],
+        removed: Iterable[str] = (),
+    ) -> None:
+        """Durable subscriptions, names and their patterns, were made at a broker, this one among them, or
+        given other patterns, and others were removed. They stay though the broker goes. Raises `TopicError`
+        before any change."""
+        self._entry.home_changed(home_id, home_name, client_url, added, removed)
+        self._hand_over(0.0)
+
+    def set_unknown_homes(self, names: Iterable[str]) -> None:
+        """Live brokers that may be homes and of which it is not known what is kept there."""
+        self._entry.unknown = tuple(names)
+
+    def home_of(self, subscription: str) -> KnownHome | None:
+        """The broker where a durable subscription was made."""
+        return self._entry.routes.home_of(subscription)
+
+    @property
+    def home(self) -> Home | None:
+        """What keeps messages on this broker's disk; None: nothing does."""
+        return self._home.home
+
+    @home.setter
+    def home(self, home: Home | None) -> None:
+        self._home.home = home
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
         """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the
@@ -465,7 +517,7 @@ class Exchange:
             self._next_scan = now + SCAN_S
             self._scan(now, late_s)
         turn = self._turn
-        if turn.dirty or turn.due or self._interest.changed:
+        if turn.dirty or turn.due or turn.ends or self._interest.changed:
             self._hand_over(now)
         return self._next_scan if due is None or due > self._next_scan else due
 
@@ -475,6 +527,7 @@ class Exchange:
         for link in self._members.neighbours():
             link.ingress.grant()  # what is given back tells the other side what has arrived
         self._sessions.scan(now, late_s)
+        self._entry.scan(now)
 
     def _port_of(self, pipe: Pipe) -> Port | None:
         if pipe in self._pipes:
@@ -492,6 +545,10 @@ class Exchange:
             self._interest.flush()
         if turn.unread:
             self._end_unread(now)
+        if turn.ends:
+            ends, turn.ends = turn.ends, []
+            for end in ends:
+                end()
         if turn.dirty:
             dirty, turn.dirty = turn.dirty, []
             for port in dirty:
@@ -597,6 +654,7 @@ class Exchange:
             taps=list(dict.fromkeys(" ".join(t.patterns) for t in self._subscribers.values() if t.patterns)),
             questions=self._requests.open_questions,
             publishers=len(self._publishers),
+            storing=self._entry.storing,
             queued=sum(link.outlet.backlog.messages for link in self._members.neighbours()),
             unresolved=self._tally.unresolved
             + unresolved

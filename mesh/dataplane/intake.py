@@ -13,18 +13,20 @@ Pure.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from mesh.dataplane.backlogs import Buffer
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.credit import HeldCredit, Ingress
-from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.deduplication import Publisher, Publishers
+from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.members import Member, Neighbour
 from mesh.dataplane.sessions import LocalTaker, Session
 from mesh.errors import BlockError, SessionError, TopicError
 from mesh.topics.routing import Router
-from mesh.wire import blocks
-from mesh.wire.capabilities import STORED
+from mesh.wire import blocks, capabilities
+from mesh.wire.blocks import STORED
+from mesh.wire.durable_frames import KEEP
 from mesh.wire.session_frames import (
     AGAIN,
     DATA_CONSTANTS,
@@ -45,11 +47,39 @@ VIEW_MIN: Final = 8192
 """From this size on a block is passed on as a view into its frame; below, a copy is cheaper."""
 
 
+class StoredBlocks(Protocol):
+    """What becomes of clients' blocks of level stored (`mesh.dataplane.entry_broker`)."""
+
+    def client_block(
+        self,
+        session: Session,
+        block: Buffer,
+        sequence: int,
+        count: int,
+        topic: bytes,
+        takers: tuple[Any, ...],
+        behind: int,
+        flags: int,
+        now: float,
+        /,
+    ) -> None: ...
+
+    def is_retry(self, session: Session, block: Buffer, sequence: int, count: int, now: float, /) -> bool: ...
+
+
 class Intake:
     """See the module. ``absent``: names of live brokers that a publish here cannot reach now, or whose
-    interest is not known; acknowledgements name them."""
+    interest is not known; acknowledgements name them. ``stored`` takes the blocks of level stored."""
 
-    def __init__(self, router: Router[LocalTaker, Member], publishers: Publishers, tally: Tally) -> None:
+    stored: StoredBlocks
+
+    def __init__(
+        self,
+        router: Router[LocalTaker, Member],
+        publishers: Publishers,
+        home_for_peers: HomeForPeers,
+        tally: Tally,
+    ) -> None:
         self.absent: tuple[str, ...] = ()
         self.refusing = ""
         """Why nothing is accepted now; empty while it is."""
@@ -58,6 +88,7 @@ class Intake:
         self._router = router
         self._routes = router.cache
         self._publishers = publishers
+        self._home_for_peers = home_for_peers
         self._tally = tally
 
     def client_block(self, session: Session, frame: bytes, start: int, now: float) -> None:
@@ -76,7 +107,7 @@ class Intake:
         if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - at:
             read_data(frame, start)
             raise SessionError("a DATA frame's head does not have its fixed form")
-        if hops or number or link:
+        if (hops or number or link) and (hops or link or level != STORED):
             raise SessionError(f"a client's block names {hops} hops, subscription {number}, sequence {link}")
         topic_at = start + HEADS_SIZE
         bodies_at = topic_at + topic_size
@@ -90,8 +121,8 @@ class Intake:
         ):
             blocks.check(frame, at)  # the rarer forms, and all that is wrong
             blocks.check_headers(frame, at)
-            if level == blocks.STORED:
-                session.agreed.require(STORED, "the session")
+            if level == STORED:
+                session.agreed.require(capabilities.STORED, "the session")
         if size > blocks.BLOCK_MAX:
             raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if publisher != session.client or boot != session.boot:
@@ -111,13 +142,17 @@ class Intake:
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
         if self.refusing or (kind & blocks.PIECE and sequence in session.cut_bodies):
-            self._refuse(session, sequence, count, size, level, kind)
+            if level != STORED or not self.stored.is_retry(session, frame[at:], sequence, count, now):
+                self._refuse(session, sequence, count, size, level, kind)
             return
         block: Buffer = frame[at:] if size < VIEW_MIN else memoryview(frame)[at:]
         takers = route.everybody
         if not level:
             self._tally.published += count
             self.hand_out(takers, block, count, 0, flags, ingress, now)
+            return
+        if level == STORED:
+            self.stored.client_block(session, block, sequence, count, topic, takers, number, flags, now)
             return
         record_of = session.publisher
         if kind & blocks.PIECE:  # of a large body, which is accepted with its last one
@@ -130,7 +165,7 @@ class Intake:
             if blocks.is_last_piece(frame, at):
                 record_of.reserve(sequence, 1)
                 record_of.commit(sequence, self.absent)
-                _merge(session.acks, sequence, sequence)
+                merge(session.acks, sequence, sequence)
             return
         if not record_of.reserve(sequence, count):
             ingress.settle(count, size)
@@ -143,7 +178,7 @@ class Intake:
             raise
         record_of.commit(sequence, self.absent)
         self._tally.published += count
-        _merge(session.acks, sequence, sequence + count - 1)
+        merge(session.acks, sequence, sequence + count - 1)
 
     def refuse_block(
         self, session: Session, frame: bytes, start: int, why: str, counted_as: str, now: float
@@ -167,8 +202,11 @@ class Intake:
             _, kind, level, topic_size, count, _, sequence, publisher, boot,
         ) = _heads(frame)  # fmt: skip
         if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - DATA_SIZE:
-            read_data(frame)
-            raise SessionError("a DATA frame's head does not have its fixed form")
+            if flags & ~AGAIN != KEEP or level != STORED or not link.durable:
+                read_data(frame)  # raises
+            if mark != DATA_MARK or bin32 != 0xC6 or zero or size != end - DATA_SIZE:
+                raise SessionError("a DATA frame's head does not have its fixed form")
+            blocks.check(frame, DATA_SIZE)  # before it is kept for long
         if hops:
             raise SessionError(f"a block with {hops} hops came over a link; in a full mesh it has 0")
         if size > blocks.BLOCK_MAX:
@@ -190,6 +228,11 @@ class Intake:
             self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
             return
         record_of = self._publishers.get(publisher, boot)
+        if flags > AGAIN:
+            again = bool(flags & AGAIN)
+            self._hand_out_once(route.local, record_of, frame, block, sequence, count, again, ingress, now)
+            self._home_for_peers.keep(link, bytes(block), sequence, count, publisher, boot, again=again)
+            return
         if kind & blocks.PIECE and not record_of.knows(sequence, 1):  # a link may lose some: it commits none
             self.hand_out(route.local, block, count, hops + 1, flags, ingress, now)
             return
@@ -204,6 +247,40 @@ class Intake:
             raise
         record_of.commit(sequence)
 
+    def _hand_out_once(
+        self,
+        takers: tuple[Any, ...],
+        record_of: Publisher,
+        frame: bytes,
+        block: Buffer,
+        sequence: int,
+        count: int,
+        again: bool,
+        ingress: Ingress,
+        now: float,
+    ) -> None:
+        """A block that is to be kept here, too, to those who have not had it. It may come many times."""
+        is_piece = bool(frame[DATA_SIZE + 1] & blocks.PIECE)
+        if is_piece:
+            new = not record_of.knows(sequence, 1) and self._home_for_peers.pieces.is_new(
+                (*record_of.key, sequence), blocks.offset_of(frame, DATA_SIZE)
+            )
+        else:
+            new = record_of.reserve(sequence, count)
+        if not new:
+            self._tally.drop("duplicate", count)
+        if not new or not takers:
+            ingress.settle(count, len(block))
+        else:
+            try:
+                self.hand_out(takers, block, count, 1, AGAIN if again else 0, ingress, now)
+            except BaseException:
+                if not is_piece:
+                    record_of.release(sequence)
+                raise
+        if new and not is_piece:
+            record_of.commit(sequence)
+
     def hand_out(
         self,
         takers: tuple[Any, ...],
@@ -213,12 +290,12 @@ class Intake:
         flags: int,
         ingress: Ingress | None,
         now: float,
+        held: HeldCredit | None = None,
     ) -> None:
         """A block to everybody it is for. Its credit goes back to its sender unless it has to wait
-        somewhere."""
+        somewhere; ``held``: it is held already, and without an ingress stays so."""
         if not takers:
             self._tally.unwanted += count
-        held: HeldCredit | None = None
         for taker in takers:
             if not taker.offer(block, count, hops, flags):
                 if held is None and ingress is not None:
@@ -244,7 +321,7 @@ class Intake:
     def _duplicate(self, session: Session, sequence: int, count: int) -> None:
         """A retry of what was accepted: it is acknowledged again, and names who was absent then, too."""
         self._tally.drop("duplicate", count)
-        _merge(session.acks, sequence, sequence + count - 1)
+        merge(session.acks, sequence, sequence + count - 1)
         session.missed_by.update(dict.fromkeys(session.publisher.absent_for(sequence, count)))
 
     def _refuse(self, session: Session, sequence: int, count: int, size: int, level: int, kind: int) -> None:
@@ -252,25 +329,30 @@ class Intake:
         body is refused with the first of its pieces that is."""
         session.ingress.settle(count, size)
         last = sequence + count - 1
-        if level and session.publisher.knows(sequence, count):
+        if level == blocks.ACCEPTED and session.publisher.knows(sequence, count):
             self._duplicate(session, sequence, count)
             return
-        if kind & blocks.PIECE:
-            session.cut_bodies[sequence] = None
-            if len(session.cut_bodies) > CUT_MAX:
-                del session.cut_bodies[next(iter(session.cut_bodies))]
-        _merge(session.refused.setdefault(self.refusing or CUT, []), sequence, last)
+        self.refused(session, sequence, last, self.refusing or CUT, piecewise=bool(kind & blocks.PIECE))
         if not level:  # its publisher waits for no answer
             self._tally.drop(self.refused_as or "joining", count)
 
+    @staticmethod
+    def refused(session: Session, first: int, last: int, reason: str, *, piecewise: bool) -> None:
+        """Have `acknowledge` say that these messages are refused, and refuse other pieces of the body."""
+        if piecewise:
+            session.cut_bodies[first] = None
+            if len(session.cut_bodies) > CUT_MAX:
+                del session.cut_bodies[next(iter(session.cut_bodies))]
+        merge(session.refused.setdefault(reason, []), first, last)
+
 
 def accepted_as(frame: bytes, start: int) -> tuple[int, ...]:
-    """The key that a retry of a block of level accepted shares with its first copy, and with no other block
-    of its publisher. Empty for another level, or for a frame that will be refused."""
+    """The key that a retry of a block of level accepted or stored shares with its first copy, and with no
+    other block of its publisher. Empty for level sent, or for a frame that will be refused."""
     if len(frame) < start + HEADS_SIZE:
         return ()
     *_, kind, level, topic_size, _, _, sequence, _, _ = _heads(frame, start)
-    if level != blocks.ACCEPTED:
+    if level not in (blocks.ACCEPTED, STORED):
         return ()
     if not kind & blocks.PIECE:
         return (sequence,)
@@ -278,7 +360,7 @@ def accepted_as(frame: bytes, start: int) -> tuple[int, ...]:
     return (sequence, *frame[at : at + blocks.PIECE_SIZE])
 
 
-def _merge(ranges: list[list[int]], first: int, last: int) -> None:
+def merge(ranges: list[list[int]], first: int, last: int) -> None:
     if ranges and ranges[-1][1] + 1 == first:
         ranges[-1][1] = last
     elif not ranges or ranges[-1][1] != last:  # pieces of a body have one number

@@ -23,6 +23,7 @@ Pure. Counters of former members stay in case they return.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
@@ -115,7 +116,8 @@ class Member:
 
 
 class Neighbour:
-    """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``."""
+    """A link that is up. ``counts``: the other side says what it has received, in its run ``boot``.
+    ``durable``: it may be a home of durable subscriptions."""
 
     __slots__ = (
         "_asked",
@@ -123,8 +125,11 @@ class Neighbour:
         "_asked_since",
         "boot",
         "counts",
+        "durable",
         "expected",
         "ingress",
+        "lowest_heard",
+        "lowest_told",
         "member",
         "outlet",
         "over",
@@ -143,6 +148,7 @@ class Neighbour:
         boot: int,
         rtt_s: float,
         counts: bool,
+        durable: bool,
         now: float,
     ) -> None:
         self.member = member
@@ -154,6 +160,11 @@ class Neighbour:
         self.ingress = Ingress(self, window, turn.due, is_link=True)
         self.rtt_s = rtt_s
         self.counts = counts
+        self.durable = durable
+        self.lowest_heard: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self.lowest_told: OrderedDict[tuple[int, int], int] = OrderedDict()
+        """Of each publisher and boot, the lowest number for which it waits, as the other side or this one
+        said."""
         self.expected = 1
         """Sequence number of the next block."""
         self.told: int | None = None
@@ -259,13 +270,30 @@ class Members:
         return [m for m in self.table.values() if m.id not in self.live and m.neighbour is None]
 
     def link_up(
-        self, id: int, name: str, pipe: Pipe, *, boot: int, rtt_s: float, counts: bool, now: float
+        self,
+        id: int,
+        name: str,
+        pipe: Pipe,
+        *,
+        boot: int,
+        rtt_s: float,
+        counts: bool,
+        durable: bool,
+        now: float,
     ) -> Neighbour:
         """A link is admitted; the one before is over already."""
         member = self.get(id)
         member.name = name
         link = Neighbour(
-            member, pipe, self._turn, self._options, boot=boot, rtt_s=rtt_s, counts=counts, now=now
+            member,
+            pipe,
+            self._turn,
+            self._options,
+            boot=boot,
+            rtt_s=rtt_s,
+            counts=counts,
+            durable=durable,
+            now=now,
         )
         self._links[pipe] = link
         member.neighbour = member.next_hop = link

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 from mesh.dataplane.counters import Tally
+from mesh.dataplane.entry_broker import EntryBroker
+from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.members import Member, Members, Neighbour
 from mesh.dataplane.ports import Pipe, Turn
@@ -20,6 +22,7 @@ from mesh.dataplane.sessions import LocalTaker
 from mesh.dataplane.subscribing import PATTERNS_AT_ONCE
 from mesh.errors import SessionError, TopicError
 from mesh.topics.routing import Router
+from mesh.wire.durable_frames import Durable
 from mesh.wire.session_frames import DATA, Kind, decode, encode, messages_in, name_of
 
 
@@ -33,6 +36,8 @@ class PeerControl:
         router: Router[LocalTaker, Member],
         intake: Intake,
         requests: Requests,
+        entry: EntryBroker,
+        home: HomeForPeers,
         turn: Turn,
         tally: Tally,
         work_pending: Callable[[], None],
@@ -41,6 +46,8 @@ class PeerControl:
         self._router = router
         self._intake = intake
         self._requests = requests
+        self._entry = entry
+        self._home = home
         self._turn = turn
         self._tally = tally
         self._work_pending = work_pending
@@ -53,14 +60,26 @@ class PeerControl:
             self._forget(member)
 
     def link_up(
-        self, id: int, name: str, pipe: Pipe, rtt_s: float, now: float, *, boot: int, counts: bool
+        self,
+        id: int,
+        name: str,
+        pipe: Pipe,
+        rtt_s: float,
+        now: float,
+        *,
+        boot: int,
+        counts: bool,
+        durable: bool,
     ) -> None:
         """A link is admitted. Replaces an earlier one."""
         earlier = self._members.get(id).neighbour
         if earlier is not None:
             self._link_over(earlier, now)
-        self._members.link_up(id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, now=now)
+        link = self._members.link_up(
+            id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, durable=durable, now=now
+        )
         self._router.forget_routes()
+        self._entry.link_up(link)
 
     def link_down(self, id: int, now: float) -> None:
         """A link is over. The broker's interest is kept while it is live."""
@@ -74,6 +93,7 @@ class PeerControl:
 
     def _link_over(self, link: Neighbour, now: float) -> None:
         self._members.link_down(link)
+        self._entry.link_down(link)
         self._router.forget_routes()
         self._requests.broker_gone(link.member, now)
 
@@ -147,6 +167,10 @@ class PeerControl:
                 requests.longer(token, more_ms, now)
             case [Kind.PING, stamp]:
                 link.send(encode(Kind.PONG, stamp))
+            case [Durable.KEPT, answers] if link.durable:
+                self._entry.kept(link, answers)
+            case [Durable.LOWEST, publisher, boot, lowest] if link.durable:
+                self._home.heard_lowest(link, publisher, boot, lowest)
             case [Kind.PONG, _]:
                 pass
             case [kind, *_]:

@@ -57,13 +57,15 @@ class Pipe(Protocol):
 class Turn:
     """What one input of the exchange leaves to be done at its end."""
 
-    __slots__ = ("dirty", "due", "jobs", "unread", "waiting")
+    __slots__ = ("dirty", "due", "ends", "jobs", "unread", "waiting")
 
     def __init__(self) -> None:
         self.dirty: list[Port] = []
         """Ports with frames for their pipes."""
         self.due: list[Ingress] = []
         """Who is owed a grant of credit."""
+        self.ends: list[Callable[[], None]] = []
+        """To be called at its end: they say what gathered in it."""
         self.unread: dict[Session, None] = {}
         """Sessions that may have left too many answers unread."""
         self.waiting: dict[Outlet, None] = {}

@@ -3,7 +3,8 @@
 A session begins with HELLO and ends with BYE, with its pipe, with a newer HELLO on its backtrace, with
 silence, or with the first rule it breaks. Each end removes everything of it: subscriptions and their
 interest, blocks that waited for it (their publishers get their credit back), questions it asked and answers
-it owes. `mesh.dataplane.subscribing` decides what it may want.
+it owes. With what it published at level stored the entry broker goes on for a while (``session_over``).
+`mesh.dataplane.subscribing` decides what it may want.
 
 **Messages under way when a session ends.** Messages that waited here were not delivered, and are counted at
 once (``subscriber_gone``). Messages that were written to the connection and not granted back may have arrived
@@ -14,6 +15,7 @@ more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from mesh.dataplane.counters import Tally
@@ -94,6 +96,7 @@ class SessionControl:
         requests: Requests,
         publishers: Publishers,
         tally: Tally,
+        session_over: Callable[[Session, float], None],
     ) -> None:
         self.pipes: dict[Pipe, ClientPipe] = {}
         self.leaving = ""
@@ -107,6 +110,7 @@ class SessionControl:
         self._requests = requests
         self._publishers = publishers
         self._tally = tally
+        self._session_over = session_over
         self._last_id = 0
         self._count = 0
         """Sessions of all pipes."""
@@ -255,6 +259,7 @@ class SessionControl:
         session.closed = True
         self._count -= 1
         self._publishers.end(session.publisher)
+        self._session_over(session, now)
         taken_back = session.port.discard(session.prefix)
         self._tally.drop("subscriber_gone", taken_back)
         if said_bye:

@@ -362,6 +362,14 @@ def is_last_piece(data: bytes, start: int) -> bool:
     return block.offset + len(block.bodies[0]) == block.whole_size
 
 
+def offset_of(data: bytes | memoryview, start: int = 0) -> int:
+    """Where the piece in a checked block begins in its body; 0 for a block of whole messages."""
+    if not data[start + 1] & PIECE:
+        return 0
+    _, offset = _PIECE.unpack_from(data, start + HEAD_SIZE + data[start + 3])
+    return int(offset)
+
+
 def sizes_sum(sizes: tuple[int, ...] | None, size: int) -> int:
     """Bytes of the one body of a piece, by either layout."""
     return size if sizes is None else sum(sizes)

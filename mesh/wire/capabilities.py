@@ -45,6 +45,8 @@ SUBSCRIBE_REFUSED: Final = "subscribe-refused"
 """Session: UNSUBSCRIBED refuses a subscription that is above a limit, and the session goes on."""
 INTERRUPTED: Final = "interrupted"
 """Session: INTERRUPTED says that subscriptions may lack messages, since the broker was apart from others."""
+DURABLE: Final = "durable"
+"""Link: who has it may be a home of durable subscriptions, and takes blocks of level stored to keep."""
 STORED: Final = "stored"
 """Session: blocks of level stored, and the frames of `mesh.wire.durable_frames`."""
 

@@ -191,6 +191,8 @@ class FakeMesh:
         self.now = 0.0
         self.counts = True
         """Links have the capability to say what was received."""
+        self.durable = True
+        """Links have the capability to lead to homes of durable subscriptions."""
         self.interest: dict[int, list[tuple[str, int]]] = {}
         self.nodes: dict[int, Node] = {}
         self.links: dict[tuple[int, int], FakePipe] = {}
@@ -218,10 +220,22 @@ class FakeMesh:
     def link(self, a: int, b: int) -> None:
         self.links[a, b], self.links[b, a] = FakePipe(), FakePipe()
         self.nodes[a].exchange.peer_up(
-            b, self.nodes[b].name, self.links[a, b], 0.001 * b, self.now, counts=self.counts
+            b,
+            self.nodes[b].name,
+            self.links[a, b],
+            0.001 * b,
+            self.now,
+            counts=self.counts,
+            durable=self.durable,
         )
         self.nodes[b].exchange.peer_up(
-            a, self.nodes[a].name, self.links[b, a], 0.001 * a, self.now, counts=self.counts
+            a,
+            self.nodes[a].name,
+            self.links[b, a],
+            0.001 * a,
+            self.now,
+            counts=self.counts,
+            durable=self.durable,
         )
 
     def unlink(self, a: int, b: int) -> None:

@@ -1,0 +1,458 @@
+"""Blocks of level stored, as the broker that their publisher is connected to treats them.
+
+A block goes to all live subscribers at once, as at any level, and to each home whose durable subscriptions
+want its topic. Which these are is known (`mesh.dataplane.durable_routes`), and what they say decides
+(`mesh.dataplane.stored`). This joins both to sessions and links. A home that is also a live taker gets one
+copy.
+
+Certainly nobody has a block that is refused here: no home wants its topic, a home that does has no link, or
+what some member keeps is not known. Once it was handed out, only the homes can refuse it.
+
+**Retries.** A block that is under way shares the outcome of its first copy, whoever sends it. What was
+acknowledged lately (`ACKNOWLEDGED_MAX` blocks, with their CRC) is acknowledged again. Anything else is
+offered to the homes, whose journals know it. The same numbers with other messages are a conflict, and
+refused.
+
+**Order.** Blocks go to a home in the order in which they came. Those that a new link is owed stand in
+its line, behind which new ones wait. They go in steps, since they may be many.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from mesh.dataplane.backlogs import Buffer
+from mesh.dataplane.counters import Tally
+from mesh.dataplane.credit import HeldCredit
+from mesh.dataplane.durable_routes import DurableRoutes, KnownHome
+from mesh.dataplane.home_for_peers import PUBLISHERS_MAX, HomeForPeers
+from mesh.dataplane.intake import Intake, merge
+from mesh.dataplane.members import Members, Neighbour
+from mesh.dataplane.ports import Turn
+from mesh.dataplane.sessions import Session
+from mesh.dataplane.stored import CONFLICT, Key, Part, Publication, Stored
+from mesh.errors import SessionError
+from mesh.wire import blocks
+from mesh.wire.durable_frames import BEHIND_MAX, KEEP, NAMES_MAX, Durable, Kept
+from mesh.wire.session_frames import AGAIN, NAME_MAX, Kind, encode
+
+ACKNOWLEDGED_MAX: Final = 16384
+OFFERED_AT_ONCE: Final = 256
+"""Blocks that one step offers by a new link, some milliseconds."""
+REASONS_MAX: Final = 16
+"""Different sentences with which one turn refuses a session's blocks."""
+FRAMES_MAX: Final = 64
+"""PENDING frames that one look sends to a session; the others follow with the next."""
+MANY_REASONS: Final = "not stored, as others of these, for more reasons than are told at once"
+
+Taken = tuple[int, int, tuple[str, ...], tuple[str, ...]]
+"""Last number and CRC of what was acknowledged, the homes that keep it, and who was absent."""
+
+
+class EntryBroker:
+    """See the module. ``unknown``: live members of which it is not known what they keep."""
+
+    def __init__(
+        self,
+        *,
+        id: int,
+        name: str,
+        members: Members,
+        intake: Intake,
+        own: HomeForPeers,
+        turn: Turn,
+        tally: Tally,
+        work_pending: Callable[[], None],
+    ) -> None:
+        self.routes = DurableRoutes()
+        self.unknown: tuple[str, ...] = ()
+        self._id = id
+        self._name = name
+        self._members = members
+        self._intake = intake
+        self._own = own
+        self._turn = turn
+        self._tally = tally
+        self._work_pending = work_pending
+        self._stored = Stored()
+        self._acknowledged: OrderedDict[tuple[Key, int], Taken] = OrderedDict()
+        self._acks: dict[Session, dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[int]]]] = {}
+        """Ranges to be acknowledged in this turn, by the homes and who was absent."""
+        self._refused: dict[Session, None] = {}
+        self._changed: dict[Publication, None] = {}
+        """Those of whose state their publishers are to be told."""
+
+    @property
+    def storing(self) -> int:
+        """Blocks and large bodies that are under way to their homes."""
+        return len(self._stored)
+
+    # --- what clients send
+
+    def client_block(
+        self,
+        session: Session,
+        block: Buffer,
+        sequence: int,
+        count: int,
+        topic: bytes,
+        takers: tuple[Any, ...],
+        behind: int,
+        flags: int,
+        now: float,
+    ) -> None:
+        """A checked block of a session that had credit for it; ``takers``: who wants it now. Raises
+        `SessionError`."""
+        lowest = 0
+        if behind < BEHIND_MAX:
+            lowest = sequence - behind
+            if lowest < 0:
+                raise SessionError(
+                    f"a block that begins with {sequence} says that its publisher waits for {lowest}"
+                )
+            self._give_up(self._stored.waits_from(session.publisher.key, lowest))
+        held = HeldCredit(session.ingress, count, len(block))
+        held.outlets = 1
+        if self._shares(session, block, sequence, count, held, now):
+            return
+        piecewise = bool(block[1] & blocks.PIECE)
+        last = sequence + count - 1
+        publication = self._stored.find(session.publisher.key, sequence)
+        if publication is None:
+            homes = self.routes.wanting(topic)
+            refusal = self._refusal(topic, homes)
+            if refusal:
+                held.release()
+                self._refuse(session, sequence, last, refusal, piecewise)
+                return
+            publication = self._stored.begin(
+                session, topic, sequence, last, homes, lowest, now, piecewise=piecewise
+            )
+        part = self._stored.add(publication, blocks.offset_of(block), block, count, held)
+        if not piecewise:
+            publication.crc = zlib.crc32(part.block)
+        try:
+            self._hand_out(part, takers, flags, now)
+            self._offer_to_all(part, flags, now)
+        except BaseException:  # its publisher hears nothing, and sends it again
+            self._stored.end(publication)
+            raise
+
+    def is_retry(self, session: Session, block: Buffer, sequence: int, count: int, now: float) -> bool:
+        """Whether a block that cannot be accepted now came before and is treated as that; if so its credit is
+        settled here."""
+        held = HeldCredit(session.ingress, count, len(block))
+        held.outlets = 1
+        return self._shares(session, block, sequence, count, held, now)
+
+    def _shares(
+        self,
+        session: Session,
+        block: Buffer,
+        sequence: int,
+        count: int,
+        held: HeldCredit,
+        now: float,
+    ) -> bool:
+        """Whether a block is a retry, or a conflict, of what is under way or was acknowledged."""
+        key, last, piecewise = session.publisher.key, sequence + count - 1, bool(block[1] & blocks.PIECE)
+        taken = self._acknowledged.get((key, sequence))
+        if taken is not None:
+            held.release()
+            if not piecewise and taken[:2] == (last, zlib.crc32(block)):
+                self._tally.drop("duplicate", count)
+                self._acknowledge(session, sequence, *taken)
+            else:
+                self._refuse(session, sequence, last, CONFLICT, piecewise)
+            return True
+        publication = self._stored.find(key, sequence)
+        if publication is None:
+            return False
+        part = publication.parts.get(blocks.offset_of(block))
+        if publication.piecewise == piecewise and part is None:
+            return False
+        if part is None or bytes(part.block) != bytes(block):
+            held.release()
+            self._refuse(session, sequence, last, CONFLICT, piecewise)
+            return True
+        self._tally.drop("duplicate", count)
+        was_told = publication.told is not None
+        self._stored.sent_again(publication, part, session, held, now)
+        if was_told:
+            self._changed[publication] = None
+        return True
+
+    def _refusal(self, topic: bytes, homes: tuple[KnownHome, ...]) -> str:
+        """Why nobody can be asked to keep a topic now; empty: somebody can."""
+        if self.unknown:
+            return f"broker {self._name} does not know yet what is kept at {', '.join(self.unknown)}"
+        if not homes:
+            return f"nobody keeps {topic.decode()}"
+        away = [home.name for home in homes if home.link is None and home.id != self._id]
+        if away:
+            return f"there is no link to {', '.join(away)}, where {topic.decode()} is kept"
+        if self._own.home is None and any(home.id == self._id for home in homes):
+            return f"broker {self._name} keeps no messages"
+        return ""
+
+    def _hand_out(self, part: Part, takers: tuple[Any, ...], flags: int, now: float) -> None:
+        """Live subscribers get it, unless they had it. A home gets its copy to keep instead."""
+        publication, count = part.publication, part.count
+        record, first = publication.sender.publisher, publication.first
+        if publication.piecewise:
+            new = not record.knows(first, count)
+        else:
+            new = record.reserve(first, count)
+        publication.absent = self._intake.absent
+        if not new:
+            self._tally.drop("duplicate", count)
+            missed = record.absent_for(first, count)
+            publication.absent = tuple(dict.fromkeys((*self._intake.absent, *missed)))
+            return
+        self._tally.published += count
+        outlets = [home.link.outlet for home in part.waiting if home.link is not None]
+        live = tuple([taker for taker in takers if taker not in outlets])
+        try:
+            if live:
+                self._intake.hand_out(live, part.block, count, 0, flags, None, now, part.held)
+        except BaseException:
+            if not publication.piecewise:
+                record.release(first)
+            raise
+        if publication.piecewise:
+            if not blocks.is_last_piece(bytes(part.block), 0):
+                return
+            record.reserve(first, 1)
+        record.commit(first, self._intake.absent)
+
+    # --- what homes are asked, and say
+
+    def _offer_to_all(self, part: Part, flags: int, now: float) -> None:
+        publication = part.publication
+        homes = list(part.waiting)
+        if len(homes) > 1:
+            homes.sort(key=lambda home: home.id != self._id)
+        for number, home in enumerate(homes):
+            self._offer(part, home, flags, now)
+            if home in publication.refused and not publication.piecewise:
+                for other in homes[number + 1 :]:  # by this broker itself: nobody else is asked
+                    self._stored.no_home(publication, other)
+                self._decide(publication)
+            if publication.over:
+                return
+
+    def _offer(self, part: Part, home: KnownHome, flags: int, now: float) -> None:
+        """Ask a home to keep a block, once."""
+        publication = part.publication
+        source = publication.source
+        if home.id == self._id:
+            if self._own.home is not None:
+                part.waiting[home] += 1
+                self._own.home.keep(
+                    bytes(part.block),
+                    *source.key,
+                    publication.first,
+                    publication.last,
+                    source.lowest,
+                    part.offset,
+                    partial(self._told, home, source.key, publication.first, part.offset),
+                    bool(flags & AGAIN),
+                )
+        elif home.line:
+            home.line.append((part, flags))
+        elif home.link is not None:
+            self._send(part, home, home.link, flags, now)
+
+    def _send(self, part: Part, home: KnownHome, link: Neighbour, flags: int, now: float) -> None:
+        source, told = part.publication.source, link.lowest_told
+        if source.lowest > told.get(source.key, 0):
+            told[source.key] = source.lowest
+            if len(told) > PUBLISHERS_MAX:
+                told.popitem(last=False)
+            link.send(encode(Durable.LOWEST, *source.key, source.lowest))
+        part.waiting[home] += 1
+        self._intake.hand_out((link.outlet,), part.block, part.count, 0, flags | KEEP, None, now, part.held)
+
+    def _told(self, home: KnownHome, key: Key, first: int, offset: int, verdict: Kept, sentence: str) -> None:
+        """The home of this broker itself says what became of a block."""
+        self._answered(home, key, first, offset, verdict, sentence)
+        self._work_pending()  # it may have said so between the turns
+
+    def kept(self, link: Neighbour, answers: Iterable[tuple[int, int, int, int, int, int, str]]) -> None:
+        """KEPT: what another home says of blocks."""
+        home = self.routes.homes.get(link.member.id)
+        if home is None:
+            return  # what it kept was removed
+        for publisher, boot, first, _, offset, verdict, sentence in answers:
+            self._answered(home, (publisher, boot), first, offset, verdict, sentence)
+
+    def _answered(
+        self, home: KnownHome, key: Key, first: int, offset: int, verdict: int, sentence: str
+    ) -> None:
+        publication = self._stored.answered(home, key, first, offset, verdict, sentence)
+        if publication is not None:
+            self._decide(publication)
+            if not publication.over and publication.is_doubtful:
+                self._changed[publication] = None
+
+    def _decide(self, publication: Publication) -> None:
+        """Tell its publisher, if it ends."""
+        outcome = publication.outcome()
+        if outcome is None or publication.over:
+            return
+        self._stored.end(publication)
+        session, first, last = publication.sender, publication.first, publication.last
+        if not outcome.kept:
+            sentence = outcome.sentence or f"nobody keeps {publication.topic.decode()}"
+            self._refuse(session, first, last, sentence, publication.piecewise)
+            return
+        homes = tuple([home.name for home in publication.kept])
+        if not publication.piecewise:
+            acknowledged = self._acknowledged
+            acknowledged[publication.source.key, first] = (last, publication.crc, homes, publication.absent)
+            if len(acknowledged) > ACKNOWLEDGED_MAX:
+                acknowledged.popitem(last=False)
+        self._acknowledge(session, first, last, 0, homes, publication.absent)
+
+    # --- homes and links
+
+    def home_changed(
+        self, id: int, name: str, url: str, added: Mapping[str, Iterable[str]], removed: Iterable[str]
+    ) -> None:
+        """Durable subscriptions were made or removed at a broker. Raises `TopicError` before any change."""
+        home = self.routes.change(id, name, url, added, removed)
+        member = self._members.table.get(id)
+        link = None if member is None else member.neighbour
+        if home.link is None and link is not None and link.durable:
+            home.link = link
+        for publication in list(self._stored):
+            if home in publication.homes and home not in publication.kept:
+                if home not in self.routes.wanting(publication.topic):
+                    self._stored.no_home(publication, home)
+                    self._decide(publication)
+
+    def link_up(self, link: Neighbour) -> None:
+        """A link to a broker came up: if it is a home, offer to it what it has not kept."""
+        home = self.routes.homes.get(link.member.id)
+        if home is None or not link.durable:
+            return
+        home.link = link
+        for publication in self._stored:
+            for part in publication.parts.values():
+                if home in part.waiting:
+                    part.waiting[home] = 0  # what the link before carried has arrived, or will not
+                    self._line_up(part, home)
+
+    def link_down(self, link: Neighbour) -> None:
+        """A link is over."""
+        home = self.routes.homes.get(link.member.id)
+        if home is not None and home.link is link:
+            home.link = None
+            home.line.clear()
+
+    def _line_up(self, part: Part, home: KnownHome) -> None:
+        """Offer a block again, behind others that are offered again."""
+        if self._stored.ask_again(part, home):
+            if not home.line:
+                self._turn.jobs.append(partial(self._offer_line, home))
+                self._work_pending()
+            home.line.append((part, AGAIN))
+
+    def _offer_line(self, home: KnownHome, now: float) -> bool:
+        """A step along a line; whether there is more of it."""
+        line = home.line
+        for _ in range(min(OFFERED_AT_ONCE, len(line))):
+            part, flags = line.popleft()
+            if home.link is not None and home in part.waiting and not part.publication.over:
+                self._send(part, home, home.link, flags, now)
+        return bool(line)
+
+    # --- time
+
+    def session_over(self, session: Session, now: float) -> None:
+        """A session ended."""
+        self._give_up(self._stored.session_over(session, now))
+
+    def scan(self, now: float) -> None:
+        """Do what is due; to be called about twice a second."""
+        self._changed.update(dict.fromkeys(self._stored.slow(now)))
+        for publication in self._stored.due(now):
+            for part in list(publication.parts.values()):
+                for home, copies in list(part.waiting.items()):
+                    self._offer_again(part, home, copies, now)
+        self._give_up(self._stored.expire(now))
+        if self._changed:
+            self._tell_pending()
+
+    def _offer_again(self, part: Part, home: KnownHome, copies: int, now: float) -> None:
+        if home.id == self._id:
+            if copies <= 0 and self._stored.ask_again(part, home):  # else it will answer
+                self._offer(part, home, AGAIN, now)
+        elif home.link is not None and not home.line and not home.link.outlet.behind:
+            self._line_up(part, home)
+
+    def _give_up(self, publications: Iterable[Publication]) -> None:
+        for publication in publications:
+            self._tally.drop("stored_given_up", publication.last - publication.first + 1)
+
+    # --- what sessions are told
+
+    def _acknowledge(
+        self,
+        session: Session,
+        first: int,
+        last: int,
+        crc: int,
+        homes: tuple[str, ...],
+        absent: tuple[str, ...],
+    ) -> None:
+        self._say_at_the_end()
+        merge(self._acks.setdefault(session, {}).setdefault((homes, absent), []), first, last)
+
+    def _refuse(self, session: Session, first: int, last: int, sentence: str, piecewise: bool) -> None:
+        self._say_at_the_end()
+        self._refused[session] = None
+        sentence = sentence[:NAME_MAX]
+        if len(session.refused) >= REASONS_MAX and sentence not in session.refused:
+            sentence = MANY_REASONS
+        self._intake.refused(session, first, last, sentence, piecewise=piecewise)
+
+    def _say_at_the_end(self) -> None:
+        if not self._acks and not self._refused:
+            self._turn.ends.append(self._say)
+
+    def _say(self) -> None:
+        acks, self._acks = self._acks, {}
+        refused, self._refused = self._refused, {}
+        for session in refused:
+            self._intake.acknowledge(session)
+        for session, ranges_of in acks.items():
+            for (homes, absent), ranges in ranges_of.items():
+                session.send_control(encode(Kind.ACK, blocks.STORED, ranges, absent, homes))
+
+    def _tell_pending(self) -> None:
+        changed, self._changed = self._changed, {}
+        frames: dict[Session, list[list[Any]]] = {}
+        for publication in changed:
+            session, state = publication.sender, publication.state
+            if publication.over or session.closed or publication.told == state:
+                continue
+            said = frames.setdefault(session, [])
+            kept, waiting = state
+            if said and said[-1][1] + 1 == publication.first and said[-1][2:] == [kept, waiting]:
+                said[-1][1] = publication.last
+            elif len(said) < FRAMES_MAX:
+                said.append([publication.first, publication.last, kept, waiting])
+            else:
+                self._changed[publication] = None
+                continue
+            publication.told = state
+        for session, said in frames.items():
+            for first, last, kept, waiting in said:
+                session.send(encode(Durable.PENDING, first, last, kept[:NAMES_MAX], waiting[:NAMES_MAX]))

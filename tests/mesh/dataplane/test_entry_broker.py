@@ -1,0 +1,834 @@
+"""Level stored at the broker that a publisher is connected to.
+
+Nothing is acknowledged that a home has not kept, nothing refused that one may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mesh.dataplane.entry_broker import REASONS_MAX
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.stored import ORPHANED_S
+from mesh.errors import PeerError
+from mesh.wire import blocks
+from mesh.wire.blocks import STORED
+from mesh.wire.durable_frames import KEEP, Durable, Kept
+from mesh.wire.session_frames import data_head, encode
+from tests.mesh.dataplane.neighbourhood import FakeMesh
+from tests.mesh.dataplane.storing import FakeHome, StoredClient, made, removed, stored_is_offered
+from tests.mesh.dataplane.test_conservation import Ledger
+
+
+@pytest.fixture(autouse=True)
+def offered() -> Iterator[None]:
+    with stored_is_offered():
+        yield
+
+
+def whole(client: StoredClient) -> bool:
+    """Whether all credit is back."""
+    window = client.window
+    return bool(
+        window.messages_left + window.owed_messages == window.messages
+        and window.bytes_left + window.owed_bytes == window.bytes
+    )
+
+
+# --- acknowledged
+
+
+@pytest.mark.parametrize("home", [1, 2], ids=["the broker itself", "another broker"])
+def test_a_block_is_acknowledged_with_its_home_once_that_has_kept_it(home: int) -> None:
+    mesh = FakeMesh(2)
+    made(mesh, home, "mail", "t")
+    keeper = FakeHome(mesh, home, prompt=False)
+    client = StoredClient(mesh)
+    first = client.publish("t", b"a", b"b")
+    assert client.acked == [] and not whole(client)
+    keeper.answer()
+    client.read()
+    assert client.acked == [([[first, first + 1]], [], [f"node{home}"])]
+    assert keeper.has(client.source, first) and whole(client)
+    assert mesh.nodes[1].exchange.statistics().storing == 0
+
+
+def test_a_block_is_acknowledged_when_the_last_of_its_homes_has_kept_it() -> None:
+    mesh = FakeMesh(3)
+    homes = [FakeHome(mesh, node, prompt=False) for node in (1, 2, 3)]
+    for home in homes:
+        made(mesh, home.id, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    for home in homes:
+        assert client.acked == [] and not whole(client)
+        home.answer()
+        client.read()
+    assert client.acked == [([[1, 1]], [], ["node1", "node2", "node3"])] and whole(client)
+
+
+def test_what_homes_kept_in_one_turn_is_one_acknowledgement() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    for _ in range(50):
+        client.publish("t", b"a")
+    for _ in range(50):
+        home.answer()
+    client.read()
+    assert client.acked == [([[1, 50]], [], ["node2"])]
+
+
+def test_live_subscribers_get_a_block_at_once_and_those_at_its_home_get_one_copy() -> None:
+    mesh = FakeMesh(3)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "#")
+    readers = [mesh.client(node) for node in (1, 2, 3)]
+    feeds = [reader.subscribe("t") for reader in readers]
+    ledger = Ledger(mesh, 1)
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    for reader, feed in zip(readers, feeds, strict=True):
+        assert reader.take(feed) == [("t", b"a")]
+    assert [mesh.nodes[1].exchange.link_statistics(node).msgs_out for node in (2, 3)] == [1, 1]
+    assert client.acked == []
+    home.answer()
+    client.read()
+    assert client.acked
+    ledger.check()
+
+
+def test_a_receipt_names_who_was_absent_when_live_subscribers_got_it_also_by_a_retry() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    mesh.nodes[1].exchange.set_absent(["away"])
+    first = client.publish("t", b"a")
+    mesh.nodes[1].exchange.set_absent([])
+    home.answer()
+    client.read()
+    client.send(first, again=True)
+    assert client.acked == [([[1, 1]], ["away"], ["node2"])] * 2
+
+
+def test_a_home_is_told_the_lowest_number_that_its_publisher_waits_for() -> None:
+    mesh = FakeMesh(2)
+    homes = [FakeHome(mesh, node) for node in (1, 2)]
+    for home in homes:
+        made(mesh, home.id, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a", b"b", b"c")
+    client.publish("t", b"d", behind=2)
+    client.publish("t", b"e", behind=0xFFFFFFFF)  # farther than can be said: what was said before stands
+    client.publish("t", b"f", behind=0)
+    for home in homes:
+        assert home.lowest == [1, 2, 2, 6]
+
+
+def test_a_publisher_cannot_wait_for_numbers_below_zero() -> None:
+    mesh = FakeMesh(1)
+    client = StoredClient(mesh)
+    client.publish("t", b"a", behind=2)
+    assert client.errors == ["a block that begins with 1 says that its publisher waits for -1"]
+
+
+# --- refused
+
+
+def test_what_nobody_keeps_is_refused_and_nobody_gets_it() -> None:
+    mesh = FakeMesh(2)
+    reader = mesh.client(2)
+    feed = reader.subscribe("t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    assert client.refused == [([[1, 1]], "nobody keeps t")] and client.acked == []
+    assert reader.take(feed) == [] and whole(client)
+
+
+def test_what_many_topics_are_refused_for_does_not_fill_a_connection() -> None:
+    """A frame for each of thousands of topics would be more control frames than a peer may leave unread."""
+    mesh = FakeMesh(1)
+    client = StoredClient(mesh)
+    client.say(*(client.frames(client.seal(f"t.{number}", b"a"))[0] for number in range(100)))
+    assert len(client.refused) <= REASONS_MAX + 1
+    assert sum(last - first + 1 for ranges, _ in client.refused for first, last in ranges) == 100
+
+
+@pytest.mark.parametrize("how", ["unlinked", "of an old version", "never linked"])
+def test_a_home_that_cannot_be_asked_refuses_by_name(how: str) -> None:
+    mesh = FakeMesh(2)
+    made(mesh, 2, "mail", "t")
+    made(mesh, 3, "mail", "never")
+    if how == "unlinked":
+        mesh.unlink(1, 2)
+    elif how == "of an old version":
+        mesh.unlink(1, 2)
+        mesh.durable = False
+        mesh.link(1, 2)
+    client = StoredClient(mesh)
+    client.publish("never" if how == "never linked" else "t", b"a")
+    away, topic = ("node3", "never") if how == "never linked" else ("node2", "t")
+    assert client.refused == [([[1, 1]], f"there is no link to {away}, where {topic} is kept")]
+
+
+def test_a_member_of_which_it_is_not_known_what_it_keeps_refuses_by_name() -> None:
+    mesh = FakeMesh(2)
+    FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    mesh.nodes[1].exchange.set_unknown_homes(["node9"])
+    client.publish("t", b"a")
+    assert client.refused == [([[1, 1]], "broker node1 does not know yet what is kept at node9")]
+    mesh.nodes[1].exchange.set_unknown_homes([])
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])]
+
+
+def test_a_broker_without_a_home_refuses_what_is_said_to_be_kept_there() -> None:
+    mesh = FakeMesh(2)
+    made(mesh, 1, "mail", "own")
+    made(mesh, 2, "mail", "other")
+    client = StoredClient(mesh)
+    client.publish("own", b"a")
+    client.publish("other", b"a")
+    assert [sentence for _, sentence in client.refused] == [
+        "broker node1 keeps no messages",
+        "broker node2 keeps no messages",
+    ]
+
+
+@pytest.mark.parametrize("home", [1, 2])
+def test_a_home_that_refuses_has_its_sentence_told(home: int) -> None:
+    mesh = FakeMesh(2)
+    made(mesh, home, "mail", "t")
+    keeper = FakeHome(mesh, home, prompt=False)
+    client = StoredClient(mesh)
+    client.publish("t", b"a", b"b")
+    keeper.answer(how="full")
+    client.read()
+    assert client.refused == [([[1, 2]], f"the disk of node{home} is full")] and whole(client)
+    client.send(1, again=True)
+    keeper.answer()
+    client.read()
+    assert client.acked == [([[1, 2]], [], [f"node{home}"])] and whole(client)
+
+
+def test_a_block_is_refused_only_when_certainly_no_home_has_it() -> None:
+    """One home refused, and the other had not said: it kept it afterwards, and its publisher was told that
+    nobody has it."""
+    mesh = FakeMesh(3)
+    full, other = FakeHome(mesh, 2, prompt=False), FakeHome(mesh, 3, prompt=False)
+    for home in (full, other):
+        made(mesh, home.id, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    full.answer(how="full")
+    client.read()
+    assert client.refused == []
+    other.answer()
+    client.turn(0.5)
+    assert client.refused == [] and client.acked == []
+    assert client.pending == [(1, 1, ["node3"], ["node2"])]
+    client.turn(6.0)
+    full.answer()  # it was offered again, as it cannot be refused any more
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2", "node3"])] and whole(client)
+
+
+def test_a_refusal_does_not_count_while_another_copy_is_on_its_way() -> None:
+    """A copy was offered again after 5 s. The home refused the first, and had room for the second."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.turn(6.0)
+    assert home.agains == [False, True]
+    home.answer(how="full")
+    client.read()
+    assert client.refused == []
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])]
+
+
+def test_when_this_broker_cannot_keep_a_block_no_other_home_is_asked() -> None:
+    mesh = FakeMesh(2)
+    own, other = FakeHome(mesh, 1, prompt=False), FakeHome(mesh, 2)
+    for home in (other, own):
+        made(mesh, home.id, "mail", "t")
+    keep = own.keep
+
+    def refuse(*given: object) -> None:
+        keep(*given)  # type: ignore[arg-type]
+        own.answer(how="full")
+
+    own.keep = refuse  # type: ignore[method-assign, assignment]
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    assert client.refused == [([[1, 1]], "the disk of node1 is full")]
+    assert not other.has(client.source, 1) and whole(client)
+
+
+# --- in doubt
+
+
+def test_a_publisher_hears_who_has_kept_what_takes_long_and_hears_each_change() -> None:
+    mesh = FakeMesh(3)
+    homes = [FakeHome(mesh, node, prompt=False) for node in (2, 3)]
+    for home in homes:
+        made(mesh, home.id, "mail", "t")
+    client = StoredClient(mesh)
+    for _ in range(3):
+        client.publish("t", b"a")
+    assert client.pending == []
+    client.turn(1.0)
+    assert client.pending == [(1, 3, [], ["node2", "node3"])], "one frame for neighbours"
+    homes[0].answer(1)
+    client.turn(0.5)
+    assert client.pending[1:] == [(2, 2, ["node2"], ["node3"])]
+    client.turn(3.0)
+    assert len(client.pending) == 2, "nothing changed"
+
+
+def test_a_home_whose_journal_failed_is_named_at_once_and_asked_again() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    home.answer(how="fail written")
+    client.turn(0.5)
+    assert client.pending == [(1, 1, [], ["node2"])]
+    client.turn(5.5)
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and client.refused == []
+
+
+def test_what_is_past_is_neither_acknowledged_nor_refused_until_nobody_waits_for_it() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    home.say(Kept.PAST)
+    client.turn(100.0)
+    assert client.acked == client.refused == [] and home.asked == []
+    assert client.pending == [(1, 1, [], ["node2"])]
+    client.publish("t", b"b", behind=0)
+    home.answer()
+    client.read()
+    assert whole(client) and mesh.nodes[1].exchange.statistics().storing == 0
+    assert mesh.nodes[1].exchange.statistics().drops == {"stored_given_up": 1}
+
+
+def test_a_conflict_is_refused_if_no_home_has_kept_it() -> None:
+    mesh = FakeMesh(3)
+    homes = [FakeHome(mesh, node, prompt=False) for node in (2, 3)]
+    for home in homes:
+        made(mesh, home.id, "mail", "t" if home.id == 2 else "#")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.publish("t", b"b")
+    for home in homes:
+        home.say(Kept.CONFLICT)
+    homes[0].say(Kept.CONFLICT)
+    homes[1].answer()
+    client.turn(60.0)
+    assert client.refused == [([[1, 1]], "conflict: other messages came under these numbers")]
+    assert client.acked == [] and client.pending == [(2, 2, ["node3"], ["node2"])]
+    assert homes[0].asked == []
+
+
+# --- retries
+
+
+def test_a_retry_while_its_first_copy_is_under_way_shares_the_outcome() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    reader = mesh.client(1)
+    feed = reader.subscribe("t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a", b"b")
+    client.send(1, again=True)
+    assert len(home.asked) == 1 and reader.take(feed) == [("t", b"a"), ("t", b"b")]
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 2]], [], ["node2"])] and whole(client)
+    assert mesh.nodes[1].exchange.statistics().drops == {"duplicate": 2}
+
+
+def test_a_retry_in_another_session_moves_the_block_there() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a", b"b")
+    client.turn(1.0)
+    client.lose()
+    client.connect(1)
+    client.send(1, again=True)
+    assert len(home.asked) == 1 and not whole(client)
+    client.turn(1.0)
+    assert client.pending == [(1, 2, [], ["node2"])], "the new session has not heard yet"
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 2]], [], ["node2"])] and whole(client)
+
+
+def test_a_retry_of_what_was_acknowledged_is_acknowledged_again_though_its_home_is_away() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.lose()
+    mesh.unlink(1, 2)
+    client.connect(1)
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+    assert len(home.agains) == 1
+
+
+def test_a_retry_through_another_broker_is_one_block_at_its_home_and_to_live_subscribers() -> None:
+    mesh = FakeMesh(3)
+    home = FakeHome(mesh, 3, prompt=False)
+    made(mesh, 3, "mail", "t")
+    reader = mesh.client(3)
+    feed = reader.subscribe("t")
+    client = StoredClient(mesh, 1)
+    client.publish("t", b"a")
+    client.lose()
+    client.connect(2)
+    client.send(1, again=True)
+    assert len(home.asked) == 2
+    home.answer()
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node3"])]
+    assert reader.take(feed) == [("t", b"a")] and len(home.disk) == 1
+
+
+@pytest.mark.parametrize("when", ["under way", "acknowledged"])
+def test_other_messages_under_the_same_numbers_are_a_conflict(when: str) -> None:
+    """An outbox that was copied: it may not be told that its own messages are stored."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=when == "acknowledged")
+    made(mesh, 2, "mail", "t")
+    client, copy = StoredClient(mesh), StoredClient(mesh)
+    copy.pipe, client.pipe = client.pipe, copy.pipe
+    copy = StoredClient(mesh)
+    client.publish("t", b"a")
+    copy.publish("t", b"b")
+    assert copy.refused == [([[1, 1]], "conflict: other messages came under these numbers")]
+    assert copy.acked == [] and whole(copy)
+    if home.asked:
+        home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])]
+
+
+def test_a_retry_while_the_broker_leaves_is_not_refused_if_a_home_may_have_it() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    mesh.nodes[1].exchange.leave("enough", mesh.now)
+    client.send(1, again=True)
+    client.publish("t", b"b")
+    assert client.refused == [([[2, 2]], "enough")]
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+
+
+def test_what_a_session_left_behind_goes_on_for_a_minute() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.publish("t", b"b")
+    client.lose()
+    home.answer()
+    mesh.turn(1.0)
+    assert mesh.nodes[1].exchange.statistics().storing == 1
+    mesh.turn(ORPHANED_S)
+    statistics = mesh.nodes[1].exchange.statistics()
+    assert statistics.storing == 0 and statistics.drops == {"stored_given_up": 1}
+    client.connect(1)
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])], "it was kept when nobody listened"
+
+
+def test_what_sessions_left_behind_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mesh.dataplane.stored.ORPHANS_BYTES_MAX", 50_000)
+    mesh = FakeMesh(2)
+    FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    for _ in range(20):
+        client.publish("t", bytes(4000))
+    client.lose()
+    statistics = mesh.nodes[1].exchange.statistics()
+    assert statistics.storing == 9 and statistics.drops == {"stored_given_up": 11}
+
+
+# --- links
+
+
+def test_a_new_link_is_offered_what_its_home_has_not_kept_in_order_and_before_what_is_new() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    ledger = Ledger(mesh, 1)
+    client = StoredClient(mesh)
+    mesh.slow.add((1, 2))
+    for number in range(400):
+        client.publish("t", b"%d" % number)
+    mesh.unlink(1, 2)
+    mesh.slow.clear()
+    mesh.link(1, 2)
+    client.publish("t", b"new")
+    while home.asked:
+        home.answer()
+    client.read()
+    assert [first for _, first in home.disk] == list(range(1, 402))
+    assert client.acked == [([[1, 401]], [], ["node2"])] and whole(client)
+    ledger.check()
+
+
+def test_what_waits_in_the_backlog_of_a_link_that_ends_keeps_its_credit_and_goes_by_the_next() -> None:
+    mesh = FakeMesh(2, ExchangeOptions(link_messages=4))
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    ledger = Ledger(mesh, 1)
+    client = StoredClient(mesh)
+    mesh.held.add((1, 2))
+    for _ in range(10):
+        client.publish("t", b"a", b"b")
+    mesh.unlink(1, 2)
+    client.read()
+    assert client.credit == 0
+    mesh.held.clear()
+    mesh.link(1, 2)
+    for _ in range(10):
+        while home.asked:
+            home.answer()
+        client.turn(0.5)
+    assert sum(last - first + 1 for ranges, _, _ in client.acked for first, last in ranges) == 20
+    assert whole(client)
+    ledger.check()
+
+
+def test_an_answer_that_a_link_lost_is_asked_for_again() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    mesh.slow.add((2, 1))
+    home.answer()
+    mesh.unlink(1, 2)
+    mesh.slow.clear()
+    mesh.link(1, 2)
+    mesh.pump()
+    assert home.agains == [False, True]
+    home.answer(how="full")  # it is there already
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])]
+
+
+def test_a_home_that_does_not_answer_is_asked_again_ever_more_rarely() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    asked = []
+    for second in range(1, 300):
+        client.turn(1.0)
+        if len(home.asked) > len(asked) + 1:
+            asked.append(second)
+    assert asked == [5, 15, 35, 75, 135, 195, 255]
+
+
+def test_a_link_that_is_behind_is_not_given_more_copies() -> None:
+    mesh = FakeMesh(2, ExchangeOptions(link_messages=1))
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    mesh.slow.add((1, 2))
+    client.publish("t", b"a")
+    client.publish("t", b"b")
+    client.turn(9.0)
+    assert mesh.nodes[1].exchange.statistics().queued == 1
+    mesh.slow.clear()
+    client.turn(0.5)
+    assert len(home.asked) == 2
+
+
+def test_a_home_whose_subscription_is_removed_does_not_count_any_more() -> None:
+    mesh = FakeMesh(3)
+    homes = [FakeHome(mesh, node, prompt=False) for node in (2, 3)]
+    for home in homes:
+        made(mesh, home.id, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.publish("t", b"b")
+    homes[1].answer()
+    removed(mesh, 2, "mail")
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node3"])]
+    homes[1].say(Kept.UNWANTED)
+    client.read()
+    assert client.refused == [([[2, 2]], "nobody keeps t")] and whole(client)
+
+
+def test_another_subscription_that_wants_the_topic_keeps_a_home_in_count() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    made(mesh, 2, "more", "#")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    removed(mesh, 2, "mail")
+    client.read()
+    assert client.refused == []
+    home.answer()
+    client.read()
+    assert client.acked
+
+
+# --- large bodies
+
+
+def test_a_large_body_is_acknowledged_with_its_last_piece_and_its_pieces_give_credit_back_before() -> None:
+    mesh = FakeMesh(3, ExchangeOptions(session_bytes=140_000))
+    homes = [FakeHome(mesh, node, prompt=False) for node in (1, 3)]
+    for home in homes:
+        made(mesh, home.id, "mail", "t")
+    reader = mesh.client(3)
+    feed = reader.subscribe("t")
+    client = StoredClient(mesh)
+    for frame in client.frames(client.seal("t", bytes(300_000))):
+        assert client.acked == [] and client.window.bytes_left > 0
+        client.say(frame)
+        assert len(homes[0].asked) == len(homes[1].asked) == 1
+        for home in homes:
+            home.answer()
+        client.read()
+    assert client.acked == [([[1, 1]], [], ["node1", "node3"])] and whole(client)
+    assert [len(body) for _, body in reader.take(feed)] == [300_000]
+
+
+def test_pieces_that_come_again_by_a_new_link_reach_live_subscribers_at_the_home_once() -> None:
+    """Each piece that came twice ended the body for them."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    reader = mesh.client(2)
+    feed = reader.subscribe("t")
+    client = StoredClient(mesh)
+    frames = client.frames(client.seal("t", bytes(300_000)))
+    client.say(*frames[:3])
+    home.answer()
+    mesh.unlink(1, 2)
+    home.asked.clear()
+    mesh.link(1, 2)
+    client.say(*frames[3:])
+    while home.asked:
+        home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+    assert [len(body) for _, body in reader.take(feed)] == [300_000]
+
+
+def test_a_large_body_of_which_a_piece_is_refused_is_refused_once_and_as_a_whole() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    frames = client.frames(client.seal("t", bytes(300_000)))
+    client.say(*frames[:3])
+    home.answer()
+    home.answer(how="full")
+    client.read()
+    client.say(*frames[3:])
+    assert client.refused[0] == ([[1, 1]], "the disk of node2 is full")
+    assert len(home.asked) == 1, "no piece is asked for after that"
+    assert whole(client) and client.acked == []
+
+
+# --- what peers may say
+
+
+def test_frames_of_level_stored_break_the_rule_on_a_link_without_the_capability() -> None:
+    mesh = FakeMesh(2)
+    mesh.unlink(1, 2)
+    mesh.durable = False
+    mesh.link(1, 2)
+    block = blocks.seal(b"t", [b"a"], publisher=9, boot=9, sequence=1, level=STORED)
+    for frame in (
+        encode(Durable.KEPT, []),
+        encode(Durable.LOWEST, 1, 1, 1),
+        data_head(0, KEEP, 0, 1, len(block)) + block,
+    ):
+        with pytest.raises(PeerError):
+            mesh.nodes[1].exchange.peer_frames(2, [frame], mesh.now)
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_only_blocks_of_level_stored_are_kept(level: int) -> None:
+    mesh = FakeMesh(2)
+    block = blocks.seal(b"t", [b"a"], publisher=9, boot=9, sequence=1, level=level)
+    with pytest.raises(PeerError):
+        mesh.nodes[1].exchange.peer_frames(2, [data_head(0, KEEP, 0, 1, len(block)) + block], mesh.now)
+
+
+def test_a_broken_block_of_another_broker_is_not_kept() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 1)
+    block = blocks.seal(b"t", [b"a", b"bb"], publisher=9, boot=9, sequence=1, level=STORED)[:-1]
+    with pytest.raises(PeerError):
+        mesh.nodes[1].exchange.peer_frames(2, [data_head(0, KEEP, 0, 1, len(block)) + block], mesh.now)
+    assert home.agains == []
+
+
+def test_answers_for_what_was_never_asked_or_is_over_change_nothing() -> None:
+    mesh = FakeMesh(3)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    kept = [[*client.source, 1, 1, 0, 0, ""], [*client.source, 5, 5, 0, 0, ""], [1, 2, 3, 3, 9, 4, "no"]]
+    mesh.nodes[1].exchange.peer_frames(3, [encode(Durable.KEPT, kept)], mesh.now)
+    client.read()
+    assert client.acked == [] and client.refused == [], "node 3 is no home of it"
+    home.answer()
+    for _ in range(3):
+        mesh.nodes[1].exchange.peer_frames(2, [encode(Durable.KEPT, kept)], mesh.now)
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+
+
+def test_a_program_cannot_publish_at_level_stored_without_a_client() -> None:
+    mesh = FakeMesh(1)
+    with pytest.raises(ValueError, match="level stored is for clients"):
+        mesh.nodes[1].exchange.publish("t", [b"a"], "stored", mesh.now)
+
+
+# --- while it is not known who wants what
+
+
+def test_a_block_that_waits_behind_the_gate_is_stored_when_it_opens() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2)
+    exchange = mesh.nodes[1].exchange
+    exchange.gate.close()
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    made(mesh, 2, "mail", "t")
+    assert home.agains == [] and client.refused == []
+    exchange.open_gate(mesh.now)
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+
+
+def test_a_retry_of_what_waits_behind_the_gate_moves_it_to_its_session_though_the_gate_is_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was refused, and then stored."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    exchange = mesh.nodes[1].exchange
+    exchange.gate.close()
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.lose()
+    monkeypatch.setattr("mesh.dataplane.gate.COUNT_MAX", 1)
+    client.connect(1)
+    client.send(1, again=True)
+    client.publish("t", b"b")
+    assert [ranges for ranges, _ in client.refused] == [[[2, 2]]]
+    exchange.open_gate(mesh.now)
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+    assert len(home.agains) == 1
+
+
+def test_a_retry_of_what_is_under_way_is_not_refused_by_a_full_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    exchange = mesh.nodes[1].exchange
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    exchange.gate.close()
+    monkeypatch.setattr("mesh.dataplane.gate.COUNT_MAX", 0)
+    client.send(1, again=True)
+    assert client.refused == []
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])] and whole(client)
+
+
+def test_a_block_whose_session_ended_behind_the_gate_is_stored_all_the_same() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    exchange = mesh.nodes[1].exchange
+    exchange.gate.close()
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.lose()
+    exchange.open_gate(mesh.now)
+    mesh.pump()
+    home.answer()
+    mesh.pump()
+    client.connect(1)
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])] and len(home.agains) == 1
+
+
+# --- when something fails
+
+
+@pytest.mark.parametrize("who", ["a live subscriber", "the home"])
+def test_a_block_whose_handing_out_fails_gives_its_credit_back_and_its_retry_is_new(who: str) -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 1)
+    made(mesh, 1, "mail", "t")
+    reader = mesh.client(1)
+    feed = reader.subscribe("t")
+    client = StoredClient(mesh)
+    exchange = mesh.nodes[1].exchange
+    (subscription,) = (
+        each for session in exchange._sessions.all() for each in session.subscriptions.values()
+    )
+    encode_of, keep = subscription.encode, home.keep
+
+    def fails(*given: object) -> None:
+        raise MemoryError("no room")
+
+    if who == "the home":
+        home.keep = fails  # type: ignore[method-assign]
+    else:
+        subscription.encode = fails
+    with pytest.raises(MemoryError):
+        client.publish("t", b"a")
+    subscription.encode, home.keep = encode_of, keep  # type: ignore[method-assign]
+    assert whole(client) and exchange.statistics().storing == 0
+    client.lose()
+    client.connect(1)
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node1"])]
+    assert reader.take(feed) == [("t", b"a")]
