@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, overload
 
 from mesh.clients.arguments import (
     by_topic,
@@ -22,7 +23,9 @@ from mesh.clients.arguments import (
 )
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.blocking_subscription import BlockingSubscription
+from mesh.clients.blocking_work import BlockingWork
 from mesh.clients.calls import (
+    ANSWERS_DURABLY,
     CONNECT_TIMEOUT_S,
     GRACE_S,
     KEEPALIVE_S,
@@ -38,14 +41,15 @@ from mesh.clients.calls import (
 )
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
-from mesh.clients.finding import broker_place
+from mesh.clients.finding import Place, broker_place
 from mesh.clients.questions import Question, SurveyResult
 from mesh.clients.tickets import Ticket
+from mesh.clients.work_feeds import WORK_WINDOW
 from mesh.errors import Unknown
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
 from mesh.wire.session_frames import Receipt, Role
-from protocols import TlsConfig
+from protocols import TlsConfig, check_dialable
 
 
 class BlockingClient:
@@ -74,7 +78,15 @@ class BlockingClient:
         self.name = checked_name(name)
         limit_s = checked_seconds("connect_timeout", connect_timeout)
         interval_s = checked_seconds("keepalive_s", keepalive_s)
-        self._session = BlockingSession(place, self.name, tls, limit_s, interval_s)
+        self._session_with = partial(
+            BlockingSession,
+            name=self.name,
+            tls=tls,
+            connect_timeout_s=limit_s,
+            keepalive_s=interval_s,
+        )
+        self._session = self._session_with(place)
+        self._works: list[BlockingWork] = []
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -93,6 +105,8 @@ class BlockingClient:
     def close(self) -> None:
         """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""
         self._session.close()
+        for work in self._works:
+            work.close()
 
     # ------------------------------------------------------------------ publishing
 
@@ -207,18 +221,40 @@ class BlockingClient:
 
     # ------------------------------------------------------------------ subscribing, asking, answering
 
+    @overload
     def subscribe(
         self,
         *patterns: str,
         answers: bool = False,
-        window: int = WINDOW,
+        window: int | None = None,
         window_bytes: int = WINDOW_BYTES,
-    ) -> BlockingSubscription:
-        """Messages of these patterns; returns once the barrier is passed. Raises as `Client.subscribe`."""
-        role = Role.ANSWERS if answers else Role.LISTEN
+        durable: None = None,
+    ) -> BlockingSubscription: ...
+
+    @overload
+    def subscribe(
+        self, *patterns: str, durable: str, window: int | None = None, window_bytes: int = WINDOW_BYTES
+    ) -> BlockingWork: ...
+
+    def subscribe(
+        self,
+        *patterns: str,
+        answers: bool = False,
+        window: int | None = None,
+        window_bytes: int = WINDOW_BYTES,
+        durable: str | None = None,
+    ) -> BlockingSubscription | BlockingWork:
+        """Messages of these patterns; returns once the barrier is passed. Raises as `Client.subscribe`, and
+        for a durable subscription as entering its `Work` does."""
         session = self._session
+        if durable is not None:
+            if answers:
+                raise ValueError(ANSWERS_DURABLY)
+            return self._work(durable, patterns, WORK_WINDOW if window is None else window, window_bytes)
+        role = Role.ANSWERS if answers else Role.LISTEN
+        messages = WINDOW if window is None else window
         with session.ours():
-            feed = session.conversation.subscribe(patterns, role, window, window_bytes)
+            feed = session.conversation.subscribe(patterns, role, messages, window_bytes)
             try:
                 session.pump(lambda: feed.ready or feed.closed, time.monotonic() + SUBSCRIBE_TIMEOUT_S)
             except BaseException:  # nobody has it to read from
@@ -230,6 +266,19 @@ class BlockingClient:
                 session.conversation.unsubscribe(feed)
                 raise session.unless_closed(unconfirmed(patterns, session.why_away))
             return BlockingSubscription(session, feed)
+
+    def _work(self, name: str, patterns: Sequence[str], messages: int, size: int) -> BlockingWork:
+        session = self._session
+        with session.ours():
+            feed = session.conversation.attach(name, patterns, messages, size)
+            session.send()
+        work = BlockingWork(session, self._session_to, feed)
+        self._works = [each for each in self._works if not each.closed] + [work]
+        work.open()
+        return work
+
+    def _session_to(self, url: str) -> BlockingSession:
+        return self._session_with(Place(check_dialable(url)))
 
     def request(
         self,

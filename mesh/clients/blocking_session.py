@@ -67,7 +67,7 @@ class BlockingSession:
 
     def _begin(self) -> None:
         """A fresh identity and session: at the start, and in a child after a fork."""
-        self._rng = random.Random(os.urandom(32))
+        self.rng = random.Random(os.urandom(32))
         self.lock = BlockingLock("client")
         """With the news for those who wait for other threads."""
         self._reading = False
@@ -77,13 +77,13 @@ class BlockingSession:
         self.cuts = 0
         """Connections that ended before the kernel had taken all that was said; also a close before all that
         was gathered was said."""
-        self._schedule = SessionSchedule(self.url, self._rng)
+        self._schedule = SessionSchedule(self.url, self.rng)
         self._retry_at = 0.0
         self._session_by = INF
         """When a connection without a session is given up: nobody is asked for a sign of life on it."""
         self._silence = Silence(self._keepalive_s)
         self.conversation = Conversation.of(
-            self._rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
+            self.rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
         )
 
     # ------------------------------------------------------------------ its life
@@ -194,7 +194,7 @@ class BlockingSession:
         tried = nobody_at(self.url)
         self.url = self._place.otherwise
         self._dialer = BrokerDialer(self.url, self._tls, time.monotonic)
-        self._schedule = SessionSchedule(self.url, self._rng)
+        self._schedule = SessionSchedule(self.url, self.rng)
         try:
             self._dial(deadline)
         except Disconnected as error:

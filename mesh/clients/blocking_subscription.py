@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from weakref import WeakSet
 
 from mesh.clients.arguments import checked_seconds
+from mesh.clients.blocking_copies import belongs_to_this_process
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.feeds import Feed, Run, Token
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
@@ -33,7 +33,7 @@ class BlockingSubscription:
         self._feed = feed
         self._deliveries: deque[Delivery] = deque()
         self._again = Redeliveries()
-        _of_this_process.add(self)
+        belongs_to_this_process(self)
         self.dropped = 0
         """Messages this program refused by `Delivery.drop`."""
         self.malformed = 0
@@ -190,14 +190,6 @@ class BlockingSubscription:
             self._conversation.unsubscribe(self._feed)
             session.nudge()
 
-
-def _empty_copies() -> None:
-    """In a child: what a fork has copied is its parent's to take. No message pays for a look at the process,
-    which took longer than all else."""
-    for subscription in _of_this_process:
-        subscription._deliveries.clear()
-    _of_this_process.clear()
-
-
-_of_this_process: WeakSet[BlockingSubscription] = WeakSet()
-os.register_at_fork(after_in_child=_empty_copies)
+    def forget_received(self) -> None:
+        """This is a child of a fork."""
+        self._deliveries.clear()

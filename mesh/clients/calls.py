@@ -29,6 +29,8 @@ GRACE_S: Final = 1.0
 LINGER_S: Final = 1.0
 """How long closing waits for what is gathered to be sent, and for the broker to have read it."""
 
+ANSWERS_DURABLY: Final = "a durable subscription gets no requests: answers and durable exclude each other"
+
 GATHERED: Final = Receipt("sent", "", 0)
 """The receipt of one message of level sent: there is nothing to tell of it."""
 

@@ -22,6 +22,7 @@ from typing import Any, Final, NoReturn, cast, overload
 
 from mesh.clients.arguments import by_topic, checked_body, checked_name, checked_seconds, packed
 from mesh.clients.calls import (
+    ANSWERS_DURABLY,
     CONNECT_TIMEOUT_S,
     GATHERED,
     GRACE_S,
@@ -271,9 +272,7 @@ class Client:
         self._must_be_open()
         if durable is not None:
             if answers:
-                raise ValueError(
-                    "a durable subscription gets no requests: answers and durable exclude each other"
-                )
+                raise ValueError(ANSWERS_DURABLY)
             messages = WORK_WINDOW if window is None else window
             feed = self._conversation.attach(durable, patterns, messages, window_bytes)
             self._writer.hand_over()

@@ -190,7 +190,10 @@ class Conversation(Publishing):
             self._say(Kind.PING, 0)
 
     def sync(self) -> int:
-        """Ask, behind everything sent so far, for a sign; ``synced`` is at least this number once it came."""
+        """Ask, behind everything there is to say, for a sign; ``synced`` is at least this number once it
+        came."""
+        for work in self.works:
+            self.tell(work)
         self._stamp += 1
         if self.settled:
             self._frames.append(self.prefix + encode(Kind.PING, self._stamp))

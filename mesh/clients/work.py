@@ -1,9 +1,7 @@
 """`Work`: messages of a durable subscription, as ``Client.subscribe(..., durable=NAME)`` gives them.
 
-A durable subscription is worked on at its home, the broker whose journal keeps its messages. Work asks for
-it at the client's own broker, the *entry*. If that is not the home, it says where the home is, and Work goes
-there with a connection of its own. When that connection is lost Work asks the entry again, since the home may
-be back at another address.
+A durable subscription is worked on at its home, the broker whose journal keeps its messages. If that is not
+the client's own broker, the *entry*, Work goes there with a connection of its own (``home_search``).
 
 What the program says of messages is gathered for the turn of the loop, and said at once when a quarter of
 the window is settled. A cancelled wait for a message loses nothing. Several tasks may iterate one Work: each
@@ -18,12 +16,11 @@ from typing import Final
 
 from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unattached
 from mesh.clients.connection import ClientConnection
+from mesh.clients.home_search import ATTACHED, WAIT, Ask, Failed, Follow, HomeSearch, Step
 from mesh.clients.jobs import Job, JobBatch, jobs
-from mesh.clients.session_schedule import LONGEST_S, SHORTEST_S
 from mesh.clients.work_feeds import Portion, WorkFeed
-from mesh.errors import Disconnected, HeldElsewhere, MeshError
+from mesh.errors import Disconnected, MeshError
 from protocols import AddressError
-from protocols.dial_schedule import backoff_s
 
 HANDS_MIN: Final = 64
 """Tasks whose last message is remembered before those that settled theirs are forgotten."""
@@ -51,10 +48,7 @@ class Work:
         self._loop = entry.loop
         self._moving = asyncio.Lock()
         self.closed = False
-        self._attached_at: float | None = None
-        """When it was attached last; None: never."""
-        self._moves = 0
-        """To the home, since it was attached there for a while."""
+        self._search = HomeSearch(entry.rng)
         self._portion: Portion | None = None
         self._jobs: Iterator[Job] = iter(())
         self._hands: dict[asyncio.Task[object] | None, Job] = {}
@@ -76,7 +70,7 @@ class Work:
     @property
     def home(self) -> str:
         """The name of the broker that keeps the messages; empty until it is known."""
-        return "" if self._attached_at is None else self._at.conversation.broker
+        return self._at.conversation.broker if self._search.found else ""
 
     @property
     def waiting(self) -> int:
@@ -151,49 +145,43 @@ class Work:
     async def _attach(self) -> None:
         """Until it is attached. Raises why it cannot be."""
         async with self._moving:
-            while not self._feed.ready:
+            while True:
                 feed, at = self._feed, self._at
                 if self.closed or self._entry.closed:
                     raise Disconnected(f"work on {self.name} is closed")
-                if isinstance(feed.error, HeldElsewhere):
-                    await self._follow(feed.error)
-                elif feed.error is not None:
-                    raise feed.error
-                elif at is not self._entry and not at.conversation.settled:
-                    lasted_s = self._loop.time() - (self._attached_at or self._loop.time())
-                    self._moves = 0 if lasted_s > LONGEST_S else self._moves
-                    await self._ask_again()
-                else:
+                step = self._search.next(
+                    feed,
+                    at_entry=at is self._entry,
+                    settled=at.conversation.settled,
+                    now=self._loop.time(),
+                )
+                if step is ATTACHED:
+                    return
+                if step is WAIT:
                     await at.wait(feed, None)
-            self._attached_at = self._loop.time()
+                else:
+                    await self._take(step)
 
-    async def _follow(self, error: HeldElsewhere) -> None:
-        """Go where the home is said to be, or if it is not known or reached, ask the entry again later."""
-        attached = self._attached_at is not None
-        if not error.url and not attached:
-            raise error
-        if not error.url or self._moves:
-            await asyncio.sleep(backoff_s(self._moves, SHORTEST_S, LONGEST_S, self._entry.rng))
-        self._moves += 1
-        if not error.url:
-            await self._ask_again()
-            return
-        try:
-            home = self._dial(error.url)
-            await home.open()
-        except (Disconnected, AddressError) as reason:
-            if not attached:
-                raise Disconnected(f"the home of {self.name} cannot be reached: {reason}") from reason
-            await self._ask_again()
-            return
-        if self.closed:  # meanwhile
-            await home.aclose()
-        else:
-            await self._move_to(home)
-
-    async def _ask_again(self) -> None:
-        """Ask the entry where the home is."""
-        await self._move_to(self._entry)
+    async def _take(self, step: Step) -> None:
+        """A step of the search."""
+        match step:
+            case Failed(error):
+                raise error
+            case Ask(pause_s):
+                await asyncio.sleep(pause_s)
+                await self._move_to(self._entry)
+            case Follow(url, pause_s):
+                await asyncio.sleep(pause_s)
+                try:
+                    home = self._dial(url)
+                    await home.open()
+                except (Disconnected, AddressError) as error:
+                    await self._take(self._search.unreachable(self.name, error))
+                    return
+                if self.closed:  # meanwhile
+                    await home.aclose()
+                else:
+                    await self._move_to(home)
 
     async def _move_to(self, there: ClientConnection) -> None:
         before, left = self._feed, self._at

@@ -11,11 +11,19 @@ import pytest
 from mesh.clients.client import Client
 from mesh.clients.jobs import Job
 from mesh.clients.work import HANDS_MIN, Work
-from mesh.errors import Detached, Disconnected, HeldElsewhere, MeshTimeout, NotAccepted, OtherPatterns
+from mesh.errors import (
+    Detached,
+    Disconnected,
+    HeldElsewhere,
+    MeshTimeout,
+    NotAccepted,
+    OtherPatterns,
+    Unknown,
+)
 from mesh.wire import blocks
 from mesh.wire.durable_frames import Durable, work_head
-from mesh.wire.session_frames import encode
-from protocols import RawSocket, Rep0, SharedListener
+from mesh.wire.session_frames import Kind, encode
+from protocols import Pipe, RawSocket, Rep0, SharedListener
 from tests.mesh.clients.homes import Home
 from tests.mesh.clients.taking import LOOPBACK
 from tests.support.waiting import until
@@ -385,3 +393,39 @@ async def test_a_large_body_is_worked_off() -> None:
         (job,) = await take(1, work)
         assert job.body == body and job.done() and first.done()
         await until(lambda: (77, 0, 1) in home.done)
+
+
+async def test_a_second_copy_that_is_refused_is_sent_again_within_the_call() -> None:
+    home = Home(asyncio.get_running_loop().time)
+    received, left = home._received, [3]
+
+    def refuse_some(pipe: Pipe, prefix: bytes, frame: bytes) -> None:
+        if frame[5] != Kind.DATA or not left[0]:
+            received(pipe, prefix, frame)
+            return
+        left[0] -= 1
+        if left[0] == 2:
+            pipe.close("the ACK of the first copy is lost")
+        else:
+            pipe.send_many([prefix + encode(Kind.REFUSED, [[1, 1]], "no link to the home")])
+
+    home._received = refuse_some  # type: ignore[method-assign]
+    async with serving(home) as url, Client(url) as client:
+        receipt = await client.publish("jobs.a", b"1", level="stored")
+        assert receipt.homes == ("home",) and left == [0]
+
+
+async def test_who_gives_up_is_told_who_has_it_and_who_has_not_said() -> None:
+    home = Home(asyncio.get_running_loop().time)
+    received = home._received
+
+    def keep_waiting(pipe: Pipe, prefix: bytes, frame: bytes) -> None:
+        if frame[5] == Kind.DATA:
+            pipe.send_many([prefix + encode(Durable.PENDING, 1, 1, ["h1"], ["h2", "h3"])])
+        else:
+            received(pipe, prefix, frame)
+
+    home._received = keep_waiting  # type: ignore[method-assign]
+    async with serving(home) as url, Client(url) as client:
+        with pytest.raises(Unknown, match="in 1 s: kept by h1, not yet by h2, h3; connected to home"):
+            await client.publish("jobs.a", b"1", level="stored", timeout=1.0)

@@ -1,0 +1,332 @@
+"""`BlockingWork`: messages of a durable subscription, as ``BlockingClient.subscribe(durable=)`` gives them.
+
+As `mesh.clients.work`, in the threads that call. It belongs to the process that made it. Several threads may
+take from one: each message goes to one of them.
+
+There is no turn of a loop at whose end to say what was settled. So it is said at once, but for a program that
+takes one message after the other: what it settles within `GATHER_S` while more messages lie here is said
+together, with the next word or call that comes later.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, suppress
+from math import inf
+from typing import Final
+
+from mesh.clients.arguments import checked_seconds
+from mesh.clients.blocking_copies import belongs_to_this_process
+from mesh.clients.blocking_session import BlockingSession
+from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unattached
+from mesh.clients.home_search import ATTACHED, WAIT, Ask, Failed, Follow, HomeSearch, Step
+from mesh.clients.jobs import Job, JobBatch, jobs
+from mesh.clients.work_feeds import Portion, WorkFeed
+from mesh.errors import Disconnected
+from protocols import AddressError
+
+GATHER_S: Final = 0.001
+
+
+class BlockingWork:
+    """Messages of a durable subscription: iterate it, or `receive` with a timeout, and settle each message.
+
+    See `Work`, whose methods it has without ``await``.
+    """
+
+    def __init__(
+        self, entry: BlockingSession, dial: Callable[[str], BlockingSession], feed: WorkFeed
+    ) -> None:
+        self._entry = entry
+        self._dial = dial
+        self._at = entry
+        self._feed = feed
+        self._counters = feed.counters
+        self._pid = os.getpid()
+        self._moving = threading.Lock()
+        self.closed = False
+        self._search = HomeSearch(entry.rng)
+        self._portion: Portion | None = None
+        self._jobs: deque[Job] = deque()
+        self._hands: dict[int, Job] = {}
+        self._said_at = -inf
+        belongs_to_this_process(self)
+
+    # ------------------------------------------------------------------ what is known of it
+
+    @property
+    def name(self) -> str:
+        return self._feed.name
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return tuple(self._feed.patterns)
+
+    @property
+    def home(self) -> str:
+        """The name of the broker that keeps the messages."""
+        return self._at.conversation.broker if self._search.found else ""
+
+    @property
+    def waiting(self) -> int:
+        """Messages that waited at the home when this program attached."""
+        return self._feed.waiting
+
+    @property
+    def unreached(self) -> tuple[str, ...]:
+        """Brokers that had not confirmed the subscription when the barrier ended: level ``stored`` at one of
+        them is refused until it has."""
+        return self._feed.unreached
+
+    @property
+    def late(self) -> int:
+        """Messages settled when their session was over: they are delivered again."""
+        return self._counters.late
+
+    @property
+    def malformed(self) -> int:
+        """Messages made dead letters here because nobody can read them or their headers."""
+        return self._counters.malformed
+
+    @property
+    def interrupted(self) -> int:
+        """How often the session with the home was lost."""
+        return self._counters.interrupted
+
+    # ------------------------------------------------------------------ its life
+
+    def open(self) -> None:
+        """Pass the barrier. Raises as entering a `Work` does; then it is closed."""
+        try:
+            if not self._attach(time.monotonic() + SUBSCRIBE_TIMEOUT_S):
+                raise unattached(self.name, self._at.why_away)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> BlockingWork:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """A program that is interrupted did not fail at a message."""
+        job = self._hands.get(threading.get_ident())
+        if job is not None and isinstance(error, Exception) and os.getpid() == self._pid:
+            job.retry()
+        self.close()
+
+    def close(self) -> None:
+        """Leave: what was settled is said, what was not goes to others; iteration ends."""
+        self.closed = True
+        at, feed = self._at, self._feed
+        if os.getpid() != self._pid:
+            return
+        self._hands.clear()
+        self._jobs.clear()
+        self._leave(at, feed)
+
+    def _leave(self, at: BlockingSession, feed: WorkFeed) -> None:
+        with suppress(Disconnected), at.ours():  # its end was in order, too
+            at.conversation.detach(feed)
+            at.nudge()
+        if at is not self._entry:
+            at.close()
+
+    def forget_received(self) -> None:
+        """This is a child of a fork."""
+        self._portion = None
+        self._jobs.clear()
+
+    # ------------------------------------------------------------------ where it is attached
+
+    def _attach(self, deadline: float | None) -> bool:
+        """Until it is attached; False at the deadline, or when it is closed. Raises why it cannot be."""
+        with self._moving:
+            while not self._over:
+                feed, at = self._feed, self._at
+                now = time.monotonic()
+                step = self._search.next(
+                    feed, at_entry=at is self._entry, settled=at.conversation.settled, now=now
+                )
+                if step is ATTACHED:
+                    return True
+                if step is WAIT:
+                    self._await(at, feed, deadline)
+                else:
+                    self._take_unless_over(step, deadline)
+                if deadline is not None and not feed.ready and time.monotonic() >= deadline:
+                    return False
+        return False
+
+    def _await(self, at: BlockingSession, feed: WorkFeed, deadline: float | None) -> None:
+        """For the broker that was asked, or for the end of its session if it is not the entry."""
+        conversation, follows = at.conversation, at is not self._entry
+        with at.lock.held:
+            at.pump(
+                lambda: feed.ready or feed.closed or self.closed or (follows and not conversation.settled),
+                deadline,
+            )
+
+    def _take_unless_over(self, step: Step, deadline: float | None) -> None:
+        try:
+            self._take(step, deadline)
+        except Disconnected:
+            if not self._over:  # else what it was closed in the middle of does not matter
+                raise
+
+    def _take(self, step: Step, deadline: float | None) -> None:
+        """A step of the search."""
+        match step:
+            case Failed(error):
+                raise error
+            case Ask(pause_s):
+                self._pause(pause_s, deadline)
+                self._move_to(self._entry)
+            case Follow(url, pause_s):
+                self._pause(pause_s, deadline)
+                try:
+                    home = self._dial(url)
+                    home.open()
+                except (Disconnected, AddressError) as error:
+                    self._take(self._search.unreachable(self.name, error), deadline)
+                    return
+                if self._over:  # meanwhile
+                    home.close()
+                else:
+                    self._move_to(home)
+
+    def _pause(self, pause_s: float, deadline: float | None) -> None:
+        end = time.monotonic() + pause_s
+        if pause_s:
+            with self._lock_of(self._entry):
+                self._entry.pump(lambda: self.closed, min(end, inf if deadline is None else deadline))
+
+    def _move_to(self, there: BlockingSession) -> None:
+        before, left = self._feed, self._at
+        with there.ours():
+            self._feed = there.conversation.attach(
+                before.name, before.patterns, before.messages, before.size, self._counters
+            )
+            self._at = there
+            there.send()
+        self._leave(left, before)
+
+    @property
+    def _over(self) -> bool:
+        return self.closed or self._entry.closed
+
+    def _lock_of(self, session: BlockingSession) -> AbstractContextManager[object]:
+        """Raises `Disconnected` in another process than its own."""
+        if os.getpid() != self._pid:
+            raise Disconnected("this work belongs to the process that made it; subscribe again")
+        return session.lock.held
+
+    # ------------------------------------------------------------------ iterating
+
+    def __iter__(self) -> Iterator[Job]:
+        return self
+
+    def __next__(self) -> Job:
+        job = self.receive(None)
+        if job is None:
+            raise StopIteration
+        return job
+
+    def receive(self, timeout: float | None = None) -> Job | None:
+        """The next message; None when none came in time, or it was closed. Raises `Detached` when the
+        subscription is over."""
+        portion = self._portion
+        if portion is not None and not portion.void:
+            try:
+                job = self._jobs.popleft()
+            except IndexError:
+                pass
+            else:
+                self._hands[threading.get_ident()] = job
+                return job
+        limit_s = None if timeout is None else checked_seconds("timeout", timeout)
+        found = self._await_job(None if limit_s is None else time.monotonic() + limit_s)
+        if found is not None:
+            self._hands[threading.get_ident()] = found
+        return found
+
+    def _await_job(self, deadline: float | None) -> Job | None:
+        while True:
+            at = self._at
+            with self._lock_of(at):
+                if at is self._at:
+                    job = self._next_job()
+                    if job is not None or self._over:
+                        return job
+                    self._say()
+            if not self._await_news(deadline):
+                return None
+
+    def _next_job(self) -> Job | None:
+        """One that is here; with the lock."""
+        if self._portion is None or self._portion.void:
+            self._jobs.clear()
+        if not self._jobs:
+            self._at.catch_up()
+            self._portion = self._feed.take()
+            if self._portion is not None:
+                self._jobs.extend(jobs(self._portion, self))
+                self._at.lock.notify_all()  # there may be some for other threads
+        return self._jobs.popleft() if self._jobs else None
+
+    def batches(self) -> Iterator[JobBatch]:
+        """The same messages as `JobBatch` after `JobBatch`, until it is closed: as many as arrived together.
+        What `receive` has begun to hand out is not among them."""
+        while not self._over:
+            at = self._at
+            with self._lock_of(at):
+                at.catch_up()
+                portions = self._feed.take_all() if at is self._at else []
+            if portions:
+                yield JobBatch(portions, self)
+            else:
+                self._await_news(None)
+
+    def _await_news(self, deadline: float | None) -> bool:
+        """Attach again if it is not attached, else wait for messages, or what another thread left. False when
+        there is nothing more to wait for."""
+        at, feed = self._at, self._feed
+        if not feed.ready:
+            return self._attach(deadline)
+        with self._lock_of(at):
+            came = at.pump(
+                lambda: bool(feed.portions or self._jobs or not feed.ready or feed.closed or self.closed),
+                deadline,
+            )
+        return came or not (deadline is not None and time.monotonic() >= deadline)
+
+    # ------------------------------------------------------------------ what the program says of messages
+
+    def done(self, portion: Portion, messages: int) -> bool:
+        with self._lock_of(self._at):
+            return self._told(portion.done(messages))
+
+    def retry(self, portion: Portion, index: int, after_s: float | None) -> bool:
+        with self._lock_of(self._at):
+            return self._told(portion.retry(index, after_s))
+
+    def drop(self, portion: Portion, index: int, reason: str) -> bool:
+        with self._lock_of(self._at):
+            return self._told(portion.drop(index, reason))
+
+    def _told(self, told: bool) -> bool:
+        """Have it said now, or soon."""
+        if told:
+            late = not self._jobs or self._feed.said_late
+            if late or time.monotonic() - self._said_at >= GATHER_S:
+                self._say()
+        return told
+
+    def _say(self) -> None:
+        if self._feed.unsaid and not self._at.closed:
+            self._at.conversation.tell(self._feed)
+            self._at.send()
+            self._said_at = time.monotonic()
