@@ -1,0 +1,369 @@
+"""Which block of an outbox is sent next, and what may be freed. Pure.
+
+Rows are sent in the order of appending, several at a time: as many as a window holds are *under way*. A row
+is freed when homes have stored it, and until then it is sent again in each new session.
+
+**Sessions.** A session speaks for one boot, and the outbox may hold blocks of several: `boot` says which one
+a session should be of. It changes when nothing is under way any more.
+
+**Topics that are refused.** No home keeps the topic, or one of them is away. The topic is *held*: its rows
+are passed over, so that others go on. After a pause the oldest of them is sent alone, as a probe. If it is
+stored, the topic goes on behind it; if it is refused, the pause doubles, up to `PAUSE_MAX_S`. When more than
+`HELD_MAX` topics would be held, sending pauses as a whole and begins again at the oldest row, with one alone.
+
+So the messages of a topic are stored in their order. One case is not covered: homes that refuse a block and,
+while others of its topic are under way, become able to store them.
+
+**The lowest number.** With each block goes the lowest number of its boot that the publisher still waits for;
+homes forget what lies below, and refuse it if it comes again. So it never rises above a row that could come
+again: one that is not freed *on disk*, since a power loss would bring it back, or one that was passed over.
+While a topic is held it does not rise at all.
+
+A row that is damaged is never sent. The outbox keeps it, and ``damaged`` counts it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mesh.outbox.records import Damaged, Waiting
+
+WINDOW_BYTES: Final = 4 << 20
+WINDOW_BLOCKS: Final = 1024
+"""Bytes and blocks that are under way, and that are read ahead of it: at least one of each."""
+HELD_MAX: Final = 64
+PAUSE_MIN_S: Final = 0.5
+PAUSE_MAX_S: Final = 60.0
+
+Range = tuple[int, int]
+"""Rows, or numbers of messages: the first and the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Ask the outbox for about so many bytes behind a row, without these topics."""
+
+    after_row: int
+    bytes_max: int
+    without: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A sealed block; ``below``: how far below its first number the lowest one lies that is waited for;
+    ``again``: an earlier session or run may have sent it."""
+
+    block: bytes
+    below: int
+    again: bool
+
+
+class _Sent(NamedTuple):
+    """A row that is under way, or being freed."""
+
+    row: int
+    boot: int
+    first: int
+    last: int
+    topic: bytes
+    size: int
+
+
+class _Held:
+    """A topic that was refused: from ``row`` on. ``probe``: boot and number of the block that is tried."""
+
+    __slots__ = ("due", "pause_s", "probe", "reason", "row")
+
+    def __init__(self, row: int, reason: str, now: float) -> None:
+        self.row = row
+        self.reason = reason
+        self.pause_s = PAUSE_MIN_S
+        self.due = now + PAUSE_MIN_S
+        self.probe: tuple[int, int] | None = None
+
+
+class Draining:
+    """See the module. ``opened_at``: the last row that lay in the outbox when it was opened."""
+
+    def __init__(self, opened_at: int, *, window_bytes: int = WINDOW_BYTES, held_max: int = HELD_MAX) -> None:
+        self.window_bytes = window_bytes
+        self.held_max = held_max
+        self.session_boot: int | None = None
+        """The boot of the current session; None: there is none."""
+        self.damaged = 0
+        self._end = self._sent_to = opened_at
+        self._cursor = 0
+        """Rows up to here were read, or passed over."""
+        self._asked: Range | None = None
+        """The read under way: behind which row, and the end then."""
+        self._ready: deque[Waiting] = deque()
+        self._ready_bytes = 0
+        self._under_way: dict[int, _Sent] = {}
+        self._numbers: dict[int, list[int]] = {}
+        """Rows under way by their first number."""
+        self._under_way_bytes = 0
+        self._freeing: dict[int, _Sent] = {}
+        self._held: dict[bytes, _Held] = {}
+        self._damaged_rows: set[int] = set()
+        self._alone = False
+        """Whether one number is under way at most, since all was refused."""
+        self._pause_s = PAUSE_MIN_S
+        self._paused_to: float | None = None
+        self._told: dict[int, int] = {}
+        """Of each boot, the lowest number that homes were told."""
+
+    # --- what there is
+
+    def appended(self, rows: Sequence[Waiting]) -> None:
+        """Rows were committed."""
+        for row in rows:
+            follows = self._cursor == self._end and self._asked is None
+            self._end = row.row
+            if follows and self._reads_ahead():
+                self._cursor = row.row
+                self._add_ready(row)
+
+    def wants(self) -> Read | None:
+        """What to read now; `found` is the answer. None: nothing, or a read is under way."""
+        if self._asked is not None or self._cursor >= self._end or not self._reads_ahead():
+            return None
+        self._asked = (self._cursor, self._end)
+        passed_over = tuple(topic for topic, held in self._held.items() if held.probe is None)
+        return Read(self._cursor, self.window_bytes, passed_over)
+
+    def found(self, rows: Sequence[Waiting | Damaged]) -> None:
+        """The answer to `wants`."""
+        assert self._asked is not None
+        after_row, end = self._asked
+        self._asked = None
+        if after_row != self._cursor:
+            return  # it was put back meanwhile
+        self._cursor = rows[-1].row if rows else end
+        for row in rows:
+            if isinstance(row, Damaged):
+                self._damaged_rows.add(row.row)
+                self.damaged = len(self._damaged_rows)
+            elif row.row not in self._under_way and row.row not in self._freeing:
+                self._add_ready(row)
+        if self._cursor >= self._end:
+            self._give_up_probes()
+
+    @property
+    def drained(self) -> bool:
+        """Whether all that there was is freed, but for what is damaged."""
+        return self._cursor >= self._end and not (
+            self._ready or self._under_way or self._freeing or self._held or self._asked
+        )
+
+    def held(self) -> dict[bytes, str]:
+        """Topics that are refused, and why."""
+        return {topic: held.reason for topic, held in self._held.items()}
+
+    # --- sessions
+
+    @property
+    def boot(self) -> int | None:
+        """The boot that the session should be of; None: any will do."""
+        if self._under_way:
+            return self.session_boot
+        return self._ready[0].boot if self._ready else self.session_boot
+
+    def session_began(self, boot: int) -> None:
+        """A session of this boot is there; one that was is over."""
+        if self.session_boot is not None:
+            self.session_over()
+        self.session_boot = boot
+
+    def session_over(self) -> None:
+        """Nothing is under way any more: it is sent again in the next session."""
+        self.session_boot = None
+        self._under_way.clear()
+        self._numbers.clear()
+        self._under_way_bytes = 0
+        self._put_back(0)
+
+    # --- sending
+
+    @property
+    def next_due(self) -> float | None:
+        """When `take`, and then `wants`, have something to do though nothing has happened."""
+        if self._paused_to is not None:
+            return None if self._under_way else self._paused_to
+        under_way = {row.topic for row in self._under_way.values()}
+        return min(
+            (it.due for topic, it in self._held.items() if it.probe is None and topic not in under_way),
+            default=None,
+        )
+
+    def take(self, now: float, bytes_max: int) -> list[Send]:
+        """What to send now, in order, of about so many bytes; it is under way then. Ask again after whatever
+        happened, and then look at `wants`."""
+        self._end_pauses(now)
+        if self.session_boot is None or self._paused_to is not None:
+            return []
+        rows: list[Waiting] = []
+        while bytes_max > 0 and self._ready and self._has_room_for(row := self._ready[0]):
+            if row.boot != self.session_boot:
+                break
+            self._ready.popleft()
+            self._ready_bytes -= len(row.block)
+            if not self._is_passed_over(row.topic) and self._may_go(row):
+                self._begin(row)
+                rows.append(row)
+                bytes_max -= len(row.block)
+        if not rows:
+            return []
+        lowest = self._lowest(self.session_boot)
+        sends = [Send(row.block, row.first - lowest, row.row <= self._sent_to) for row in rows]
+        self._sent_to = max(self._sent_to, rows[-1].row)
+        return sends
+
+    def acknowledged(self, ranges: Iterable[Range]) -> list[Range]:
+        """Homes have stored these numbers: rows to free. `freed` says when they are."""
+        rows = [row for first, last in ranges for row in self._pop(first, last)]
+        if not rows:
+            return []
+        self._alone = False
+        self._pause_s = PAUSE_MIN_S
+        for row in rows:
+            self._freeing[row.row] = row
+            held = self._held.get(row.topic)
+            if held is not None and held.probe == (row.boot, row.first):
+                del self._held[row.topic]
+                self._put_back(held.row)
+        return _merged([row.row for row in rows])
+
+    def freed(self, ranges: Iterable[Range]) -> None:
+        """These rows are freed on disk."""
+        for first, last in ranges:
+            for row in range(first, last + 1):
+                self._freeing.pop(row, None)
+
+    def refused(self, ranges: Iterable[Range], reason: str, now: float) -> None:
+        """Certainly no home has these numbers."""
+        for first, last in ranges:
+            for row in self._pop(first, last):
+                self._hold(row, reason, now)
+        if len(self._held) > self.held_max:
+            self._held.clear()
+            self._alone = True
+            self._paused_to = now + self._pause_s
+            self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
+            self._put_back(0)
+
+    # --- within
+
+    def _reads_ahead(self) -> bool:
+        return self._ready_bytes < self.window_bytes and len(self._ready) < WINDOW_BLOCKS
+
+    def _add_ready(self, row: Waiting) -> None:
+        self._ready.append(row)
+        self._ready_bytes += len(row.block)
+
+    def _put_back(self, row: int) -> None:
+        """Read again what lies behind a row."""
+        self._cursor = min(self._cursor, row)
+        while self._ready and self._ready[-1].row > row:
+            self._ready_bytes -= len(self._ready.pop().block)
+        if self._asked is not None:  # its answer is void
+            self._asked = (-1, self._end)
+
+    def _is_passed_over(self, topic: bytes) -> bool:
+        held = self._held.get(topic)
+        return held is not None and held.probe is None
+
+    def _has_room_for(self, row: Waiting) -> bool:
+        if not self._under_way or row.first in self._numbers:  # pieces of a body, stored with the last one
+            return True
+        if self._alone:
+            return False
+        fits = self._under_way_bytes + len(row.block) <= self.window_bytes
+        return fits and len(self._under_way) < WINDOW_BLOCKS
+
+    def _may_go(self, row: Waiting) -> bool:
+        """Of a topic that is probed, only the probe may; the first that comes is it."""
+        held = self._held.get(row.topic)
+        if held is None:
+            return True
+        if held.probe == _PROBE:
+            held.probe = (row.boot, row.first)
+        return held.probe == (row.boot, row.first)
+
+    def _begin(self, row: Waiting) -> None:
+        size = len(row.block)
+        self._under_way[row.row] = _Sent(row.row, row.boot, row.first, row.last, row.topic, size)
+        self._numbers.setdefault(row.first, []).append(row.row)
+        self._under_way_bytes += size
+
+    def _pop(self, first: int, last: int) -> list[_Sent]:
+        """Take what is under way of these numbers; nearly always it begins with the first of them."""
+        numbers = self._numbers
+        popped: list[_Sent] = []
+        while first <= last:
+            if first not in numbers:
+                first = min((number for number in numbers if first <= number <= last), default=last + 1)
+                continue
+            for row in numbers.pop(first):
+                popped.append(self._under_way.pop(row))
+                self._under_way_bytes -= popped[-1].size
+            first = popped[-1].last + 1
+        return popped
+
+    def _hold(self, row: _Sent, reason: str, now: float) -> None:
+        held = self._held.get(row.topic)
+        if held is None:
+            self._held[row.topic] = _Held(row.row - 1, reason, now)
+            return
+        held.row = min(held.row, row.row - 1)
+        held.reason = reason
+        if held.probe is not None:
+            held.probe = None
+            held.pause_s = min(PAUSE_MAX_S, 2 * held.pause_s)
+            held.due = now + held.pause_s
+
+    def _end_pauses(self, now: float) -> None:
+        if self._paused_to is not None:
+            if now < self._paused_to or self._under_way:
+                return
+            self._paused_to = None
+        due = [topic for topic, held in self._held.items() if held.probe is None and held.due <= now]
+        if due:
+            under_way = {row.topic for row in self._under_way.values()}
+            for topic in due:
+                if topic not in under_way:  # what was sent behind the refused block is answered first
+                    held = self._held[topic]
+                    held.probe = _PROBE
+                    self._put_back(held.row)
+
+    def _give_up_probes(self) -> None:
+        """All is read: a topic whose refused block is damaged by now has nothing to probe."""
+        topics = {row.topic for row in self._ready}
+        for topic in [topic for topic, held in self._held.items() if held.probe == _PROBE]:
+            if topic not in topics:
+                del self._held[topic]
+
+    def _lowest(self, boot: int) -> int:
+        """The lowest number of a boot that may be told."""
+        if self._held or self._paused_to is not None:
+            return self._told.get(boot, 0)
+        unfreed = [*self._under_way.values(), *self._freeing.values()]
+        lowest = self._told[boot] = min(row.first for row in unfreed if row.boot == boot)
+        return lowest
+
+
+_PROBE: Final = (-1, -1)
+"""The probe of a topic whose oldest row has not been read again yet."""
+
+
+def _merged(rows: list[int]) -> list[Range]:
+    """Rows as ranges."""
+    ranges: list[Range] = []
+    for row in sorted(rows):
+        if ranges and ranges[-1][1] + 1 == row:
+            ranges[-1] = (ranges[-1][0], row)
+        else:
+            ranges.append((row, row))
+    return ranges

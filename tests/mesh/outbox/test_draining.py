@@ -1,0 +1,589 @@
+"""An outbox drains in order, frees what is stored and nothing else, whatever homes and sessions do."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from mesh.outbox.draining import HELD_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Draining, Range, Send
+from mesh.outbox.records import Damaged, Waiting
+from mesh.wire import blocks
+
+TOPICS = (b"a", b"b", b"c", b"d")
+WINDOW = 600
+"""Some six blocks."""
+NO_PIECE = -1
+
+
+@dataclass
+class File:
+    """The outbox's rows."""
+
+    rows: dict[int, Waiting | Damaged] = field(default_factory=dict)
+    last: int = 0
+    boot: int = 1
+    number: int = 0
+
+    def append(self, topic: bytes, count: int = 1) -> Waiting:
+        return self._add(topic, blocks.seal(topic, [b"x" * 50] * count, **self._next(count)), count)
+
+    def append_body(self, topic: bytes, pieces: int) -> list[Waiting]:
+        """A large body, but for its size."""
+        ends = self._next(1)
+        made = []
+        for offset in range(pieces):
+            block = b"%d/%d" % (offset, pieces) + bytes(60)
+            made.append(self._add(topic, block, 1, number=ends["sequence"]))
+        return made
+
+    def read(self, after_row: int, bytes_max: int, without: tuple[bytes, ...]) -> list[Waiting | Damaged]:
+        found: list[Waiting | Damaged] = []
+        for row in sorted(self.rows):
+            at = self.rows[row]
+            if row > after_row and not (isinstance(at, Waiting) and at.topic in without):
+                found.append(at)
+                bytes_max -= len(at.block) if isinstance(at, Waiting) else 0
+                if bytes_max <= 0:
+                    break
+        return found
+
+    def free(self, ranges: list[Range]) -> None:
+        for first, last in ranges:
+            for row in range(first, last + 1):
+                self.rows.pop(row, None)
+
+    def damage(self, row: int) -> None:
+        it = self.rows[row]
+        self.rows[row] = Damaged(row, it.boot, it.first, it.last, "flipped")
+
+    def _next(self, count: int) -> dict[str, Any]:
+        first = self.number + 1
+        self.number += count
+        return {"publisher": 7, "boot": self.boot, "sequence": first}
+
+    def _add(self, topic: bytes, block: bytes, count: int, number: int = 0) -> Waiting:
+        self.last += 1
+        first = number or self.number - count + 1
+        row = Waiting(self.last, self.boot, first, first + count - 1, topic, block)
+        self.rows[row.row] = row
+        return row
+
+
+def filled(*topics: bytes) -> tuple[File, Draining]:
+    """An outbox with a row of each topic that was opened so, and its draining."""
+    file = File()
+    for topic in topics:
+        file.append(topic)
+    return file, Draining(file.last, window_bytes=WINDOW)
+
+
+def read(file: File, draining: Draining) -> None:
+    """Read as long as it wants to."""
+    while (wanted := draining.wants()) is not None:
+        draining.found(file.read(wanted.after_row, wanted.bytes_max, wanted.without))
+
+
+def took(file: File, draining: Draining, now: float = 0.0) -> list[int]:
+    """The first numbers of what is sent until nothing more is."""
+    sent: list[Send] = []
+    while True:
+        before = len(sent)
+        sent += draining.take(now, 1 << 20)
+        read(file, draining)
+        sent += draining.take(now, 1 << 20)
+        if len(sent) == before:
+            return [blocks.HEAD.unpack_from(it.block)[6] for it in sent]
+
+
+def stored(file: File, draining: Draining, first: int, last: int) -> None:
+    freed = draining.acknowledged([(first, last)])
+    file.free(freed)
+    draining.freed(freed)
+
+
+# --- the ways it goes
+
+
+def test_rows_are_sent_in_order_as_a_window_holds_and_freed_when_stored() -> None:
+    file, draining = filled(*[b"a"] * 10)
+    assert not draining.drained
+    read(file, draining)
+    assert draining.boot == 1
+    assert draining.take(0, 1 << 20) == []  # no session
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2, 3, 4, 5, 6]
+    stored(file, draining, 1, 2)
+    stored(file, draining, 4, 4)
+    assert sorted(file.rows) == [3, 5, 6, 7, 8, 9, 10]
+    assert took(file, draining) == [7, 8, 9]
+    stored(file, draining, 1, 100)
+    assert took(file, draining) == [10]
+    assert not draining.drained
+    stored(file, draining, 10, 10)
+    assert draining.drained
+    draining.appended([file.append(b"a")])
+    assert not draining.drained
+    assert draining.wants() is None  # straight from the append, without a read
+    assert took(file, draining) == [11]
+
+
+def test_a_new_session_sends_again_what_is_not_freed() -> None:
+    file, draining = filled(b"a", b"a", b"a")
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2, 3]
+    freeing = draining.acknowledged([(2, 2)])
+    draining.session_over()
+    draining.session_began(1)
+    assert took(file, draining) == [1, 3]
+    draining.appended([file.append(b"a")])
+    read(file, draining)
+    first, second = draining.take(0, 1 << 20), draining.acknowledged([(1, 4)])
+    assert [it.again for it in first] == [False]
+    file.free(freeing + second)
+    assert not file.rows
+
+
+def test_what_may_have_been_sent_before_says_so() -> None:
+    file, draining = filled(b"a")
+    draining.appended([file.append(b"a")])
+    draining.session_began(1)
+    read(file, draining)
+    assert [it.again for it in draining.take(0, 1 << 20)] == [True, False]
+    draining.session_began(1)
+    read(file, draining)
+    assert [it.again for it in draining.take(0, 1 << 20)] == [True, True]
+
+
+def test_the_lowest_number_rises_when_freeing_is_on_disk_and_not_before() -> None:
+    """A power loss brought a row back that homes were told would not come: they refused it for ever."""
+    file, draining = filled(b"a", b"a", b"a")
+    draining.session_began(1)
+    read(file, draining)
+    assert [it.below for it in draining.take(0, 150)] == [0, 1]
+    freeing = draining.acknowledged([(1, 2)])
+    assert [it.below for it in draining.take(0, 200)] == [2]
+    file.free(freeing)
+    draining.freed(freeing)
+    draining.appended([file.append(b"a")])
+    assert [it.below for it in draining.take(0, 200)] == [1]
+
+
+def test_each_boot_has_a_session_of_its_own_and_the_older_goes_first() -> None:
+    file, _ = filled(b"a", b"a")
+    file.boot, file.number = 2, 0
+    draining = Draining(file.last, window_bytes=WINDOW)
+    draining.appended([file.append(b"a"), file.append(b"a")])
+    read(file, draining)
+    assert draining.boot == 1
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2]
+    stored(file, draining, 1, 1)
+    assert draining.boot == 1
+    stored(file, draining, 2, 2)
+    assert draining.boot == 2
+    assert took(file, draining) == []
+    draining.session_began(2)
+    assert took(file, draining) == [1, 2]
+    stored(file, draining, 1, 2)
+    assert draining.drained
+
+
+def test_a_refused_topic_is_held_and_others_go_on() -> None:
+    file, draining = filled(b"a", b"b", b"a", b"b")
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2, 3, 4]
+    draining.refused([(1, 1), (3, 3)], "nobody keeps a", 0.0)
+    stored(file, draining, 2, 4)
+    assert draining.held() == {b"a": "nobody keeps a"}
+    draining.appended([file.append(b"a"), file.append(b"b")])
+    assert took(file, draining) == [6]
+    stored(file, draining, 6, 6)
+    assert not draining.drained
+    due = draining.next_due
+    assert due == PAUSE_MIN_S
+    assert took(file, draining, due) == [1]  # one alone
+    draining.refused([(1, 1)], "its home is away", due)
+    assert draining.next_due == 3 * PAUSE_MIN_S
+    assert took(file, draining, due) == []
+    assert took(file, draining, 3 * PAUSE_MIN_S) == [1]
+    stored(file, draining, 1, 1)
+    assert took(file, draining, 3 * PAUSE_MIN_S) == [3, 5]
+    stored(file, draining, 3, 5)
+    assert draining.drained
+    assert draining.held() == {}
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    file, draining = filled(b"a")
+    draining.session_began(1)
+    now, pauses = 0.0, []
+    for _ in range(12):
+        assert took(file, draining, now) == [1]
+        draining.refused([(1, 1)], "no", now)
+        due = draining.next_due
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+    assert pauses == [min(PAUSE_MAX_S, PAUSE_MIN_S * 2**number) for number in range(12)]
+
+
+def test_a_held_topic_keeps_the_lowest_number_from_rising() -> None:
+    """It was passed over, and homes were told of a higher number meanwhile: they refused it when it came."""
+    file, draining = filled(b"a", b"b", b"a")
+    draining.session_began(1)
+    took(file, draining)
+    draining.refused([(1, 1), (3, 3)], "no", 0.0)
+    stored(file, draining, 2, 2)
+    draining.appended([file.append(b"b")])
+    (sent,) = draining.take(0.0, 1 << 20)
+    assert 4 - sent.below <= 1
+
+
+def test_a_probe_is_the_oldest_body_with_all_its_pieces() -> None:
+    file = File()
+    file.append_body(b"a", 9)
+    file.append(b"a")
+    draining = Draining(file.last, window_bytes=100)
+    draining.session_began(1)
+    read(file, draining)
+    sent = []
+    while more := draining.take(0.0, 1):
+        sent += more
+        read(file, draining)
+    assert len(sent) == 9  # beyond the window: they are stored with the last one
+    draining.refused([(1, 1)], "no", 0.0)
+    read(file, draining)
+    assert draining.take(0.0, 1 << 20) == []
+    sent = []
+    while more := draining.take(1.0, 1):
+        sent += more
+        read(file, draining)
+    assert len(sent) == 0
+    read(file, draining)
+    while more := draining.take(1.0, 1):
+        sent += more
+        read(file, draining)
+    assert len(sent) == 9
+    stored(file, draining, 1, 1)
+    assert took(file, draining, 1.0) == [2]
+
+
+def test_more_refused_topics_than_can_be_held_pause_everything() -> None:
+    topics = [b"%d" % number for number in range(HELD_MAX + 10)]
+    file = File()
+    for topic in topics:
+        file.append(topic)
+    draining = Draining(file.last)
+    draining.session_began(1)
+    assert len(took(file, draining)) == len(topics)
+    draining.refused([(1, len(topics))], "away", 0.0)
+    assert draining.held() == {}
+    assert draining.next_due == PAUSE_MIN_S
+    assert took(file, draining) == []
+    assert took(file, draining, PAUSE_MIN_S) == [1]  # one alone, of the oldest
+    stored(file, draining, 1, 1)
+    assert len(took(file, draining, PAUSE_MIN_S)) == len(topics) - 1
+    stored(file, draining, 1, len(topics))
+    assert draining.drained
+
+
+def test_what_is_damaged_is_counted_and_not_sent() -> None:
+    file, draining = filled(b"a", b"a", b"a")
+    file.damage(2)
+    draining.session_began(1)
+    assert took(file, draining) == [1, 3]
+    stored(file, draining, 1, 3)
+    assert draining.damaged == 1
+    assert draining.drained
+    assert sorted(file.rows) == [2]
+
+
+def test_a_refused_block_that_is_damaged_since_holds_its_topic_no_longer() -> None:
+    file, draining = filled(b"a")
+    draining.session_began(1)
+    assert took(file, draining) == [1]
+    draining.refused([(1, 1)], "no", 0.0)
+    file.damage(1)
+    assert took(file, draining, 1.0) == []
+    assert draining.drained
+
+
+def test_a_read_that_was_asked_before_a_topic_was_probed_is_void() -> None:
+    """It passed the topic's rows over, and they were never sent."""
+    file, draining = filled(b"a", b"b")
+    draining.session_began(1)
+    took(file, draining)
+    draining.refused([(1, 1)], "no", 0.0)
+    stored(file, draining, 2, 2)
+    draining.window_bytes = 1
+    draining.appended([file.append(b"b"), file.append(b"b"), file.append(b"a")])
+    draining.take(0.0, 1 << 20)
+    draining.window_bytes = WINDOW
+    asked = draining.wants()
+    assert asked is not None and asked.without == (b"a",)
+    draining.take(1.0, 1 << 20)
+    draining.found(file.read(asked.after_row, asked.bytes_max, asked.without))
+    assert took(file, draining, 1.0)[0] == 1
+    stored(file, draining, 1, 100)
+    assert took(file, draining, 1.0) == [5]
+
+
+def test_a_topic_is_probed_when_all_that_was_sent_of_it_is_answered() -> None:
+    """Its second block was stored before its first."""
+    file, draining = filled(b"a", b"a")
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2]
+    draining.refused([(1, 1)], "no", 0.0)
+    assert draining.next_due is None
+    assert took(file, draining, 1.0) == []
+    draining.refused([(2, 2)], "no", 1.0)
+    assert draining.next_due == PAUSE_MIN_S
+    assert took(file, draining, 1.0) == [1]
+
+
+def test_after_a_pause_of_everything_it_begins_when_all_that_was_sent_is_answered() -> None:
+    file, _ = filled(b"a", b"b", b"c")
+    draining = Draining(file.last, held_max=1)
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2, 3]
+    draining.refused([(1, 2)], "no", 0.0)
+    assert draining.next_due is None
+    assert took(file, draining, 10.0) == []
+    stored(file, draining, 3, 3)
+    assert draining.next_due == PAUSE_MIN_S
+    assert took(file, draining, 10.0) == [1, 2]
+
+
+# --- any way it may go
+
+
+class Drains(RuleBasedStateMachine):
+    """An outbox, its sessions, and homes that come and go. Blocks and answers are lost with a session, what
+    is not on disk with a crash. ``settled``: homes change only while nothing of their topic is on the way;
+    then the order of each topic holds."""
+
+    settled = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.file = File()
+        self.now = 0.0
+        self.away: set[bytes] = set()
+        self.appended: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
+        self.stored: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
+        self.parts: dict[tuple[int, int], set[bytes]] = {}
+        self.marks: dict[int, int] = {}
+        self.of: dict[int, Waiting] = {}
+        """Whose block this object is; all are kept."""
+        self.start()
+
+    def start(self) -> None:
+        self.draining = Draining(self.file.last, window_bytes=WINDOW, held_max=2)
+        self.wire: deque[Send] = deque()
+        self.answers: deque[tuple[bool, int, int]] = deque()
+        self.freeing: deque[list[Range]] = deque()
+        self.asked: Any = None
+
+    # --- the program
+
+    @rule(topic=st.sampled_from(TOPICS), count=st.integers(1, 3))
+    def append(self, topic: bytes, count: int) -> None:
+        rows = [self.file.append(topic) for _ in range(count)]
+        self._note(rows)
+
+    @rule(topic=st.sampled_from(TOPICS), pieces=st.integers(2, 9))
+    def append_body(self, topic: bytes, pieces: int) -> None:
+        self._note(self.file.append_body(topic, pieces))
+
+    def _note(self, rows: list[Waiting]) -> None:
+        for row in rows:
+            self.of[id(row.block)] = row
+            key = (row.boot, row.first)
+            if key not in self.appended[row.topic]:
+                self.appended[row.topic].append(key)
+        self.draining.appended(rows)
+
+    @rule()
+    def crash(self) -> None:
+        self.file.boot += 1
+        self.file.number = 0
+        self.start()
+
+    # --- the shell
+
+    @rule()
+    def session(self) -> None:
+        boot = self.draining.boot
+        if boot != self.draining.session_boot or boot is None:
+            self.wire.clear()
+            self.answers.clear()
+            self.draining.session_began(boot or self.file.boot)
+
+    @rule()
+    def session_is_lost(self) -> None:
+        self.wire.clear()
+        self.answers.clear()
+        self.draining.session_over()
+
+    @rule()
+    def ask(self) -> None:
+        wanted = self.draining.wants()
+        if wanted is not None:
+            assert self.asked is None
+            self.asked = wanted
+
+    @precondition(lambda self: self.asked is not None)
+    @rule()
+    def answer(self) -> None:
+        asked, self.asked = self.asked, None
+        self.draining.found(self.file.read(asked.after_row, asked.bytes_max, asked.without))
+
+    @rule(bytes_max=st.integers(1, 1000))
+    def take(self, bytes_max: int) -> None:
+        self.wire += self.draining.take(self.now, bytes_max)
+
+    @rule(hears=st.booleans(), reads=st.booleans())
+    def turn(self, hears: bool, reads: bool) -> None:
+        """A turn as it goes when nothing is slow, or but one thing."""
+        self.session()
+        self.ask()
+        if reads and self.asked is not None:
+            self.answer()
+        self.take(1 << 20)
+        if self.wire:
+            self.arrive(len(self.wire))
+        if hears and self.answers:
+            self.hear(len(self.answers))
+
+    @rule(seconds=st.floats(0.1, 5.0))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.freeing)
+    @rule()
+    def free(self) -> None:
+        ranges = self.freeing.popleft()
+        for first, last in ranges:
+            for row in range(first, last + 1):
+                it = self.file.rows.get(row)
+                assert it is None or (it.boot, it.first) in self.stored[it.topic]  # type: ignore[union-attr]
+        self.file.free(ranges)
+        self.draining.freed(ranges)
+
+    # --- brokers and homes
+
+    @precondition(lambda self: self.wire)
+    @rule(count=st.integers(1, 4))
+    def arrive(self, count: int) -> None:
+        for _ in range(min(count, len(self.wire))):
+            self._arrive(self.wire.popleft())
+
+    def _arrive(self, sent: Send) -> None:
+        row = self.of[id(sent.block)]
+        assert row.boot == self.draining.session_boot
+        assert sent.below >= 0
+        mark = self.marks.get(row.boot, 0)
+        assert row.first >= mark, "homes were told that this number is not waited for"
+        if row.topic in self.away:
+            self.answers.append((False, row.first, row.last))
+            return
+        self.marks[row.boot] = max(mark, row.first - sent.below)
+        key = (row.boot, row.first)
+        parts = self.parts.setdefault(key, set())
+        parts.add(sent.block)
+        head = sent.block.partition(b"\0")[0]
+        whole = int(head.partition(b"/")[2]) if b"/" in head else 1
+        if len(parts) < whole:
+            return
+        if key not in self.stored[row.topic]:
+            self.stored[row.topic].append(key)
+        self.answers.append((True, row.first, row.last))
+
+    @precondition(lambda self: self.answers)
+    @rule(count=st.integers(1, 4))
+    def hear(self, count: int) -> None:
+        for _ in range(min(count, len(self.answers))):
+            good, first, last = self.answers.popleft()
+            if good:
+                ranges = self.draining.acknowledged([(first, last)])
+                if ranges:
+                    self.freeing.append(ranges)
+            else:
+                self.draining.refused([(first, last)], "away", self.now)
+
+    @rule(topic=st.sampled_from(TOPICS))
+    def home_changes(self, topic: bytes) -> None:
+        on_the_way = {row.topic for row in self.draining._under_way.values()}
+        if not self.settled or topic not in on_the_way:
+            self.away ^= {topic}
+
+    # --- what holds
+
+    @invariant()
+    def each_topic_is_stored_in_order(self) -> None:
+        for topic in TOPICS:
+            stored, appended = self.stored[topic], self.appended[topic]
+            if self.settled:
+                assert stored == appended[: len(stored)]
+            else:
+                assert set(stored) <= set(appended)
+
+    @invariant()
+    def what_is_not_stored_is_there(self) -> None:
+        there = {(row.boot, row.first) for row in self.file.rows.values()}
+        for topic in TOPICS:
+            assert set(self.appended[topic]) - set(self.stored[topic]) <= there
+
+    @invariant()
+    def little_is_held(self) -> None:
+        assert len(self.draining.held()) <= 2
+        numbers: dict[int, int] = {}
+        for sent in self.draining._under_way.values():
+            numbers[sent.first] = sent.size
+        assert sum(numbers.values()) <= WINDOW + 100
+
+    def teardown(self) -> None:
+        """Once homes stay, everything is stored and freed."""
+        self.away.clear()
+        self.hear_all()
+        for _ in range(2000):
+            if self.draining.drained and not self.file.rows:
+                break
+            self.now += 1.0
+            self.session()
+            self.take(1 << 20)
+            self.ask()
+            if self.asked is not None:
+                self.answer()
+            self.take(1 << 20)
+            self.hear_all()
+        assert self.draining.drained
+        assert not self.file.rows
+        for topic in TOPICS:
+            assert set(self.stored[topic]) == set(self.appended[topic])
+
+    def hear_all(self) -> None:
+        if self.wire:
+            self.arrive(len(self.wire))
+        if self.answers:
+            self.hear(len(self.answers))
+        while self.freeing:
+            self.free()
+
+
+class DrainsAnyhow(Drains):
+    """Homes change at any moment: nothing is lost all the same."""
+
+    settled = False
+
+
+BUDGET = settings(max_examples=60, stateful_step_count=60, deadline=None)
+TestDrains = Drains.TestCase
+TestDrains.settings = BUDGET
+TestDrainsAnyhow = DrainsAnyhow.TestCase
+TestDrainsAnyhow.settings = BUDGET
