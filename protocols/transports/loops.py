@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from protocols.peer_warnings import PeerWarnings
 from protocols.waking import Wakes
@@ -84,10 +84,11 @@ class LoopState:
         self.wakes = Wakes(asyncio.get_running_loop())
         self.warnings = PeerWarnings()
         """About peers that `protocols.dialling.dial_once` connected to; endpoints have their own."""
-        self.inproc: dict[str, InprocBinding] = {}
+        # Listeners are found here and live as long as whoever listens. Held from here, they would keep their loop.
+        self.inproc: WeakValueDictionary[str, InprocBinding] = WeakValueDictionary()
         self.certificates: dict[TlsConfig, Certificates] = {}
         """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""
-        self.websocket_ports: dict[PortKey, WebSocketPort] = {}
+        self.websocket_ports: WeakValueDictionary[PortKey, WebSocketPort] = WeakValueDictionary()
         self.websocket_lock = asyncio.Lock()
         """Held while a port is being opened."""
 

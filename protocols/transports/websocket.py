@@ -222,7 +222,7 @@ class WebSocketPort:
             stop_accepting(server)
         ports = loop_state().websocket_ports
         for key in self._keys:
-            del ports[key]
+            ports.pop(key, None)
 
     def _accept(self) -> StreamConnection:
         oldest = next(iter(self.endpoints.values()), self._last)

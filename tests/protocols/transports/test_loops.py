@@ -6,6 +6,9 @@ import asyncio
 import gc
 import weakref
 
+import pytest
+
+from protocols import Rep0
 from protocols.transports.loops import READ_MIN, TURN_BUDGET, ReadBudget, loop_state
 
 
@@ -76,5 +79,19 @@ def test_the_state_of_a_loop_is_gone_with_it() -> None:
         return weakref.ref(asyncio.get_running_loop())
 
     loop = asyncio.run(loop_of_state())
+    gc.collect()
+    assert loop() is None
+
+
+@pytest.mark.parametrize("url", ["ws://127.0.0.1:0/sp", "inproc://left-open"])
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_loop_that_ends_with_an_open_listener_is_gone_too(url: str) -> None:
+    """The loop's state held the listener, which held the loop: a program with many loops kept all of them."""
+
+    async def listen_and_forget() -> weakref.ref[asyncio.AbstractEventLoop]:
+        await Rep0().listen(url)
+        return weakref.ref(asyncio.get_running_loop())
+
+    loop = asyncio.run(listen_and_forget())
     gc.collect()
     assert loop() is None
