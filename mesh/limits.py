@@ -136,6 +136,30 @@ class Limits:
         "bytes that wait for one session's subscriptions; beyond them the oldest are dropped and counted",
         _bytes,
     )
+    durables_max: int = _limit(
+        16_384,
+        "DURABLES_MAX",
+        "durable subscriptions that have their home at this broker; one more is refused",
+        _between(0, 16_384),
+    )
+    consumers_max: int = _limit(
+        16_384,
+        "CONSUMERS_MAX",
+        "consumers of all durable subscriptions at this broker; one more is refused",
+        _between(1, 1 << 20),
+    )
+    work_window_max: int = _limit(
+        65_536,
+        "WORK_WINDOW_MAX",
+        "messages that one consumer of a durable subscription may hold unsettled; it gets no more at once",
+        _between(1, 1 << 20),
+    )
+    work_bytes_max: int = _limit(
+        64 << 20,
+        "WORK_BYTES_MAX",
+        "the same in bytes, about",
+        _bytes,
+    )
     publishers_max: int = _limit(
         16_384,
         "PUBLISHERS_MAX",

@@ -285,6 +285,8 @@ LAYERS = (
             "mesh.listen",
             "mesh.wire",
             "mesh.topics",
+            "mesh.journal.port",
+            "mesh.journal.records",
             "mesh.dataplane",
             "mesh.cluster",
             "mesh.broker",

@@ -26,6 +26,7 @@ from mesh.broker.client_frames import ClientFrames
 from mesh.broker.event_log import EventLog
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.inspection import Inspection, Stock
+from mesh.broker.journal_opening import JournalOpening
 from mesh.broker.listeners import Listeners, default_urls
 from mesh.broker.log_retention import Retention
 from mesh.broker.log_rows import RowBuilder, link_fields, member_fields
@@ -37,6 +38,7 @@ from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
 from mesh.cluster.peering import MemberRecord, Peering
 from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.home import Home
 from mesh.dataplane.options import ExchangeOptions
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError, PeerError
@@ -87,6 +89,8 @@ class Node:
         self._left = False
         self._children: list[asyncio.Task[None]] = []
         self._work: asyncio.Handle | None = None
+        self._wake: asyncio.TimerHandle | None = None
+        self._durable_version = 0
         self._rates_due = self._stats_due = clock()
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
@@ -99,6 +103,16 @@ class Node:
             options=ExchangeOptions(**asdict(options.limits)),
             still_s=2 * options.period_s,
             now=clock(),
+        )
+        self.home = self.exchange.home = Home(self.name, self, self.exchange.options)
+        self._journal = JournalOpening(
+            self.home,
+            environment,
+            folder=options.state_dir and f"{options.state_dir}/{options.name or DEFAULT_NAME}",
+            name=self.name,
+            broker=format_id(identity.id),
+            mesh=options.mesh,
+            clock=clock,
         )
         client_options = SocketOptions(
             send_queue=CLIENT_QUEUE, handshake_timeout_s=HANDSHAKE_TIMEOUT_S, keepalive_s=TCP_KEEPALIVE_S
@@ -190,6 +204,8 @@ class Node:
 
     async def _start(self) -> None:
         options = self.options
+        await self._journal.begin()
+        self.exchange.home_changed(self.identity.id, self.name, "", self.home.table)
         listens = options.listen or tuple(map(Listen, default_urls(options.name)))
         await self.listeners.open(listens, [*self.peering.sockets, *self._sockets])
         self._warn_if_open()
@@ -278,6 +294,9 @@ class Node:
         await self.peering.aclose()
         for socket in self._sockets:
             await socket.aclose()
+        await self._journal.aclose()
+        if self._wake is not None:
+            self._wake.cancel()
         for task in self._children:
             task.cancel()
         if self._children:
@@ -327,6 +346,25 @@ class Node:
             if self._work is not None:  # the exchange has asked for the next step already
                 self._work.cancel()
             self._work = self._loop.call_later(FAULT_PAUSE_S, self._do_work)
+
+    # --- the home's hooks
+
+    def open_journal(self) -> None:
+        self._journal.make()
+
+    def durable_changed(self, added: dict[str, tuple[str, ...]], removed: list[str]) -> int:
+        self.exchange.home_changed(self.identity.id, self.name, "", added, removed)
+        self._durable_version += 1
+        self.home.barrier_reached(self._durable_version)
+        return self._durable_version
+
+    def wake_at(self, at: float) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self._loop.call_at(at, self.work_pending)
+
+    def storing_failed(self, why: str) -> None:
+        log.warning("broker %s stores no messages from now on: %s", self.name, why)
 
     # --- peering's hooks
 

@@ -31,7 +31,8 @@ from mesh.dataplane.durable_routes import KnownHome
 from mesh.dataplane.entry_broker import EntryBroker
 from mesh.dataplane.gate import Gate
 from mesh.dataplane.held_blocks import HeldBlocks
-from mesh.dataplane.home_for_peers import Home, HomeForPeers
+from mesh.dataplane.home import Home
+from mesh.dataplane.home_for_peers import HomeForPeers
 from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member, Members
@@ -400,6 +401,8 @@ class Exchange:
         self._intake.refused_as = "leaving"
         while self.gate.closed:  # what was held is refused
             self._held.step(now)
+        if self.home is not None:
+            self.home.leave(reason, now)
         for session in self._sessions.all():
             session.send(encode(Kind.BYE, reason))
         for link in self._members.neighbours():
@@ -490,11 +493,18 @@ class Exchange:
     @property
     def home(self) -> Home | None:
         """What keeps messages on this broker's disk; None: nothing does."""
-        return self._home.home
+        return self._sessions.home
 
     @home.setter
     def home(self, home: Home | None) -> None:
-        self._home.home = home
+        self._home.home = self._sessions.home = home
+        if home is not None:
+            home.set_elsewhere(self._home_elsewhere)
+
+    def _home_elsewhere(self, subscription: str) -> tuple[str, str] | None:
+        """Name and client URL of another broker where a durable subscription was made."""
+        known = self.home_of(subscription)
+        return None if known is None or known.id == self.id else (known.name, known.url)
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
         """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the
@@ -517,7 +527,9 @@ class Exchange:
             self._next_scan = now + SCAN_S
             self._scan(now, late_s)
         turn = self._turn
-        if turn.dirty or turn.due or turn.ends or self._interest.changed:
+        home = self.home
+        pending = home is not None and home.pending
+        if turn.dirty or turn.due or turn.ends or pending or self._interest.changed:
             self._hand_over(now)
         return self._next_scan if due is None or due > self._next_scan else due
 
@@ -538,9 +550,11 @@ class Exchange:
         return None if link is None else link.port
 
     def _hand_over(self, now: float) -> None:
-        """What this turn produced: interest, frames to their pipes, one call each, and credit to those who
-        earned it."""
-        turn = self._turn
+        """What this turn produced: work and what is stored, interest, frames to their pipes, one call each,
+        and credit to those who earned it."""
+        turn, home = self._turn, self._sessions.home
+        if home is not None:
+            home.hand_over(now)
         if self._interest.changed:
             self._interest.flush()
         if turn.unread:

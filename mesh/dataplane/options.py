@@ -59,6 +59,14 @@ class ExchangeOptions:
     """Requests and surveys of one session without a result; one more is refused."""
     question_bytes_max: int = 16 << 20
     """Bytes of the bodies of these; one that passes them is refused, but for a single one."""
+    durables_max: int = 16384
+    """Durable subscriptions that have their home here; one more is refused."""
+    consumers_max: int = 16384
+    """Consumers of all of them; one more is refused."""
+    work_window_max: int = 65536
+    """Unsettled messages of one consumer; a larger window is cut to it."""
+    work_bytes_max: int = 64 << 20
+    """Bytes of these, about; a larger window is cut to it."""
     publishers_max: int = 16384
     """Publishers whose messages are checked for repetition; beyond them the one idle for longest is
     forgotten and counted. Those with a session here are not forgotten."""

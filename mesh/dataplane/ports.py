@@ -54,6 +54,13 @@ class Pipe(Protocol):
     def close(self, reason: str, *, flush: bool = False) -> None: ...
 
 
+class Blocked(Protocol):
+    """Who waits for a port to have room."""
+
+    def resume(self, now: float) -> None:
+        """It has room again."""
+
+
 class Turn:
     """What one input of the exchange leaves to be done at its end."""
 
@@ -118,8 +125,8 @@ class Port:
         self.bytes_out = 0
         self.bytes_max = bytes_max
         """The port is full when ``bytes_out`` has come this far; moved on as the pipe is written."""
-        self.blocked: dict[Outlet, None] = {}
-        """Outlets that keep blocks because the port is full."""
+        self.blocked: dict[Blocked, None] = {}
+        """Those who send no blocks because the port is full."""
         self.writes = 0
         """How often everything handed over was seen to be written."""
         self.handed_over_at = 0.0

@@ -20,6 +20,7 @@ from typing import Any
 
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.deduplication import Publishers
+from mesh.dataplane.home import Home
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member
 from mesh.dataplane.options import ExchangeOptions
@@ -31,7 +32,8 @@ from mesh.dataplane.subscribing import SENTENCE_MAX, AboveLimit, Subscribing
 from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
-from mesh.wire.capabilities import INTERRUPTED
+from mesh.wire.capabilities import INTERRUPTED, STORED
+from mesh.wire.durable_frames import KIND_MIN
 from mesh.wire.session_frames import (
     Keepalive,
     Kind,
@@ -111,6 +113,8 @@ class SessionControl:
         self._publishers = publishers
         self._tally = tally
         self._session_over = session_over
+        self.home: Home | None = None
+        """What keeps messages for durable subscriptions, if anything does."""
         self._last_id = 0
         self._count = 0
         """Sessions of all pipes."""
@@ -192,6 +196,11 @@ class SessionControl:
                 place = self.pipes[session.port.pipe]
                 del place.sessions[session.prefix]
                 self._end(place, session, now, said_bye=frame[0] == Kind.BYE)
+            case [kind, *_] if kind >= KIND_MIN:
+                session.agreed.require(STORED, "the session")
+                if self.home is None:
+                    raise SessionError(f"broker {self._name} has no durable subscriptions")
+                self.home.control(session, frame, now)
             case [kind, *_]:
                 raise SessionError(f"a {name_of(kind)} frame is not for a client to send")
 
@@ -256,6 +265,8 @@ class SessionControl:
         """End a session; the caller has taken it out of its table."""
         under_way = sum(subscription.under_way for subscription in session.subscriptions.values())
         self._subscribing.end_all(session, now)
+        if self.home is not None:
+            self.home.session_over(session, now, died=not said_bye)
         session.closed = True
         self._count -= 1
         self._publishers.end(session.publisher)

@@ -9,6 +9,7 @@ Pure. What a client may do is decided in `mesh.dataplane.session_control`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mesh.dataplane.backlogs import Budget, Buffer, LiveQueue, NoQueue
 from mesh.dataplane.credit import HeldCredit, Ingress
@@ -18,6 +19,9 @@ from mesh.dataplane.outlets import Encoder, Outlet, block_encoder, unlimited
 from mesh.dataplane.ports import Port
 from mesh.wire.capabilities import Agreed
 from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
+
+if TYPE_CHECKING:
+    from mesh.dataplane.workers import Attachment
 
 
 class Parts:
@@ -67,6 +71,7 @@ class Session:
         "refused",
         "starred",
         "subscriptions",
+        "work",
     )
 
     def __init__(
@@ -95,6 +100,8 @@ class Session:
         self.ingress = Ingress(self, window, port.turn.due, is_link=False)
         self.closed = False
         self.subscriptions: dict[int, ClientSubscription] = {}
+        self.work: dict[int, Attachment] = {}
+        """Its places at durable subscriptions, by its numbers."""
         self.patterns = 0
         """Patterns of all subscriptions, including those that are still to be added."""
         self.starred = 0

@@ -151,7 +151,7 @@ class Subscribing:
     def _check(
         self, session: Session, number: int, parts: Parts, patterns: list[str], messages: int, size: int
     ) -> None:
-        if number == 0 or number in session.subscriptions:
+        if number == 0 or number in session.subscriptions or number in session.work:
             raise SessionError(f"subscription number {number} is taken")
         count = parts.count + len(patterns)
         if not count or not messages or not size:

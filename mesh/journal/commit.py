@@ -83,6 +83,19 @@ class Book:
     """The publisher up to which those that fell silent were looked for."""
 
 
+class _Bytes:
+    """What is read of a block: its CRC, and of a piece its place in a body of ``whole`` bytes."""
+
+    __slots__ = ("crc", "piece", "size", "whole")
+
+    def __init__(self, entry: Store) -> None:
+        self.piece = self.whole = self.size = 0
+        if entry.block[1] & blocks.PIECE:
+            opened = blocks.open_block(entry.block)
+            self.piece, self.whole, self.size = opened.offset, opened.whole_size, len(opened.bodies[0])
+        self.crc = zlib.crc32(entry.block)
+
+
 class Commit:
     """The work of one transaction."""
 
@@ -131,19 +144,25 @@ class Commit:
 
     # --- blocks
 
+    def judge(self, entry: Store) -> Verdict:
+        """Whether a block came before: STORED if it is new. Nothing changes."""
+        return self._judge(entry, _Bytes(entry))
+
+    def _judge(self, entry: Store, its: _Bytes) -> Verdict:
+        source = (signed(entry.publisher), signed(entry.boot))
+        verdict = self._duplicates.judge(source, entry.first, entry.last, its.piece, its.crc)
+        if verdict is Verdict.DUPLICATE and its.whole and self._is_unfinished(source, entry.first):
+            return Verdict.PART
+        return verdict
+
     def _store(self, entry: Store) -> Answer:
         source = (signed(entry.publisher), signed(entry.boot))
-        piece = whole = size = 0
-        if entry.block[1] & blocks.PIECE:
-            opened = blocks.open_block(entry.block)
-            piece, whole, size = opened.offset, opened.whole_size, len(opened.bodies[0])
-        crc = zlib.crc32(entry.block)
-        verdict = self._duplicates.judge(source, entry.first, entry.last, piece, crc)
+        its = _Bytes(entry)
+        piece, whole, size, crc = its.piece, its.whole, its.size, its.crc
+        verdict = self._judge(entry, its)
         if verdict is Verdict.PAST:
             return _PLAIN[verdict]
         self._duplicates.heard(source, min(entry.lowest, entry.first))
-        if verdict is Verdict.DUPLICATE and whole and self._is_unfinished(source, entry.first):
-            return _PLAIN[Verdict.PART]
         if verdict is not Verdict.STORED:
             return _PLAIN[verdict]
         wants = tuple(id for id in entry.wants if id in self.book.named)

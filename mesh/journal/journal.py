@@ -18,7 +18,17 @@ from mesh.database.files import Files, RealFiles
 from mesh.database.opening import Place
 from mesh.database.settings import every, one
 from mesh.journal.commit import Book, Commit, Named, parts_in
-from mesh.journal.records import Block, Damaged, Entry, Kept, Outcome, Store, Waiting, unpack_attempts
+from mesh.journal.records import (
+    Block,
+    Damaged,
+    Entry,
+    Kept,
+    Outcome,
+    Store,
+    Verdict,
+    Waiting,
+    unpack_attempts,
+)
 from mesh.journal.schema import journal_of
 
 ROWS_MAX: Final = 1024
@@ -145,6 +155,11 @@ class Journal:
         if zlib.crc32(data) != crc:
             return Damaged(row, f"its {len(data)} bytes do not have the CRC they were stored with")
         return Block(arrived_us, count, b"", parts_in(data)) if parts else Block(arrived_us, count, data, ())
+
+    def judge(self, entry: Store) -> Verdict:
+        """Whether a block came before, as `commit` would say; STORED if it is new. For a full disk, whose
+        `StoreFull` does not tell a new block from a retry."""
+        return Commit(self._db, self._book, 0).judge(entry)
 
     def subscriptions(self) -> list[Kept]:
         """All durable subscriptions, by id."""

@@ -129,7 +129,7 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED])
-SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED])
+SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, STORED])
 """What brokers offer to clients."""
-CLIENT: Final = Offer.of(1, 2, [*SESSION.capabilities, STORED])
+CLIENT: Final = SESSION
 """What clients offer to brokers."""

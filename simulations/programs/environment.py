@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from mesh.environment import Environment
+import random
+
+from mesh.environment import Environment, OpenJournal
 from simulations.kernel.disk_thread import DiskThread
 from simulations.kernel.journal import VirtualJournal
+from simulations.kernel.storage import VirtualStorage
 from simulations.world import Process
 
 
-def environment_of(process: Process) -> Environment:
-    """Storage, journal, randomness, wall clock and identity of one life of a simulated process."""
-    sqlite_rng = process.stream("sqlite")
+def journals_of(process: Process, storage: VirtualStorage, rng: random.Random) -> OpenJournal:
+    """How a simulated process opens its journal: on a thread that dies with its ``storage``."""
 
     async def open_journal(path: str, *, broker: str, mesh: str) -> VirtualJournal:
         world = process.world
         disk = world.disk(process.host.name)
-        thread = DiskThread(disk, world.scheduler, process.storage, process.loop, sqlite_rng)
+        thread = DiskThread(disk, world.scheduler, storage, process.loop, rng)
         journal = VirtualJournal(path, broker=broker, mesh=mesh, thread=thread, wall_time=process.wall_time)
         await journal.open()
         return journal
 
+    return open_journal
+
+
+def environment_of(process: Process) -> Environment:
+    """Storage, journal, randomness, wall clock and identity of one life of a simulated process."""
     return Environment(
         storage=process.storage,
         rng=process.stream("mesh"),
@@ -28,5 +35,5 @@ def environment_of(process: Process) -> Environment:
         host=process.host.name,
         pid=process.pid,
         rss_bytes=lambda: 0,  # the simulator's own memory says nothing about one broker
-        open_journal=open_journal,
+        open_journal=journals_of(process, process.storage, process.stream("sqlite")),
     )

@@ -20,6 +20,7 @@ import pytest
 from mesh.environment import Environment
 from simulations import World
 from simulations.kernel.storage import Disk, VirtualStorage
+from simulations.programs.environment import journals_of
 from simulations.world import Process
 from simulations.world.failures import Failure
 from tests.support import waiting
@@ -89,16 +90,16 @@ def _replace_the_real_one(process: Process, patch: pytest.MonkeyPatch) -> None:
 
     def environment() -> Environment:
         stream = f"environment {next(number)}"
+        storage = VirtualStorage(process.world.disk(host), process.world.scheduler, process.pid)
         return Environment(
-            storage=VirtualStorage(
-                process.world.disk(process.host.name), process.world.scheduler, process.pid
-            ),
+            storage=storage,
             rng=process.stream(stream),
             wall_time=process.wall_time,
             token=process.stream(f"token of {stream}").randbytes,
             host=host,
             pid=process.pid,
             rss_bytes=lambda: 0,
+            open_journal=journals_of(process, storage, process.stream(f"sqlite of {stream}")),
         )
 
     def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:

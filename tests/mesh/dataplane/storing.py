@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-from unittest.mock import patch
+from typing import Any, cast
 
+from mesh.dataplane.home import Home, HomeHooks
 from mesh.dataplane.home_for_peers import Told
-from mesh.wire import blocks, session_opening
+from mesh.wire import blocks
 from mesh.wire.blocks import STORED, open_block
-from mesh.wire.capabilities import SESSION, Offer
-from mesh.wire.capabilities import STORED as CAPABILITY
+from mesh.wire.capabilities import SESSION
 from mesh.wire.durable_frames import Durable, Kept
 from mesh.wire.session_frames import AGAIN, Kind, data_head, decode
 from mesh.wire.session_opening import client_id, hello, verified
 from tests.mesh.dataplane.neighbourhood import FakeMesh, FakePipe, Node
-
-OFFER = Offer.of(SESSION.oldest, SESSION.newest, [*SESSION.capabilities, CAPABILITY])
-
-
-@contextmanager
-def stored_is_offered() -> Iterator[None]:
-    """Brokers have the capability of level stored."""
-    with patch.object(session_opening, "SESSION", OFFER):
-        yield
 
 
 class Copy:
@@ -38,10 +26,11 @@ class Copy:
         self.told = told
 
 
-class FakeHome:
+class FakeHome(Home):
     """The home of a node. ``prompt``: it keeps what it is asked to at once; else when the test says so."""
 
     def __init__(self, mesh: FakeMesh, node: int, *, prompt: bool = True) -> None:
+        super().__init__(f"node{node}", cast(HomeHooks, mesh.nodes[node]))
         self.mesh = mesh
         self.id = node
         self.prompt = prompt
@@ -62,7 +51,7 @@ class FakeHome:
         lowest: int,
         offset: int,
         told: Told,
-        again: bool,
+        again: bool = False,
     ) -> None:
         assert type(block) is bytes and blocks.offset_of(block) == offset
         self.lowest.append(lowest)
@@ -140,7 +129,7 @@ class StoredClient:
         self.errors: list[str] = []
         self.credit = 0
         """Messages given back since the beginning."""
-        self.say(hello(OFFER, self.secret, self.boot, "publisher", 0.0))
+        self.say(hello(SESSION, self.secret, self.boot, "publisher", 0.0))
 
     def lose(self) -> None:
         self.node.exchange.client_gone(self.pipe, self.mesh.now)

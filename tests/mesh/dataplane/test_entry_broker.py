@@ -5,8 +5,6 @@ Nothing is acknowledged that a home has not kept, nothing refused that one may h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from mesh.dataplane.entry_broker import REASONS_MAX
@@ -18,14 +16,8 @@ from mesh.wire.blocks import STORED
 from mesh.wire.durable_frames import KEEP, Durable, Kept
 from mesh.wire.session_frames import data_head, encode
 from tests.mesh.dataplane.neighbourhood import FakeMesh
-from tests.mesh.dataplane.storing import FakeHome, StoredClient, made, removed, stored_is_offered
+from tests.mesh.dataplane.storing import FakeHome, StoredClient, made, removed
 from tests.mesh.dataplane.test_conservation import Ledger
-
-
-@pytest.fixture(autouse=True)
-def offered() -> Iterator[None]:
-    with stored_is_offered():
-        yield
 
 
 def whole(client: StoredClient) -> bool:

@@ -1,0 +1,270 @@
+"""Who may work on a durable subscription: ATTACH, from the question to its answer. Pure.
+
+A subscription that is not here is made: written into the journal, told to the other brokers, and confirmed
+once every live one has it on disk, or the time for that is over. Several clients may ask meanwhile; each is
+answered by itself. A client that is gone by then leaves a subscription without consumers.
+
+What cannot be is refused by DETACHED with one sentence, and the session goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from mesh.dataplane.durables import Durable, Durables, bad_name
+from mesh.dataplane.home_journal import HomeJournal
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.sessions import Session
+from mesh.dataplane.workers import Attachment, Workers
+from mesh.errors import SessionError
+from mesh.journal import records
+from mesh.journal.port import Result
+from mesh.topics import check_pattern
+from mesh.wire import durable_frames as frames
+from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, encode
+
+
+class Telling(Protocol):
+    """How other brokers hear what lives here."""
+
+    def durable_changed(self, added: dict[str, tuple[str, ...]], removed: list[str]) -> int:
+        """This home has these durable subscriptions more, with their patterns, and those no longer.
+
+        Returns the version of its table. Once every live broker has that version on disk, or the time for it
+        is over, `Home.barrier_reached` is called, in a later turn.
+        """
+
+
+Elsewhere = Callable[[str], tuple[str, str] | None]
+"""The name and the client URL of another broker that is home to a durable subscription; None: none is."""
+
+
+class _Making:
+    """A subscription that is being written, and who waits for it."""
+
+    __slots__ = ("attachments", "patterns")
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self.patterns = patterns
+        self.attachments: list[Attachment] = []
+
+
+class Attaching:
+    """See the module."""
+
+    def __init__(
+        self,
+        name: str,
+        durables: Durables,
+        journal: HomeJournal,
+        workers: Workers,
+        hooks: Telling,
+        options: ExchangeOptions,
+    ) -> None:
+        self._name = name
+        self._durables = durables
+        self._journal = journal
+        self._workers = workers
+        self._hooks = hooks
+        self._options = options
+        self._making: dict[str, _Making] = {}
+        self._unconfirmed: dict[Attachment, None] = {}
+        """Those that wait for the barrier."""
+        self._reached = 0
+        self._count = 0
+        """Attachments of all sessions, those that wait among them."""
+        self.elsewhere: Elsewhere = lambda name: None
+        self.leaving = ""
+
+    # --- ATTACH
+
+    def attach(
+        self, session: Session, number: int, name: str, patterns: list[str], messages: int, size: int
+    ) -> None:
+        """Raises `SessionError`, `TopicError`."""
+        if number == 0 or number in session.subscriptions or number in session.work:
+            raise SessionError(f"subscription number {number} is taken")
+        if not messages or not size:
+            raise SessionError("who attaches to a durable subscription needs a window above zero")
+        wanted = tuple(sorted({check_pattern(pattern) for pattern in patterns}))
+        options = self._options
+        attachment = Attachment(
+            self._workers,
+            session,
+            number,
+            min(messages, options.work_window_max),
+            min(size, options.work_bytes_max),
+        )
+        session.work[number] = attachment
+        self._count += 1
+        refusal = self._begin(attachment, name, wanted)
+        if refusal is not None:
+            self.detached(attachment, *refusal)
+
+    def _begin(
+        self, attachment: Attachment, name: str, patterns: tuple[str, ...]
+    ) -> tuple[str, str] | tuple[str, str, str] | None:
+        """Attach it, or begin to; or why not: reason, sentence, URL."""
+        if self.leaving:
+            return "leaving", self.leaving
+        if problem := bad_name(name):
+            return "bad_name", problem
+        if self._journal.failure:
+            return "failed", f"broker {self._name} stores nothing: {self._journal.failure}"
+        if self._count > self._options.consumers_max:
+            return (
+                "limit",
+                f"broker {self._name} has {self._count - 1} consumers, as many as may be (consumers_max)",
+            )
+        if len(attachment.session.work) > SUBSCRIPTIONS_MAX:
+            return "limit", f"a session works on at most {SUBSCRIPTIONS_MAX} durable subscriptions"
+        durable, making = self._durables.by_name.get(name), self._making.get(name)
+        known = durable or making
+        if known is not None:
+            if patterns and patterns != known.patterns:
+                return "other_patterns", (
+                    f"durable subscription {name!r} has other patterns: {', '.join(known.patterns) or 'none'}"
+                )
+            if durable is not None:
+                self._found(attachment, durable)
+            elif making is not None:
+                making.attachments.append(attachment)
+            return None
+        elsewhere = self._elsewhere(name)
+        if elsewhere is not None:
+            return elsewhere
+        if not patterns:
+            return "unknown", f"there is no durable subscription {name!r}, and no pattern to make it of"
+        return self._make(attachment, name, patterns)
+
+    def _elsewhere(self, name: str) -> tuple[str, str, str] | None:
+        found = self.elsewhere(name)
+        if found is None:
+            return None
+        return "held_elsewhere", f"durable subscription {name!r} has its home at broker {found[0]}", found[1]
+
+    def _make(self, attachment: Attachment, name: str, patterns: tuple[str, ...]) -> tuple[str, str] | None:
+        if self._journal.refusing:
+            return "no_state", (
+                f"durable subscription {name!r} cannot live at broker {self._name}: {self._journal.refusing}"
+            )
+        if name.startswith("$"):
+            return "bad_name", f"names that begin with '$' are the mesh's own, such as {name!r}"
+        for pattern in patterns:
+            if pattern.startswith("$"):
+                return (
+                    "bad_name",
+                    f"{pattern!r} begins with '$': such topics are the mesh's own and not stored",
+                )
+        if problem := self._durables.above_limit(name, patterns):
+            return "limit", f"broker {self._name} makes no durable subscription {name!r}: {problem}"
+        making = self._making[name] = _Making(patterns)
+        making.attachments.append(attachment)
+        self._journal.when_open(partial(self._write, name))
+        return None
+
+    # --- making one
+
+    def _write(self, name: str, problem: Exception | None, now: float) -> None:
+        making = self._making[name]
+        if problem is not None:
+            self._not_made(name, problem)
+        else:
+            self._journal.submit([records.Subscribe(name, making.patterns)], partial(self._written, name))
+
+    def _written(self, name: str, result: Result, now: float) -> None:
+        if isinstance(result, Exception):
+            self._not_made(name, result)
+            return
+        making = self._making.pop(name)
+        durable = self.add(records.Kept(result[0].subscription, name, making.patterns, 0, 0, 0, 0))
+        for attachment in making.attachments:
+            if not attachment.over:
+                self._found(attachment, durable)
+
+    def _not_made(self, name: str, problem: Exception) -> None:
+        making = self._making.pop(name)
+        for attachment in making.attachments:
+            if not attachment.over:
+                self.detached(
+                    attachment, "failed", f"durable subscription {name!r} could not be made: {problem}"
+                )
+
+    def add(self, kept: records.Kept) -> Durable:
+        """A subscription is on disk here since just now."""
+        durable = self._durables.add(kept)
+        durable.version = self._hooks.durable_changed({kept.name: kept.patterns}, [])
+        return durable
+
+    # --- the barrier
+
+    def _found(self, attachment: Attachment, durable: Durable) -> None:
+        attachment.durable = durable
+        if durable.version <= self._reached:
+            self._confirm(attachment, durable, [])
+        else:
+            self._unconfirmed[attachment] = None
+
+    def reached(self, version: int, unreached: list[str]) -> None:
+        """Every live broker has the table on disk up to ``version``, except those named."""
+        self._reached = max(self._reached, version)
+        for attachment in list(self._unconfirmed):
+            durable = attachment.durable
+            if durable is not None and durable.version <= version:
+                del self._unconfirmed[attachment]
+                self._confirm(attachment, durable, unreached)
+
+    def _confirm(self, attachment: Attachment, durable: Durable, unreached: list[str]) -> None:
+        waiting = max(0, durable.waiting)
+        attachment.session.send(
+            encode(frames.Durable.ATTACHED, attachment.number, waiting, unreached[: frames.NAMES_MAX])
+        )
+        self._workers.begin(attachment, durable)
+
+    # --- the end
+
+    def detach(self, session: Session, number: int, now: float) -> None:
+        """DETACH; one that is not there was refused, or has ended."""
+        attachment = session.work.pop(number, None)
+        if attachment is not None:
+            self._end(attachment, now, died=False)
+
+    def session_over(self, session: Session, now: float, *, died: bool) -> None:
+        """The session has ended; ``died``: it did not say that it leaves."""
+        attachments, session.work = session.work, {}
+        for attachment in attachments.values():
+            self._end(attachment, now, died=died)
+
+    def detach_all(self, reason: str, sentence: str, now: float) -> None:
+        """Nobody works here any more."""
+        for durable in self._durables.by_name.values():
+            self.detach_from(durable, reason, sentence, now)
+        for attachment in list(self._unconfirmed):
+            self.detached(attachment, reason, sentence)
+
+    def detach_from(self, durable: Durable, reason: str, sentence: str, now: float) -> None:
+        """Nobody works on this one any more."""
+        attachments = list(durable.attachments.values())
+        attachments += [waiting for waiting in self._unconfirmed if waiting.durable is durable]
+        for attachment in attachments:
+            self._workers.end(attachment, now, died=False)
+            self.detached(attachment, reason, sentence)
+
+    def detached(self, attachment: Attachment, reason: str, sentence: str, url: str = "") -> None:
+        """Refuse one that has not begun, or that has ended."""
+        session, number = attachment.session, attachment.number
+        session.work.pop(number, None)
+        self._is_over(attachment)
+        said = sentence[: frames.SENTENCE_MAX]
+        session.send(encode(frames.Durable.DETACHED, number, reason, said, url[: frames.URL_MAX]))
+
+    def _end(self, attachment: Attachment, now: float, *, died: bool) -> None:
+        self._is_over(attachment)
+        self._workers.end(attachment, now, died=died)
+
+    def _is_over(self, attachment: Attachment) -> None:
+        self._count -= 1
+        attachment.over = True
+        self._unconfirmed.pop(attachment, None)

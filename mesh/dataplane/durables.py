@@ -1,0 +1,148 @@
+"""The durable subscriptions that have their home here, and which of them want a topic. Pure.
+
+A subscription that a topic does not concern costs a block nothing: the ids that want a topic are found by a
+trie of patterns, and kept in a cache that is bounded by bytes.
+
+A `WorkQueue` is made when somebody first attaches. Until then a subscription is a record of some hundred
+bytes here, and its messages are in the journal alone.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from mesh.dataplane.options import ExchangeOptions
+from mesh.journal.records import DEAD_PREFIX, Kept
+from mesh.topics import is_starred
+from mesh.topics.trie import PatternTrie
+from mesh.wire.durable_frames import NAME_MAX, PATTERNS_MAX
+from mesh.work.options import WorkOptions
+from mesh.work.queue import WorkQueue
+
+if TYPE_CHECKING:
+    from mesh.dataplane.workers import Attachment
+
+CACHE_BYTES_MAX: Final = 16 << 20
+"""Memory of the cache of topics; beyond it the cache starts afresh."""
+TOPIC_COST: Final = 200
+"""What a cached topic costs beside its bytes and the ids, eight bytes each."""
+HOME_PATTERNS_MAX: Final = 65_536
+"""Patterns of all durable subscriptions of one home; other brokers take no more."""
+
+_live: Final = WorkOptions()
+_dead: Final = WorkOptions(attempts_max=None)
+
+
+class Durable:
+    """One durable subscription, and who works on it."""
+
+    __slots__ = ("_before", "attachments", "due", "id", "name", "patterns", "queue", "stored", "version")
+
+    def __init__(self, id: int, name: str, patterns: tuple[str, ...], waiting: int = 0) -> None:
+        self.id = id
+        self.name = name
+        self.patterns = patterns
+        self.attachments: dict[int, Attachment] = {}
+        """By the number of the consumer."""
+        self.queue: WorkQueue | None = None
+        self.version = 0
+        """Of the table of this home that first had it; 0: it is from an earlier run."""
+        self.stored = 0
+        """Messages that were committed for it in this run."""
+        self.due = inf
+        """When its queue is looked at though nothing happens."""
+        self._before = waiting
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are not settled."""
+        counters = self.queue.counters if self.queue is not None else None
+        settled = counters.settled + counters.buried if counters is not None else 0
+        return self._before + self.stored - settled
+
+    def work(self) -> WorkQueue:
+        """Its queue, made now if there is none."""
+        if self.queue is None:
+            self.queue = WorkQueue(_dead if self.name.startswith(DEAD_PREFIX) else _live)
+        return self.queue
+
+
+class Durables:
+    """All of this home, by name and by id."""
+
+    def __init__(self, options: ExchangeOptions) -> None:
+        self.by_name: dict[str, Durable] = {}
+        self.by_id: dict[int, Durable] = {}
+        self._options = options
+        self._trie: PatternTrie[int] = PatternTrie()
+        self._starred = 0
+        self._wanting: dict[bytes, tuple[int, ...]] = {}
+        self._cached = 0
+
+    def add(self, kept: Kept) -> Durable:
+        durable = Durable(kept.id, kept.name, kept.patterns, kept.messages)
+        self.by_name[kept.name] = self.by_id[kept.id] = durable
+        for pattern in kept.patterns:
+            self._trie.add(pattern, kept.id)
+        self._starred += sum(map(is_starred, kept.patterns))
+        self._forget_topics()
+        return durable
+
+    def remove(self, durable: Durable) -> None:
+        del self.by_name[durable.name], self.by_id[durable.id]
+        for pattern in durable.patterns:
+            self._trie.discard(pattern, durable.id)
+        self._starred -= sum(map(is_starred, durable.patterns))
+        self._forget_topics()
+
+    def wanting(self, topic: bytes) -> tuple[int, ...]:
+        """Ids of the subscriptions that a topic matches."""
+        found = self._wanting.get(topic)
+        if found is None:
+            found = tuple(self._trie.match(topic.decode("utf-8", "replace")))
+            self._cached += TOPIC_COST + len(topic) + 8 * len(found)
+            if self._cached > CACHE_BYTES_MAX:
+                self._forget_topics()
+            self._wanting[topic] = found
+        return found
+
+    def table(self) -> dict[str, tuple[str, ...]]:
+        """Names and patterns, as other brokers keep them."""
+        return {name: durable.patterns for name, durable in self.by_name.items()}
+
+    def above_limit(self, name: str, patterns: tuple[str, ...]) -> str:
+        """Why a subscription cannot be made; empty if it can."""
+        options = self._options
+        if len(self.by_name) >= options.durables_max:
+            return (
+                f"there are {len(self.by_name)} durable subscriptions here, as many as may be (durables_max)"
+            )
+        if len(patterns) > PATTERNS_MAX:
+            return f"durable subscription {name!r} has {len(patterns)} patterns; {PATTERNS_MAX} are allowed"
+        if len(self._trie) + len(patterns) > HOME_PATTERNS_MAX:
+            return (
+                f"the durable subscriptions here have {len(self._trie)} patterns, and with {len(patterns)}"
+                f" more they would pass {HOME_PATTERNS_MAX}"
+            )
+        starred = sum(map(is_starred, patterns))
+        if starred and self._starred + starred > options.starred_patterns_max:
+            return (
+                f"the durable subscriptions here would have {self._starred + starred} patterns with many `*`;"
+                f" {options.starred_patterns_max} are allowed (starred_patterns_max)"
+            )
+        return ""
+
+    def _forget_topics(self) -> None:
+        self._wanting.clear()
+        self._cached = 0
+
+
+def bad_name(name: str) -> str:
+    """What is wrong with the name of a durable subscription; empty if nothing is."""
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 0 < size <= NAME_MAX or not name.isprintable():
+        return (
+            f"a durable subscription has a name of 1 to {NAME_MAX} bytes of printable text, not {name[:40]!r}"
+        )
+    return ""

@@ -1,0 +1,304 @@
+"""The durable subscriptions of this broker: blocks in, work out, all of it in one journal. Pure.
+
+`Home` joins what is decided elsewhere, by subject:
+
+* `mesh.dataplane.durables`: which subscriptions are here, and which want a topic;
+* `mesh.dataplane.keeping`: blocks on their way to the journal, and what is said of each;
+* `mesh.dataplane.attaching`: who may work on what; how a subscription is made;
+* `mesh.dataplane.workers`: what each subscription's `WorkQueue` orders, as frames and entries;
+* `mesh.dataplane.settling`: what was settled, on its way to the journal;
+* `mesh.dataplane.home_journal`: may the journal be used, and what it said.
+
+It is driven by the `Exchange`: whatever happens in a turn is put down, and `hand_over` does at its end what
+it left to do. The journal answers between turns; `HomeHooks.work_pending` asks for a turn then.
+
+**What is kept is somewhere**: it waits in the journal, is in flight at a consumer, or is settled or a dead
+letter, on disk at last. What was delivered and not settled when this broker ends is delivered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, ClassVar, Protocol
+
+from mesh.dataplane.attaching import Attaching, Elsewhere, Telling
+from mesh.dataplane.durables import Durable, Durables
+from mesh.dataplane.home_journal import HomeJournal, JournalHooks
+from mesh.dataplane.keeping import Keeping, Told
+from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.sessions import Session
+from mesh.dataplane.settling import Settling
+from mesh.dataplane.workers import Workers
+from mesh.errors import SessionError
+from mesh.journal import records
+from mesh.journal.port import JournalPort, Result
+from mesh.wire.blocks import PIECE
+from mesh.wire.durable_frames import Durable as Kind
+from mesh.wire.session_frames import name_of
+from mesh.work.statistics import WorkCounters, WorkSnapshot
+
+
+class HomeHooks(JournalHooks, Telling, Protocol):
+    """What a home asks of the broker around it."""
+
+    def storing_failed(self, why: str) -> None:
+        """The journal failed: nothing is stored until a restart."""
+
+    def wake_at(self, at: float) -> None:
+        """Call `Exchange.work` at that time. An earlier time than one before replaces it."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """One durable subscription. ``counters`` and ``memory`` are None while nobody has worked on it."""
+
+    name: str
+    patterns: tuple[str, ...]
+    waiting: int
+    """Messages that are not settled."""
+    consumers: int
+    counters: WorkCounters | None
+    memory: WorkSnapshot | None
+
+
+class _Fresh:
+    """A row that was committed just now, as a `mesh.work.rows.Stored`."""
+
+    __slots__ = ("block", "count", "row")
+
+    parts: ClassVar[tuple[int, ...]] = ()
+    floor: ClassVar[int] = 0
+    bitmap: ClassVar[bytes] = b""
+    attempts: ClassVar[Mapping[int, int]] = {}
+
+    def __init__(self, row: int, count: int, block: bytes) -> None:
+        self.row = row
+        self.count = count
+        self.block = block
+
+
+class Home:
+    """See the module. Without `opened` or `may_be_opened` nothing is stored here."""
+
+    def __init__(self, name: str, hooks: HomeHooks, options: ExchangeOptions | None = None) -> None:
+        options = options or ExchangeOptions()
+        self._hooks = hooks
+        self._now = 0.0
+        self._wake_at = inf
+        self._handing_over = False
+        self._durables = Durables(options)
+        self._journal = journal = HomeJournal(hooks, self._failed)
+        self._settling = Settling(journal, self._buried)
+        self._workers = Workers(journal, self._settling)
+        self._attaching = Attaching(name, self._durables, journal, self._workers, hooks, options)
+        self._keeping = Keeping(self._durables, journal, self._stored)
+        self._name = name
+
+    # --- the journal
+
+    def may_be_opened(self) -> None:
+        """There is a state folder, and no journal in it yet."""
+        self._journal.may_be_opened()
+
+    def opened(self, journal: JournalPort, subscriptions: Sequence[records.Kept] = ()) -> None:
+        """The journal is open, with what it keeps."""
+        for kept in subscriptions:
+            self._durables.add(kept)
+        self._journal.opened(journal)
+
+    def not_opened(self, why: str, *, again: bool = False) -> None:
+        """It cannot be used. ``again``: the next who needs one may try to make it."""
+        self._journal.not_opened(why, again=again)
+
+    @property
+    def refusing(self) -> str:
+        """Why nothing is stored here; empty while it is, or may be."""
+        return self._journal.refusing
+
+    @property
+    def failure(self) -> str:
+        """Why nothing is stored here, if that is not for want of a state folder."""
+        return self._journal.failure
+
+    def _failed(self, now: float) -> None:
+        self._hooks.storing_failed(self._journal.failure)
+        self._settling.forget()
+        self._attaching.detach_all(
+            "failed", f"broker {self._name} stores nothing: {self._journal.failure}", now
+        )
+
+    def keep(
+        self,
+        block: bytes,
+        publisher: int,
+        boot: int,
+        first: int,
+        last: int,
+        lowest: int,
+        offset: int,
+        told: Told,
+        again: bool = False,
+    ) -> None:
+        """Keep a well-formed block for every subscription here that wants it, see `mesh.dataplane.keeping`.
+        ``again``: it may have come before this broker started."""
+        self._keeping.keep(block, publisher, boot, first, last, lowest, offset, told, again)
+
+    # --- other brokers
+
+    @property
+    def table(self) -> dict[str, tuple[str, ...]]:
+        """Names and patterns of all durable subscriptions here."""
+        return self._durables.table()
+
+    def set_elsewhere(self, elsewhere: Elsewhere) -> None:
+        """How to find the home of a subscription that is not here."""
+        self._attaching.elsewhere = elsewhere
+
+    def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
+        """Every live broker has the table up to ``version`` on disk, except those named."""
+        self._journal.put_down(lambda names, now: self._attaching.reached(version, names), list(unreached))
+
+    def remove(self, name: str, told: Callable[[str], None]) -> None:
+        """Remove a subscription with all that waits in it. ``told`` gets why not, or an empty sentence;
+        perhaps before this returns."""
+        durable = self._durables.by_name.get(name)
+        if durable is None:
+            told(f"there is no durable subscription {name!r} at broker {self._name}")
+            return
+        entries = [records.Unsubscribe(durable.id)]
+        self._journal.submit(entries, partial(self._removed, durable, told))
+
+    def _removed(self, durable: Durable, told: Callable[[str], None], result: Result, now: float) -> None:
+        if isinstance(result, Exception):
+            told(f"durable subscription {durable.name!r} was not removed: {result}")
+            return
+        if self._durables.by_id.get(durable.id) is durable:
+            self._attaching.detach_from(
+                durable, "removed", f"durable subscription {durable.name!r} was removed", now
+            )
+            self._durables.remove(durable)
+            self._workers.forget(durable)
+            self._hooks.durable_changed({}, [durable.name])
+        told("")
+
+    # --- sessions
+
+    def control(self, session: Session, frame: list[Any], now: float) -> None:
+        """A client's frame of kind 64 or up. Raises `SessionError`, `TopicError`."""
+        workers = self._workers
+        match frame:
+            case [Kind.DONE, number, settled]:
+                workers.done(session.work.get(number), settled, now)
+            case [Kind.RETRY, number, row, index, after_ms]:
+                workers.retry(session.work.get(number), row, index, after_ms, now)
+            case [Kind.DROP, number, row, index, reason]:
+                workers.drop(session.work.get(number), row, index, reason, now)
+            case [Kind.ATTACH, number, name, patterns, messages, size]:
+                self._attaching.attach(session, number, name, patterns, messages, size)
+            case [Kind.DETACH, number]:
+                self._attaching.detach(session, number, now)
+            case [kind, *_]:
+                raise SessionError(f"a {name_of(kind)} frame is not for a client to send")
+
+    def session_over(self, session: Session, now: float, *, died: bool) -> None:
+        """A session has ended; ``died``: it did not say that it leaves."""
+        if session.work:
+            self._attaching.session_over(session, now, died=died)
+
+    def leave(self, reason: str, now: float) -> None:
+        """The broker leaves: consumers are told, and what they did not settle stays in the journal."""
+        self._attaching.leaving = reason
+        self._attaching.detach_all("leaving", reason, now)
+
+    def finish(self, now: float) -> None:
+        """Hand the journal all that was settled: it is closed next."""
+        self._workers.step(now, commit=True)
+        self._settling.flush()
+        self._keeping.submit()
+
+    # --- a turn
+
+    @property
+    def pending(self) -> bool:
+        """Whether `hand_over` has something to do."""
+        return bool(self._journal.news or self._keeping.gathered or self._workers.touched)
+
+    def hand_over(self, now: float) -> None:
+        """Do what this turn left to do."""
+        if self._handing_over:  # what a hook did in it; this turn goes on
+            return
+        if now >= self._wake_at:
+            self._wake_at = inf
+        elif not self.pending:
+            return
+        self._now = now = max(self._now, now)
+        self._handing_over = True
+        try:
+            self._work(now)
+        finally:
+            self._handing_over = False
+
+    def _work(self, now: float) -> None:
+        journal, workers, keeping = self._journal, self._workers, self._keeping
+        journal.take_news(now)
+        settling = self._settling
+        workers.step(now, commit=not settling.busy and (keeping.gathered or settling.gathered))
+        settling.submit(now)
+        keeping.submit()
+        due = min(workers.next_due, settling.next_due)
+        if due < self._wake_at:
+            self._wake_at = due
+            self._hooks.wake_at(due)
+
+    def _stored(self, store: records.Store, answer: records.Answer) -> None:
+        """A block was committed: who works on a subscription that wants it gets it at once."""
+        whole = not store.block[1] & PIECE
+        count = store.last - store.first + 1
+        fresh: list[_Fresh] = []
+        for id in store.wants:
+            durable = self._durables.by_id.get(id)
+            if durable is None:
+                continue
+            durable.stored += count
+            if durable.queue is None:
+                continue
+            if whole and durable.attachments:
+                fresh = fresh or [_Fresh(answer.row, count, store.block)]
+                durable.queue.committed(fresh)
+            else:
+                durable.queue.grew(answer.row)
+            if durable.attachments:
+                self._workers.touch(durable)
+
+    def _buried(self, entry: records.Bury, answer: records.Answer) -> None:
+        """A dead letter was committed."""
+        dead = self._durables.by_id.get(answer.subscription)
+        if dead is None:
+            buried_in = self._durables.by_id.get(entry.subscription)
+            if buried_in is None:
+                return
+            name = records.DEAD_PREFIX + buried_in.name
+            dead = self._attaching.add(records.Kept(answer.subscription, name, (), 0, 0, 0, 0))
+        dead.stored += 1
+        if dead.queue is not None:
+            dead.queue.grew(answer.row)
+            self._workers.touch(dead)
+
+    # --- numbers
+
+    def queues(self) -> list[QueueStatus]:
+        """Every durable subscription here, by name."""
+        return [
+            QueueStatus(
+                name,
+                durable.patterns,
+                max(0, durable.waiting),
+                len(durable.attachments),
+                durable.queue.counters if durable.queue is not None else None,
+                durable.queue.snapshot() if durable.queue is not None else None,
+            )
+            for name, durable in sorted(self._durables.by_name.items())
+        ]

@@ -1,0 +1,174 @@
+"""Blocks of level stored on their way to the journal, and what is said of each. Pure.
+
+The blocks of one turn are submitted together. What becomes of a block is said by a `Kept`:
+
+* A block that comes again while its commit is under way shares its outcome.
+* When the disk is full the journal refuses a block before it looks whether it came before. So it is asked:
+  what an earlier commit kept is on disk, and only what is new is refused.
+* When the journal fails, what was in the failed commits may be found when it is opened again. So these blocks
+  are in doubt, then and whenever they come again. Others are refused from then on.
+
+``again`` says that a block may have come before. While the journal cannot be asked, nobody knows then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from mesh.dataplane.durables import Durables
+from mesh.dataplane.home_journal import HomeJournal
+from mesh.errors import BlockError, JournalFailed, StoreFull
+from mesh.journal.port import Result
+from mesh.journal.records import Answer, Store, Verdict
+from mesh.wire.blocks import HEAD_SIZE, PIECE, check
+from mesh.wire.durable_frames import SENTENCE_MAX, Kept
+
+Told = Callable[[Kept, str], None]
+"""What became of a block, and a sentence for `Kept.REFUSED` and `Kept.DOUBT`."""
+Key = tuple[int, int, int, int]
+"""Publisher, boot, first number, offset of the piece."""
+
+TOGETHER_BYTES_MAX: Final = 1 << 20
+"""Bytes of blocks submitted together: a submission lies in one commit, and commits are to be short."""
+SAID: Final = {
+    Verdict.STORED: Kept.KEPT,
+    Verdict.DUPLICATE: Kept.KEPT,
+    Verdict.PART: Kept.PART,
+    Verdict.CONFLICT: Kept.CONFLICT,
+    Verdict.PAST: Kept.PAST,
+    Verdict.UNWANTED: Kept.UNWANTED,
+}
+
+
+class Block:
+    """One block under way, and who wants to know."""
+
+    __slots__ = ("key", "store", "told")
+
+    def __init__(self, key: Key, store: Store, told: Told) -> None:
+        self.key = key
+        self.store = store
+        self.told = [told]
+
+    def tell(self, kept: Kept, sentence: str = "") -> None:
+        for told in self.told:
+            told(kept, sentence)
+
+
+class Keeping:
+    """See the module. ``stored`` is given each block that was committed, with its answer."""
+
+    def __init__(
+        self, durables: Durables, journal: HomeJournal, stored: Callable[[Store, Answer], None]
+    ) -> None:
+        self._durables = durables
+        self._journal = journal
+        self._stored = stored
+        self._batch: list[Block] = []
+        self._under_way: dict[Key, Block] = {}
+        self._doubtful: dict[Key, None] = {}
+
+    @property
+    def gathered(self) -> bool:
+        """Whether there are blocks to submit."""
+        return bool(self._batch)
+
+    def keep(
+        self,
+        block: bytes,
+        publisher: int,
+        boot: int,
+        first: int,
+        last: int,
+        lowest: int,
+        offset: int,
+        told: Told,
+        again: bool,
+    ) -> None:
+        """``told`` may be called before this returns."""
+        key = (publisher, boot, first, offset)
+        refusing = self._journal.refusing
+        if refusing:
+            doubt = again or key in self._doubtful
+            told(Kept.DOUBT if doubt else Kept.REFUSED, refusing[:SENTENCE_MAX])
+            return
+        wants = self._durables.wanting(block[HEAD_SIZE : HEAD_SIZE + block[3]])
+        if not wants:
+            told(Kept.UNWANTED, "")
+            return
+        under_way = self._under_way.get(key)
+        if under_way is not None and under_way.store.block == block:
+            under_way.told.append(told)
+            return
+        if block[1] & PIECE:
+            try:  # one that cannot be read would fail the commit for all that are in it
+                check(block, 0)
+            except BlockError as error:
+                told(Kept.REFUSED, str(error)[:SENTENCE_MAX])
+                return
+        new = Block(key, Store(publisher, boot, first, last, lowest, block, wants), told)
+        self._batch.append(new)
+        if under_way is None:
+            self._under_way[key] = new
+
+    def submit(self) -> None:
+        """Hand over what gathered in this turn."""
+        part: list[Block] = []
+        size = 0
+        for block in self._batch:
+            if part and size + len(block.store.block) > TOGETHER_BYTES_MAX:
+                self._submit(part)
+                part, size = [], 0
+            part.append(block)
+            size += len(block.store.block)
+        self._batch = []
+        if part:
+            self._submit(part)
+
+    def _submit(self, part: list[Block]) -> None:
+        self._journal.submit([block.store for block in part], partial(self._committed, part))
+
+    def _committed(self, part: Sequence[Block], result: Result, now: float) -> None:
+        if isinstance(result, StoreFull):
+            self._look_for(part, str(result))
+            return
+        for block in part:
+            self._is_over(block)
+        if isinstance(result, JournalFailed):
+            self._doubtful.update(dict.fromkeys(block.key for block in part))
+            for block in part:
+                block.tell(Kept.DOUBT, str(result)[:SENTENCE_MAX])
+        elif isinstance(result, Exception):
+            for block in part:
+                block.tell(Kept.REFUSED, str(result)[:SENTENCE_MAX])
+        else:
+            for block, answer in zip(part, result, strict=True):
+                if answer.row:
+                    self._stored(block.store, answer)
+                block.tell(SAID[answer.verdict])
+
+    def _look_for(self, part: Sequence[Block], full: str) -> None:
+        """The disk is full: which of these blocks did an earlier commit keep?"""
+        stores = [block.store for block in part]
+
+        def judge(journal: Any) -> list[Verdict]:
+            return [journal.judge(store) for store in stores]
+
+        def judged(found: Sequence[Verdict] | Exception, now: float) -> None:
+            for number, block in enumerate(part):
+                self._is_over(block)
+                if isinstance(found, Exception):
+                    self._doubtful[block.key] = None
+                    block.tell(Kept.DOUBT, str(found)[:SENTENCE_MAX])
+                elif found[number] is Verdict.STORED:
+                    block.tell(Kept.REFUSED, full[:SENTENCE_MAX])
+                else:
+                    block.tell(SAID[found[number]])
+
+        self._journal.ask(judge, judged)
+
+    def _is_over(self, block: Block) -> None:
+        if self._under_way.get(block.key) is block:
+            del self._under_way[block.key]

@@ -1,0 +1,360 @@
+"""Consumers of durable subscriptions: what their queues order, as frames and as entries. Pure.
+
+An `Attachment` is one session's place at one subscription. What it may hold unsettled is its window, in
+messages and bytes, which its `WorkQueue` keeps. Nothing waits here for a consumer whose connection takes
+nothing: once its port is full its window is 0, and what it does not have goes to others.
+
+A large body is read from the journal in parts of a few pieces, and the next part is read when the port has
+room. What was ordered behind it meanwhile keeps its place in the order and not its bytes: they are read
+again. The window is 0 until all that is sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, Final
+
+from mesh.dataplane.durables import Durable
+from mesh.dataplane.home_journal import HomeJournal
+from mesh.dataplane.ports import Port
+from mesh.dataplane.sessions import Session
+from mesh.dataplane.settling import Settling
+from mesh.journal import records
+from mesh.wire import blocks
+from mesh.wire.durable_frames import BACK_OFF, REDELIVERED, SUSPECT, work_head
+from mesh.work.orders import Attempts, Bury, Deliver, Fetch, Load, Settle
+from mesh.work.queue import WorkQueue
+
+PIECES_AT_ONCE: Final = 8
+"""Pieces of a large body that are read together, some 512 KiB."""
+
+
+class Attachment:
+    """A session that works on a subscription, or waits until it may.
+
+    ``consumer`` is its number in the queue; 0: it has not begun.
+    """
+
+    __slots__ = (
+        "blocked",
+        "bytes_max",
+        "consumer",
+        "deferred",
+        "durable",
+        "number",
+        "over",
+        "reading",
+        "session",
+        "window",
+        "workers",
+    )
+
+    def __init__(self, workers: Workers, session: Session, number: int, window: int, bytes_max: int) -> None:
+        self.workers = workers
+        self.session = session
+        self.number = number
+        self.window = window
+        self.bytes_max = bytes_max
+        self.durable: Durable | None = None
+        self.consumer = 0
+        self.over = False
+        self.blocked = False
+        """Its port is full."""
+        self.deferred: deque[Deferred] = deque()
+        self.reading = False
+        """The next part of what is deferred is being read."""
+
+    def resume(self, now: float) -> None:
+        """Its port has room again."""
+        self.workers.resume(self)
+
+
+class Deferred:
+    """What is to be delivered once its bytes were read: of a large body ``rows`` are the pieces that are
+    still to be sent."""
+
+    __slots__ = ("attempt", "body", "count", "first", "flags", "row", "rows")
+
+    def __init__(self, order: Deliver, flags: int) -> None:
+        self.row = order.row
+        self.first = order.first
+        self.count = order.count
+        self.attempt = order.attempt
+        self.flags = flags
+        self.body = bool(order.parts)
+        self.rows = deque(order.parts or (order.row,))
+
+
+class Workers:
+    """See the module."""
+
+    def __init__(self, journal: HomeJournal, settling: Settling) -> None:
+        self._journal = journal
+        self._settling = settling
+        self._touched: dict[Durable, None] = {}
+        """Subscriptions whose queue has to be asked for orders."""
+        self._unsaved: dict[Durable, None] = {}
+        self._due: list[tuple[float, int, Durable]] = []
+        self._by_port: dict[Port, dict[Attachment, None]] = {}
+        self._last = 0
+        self.count = 0
+        """Consumers."""
+        self.unknown = 0
+        """Messages that were settled under a number that nobody has."""
+        self.damaged = 0
+        """Rows that could not be read."""
+
+    # --- coming and going
+
+    def begin(self, attachment: Attachment, durable: Durable) -> None:
+        """Let it work."""
+        self._last += 1
+        self.count += 1
+        attachment.consumer = self._last
+        durable.attachments[attachment.consumer] = attachment
+        durable.work().attach(attachment.consumer, attachment.window, attachment.bytes_max)
+        self._by_port.setdefault(attachment.session.port, {})[attachment] = None
+        self.touch(durable)
+
+    def end(self, attachment: Attachment, now: float, *, died: bool) -> None:
+        """It works no more, and what it did not settle goes to others."""
+        durable, consumer = attachment.durable, attachment.consumer
+        if not consumer or durable is None:
+            return
+        attachment.consumer = 0
+        self.count -= 1
+        del durable.attachments[consumer]
+        durable.work().detach(consumer, now, died=died)
+        port = attachment.session.port
+        port.blocked.pop(attachment, None)
+        attachments = self._by_port[port]
+        del attachments[attachment]
+        if not attachments:
+            del self._by_port[port]
+        attachment.deferred.clear()
+        self.touch(durable)
+
+    def forget(self, durable: Durable) -> None:
+        """A subscription is gone."""
+        self._touched.pop(durable, None)
+        self._unsaved.pop(durable, None)
+        durable.due = inf
+
+    # --- what consumers say
+
+    def done(self, attachment: Attachment | None, settled: Sequence[Sequence[Any]], now: float) -> None:
+        """DONE: the rows and messages that are settled."""
+        working = self._working(attachment)
+        if working is None:
+            self.unknown += sum(int.from_bytes(entry[2], "little").bit_count() for entry in settled)
+            return
+        queue, consumer = working
+        for entry in settled:
+            queue.done(consumer, entry[0], entry[1], int.from_bytes(entry[2], "little"), now)
+
+    def retry(self, attachment: Attachment | None, row: int, index: int, after_ms: int, now: float) -> None:
+        """RETRY: deliver it again."""
+        working = self._working(attachment)
+        if working is None:
+            self.unknown += 1
+            return
+        queue, consumer = working
+        queue.retry(consumer, row, index, now, None if after_ms == BACK_OFF else after_ms / 1000)
+
+    def drop(self, attachment: Attachment | None, row: int, index: int, reason: str, now: float) -> None:
+        """DROP: make it a dead letter."""
+        working = self._working(attachment)
+        if working is None:
+            self.unknown += 1
+            return
+        queue, consumer = working
+        queue.drop(consumer, row, index, now, reason)
+
+    def _working(self, attachment: Attachment | None) -> tuple[WorkQueue, int] | None:
+        if attachment is None or not attachment.consumer or attachment.durable is None:
+            return None
+        self.touch(attachment.durable)
+        return attachment.durable.work(), attachment.consumer
+
+    # --- a turn
+
+    @property
+    def next_due(self) -> float:
+        """When `step` has something to do though nothing happens; perhaps too early."""
+        return self._due[0][0] if self._due else inf
+
+    @property
+    def touched(self) -> bool:
+        """Whether `step` has something to do."""
+        return bool(self._touched)
+
+    def touch(self, durable: Durable) -> None:
+        """Something happened to its queue."""
+        self._touched[durable] = None
+
+    def step(self, now: float, *, commit: bool) -> None:
+        """Do what the queues order. ``commit``: a commit is about to be made."""
+        if self._journal.failure:
+            self._touched.clear()
+            return
+        due = self._due
+        while due and due[0][0] <= now:
+            at, _, durable = heappop(due)
+            if at == durable.due:
+                durable.due = inf
+                self.touch(durable)
+        if commit and self._unsaved:
+            self._touched.update(self._unsaved)
+        if not self._touched or self._settling.full:
+            return
+        touched, self._touched = self._touched, {}
+        for durable in touched:
+            self._carry_out(durable, now, commit)
+
+    def _carry_out(self, durable: Durable, now: float, commit: bool) -> None:
+        queue, id = durable.work(), durable.id
+        entries: list[records.Entry] = []
+        for order in queue.orders(now, commit=commit):
+            match order:
+                case Deliver():
+                    self._deliver(durable.attachments[order.consumer], order)
+                case Settle(row, floor, bitmap, whole):
+                    entries.append(records.Done(id, row) if whole else records.Settle(id, row, floor, bitmap))
+                case Attempts(row, attempts):
+                    entries.append(records.Attempts(id, row, attempts))
+                case Bury(row, index, reason, attempts):
+                    entries.append(records.Bury(id, row, index, reason, attempts))
+                case Load(after_row, rows_max, bytes_max):
+                    self._journal.read(id, after_row, bytes_max, rows_max, partial(self._loaded, durable))
+                case Fetch(row):
+                    self._fetch((row,), partial(self._fetched, durable, row))
+        if entries:
+            self._settling.add(entries)
+        if queue.unsaved:
+            self._unsaved[durable] = None
+        else:
+            self._unsaved.pop(durable, None)
+        at = queue.next_due
+        if at is not None and at < durable.due:
+            durable.due = at
+            heappush(self._due, (at, id, durable))
+
+    # --- reading
+
+    def _loaded(self, durable: Durable, found: Any, now: float) -> None:
+        if isinstance(found, Exception):
+            return
+        rows = [row for row in found if type(row) is records.Waiting]
+        self.damaged += len(found) - len(rows)
+        durable.work().loaded(rows, found[-1].row if found else 0)
+        self.touch(durable)
+
+    def _fetched(self, durable: Durable, row: int, found: Any, now: float) -> None:
+        if isinstance(found, Exception):
+            return
+        (block,) = found
+        if isinstance(block, records.Damaged):
+            self.damaged += 1
+            durable.work().unreadable(row, now)
+        else:
+            durable.work().fetched(row, block.block)
+        self.touch(durable)
+
+    def _fetch(self, rows: Sequence[int], then: Any) -> None:
+        self._journal.ask(lambda journal: [journal.fetch(row) for row in rows], then)
+
+    # --- delivering
+
+    def _deliver(self, attachment: Attachment, order: Deliver) -> None:
+        flags = REDELIVERED * order.redelivered | SUSPECT * order.suspect
+        deferred = attachment.deferred
+        if not order.parts and not deferred:
+            block = blocks.cut(order.block, order.first, order.count)
+            self._send(attachment, order.row, order.first, order.attempt, flags, block)
+        else:
+            deferred.append(Deferred(order, flags))
+            if len(deferred) == 1:
+                self._resize(attachment)
+                self._read_next(attachment)
+
+    def _send(
+        self, attachment: Attachment, row: int, first: int, attempt: int, flags: int, block: bytes
+    ) -> None:
+        session = attachment.session
+        port = session.port
+        head = work_head(attachment.number, row, first, attempt, flags, len(block))
+        port.bytes_out += len(block)
+        port.send(b"".join((session.prefix, head, block)))
+        if port.bytes_out >= port.bytes_max and not attachment.blocked:
+            for other in self._by_port[port]:
+                self._block(other)
+
+    def _block(self, attachment: Attachment) -> None:
+        attachment.blocked = True
+        attachment.session.port.blocked[attachment] = None
+        self._resize(attachment)
+
+    def resume(self, attachment: Attachment) -> None:
+        """Its port has room again."""
+        if not attachment.consumer:
+            return
+        if attachment.session.port.full:
+            self._block(attachment)
+            return
+        attachment.blocked = False
+        if not attachment.deferred:
+            self._resize(attachment)
+        elif not attachment.reading:
+            self._read_next(attachment)
+
+    def _resize(self, attachment: Attachment) -> None:
+        durable = attachment.durable
+        assert durable is not None
+        held_up = attachment.blocked or attachment.deferred
+        durable.work().resize(attachment.consumer, 0 if held_up else attachment.window)
+        self.touch(durable)
+
+    # --- what is read when it is delivered
+
+    def _read_next(self, attachment: Attachment) -> None:
+        rows = attachment.deferred[0].rows
+        attachment.reading = True
+        part = tuple(rows[place] for place in range(min(PIECES_AT_ONCE, len(rows))))
+        self._fetch(part, partial(self._read, attachment, attachment.consumer))
+
+    def _read(self, attachment: Attachment, consumer: int, found: Any, now: float) -> None:
+        """The next part of what is deferred was read."""
+        if isinstance(found, Exception) or attachment.consumer != consumer:
+            return
+        attachment.reading = False
+        item = attachment.deferred[0]
+        for block in found:
+            row = item.rows.popleft()
+            if isinstance(block, records.Damaged):
+                self.damaged += 1
+                self._cannot_deliver(attachment, item, f"piece {row} cannot be read: {block.reason}", now)
+                item.rows.clear()
+                break
+            data = block.block if item.body else blocks.cut(block.block, item.first, item.count)
+            self._send(attachment, item.row, item.first, item.attempt, item.flags, data)
+        if not item.rows:
+            attachment.deferred.popleft()
+        if not attachment.deferred:
+            self._resize(attachment)
+        elif not attachment.blocked:
+            self._read_next(attachment)
+
+    def _cannot_deliver(self, attachment: Attachment, item: Deferred, why: str, now: float) -> None:
+        """A block is tried again later. A body that lacks a piece is of no use to anybody, but what is left
+        of it is worth keeping."""
+        durable = attachment.durable
+        assert durable is not None
+        if item.body:
+            durable.work().drop(attachment.consumer, item.row, 0, now, why)
+        else:
+            durable.work().undeliverable(attachment.consumer, item.row, item.first, item.count, now)
+        self.touch(durable)

@@ -1,0 +1,87 @@
+"""A broker with a state folder is home to durable subscriptions, also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from mesh import Broker, Client
+from mesh.broker.journal_opening import JOURNAL
+from mesh.dataplane.home import Home
+from mesh.errors import NotAccepted
+from mesh.wire import blocks
+from mesh.wire.durable_frames import Kept
+
+LOCAL = "tcp://127.0.0.1:0"
+
+
+def home_of(broker: Broker) -> Home:
+    node = broker._node
+    assert node is not None
+    return node.home
+
+
+async def kept(broker: Broker, first: int, *bodies: bytes) -> tuple[Kept, str]:
+    """Give a broker's home one block."""
+    said: asyncio.Future[tuple[Kept, str]] = asyncio.get_running_loop().create_future()
+    block = blocks.seal(b"jobs.a", bodies, publisher=5, boot=1, sequence=first, level=blocks.STORED)
+    home_of(broker).keep(
+        block,
+        5,
+        1,
+        first,
+        first + len(bodies) - 1,
+        first,
+        0,
+        lambda verdict, sentence: said.set_result((verdict, sentence)),
+    )
+    assert broker._node is not None
+    broker._node.work_pending()
+    return await said
+
+
+async def test_a_publish_at_level_stored_is_on_disk_and_reaches_who_attaches(tmp_path: Path) -> None:
+    async with Broker(name="home", listen=LOCAL, state_dir=tmp_path) as broker, Client(broker.url) as client:
+        async with client.subscribe("jobs.#", durable="mail") as jobs:
+            receipt = await client.publish("jobs.a", b"x" * 200_000, level="stored")
+            assert receipt.homes == ("home",)
+            job = await anext(jobs)
+            assert job.body == b"x" * 200_000 and job.done()
+        with pytest.raises(NotAccepted, match="nobody keeps news"):
+            await client.publish("news", b"x", level="stored")
+
+
+async def works_over_a_restart(folder: Path) -> None:
+    async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
+        assert not list(folder.glob(f"**/{JOURNAL}*")), "none is made before it is needed"
+        async with client.subscribe("jobs.#", durable="mail") as jobs:
+            assert await kept(broker, 1, b"one", b"two", b"three") == (Kept.KEPT, "")
+            one, two, three = [await anext(jobs) for _ in range(3)]
+            assert [bytes(job.body) for job in (one, two, three)] == [b"one", b"two", b"three"]
+            assert one.done() and three.done()
+        assert await kept(broker, 4, b"four") == (Kept.KEPT, "")
+    async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
+        async with client.subscribe(durable="mail") as jobs:
+            assert jobs.waiting == 2
+            left = [await anext(jobs) for _ in range(2)]
+            assert [bytes(job.body) for job in left] == [b"two", b"four"]
+            assert await kept(broker, 4, b"four") == (Kept.KEPT, ""), "it is a duplicate"
+            assert all(job.done() for job in left)
+    async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker:
+        assert [queue.waiting for queue in home_of(broker).queues()] == [0]
+
+
+async def test_what_is_kept_over_real_sockets_and_disks_is_worked_off_over_a_restart(tmp_path: Path) -> None:
+    await works_over_a_restart(tmp_path)
+
+
+@pytest.mark.virtual
+async def test_without_a_state_folder_there_is_no_home_and_one_sentence() -> None:
+    async with Broker(name="home", listen=LOCAL) as broker, Client(broker.url) as client:
+        with pytest.raises(NotAccepted, match="broker home: it has no state folder"):
+            async with client.subscribe("jobs.#", durable="mail"):
+                pass
+        verdict, sentence = await kept(broker, 1, b"x")
+        assert verdict is Kept.REFUSED and "state_dir" in sentence
