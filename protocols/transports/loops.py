@@ -84,7 +84,8 @@ class LoopState:
         self.wakes = Wakes(asyncio.get_running_loop())
         self.warnings = PeerWarnings()
         """About peers that `protocols.dialling.dial_once` connected to; endpoints have their own."""
-        # Listeners are found here and live as long as whoever listens. Held from here, they would keep their loop.
+        # Listeners are found here and live as long as whoever listens. Held from here, they would keep their
+        # loop.
         self.inproc: WeakValueDictionary[str, InprocBinding] = WeakValueDictionary()
         self.certificates: dict[TlsConfig, Certificates] = {}
         """Those of TLS dialers: the system's authorities take 20 ms to load, too long for every attempt."""
