@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         TopicError,
         Unknown,
     )
+    from mesh.idempotence import Inbox, idempotent
     from mesh.limits import Limits
     from mesh.listen import Listen
     from mesh.wire.session_frames import Receipt
@@ -60,6 +61,7 @@ __all__ = [
     "Disconnected",
     "Environment",
     "HeldElsewhere",
+    "Inbox",
     "Job",
     "Limits",
     "Listen",
@@ -77,6 +79,7 @@ __all__ = [
     "TopicError",
     "Unknown",
     "Work",
+    "idempotent",
 ]
 
 _MODULES = {
@@ -92,6 +95,7 @@ _MODULES = {
     "Disconnected": "mesh.errors",
     "Environment": "mesh.environment",
     "HeldElsewhere": "mesh.errors",
+    "Inbox": "mesh.idempotence",
     "Job": "mesh.clients.jobs",
     "Limits": "mesh.limits",
     "Listen": "mesh.listen",
@@ -109,6 +113,7 @@ _MODULES = {
     "TopicError": "mesh.errors",
     "Unknown": "mesh.errors",
     "Work": "mesh.clients.work",
+    "idempotent": "mesh.idempotence",
 }
 
 

@@ -203,6 +203,8 @@ LAYERS = (
     ),
     Layer(("mesh.work",), ("mesh.work",), ("random", *HEAVY), pure=True),
     Layer(PURE_CLUSTER, ("mesh.errors", "mesh.wire", "mesh.topics", *PURE_CLUSTER), pure=True),
+    # Programs that consume use it beside a client; it knows messages by their ids only.
+    Layer(("mesh.idempotence",), ("mesh.errors",)),
     Layer(("mesh.listen", "mesh.tls"), ("mesh.errors", "protocols")),
     Layer(("mesh.limits",), ("mesh.errors",), pure=True),
     Layer(
