@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mesh.broker.broker import Broker
     from mesh.clients.blocking_client import BlockingClient
-    from mesh.clients.blocking_work import BlockingWork
     from mesh.clients.client import Client
     from mesh.clients.jobs import Job
     from mesh.clients.messages import Batch, Delivery
@@ -52,7 +51,6 @@ __all__ = [
     "Answer",
     "Batch",
     "BlockingClient",
-    "BlockingWork",
     "Broker",
     "Client",
     "ConfigError",
@@ -86,7 +84,6 @@ _MODULES = {
     "Answer": "mesh.clients.questions",
     "Batch": "mesh.clients.messages",
     "BlockingClient": "mesh.clients.blocking_client",
-    "BlockingWork": "mesh.clients.blocking_work",
     "Broker": "mesh.broker.broker",
     "Client": "mesh.clients.client",
     "ConfigError": "mesh.errors",

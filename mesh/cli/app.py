@@ -33,6 +33,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
         "mesh.cli.messages:survey",
         "Ask all of those who answer on a topic, and name the silent ones.",
     ),
+    ("work", "mesh.cli.work:work", "Work off a durable subscription, by a command for each message."),
     ("cat", "mesh.cli.cat:cat", "One socket at the shell, like nngcat, nanocat and macat; needs no broker."),
     ("device", "mesh.cli.device:device", "Forward between two addresses, without a broker."),
     ("status", "mesh.cli.status:status", "Show a broker and the mesh as it sees it."),

@@ -1,8 +1,8 @@
 """Sealed blocks that wait to be acknowledged, and are sent again as they are until then. Pure.
 
-A block of level stored says how far below it the publisher's lowest number lies that is not acknowledged:
-homes remember which numbers came from there on. Numbers of other levels are no matter of theirs. A block that
-its callers have given up counts until its session ends, as its broker may still offer it to a home.
+A block of level stored says how far below it the publisher's lowest number lies that still waits: homes
+remember which numbers came from there on, and brokers give up what lies below. Numbers of other levels are no
+matter of theirs. What its callers have given up is never sent again, and does not wait any more.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Unacknowledged:
             self.remove(sealed)
 
     def behind(self, first: int) -> int:
-        """How far below a stored block's first number the lowest one lies that is not acknowledged."""
+        """How far below a stored block's first number the lowest one lies that still waits."""
         stored = self._stored
-        while stored and stored[0].over:
+        while stored and (stored[0].over or stored[0].ticket.done):
             stored.popleft()
         return min(max(0, first - stored[0].first), BEHIND_MAX) if stored else 0

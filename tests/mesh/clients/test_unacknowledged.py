@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mesh.clients.tickets import Ticket
 from mesh.clients.unacknowledged import Sealed, Unacknowledged
+from mesh.errors import Unknown
 from mesh.wire.blocks import ACCEPTED, STORED
 from mesh.wire.durable_frames import BEHIND_MAX
 
@@ -36,6 +37,16 @@ def test_the_distance_is_to_the_lowest_stored_block_that_waits() -> None:
     assert waiting.behind(4) == 0
     waiting.clear()
     assert waiting.behind(9) == 0 and not waiting
+
+
+def test_what_its_callers_have_given_up_waits_no_more() -> None:
+    """It held up what homes may forget, and the credit of its publisher, until the session ended."""
+    waiting = Unacknowledged()
+    given_up = sealed(1)
+    for each in (given_up, sealed(2), sealed(3)):
+        waiting.add(each)
+    given_up.ticket.fail(Unknown("nobody waits"))
+    assert waiting.behind(3) == 1 and len(waiting) == 3
 
 
 def test_the_distance_is_cut_to_what_a_head_holds() -> None:

@@ -1,0 +1,278 @@
+"""``mesh work``: a durable subscription worked off from a shell.
+
+Each message is one run of a command, whose exit code says what became of it. Without a command messages are
+printed, and are done with once they are written out. The first SIGINT or SIGTERM lets the running commands
+end; the second one ends them, and their messages go to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.messages import described
+from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
+from mesh.clients.jobs import Job
+from mesh.clients.work import Work
+from mesh.clients.work_feeds import WORK_WINDOW, check_durable_name
+from mesh.config import ClientConfig
+from mesh.printable import printable
+from mesh.topics import check_pattern
+
+LATER: Final = 75
+"""Exit code of a command whose message is to be tried again after ``--retry-after``: EX_TEMPFAIL."""
+PROGRESS_S: Final = 10.0
+
+
+def work(
+    name: str,
+    /,
+    *patterns: str,
+    exec: str | None = None,
+    jobs: Annotated[int, Parameter(validator=Number(gt=0))] = 1,
+    window: Count = None,
+    count: Count = None,
+    retry_after: Seconds = 1.0,
+    json: bool = False,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    config: str | None = None,
+) -> int:
+    """Work off a durable subscription: by a command for each message, or by printing it.
+
+    Parameters
+    ----------
+    name
+        The durable subscription; all who work under one name share its messages.
+    patterns
+        What it is to: made if it is not there. Without patterns it must be there.
+    exec
+        Shell command to run for each message, with its body on standard input and MESH_TOPIC, MESH_ATTEMPT,
+        MESH_ID and MESH_SUBSCRIPTION in its environment. Exit code 0: done. 75: tried again after
+        --retry-after. Any other, or a signal: tried again later each time, and after 20 attempts a dead
+        letter.
+    jobs
+        Commands that run at the same time.
+    window
+        Messages taken and not settled, at most; default: as many as --jobs, or 256 without --exec.
+    count
+        End after this many messages.
+    retry_after
+        Seconds until a message is tried again whose command ended with 75.
+    json
+        Print one JSON object a line: what became of each message, or without --exec the message.
+    url
+        The broker to talk to.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    try:
+        check_durable_name(name)
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error)) from error
+    for pattern in patterns:
+        check_pattern(pattern)
+    settings = client_settings(url, None, tls, config)
+    if exec is None:
+        return asyncio.run(_print(settings, name, patterns, window or WORK_WINDOW, count, json))
+    runner = Runner(exec, jobs, count, retry_after, json)
+    return asyncio.run(_run(settings, name, patterns, window or jobs, runner))
+
+
+@asynccontextmanager
+async def _attached(
+    settings: ClientConfig, name: str, patterns: tuple[str, ...], window: int
+) -> AsyncIterator[Work]:
+    async with (
+        connected(settings) as client,
+        client.subscribe(*patterns, durable=name, window=window) as attached,
+    ):
+        _say(f"working on {name} at {attached.home}, {attached.waiting} waiting")
+        if attached.unreached:
+            _say(f"not known yet at {', '.join(attached.unreached)}")
+        yield attached
+
+
+async def _print(
+    settings: ClientConfig,
+    name: str,
+    patterns: tuple[str, ...],
+    window: int,
+    count: int | None,
+    json: bool,
+) -> int:
+    left = count
+    async with _attached(settings, name, patterns, window) as attached:
+        async for batch in attached.batches():
+            taken = list(islice(batch.jobs(), left))
+            lines = [_as_json(job) if json else _as_text(job) for job in taken]
+            sys.stdout.buffer.write(b"".join(lines))
+            sys.stdout.buffer.flush()
+            if left is not None and (left := left - len(taken)) <= 0:
+                for job in taken:
+                    job.done()
+                break
+            batch.done()
+    return ExitCode.OK
+
+
+def _as_text(job: Job) -> bytes:
+    return f"{job.topic} ".encode() + job.body + b"\n"
+
+
+def _as_json(job: Job) -> bytes:
+    document = {"id": job.id, "topic": job.topic, "attempt": job.attempt, **described(job.body, job.headers)}
+    return jsonlib.dumps(document).encode() + b"\n"
+
+
+async def _run(
+    settings: ClientConfig, name: str, patterns: tuple[str, ...], window: int, runner: Runner
+) -> int:
+    async with _attached(settings, name, patterns, window) as attached:
+        await runner.run(attached)
+    return ExitCode.OK
+
+
+class Runner:
+    """Runs a command for each message of a durable subscription."""
+
+    def __init__(self, command: str, jobs: int, count: int | None, retry_after_s: float, json: bool) -> None:
+        self._command = command
+        self._slots = asyncio.Semaphore(jobs)
+        self._left = count
+        self._retry_after_s = retry_after_s
+        self._json = json
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._ends = False
+        """True once running commands are ended, too."""
+        self._outcomes = {"done": 0, "retried": 0}
+        self._told = ""
+
+    async def run(self, work: Work) -> None:
+        """Until it was told to stop, or has taken as many messages as it should."""
+        loop = asyncio.get_running_loop()
+        progress = loop.create_task(self._tell_progress())
+        try:
+            async with asyncio.TaskGroup() as group:
+                taking = group.create_task(self._take(work, group))
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    loop.add_signal_handler(number, self._stop, taking)
+        finally:
+            progress.cancel()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+            self._tell()
+
+    async def _take(self, work: Work, group: asyncio.TaskGroup) -> None:
+        """Start a command for each message as long as there is a slot."""
+        while self._left is None or self._left > 0:
+            await self._slots.acquire()
+            job = await anext(work, None)
+            if job is None:
+                return
+            if self._left is not None:
+                self._left -= 1
+            group.create_task(self._process(job, work.name))
+
+    def _stop(self, taking: asyncio.Task[None]) -> None:
+        """The first signal: take no more. The next one: end what runs."""
+        if not taking.done():
+            taking.cancel()
+            if self._running:
+                _say(f"waits for {len(self._running)} commands to end; once more ends them")
+        else:
+            self._end_all()
+
+    def _end_all(self) -> None:
+        self._ends = True
+        for process in self._running.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)  # a shell and what it runs
+
+    async def _process(self, job: Job, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            code: int | None = await self._execute(job, name)
+        except OSError as error:
+            _say(f"the command cannot be started: {error.strerror or error}")
+            code = None
+        finally:
+            self._slots.release()
+        if code != 0 and self._ends:
+            return  # it was ended before it could say anything: others get the message
+        if code == 0:
+            job.done()
+        elif code == LATER:
+            job.retry(self._retry_after_s)
+        else:
+            job.retry()
+        outcome = "done" if code == 0 else "retried"
+        self._outcomes[outcome] += 1
+        self._show(job, code, outcome, loop.time() - began)
+
+    async def _execute(self, job: Job, name: str) -> int:
+        """The command's exit code; negative for a signal. Raises OSError."""
+        told = {
+            "MESH_TOPIC": job.topic,
+            "MESH_ATTEMPT": str(job.attempt),
+            "MESH_ID": job.id,
+            "MESH_SUBSCRIPTION": name,
+        }
+        process = await asyncio.create_subprocess_shell(
+            self._command,
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, **told},
+            start_new_session=True,  # a Ctrl-C is this program's to deal with
+        )
+        self._running[process.pid] = process
+        try:
+            await process.communicate(job.body)
+        except asyncio.CancelledError:
+            self._end_all()
+            raise
+        finally:
+            del self._running[process.pid]
+        assert process.returncode is not None, "it has ended"
+        return process.returncode
+
+    def _show(self, job: Job, code: int | None, outcome: str, took_s: float) -> None:
+        if self._json:
+            document: dict[str, Any] = {
+                "id": job.id,
+                "topic": job.topic,
+                "attempt": job.attempt,
+                "exit": code,
+                "outcome": outcome,
+                "seconds": round(took_s, 3),
+            }
+            print(jsonlib.dumps(document), flush=True)
+        elif outcome != "done":
+            how = "no exit code" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+            _say(f"{job.topic} {job.id} ended with {how} at attempt {job.attempt}, is tried again")
+
+    async def _tell_progress(self) -> None:
+        while True:
+            await asyncio.sleep(PROGRESS_S)
+            self._tell()
+
+    def _tell(self) -> None:
+        sentence = f"{self._outcomes['done']} done, {self._outcomes['retried']} to be tried again"
+        if sentence != self._told and any(self._outcomes.values()):
+            self._told = sentence
+            _say(sentence)
+
+
+def _say(sentence: str) -> None:
+    print(printable(f"mesh work: {sentence}"), file=sys.stderr, flush=True)

@@ -1,0 +1,198 @@
+"""``mesh work`` as a process, beside a home that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from protocols import RawSocket, Rep0, SharedListener
+from tests.mesh.clients.homes import Home
+from tests.mesh.clients.taking import LOOPBACK
+from tests.support.children import ends_with_tests
+
+pytestmark = pytest.mark.process
+
+TIMEOUT_S = 120.0
+
+
+class ServedHome:
+    """A home on a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self.home = Home(time.monotonic)
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._end = asyncio.Event()
+        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve()))
+        self._thread.start()
+        assert self._ready.wait(TIMEOUT_S)
+
+    async def _serve(self) -> None:
+        listener = SharedListener(LOOPBACK)
+        async with RawSocket(Rep0, receiver=self.home) as rep:
+            await rep.listen(listener)
+            await listener.start()
+            self.url = listener.url
+            self._ready.set()
+            while not self._end.is_set():
+                self.home.work()  # what was to be tried again may be due
+                try:
+                    await asyncio.wait_for(self._end.wait(), 0.02)
+                except TimeoutError:
+                    pass
+            await listener.aclose()
+
+    def publish(self, *bodies: bytes, topic: str = "jobs.a") -> None:
+        async def publish() -> None:
+            self.home.publish(*bodies, topic=topic)
+
+        asyncio.run_coroutine_threadsafe(publish(), self._loop).result(TIMEOUT_S)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(TIMEOUT_S)
+        self._loop.close()
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ends_with_tests([sys.executable, "-m", "mesh", "work", *arguments, "--url", self.url]),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ok(self, *arguments: str) -> tuple[str, str]:
+        """Standard output and error of a run that ends well."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, err
+        return out, err
+
+
+@pytest.fixture
+def served() -> Iterator[ServedHome]:
+    made = ServedHome()
+    yield made
+    made.close()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+def test_a_command_gets_each_message_and_its_exit_code_says_what_became_of_it(
+    served: ServedHome, tmp_path: Path
+) -> None:
+    served.publish(b"good")
+    served.publish(b"later", b"bad", topic="jobs.b")
+    command = (
+        'read -r body; echo "$MESH_SUBSCRIPTION $MESH_TOPIC $MESH_ATTEMPT $body";'
+        ' case "$body$MESH_ATTEMPT" in later1) exit 75;; bad*) exit 3;; esac'
+    )
+    out, err = served.ok(
+        "mail", "jobs.#", "--exec", command, "--count", "6", "--retry-after", "0.01", "--jobs", "2"
+    )
+    assert sorted(out.splitlines()) == [
+        "mail jobs.a 1 good",
+        "mail jobs.b 1 bad",
+        "mail jobs.b 1 later",
+        "mail jobs.b 2 bad",
+        "mail jobs.b 2 later",
+        "mail jobs.b 3 bad",
+    ]
+    assert [body for body, _ in served.home.dead] == [b"bad"] and served.home.left == 0
+    assert served.home.attached[0][1:4] == ["mail", ["jobs.#"], 2]
+    assert "working on mail at home, 3 waiting" in err and "2 done, 4 to be tried again" in err
+    assert "jobs.b 0000000000000005-6-3 ended with exit code 3 at attempt 2, is tried again" in err
+
+
+def test_outcomes_are_told_as_json(served: ServedHome) -> None:
+    served.publish(b"1")
+    out, _ = served.ok("mail", "--exec", "kill -9 $$", "--count", "1", "--json")
+    told = json.loads(out)
+    assert told.pop("seconds") >= 0
+    assert told == {
+        "id": "0000000000000005-6-1",
+        "topic": "jobs.a",
+        "attempt": 1,
+        "exit": -9,
+        "outcome": "retried",
+    }
+    assert served.home.attached[0][1:4] == ["mail", [], 1]
+
+
+def test_without_a_command_messages_are_printed_and_done(served: ServedHome) -> None:
+    served.publish(b"1", b"2", b"3")
+    out, _ = served.ok("mail", "jobs.#", "--count", "2")
+    assert out == "jobs.a 1\njobs.a 2\n" and served.home.left == 1
+    out, _ = served.ok("mail", "--count", "1", "--json")
+    assert json.loads(out) == {"id": "0000000000000005-6-3", "topic": "jobs.a", "attempt": 1, "body": "3"}
+    assert served.home.left == 0
+
+
+def test_the_first_signal_lets_running_commands_end(served: ServedHome, tmp_path: Path) -> None:
+    served.publish(b"1", b"2")
+    go = tmp_path / "go"
+    command = f"touch {tmp_path}/began; while [ ! -e {go} ]; do sleep 0.05; done"
+    process = served.start("mail", "jobs.#", "--exec", command, "--window", "2")
+    wait_for((tmp_path / "began").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    process.stderr.readline()
+    assert "waits for 1 commands to end" in process.stderr.readline()
+    go.touch()
+    assert process.wait(TIMEOUT_S) == 0
+    process.communicate()
+    wait_for(lambda: not served.home.pipes)
+    assert served.home.left == 1 and served.home.queue.snapshot().returned == 1, "nothing is a suspect"
+
+
+def test_the_second_signal_ends_them_and_others_get_their_messages(
+    served: ServedHome, tmp_path: Path
+) -> None:
+    served.publish(b"1")
+    inner = f"trap 'touch {tmp_path}/ended; exit' TERM; touch {tmp_path}/began; while :; do sleep 0.05; done"
+    process = served.start("mail", "--exec", f'sh -c "{inner}" & wait')
+    wait_for((tmp_path / "began").exists)
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(TIMEOUT_S) == 0
+    process.communicate()
+    wait_for(lambda: not served.home.pipes)
+    assert served.home.queue.snapshot().returned == 1 and not served.home.queue.counters.retried
+    wait_for((tmp_path / "ended").exists)
+
+
+def test_a_command_that_reads_nothing_is_no_error(served: ServedHome) -> None:
+    served.publish(b"x" * 60000)
+    served.ok("mail", "--exec", "true", "--count", "1")
+    assert served.home.left == 0
+
+
+def test_what_cannot_be_worked_on_is_one_sentence(served: ServedHome) -> None:
+    served.home.detach = ("other_patterns", "mail is to x.#", "")
+    for arguments, code, sentence in (
+        (("mail", "jobs.#"), 1, "mesh work: broker home: mail is to x.#\n"),
+        (("", "jobs.#"), 64, "mesh work: '' is no name of a durable subscription"),
+        (("mail", "a..b"), 64, "mesh work: pattern 'a..b' has an empty token"),
+    ):
+        process = served.start(*arguments, "--exec", "true")
+        _, err = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == code and err.startswith(sentence), err
