@@ -27,7 +27,7 @@ from mesh.clients.tickets import Waitable
 from mesh.clients.work_feeds import WorkCounters, WorkFeed, WorkFeeds
 from mesh.errors import MeshError, NotAccepted, SessionError
 from mesh.printable import listed
-from mesh.wire.capabilities import CLIENT, FIRST, PUBLISHER_SECRET, STORED, Agreed, VersionMismatch
+from mesh.wire.capabilities import FIRST, PUBLISHER_SECRET, SESSION, STORED, Agreed, VersionMismatch
 from mesh.wire.durable_frames import WORK, Durable
 from mesh.wire.session_frames import (
     BODY_MAX,
@@ -83,7 +83,7 @@ class Conversation(Publishing):
     ) -> None:
         super().__init__(publisher=verified(client_id(secret)), boot=boot, prefix=prefix)
         self._secret = secret
-        self._offer = self._offered = CLIENT
+        self._offer = self._offered = SESSION
         """What the next HELLO offers, and what the last one did."""
         self.agreed = Agreed(FIRST.newest, FIRST.capabilities)
         """What is spoken in the current, or was in the last, session."""
@@ -162,7 +162,7 @@ class Conversation(Publishing):
             self.last_error = why
         self.attached = False
         if self._offered == FIRST:
-            self._offer = CLIENT  # the next broker may be of a later version
+            self._offer = SESSION  # the next broker may be of a later version
         self.settled = False
         self.credit = SendCredit()
         self.shut()

@@ -130,6 +130,3 @@ FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
 LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED])
 SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, STORED])
-"""What brokers offer to clients."""
-CLIENT: Final = SESSION
-"""What clients offer to brokers."""

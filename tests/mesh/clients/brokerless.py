@@ -7,7 +7,7 @@ from mesh.clients.feeds import Feed
 from mesh.clients.tickets import Waitable
 from mesh.wire import blocks
 from mesh.wire.blocks import SENT
-from mesh.wire.capabilities import CLIENT, SESSION, STORED, Offer
+from mesh.wire.capabilities import SESSION, STORED, Offer
 from mesh.wire.session_frames import DATA_SIZE, Kind, data_head, encode
 
 PREFIX = b"\x80\0\0\1"
@@ -17,7 +17,7 @@ STORELESS = Offer(SESSION.oldest, SESSION.newest, SESSION.capabilities - {STORED
 """What a broker offers that knows nothing of level stored."""
 
 
-def settled(messages: int = 1000, size: int = 1 << 20, offer: Offer = CLIENT) -> Conversation:
+def settled(messages: int = 1000, size: int = 1 << 20, offer: Offer = SESSION) -> Conversation:
     """A conversation whose broker has said WELCOME with that much credit."""
     conversation = Conversation(secret=bytes(16), boot=2, name="me", prefix=PREFIX, keepalive_s=0.0, now=0.0)
     welcomed(conversation, messages, size, offer)
@@ -25,7 +25,7 @@ def settled(messages: int = 1000, size: int = 1 << 20, offer: Offer = CLIENT) ->
 
 
 def welcomed(
-    conversation: Conversation, messages: int = 1000, size: int = 1 << 20, offer: Offer = CLIENT
+    conversation: Conversation, messages: int = 1000, size: int = 1 << 20, offer: Offer = SESSION
 ) -> list[Waitable]:
     """A new connection, whose broker says WELCOME; returns whom that wakes."""
     conversation.connected(0.0)

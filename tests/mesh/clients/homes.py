@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mesh.wire import blocks
-from mesh.wire.capabilities import CLIENT
+from mesh.wire.capabilities import SESSION
 from mesh.wire.durable_frames import BACK_OFF, REDELIVERED, SUSPECT, Durable, work_head
 from mesh.wire.session_frames import DATA, DATA_SIZE, Kind, decode, encode
 from mesh.work.options import WorkOptions
@@ -138,8 +138,8 @@ class Home:
         match decode(frame, 4):
             case [Kind.HELLO, *_]:
                 credit = 1 << 20, 1 << 30
-                offer = CLIENT.packed()
-                say(Kind.WELCOME, CLIENT.newest, 9, self.name, "mesh", 1, *credit, offer)
+                offer = SESSION.packed()
+                say(Kind.WELCOME, SESSION.newest, 9, self.name, "mesh", 1, *credit, offer)
             case [Kind.PING, stamp]:
                 say(Kind.PONG, stamp)
             case [Kind.BYE, _]:

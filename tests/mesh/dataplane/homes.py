@@ -20,7 +20,7 @@ from mesh.journal.journal import Journal
 from mesh.journal.port import Result
 from mesh.journal.records import Damaged, Entry, Outcome, Store, Waiting
 from mesh.wire import blocks
-from mesh.wire.capabilities import CLIENT
+from mesh.wire.capabilities import SESSION
 from mesh.wire.durable_frames import BACK_OFF, WORK_SIZE, Durable, Kept, read_work
 from mesh.wire.session_frames import Kind, decode, encode, kind_of
 from mesh.wire.session_opening import hello
@@ -133,7 +133,7 @@ class RawClient:
         self.reading = True
         self.open = True
         world.clients.append(self)
-        self._give(hello(CLIENT, self.prefix * 8, 7, name, 0.0))
+        self._give(hello(SESSION, self.prefix * 8, 7, name, 0.0))
 
     def say(self, kind: int, *fields: object) -> None:
         """Say it, and let everything happen that follows."""
