@@ -28,6 +28,9 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None:
         """The new name is on disk when this returns."""
 
+    def sync_names(self, folder: str) -> None:
+        """All names in a folder are on disk when this returns."""
+
     def remove(self, path: str) -> None:
         """No error if it is not there."""
 
@@ -65,7 +68,10 @@ class RealFiles:
 
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
-        descriptor = os.open(os.path.dirname(new) or ".", os.O_RDONLY | os.O_CLOEXEC)
+        self.sync_names(os.path.dirname(new) or ".")
+
+    def sync_names(self, folder: str) -> None:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:

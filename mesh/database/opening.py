@@ -68,6 +68,8 @@ def open_database(place: Place, kind: Kind, now_us: int) -> apsw.Connection:
         db = place.connect(place.path, apsw.SQLITE_OPEN_READWRITE)
         try:
             _check(db, place, kind)
+            # SQLite does it for a new log, too, and does not look whether that fails.
+            place.files.sync_names(os.path.dirname(place.path) or ".")
         except Damage as damage:
             _leave(db, place, log_size)
             raise _set_aside(place, kind, str(damage), now_us) from damage.__cause__

@@ -36,7 +36,7 @@ from simulations.world import Process, World
 
 SPOIL_FILES: Final = ("torn_file", "flipped_bits", "lost_files")
 POWER_LOSSES: Final = ("power_off", "move")
-STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk")
+STOP_DISKS: Final = ("disk_fault", "slow_disk", "lying_disk", "full_disk")
 HERE: Final = ("slow_subscriber", "subscriber_gone")
 """Reasons for which a broker drops what its own subscribers were to get."""
 DEEP_EVERY_S: Final = 10.0

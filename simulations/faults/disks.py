@@ -36,9 +36,13 @@ def _work(world: World, fault: Fault) -> None:
     """Until the last of its faults is over it has that of the latest."""
     for name in fault.a:
         world.disk(name).fault = None
-        for other in world.ongoing.faults():
-            if other.kind == fault.kind and name in other.a:
-                _fail_by(world.disk(name), other)
+        for other in _still(world, fault, name):
+            _fail_by(world.disk(name), other)
+
+
+def _still(world: World, fault: Fault, host: str) -> list[Fault]:
+    """The other faults of its kind that a host has."""
+    return [other for other in world.ongoing.faults() if other.kind == fault.kind and host in other.a]
 
 
 def _slow_down(world: World, fault: Fault) -> None:
@@ -58,11 +62,37 @@ def _lie(world: World, fault: Fault) -> None:
 
 def _be_honest(world: World, fault: Fault) -> None:
     """What was in the cache goes to the medium, once no such fault is left."""
-    lie_still = {name for other in world.ongoing.faults() if other.kind == fault.kind for name in other.a}
     for name in fault.a:
-        if name not in lie_still:
+        if not _still(world, fault, name):
             world.disk(name).lying = False
             world.disk(name).flush()
+
+
+def _fail_syncs(world: World, fault: Fault) -> None:
+    """As many as the worst of its faults lets fail."""
+    for name in fault.a:
+        world.disk(name).failing_syncs = max(world.disk(name).failing_syncs, fault.amount)
+
+
+def _sync_again(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        shares = [other.amount for other in _still(world, fault, name)]
+        world.disk(name).failing_syncs = max(shares, default=0.0)
+
+
+def _shrink(world: World, fault: Fault) -> None:
+    """To the smallest that its faults leave."""
+    for name in fault.a:
+        size_max = world.disk(name).size_max
+        world.disk(name).size_max = (
+            int(fault.amount) if size_max is None else min(size_max, int(fault.amount))
+        )
+
+
+def _grow(world: World, fault: Fault) -> None:
+    for name in fault.a:
+        sizes = [int(other.amount) for other in _still(world, fault, name)]
+        world.disk(name).size_max = min(sizes, default=None)
 
 
 def _struck_files(world: World, fault: Fault) -> Iterator[tuple[Disk, str]]:
@@ -116,6 +146,22 @@ KINDS: Final = (
         "hosts",
         _lie,
         _be_honest,
+    ),
+    Kind(
+        "failing_syncs",
+        "syncs on hosts fail: what they should have written can be read, and is lost with the power",
+        "hosts",
+        _fail_syncs,
+        _sync_again,
+        (Parameter("value", "how many of the syncs", 1.0, 0, 1),),
+    ),
+    Kind(
+        "full_disk",
+        "files on hosts may have so many bytes in all; disks that have more are full",
+        "hosts",
+        _shrink,
+        _grow,
+        (Parameter("value", "bytes", 0.0),),
     ),
     Kind(
         "torn_file",

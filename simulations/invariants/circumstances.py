@@ -31,7 +31,10 @@ STRANGERS: Final = (
 """Kinds that bring bytes to a broker from who is no member."""
 LIES: Final = ("forged_dead", "huge_incarnation", "replayed_news")
 """Kinds in which a member says of another what is not so."""
-DISKS: Final = ("disk_fault", "slow_disk", "lying_disk", "torn_file", "flipped_bits", "lost_files")
+DISKS: Final = (
+    *("disk_fault", "slow_disk", "lying_disk", "failing_syncs", "full_disk"),
+    *("torn_file", "flipped_bits", "lost_files"),
+)
 EXCUSE_NOTHING: Final = (
     *("start", "resume", "heal", "byte_split", "clock_step", "clock_drift"),
     *STRANGERS,

@@ -3,7 +3,8 @@
 SQLite asks for one thing after the other and waits for each, while virtual time stands still. So a job runs
 at once over an overlay: it sees the disk and, on top of it, what it has done itself; the disk is not changed.
 What it did is a list of operations, each with the time it takes. They are applied to the disk one after the
-other at their instants, so a crash in the midst leaves the first of them.
+other at their instants, so a crash in the midst leaves the first of them. Where the folder was lost meanwhile
+nothing gets a name in it, as if it had been lost right behind the job.
 
 What an operation fails with is decided when it is recorded, by the faults that the disk has then.
 """
@@ -36,10 +37,16 @@ class What(StrEnum):
     DROP = "drop"
     """A sync that failed."""
     SYNC_NAMES = "sync names"
+    NAMES_NOT_SYNCED = "names not synced"
+    """A sync of names that failed. The next one takes them along."""
     REMOVE = "remove"
     RENAME = "rename"
     READ = "read"
     """What was read behind the last of the others; it only takes time."""
+
+
+WAITS: Final = (What.SYNC, What.DROP, What.SYNC_NAMES, What.NAMES_NOT_SYNCED)
+"""Operations that wait for the medium."""
 
 
 @dataclass(slots=True)  # not frozen: one for each write
@@ -61,7 +68,8 @@ class Operation:
         match self.what:
             case What.CREATE:
                 assert file is not None
-                disk.name(self.path, file)
+                if os.path.dirname(self.path) in disk.folders:
+                    disk.name(self.path, file)
             case What.WRITE:
                 assert file is not None
                 file.put(self.sectors, self.offset + len(self.data), disk.rng)
@@ -80,8 +88,9 @@ class Operation:
             case What.REMOVE:
                 disk.remove(self.path)
             case What.RENAME:
-                disk.rename(self.path, self.new)
-            case What.READ:
+                if self.path in disk.files:
+                    disk.rename(self.path, self.new)
+            case What.READ | What.NAMES_NOT_SYNCED:
                 pass
         if file is not None:
             file.written_ns = now_ns
@@ -206,7 +215,10 @@ class Recorder:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
         self._names |= {old: None, new: file}
         self._add(What.RENAME, WRITE_NS, old, new=new)
-        self.sync_names()
+        self.sync_names(os.path.dirname(new))
+
+    def sync_names(self, folder: str) -> None:
+        self._sync(What.SYNC_NAMES, What.NAMES_NOT_SYNCED)
 
     def remove(self, path: str) -> None:
         path = self._reached(path)
@@ -266,14 +278,16 @@ class Recorder:
         self._add(What.TRUNCATE, WRITE_NS, path, file, size)
 
     def sync(self, path: str, file: SectorFile) -> None:
+        self._sync(What.SYNC, What.DROP, path, file)
+
+    def _sync(self, what: What, failed: What, path: str = "", file: SectorFile | None = None) -> None:
+        if self.dead:
+            return
         failure = self.disk.error(needs_room=False) or self.disk.sync_error()
         takes_ns = self.disk.rng.randint(*SYNC_NS) + nanoseconds(self.disk.slow_s)
-        self._add(What.SYNC if failure is None else What.DROP, takes_ns, path, file)
+        self._add(what if failure is None else failed, takes_ns, path, file)
         if failure is not None:
             raise failure
-
-    def sync_names(self) -> None:
-        self._add(What.SYNC_NAMES, self.disk.rng.randint(*SYNC_NS) + nanoseconds(self.disk.slow_s))
 
     def _reached(self, path: str) -> str:
         self._ask()
@@ -281,8 +295,8 @@ class Recorder:
 
     def _ask(self, *, needs_room: bool = False) -> None:
         """Raise what the disk answers, if it is an error."""
-        failure = self.disk.error(needs_room)
-        if failure is not None and not self.dead:
+        failure = None if self.dead else self.disk.error(needs_room)
+        if failure is not None:
             raise failure
         self._read_ns += READ_NS
 
@@ -310,7 +324,7 @@ def steps(operations: Iterable[Operation]) -> list[list[Operation]]:
     cut: list[list[Operation]] = [[]]
     for operation in operations:
         cut[-1].append(operation)
-        if operation.what in (What.SYNC, What.DROP, What.SYNC_NAMES):
+        if operation.what in WAITS:
             cut.append([])
     return [step for step in cut if step]
 

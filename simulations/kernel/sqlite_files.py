@@ -10,7 +10,9 @@ Locks are held by open files, as the kernel knows them: at once, and free when t
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -123,12 +125,15 @@ class SqliteDisk(apsw.VFS):
             if self.files.size(path) is None:
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self.files.remove(path)
-            if sync:
-                self.files.sync_names()
         except FileNotFoundError as error:
             raise self.failure(error, apsw.SQLITE_IOERR_DELETE_NOENT) from error
         except OSError as error:
             raise self.failure(error, apsw.SQLITE_IOERR_DELETE) from error
+        try:
+            if sync:
+                self.files.sync_names(os.path.dirname(path))
+        except OSError as error:
+            raise self.failure(error, apsw.SQLITE_IOERR_DIR_FSYNC) from error
 
     def xFullPathname(self, name: str) -> str:
         return absolute(name)
@@ -190,8 +195,9 @@ class _Handle:
         except OSError as error:
             raise self.owner.failure(error, apsw.SQLITE_IOERR_FSYNC) from error
         if self._name_is_new:
-            self._files.sync_names()
             self._name_is_new = False
+            with contextlib.suppress(OSError):  # as SQLite has it on Unix: it does not look, nor try again
+                self._files.sync_names(os.path.dirname(self._path))
 
     def xFileSize(self) -> int:
         return self._files.view(self._file).size

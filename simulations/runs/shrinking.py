@@ -40,8 +40,8 @@ TIME_LEAST_S: Final = 0.25
 QUIET_LEAST_S: Final = 1.0
 PAUSE_MOST_S: Final = 1.0
 """Publishers are not slowed down beyond this."""
-NO_AMOUNTS: Final = ("disk_fault",)
-"""Kinds whose number says which one it is, and not how much."""
+NO_AMOUNTS: Final = ("disk_fault", "full_disk")
+"""Kinds whose number says which one it is, or how much is left, and not how much there is of it."""
 
 """Of which a workload has so many."""
 NAMED: Final = re.compile(r"\d|\w[.-]\w")

@@ -121,6 +121,8 @@ CLASSES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe("disk_fault", "one", (2, 10), (errno.ENOSPC, errno.ENOSPC), alone_s=0),
         Recipe("slow_disk", "one", (3, 15), (0.05, 1)),
         Recipe("lying_disk", "one", (3, 15)),
+        Recipe("failing_syncs", "one", (2, 10), (0.1, 1), alone_s=0),
+        Recipe("full_disk", "one", (2, 10), (0, 24 << 20), alone_s=0),
         Recipe("torn_file", "one", value=(1, 200), words=STATE),
         Recipe("flipped_bits", "one", value=(1, 20), words=STATE),
         Recipe("lost_files", "one", words=STATE),

@@ -83,6 +83,8 @@ class MemoryDisk(apsw.VFS):
     def rename(self, old: str, new: str) -> None:
         self.do("rename", old, new)
 
+    def sync_names(self, folder: str) -> None: ...  # names are never lost here
+
     def remove(self, path: str) -> None:
         if path in self.content:
             self.do("remove", path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sqlite3
@@ -13,6 +14,7 @@ from typing import Any
 import apsw
 import pytest
 
+from mesh.database.files import RealFiles
 from mesh.errors import (
     JournalDamaged,
     JournalError,
@@ -192,6 +194,20 @@ def test_a_disk_without_room_for_a_new_journal_is_named_and_nothing_is_left(tmp_
         disk.left = None
         opened(tmp_path, vfs=disk.name).close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["journal.db"]
+
+
+def test_a_journal_whose_log_may_have_no_name_on_disk_is_not_used(tmp_path: Path) -> None:
+    """Each commit lies in the log until it is moved, and would be lost with its name."""
+
+    class Unsynced(RealFiles):
+        def sync_names(self, folder: str) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), folder)
+
+    mail = filled(tmp_path)
+    assert "cannot be opened: Input/output error" in refused(tmp_path, JournalError, files=Unsynced())
+    journal = opened(tmp_path)
+    assert len(bodies(journal, mail)) == 5
+    journal.close()
 
 
 def test_a_crash_at_any_operation_of_making_a_journal_leaves_none_or_a_whole_one(tmp_path: Path) -> None:

@@ -135,6 +135,55 @@ def test_a_disk_lies_until_the_last_such_fault_is_over() -> None:
         assert file.durable >= len(file.content) - len(b"line\n")
 
 
+def test_a_share_of_the_syncs_fails_until_the_last_such_fault_is_over() -> None:
+    with one_writer() as world:
+        done = len(since(world, 0))
+        world.inject("failing_syncs", ["alpha"], value=0.5, for_s=4)
+        world.run_for(2)
+        failed = [code == errno.EIO for code, _ in since(world, done)]
+        assert 0.3 < sum(failed) / len(failed) < 0.7
+        world.inject("failing_syncs", ["alpha"], for_s=1)
+        done = len(since(world, 0))
+        world.run_for(0.9)
+        assert {code for code, _ in since(world, done + 1)} == {errno.EIO}
+        world.run_for(1)
+        assert world.disk("alpha").failing_syncs == 0.5
+        world.run_for(1)
+        assert since(world, -1)[0][0] == 0
+
+
+def test_a_sync_that_failed_leaves_what_can_be_read_and_a_power_loss_takes() -> None:
+    taken = 0
+    for seed in range(8):
+        with one_writer(seed) as world:
+            world.inject("failing_syncs", ["alpha"])
+            world.run_for(0.2)
+            file = world.disk("alpha").files["/log/a"]
+            written, durable = len(file.content), file.durable
+            assert written - durable > 50
+            world.inject("power_off", ["alpha"])
+            assert durable <= len(file.content) <= written
+            taken += len(file.content) < written
+    assert taken > 5
+
+
+def test_a_disk_is_full_when_its_files_have_so_many_bytes_and_has_room_again_when_that_is_over() -> None:
+    with one_writer() as world:
+        disk, file = world.disk("alpha"), world.disk("alpha").files["/log/a"]
+        world.inject("full_disk", ["alpha"], value=len(file.content) + 50, for_s=4)
+        done = len(since(world, 0))
+        world.run_for(1)
+        codes = [code for code, _ in since(world, done)]
+        assert codes[:9] == [0] * 9 and set(codes[12:]) == {errno.ENOSPC}
+        world.inject("full_disk", ["alpha"], for_s=1)
+        assert disk.size_max == 0
+        world.run_for(2)
+        assert disk.size_max is not None and disk.size_max > 50
+        assert since(world, -1)[0][0] == errno.ENOSPC
+        world.run_for(1.1)
+        assert disk.size_max is None and since(world, -1)[0][0] == 0
+
+
 @pytest.mark.parametrize("kind", ["torn_file", "flipped_bits", "lost_files"])
 def test_damage_strikes_the_files_it_names_on_the_host_it_names(kind: str) -> None:
     with mesh() as world:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import gc
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -228,6 +229,30 @@ def test_a_stopped_process_commits_nothing_until_it_goes_on() -> None:
         world.inject("stop", ["alpha"])
         world.run_for(1)
         assert not world.node("alpha").alive and not world.failures
+
+
+def test_a_journal_whose_folder_is_lost_while_it_is_opened_is_there_for_its_process_and_no_other() -> None:
+    """As when the folder is lost a moment later: files that are open live on without names."""
+
+    async def main(process: Process) -> None:
+        with suppress(StorageError):
+            journal = await opened(process)
+            process.exposed = "open"
+            await answers(journal, Subscribe("mail", ("jobs.#",)))
+            await answers(journal, store(1, 1))
+            process.exposed = "stored"
+            await journal.aclose()
+
+    seen = []
+    for instant in range(1, 25):
+        with World(instant) as world:
+            world.add_node("alpha", main).start()
+            world.run_for(0.002 * instant)
+            seen.append(world.node("alpha").exposed)
+            world.inject("lost_files", ["alpha"])
+            world.run_for(1)
+            assert not world.disk("alpha").paths_under("/state") and not world.failures
+    assert seen[0] is None and {"open", "stored"} <= set(seen)
 
 
 def test_worlds_leave_no_vfs_behind() -> None:

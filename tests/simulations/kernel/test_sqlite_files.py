@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import random
+from collections.abc import Iterable
+from contextlib import suppress
 
 import apsw
 import pytest
@@ -15,7 +17,7 @@ from mesh.journal.records import Done, Subscribe, Verdict
 from simulations.kernel.sqlite_files import SqliteDisk
 from simulations.kernel.storage import Disk
 from tests.mesh.journal.journals import bodies, done, store, subscribed, waiting
-from tests.simulations.kernel.sqlite_disks import FOLDER, PATH, OnDisk, new_disk, opening, state_of
+from tests.simulations.kernel.sqlite_disks import FOLDER, PATH, OnDisk, new_disk, opening, state_of, twin_of
 
 
 def commit(process: OnDisk, first: int, count: int = 1, **given: int | bytes) -> None:
@@ -276,6 +278,49 @@ def test_a_journal_that_is_opened_again_after_a_failed_sync_has_on_the_medium_wh
         process.kill()
         disk.lose_power()
         assert there(OnDisk(disk)) == [*shown, b"body 7"]
+
+
+class OneSyncFails(Disk):
+    """A disk of which one sync fails, by its number from 1 on."""
+
+    def __init__(self, seed: int, fails: int) -> None:
+        super().__init__(random.Random(seed))
+        self.make_folder(FOLDER)
+        self.left = fails
+
+    def sync_error(self) -> OSError | None:
+        self.left -= 1
+        return None if self.left else OSError(errno.EIO, "input/output error")
+
+
+def committed(disk: Disk, parts: Iterable[int]) -> list[int]:
+    """Which of these commits return before one fails; then the process is killed."""
+    returned: list[int] = []
+    sqlite = SqliteDisk(disk, random.Random(1))
+    with suppress(JournalError):
+        journal = sqlite.at_once(opening(sqlite))
+        sqlite.at_once(lambda: subscribed(journal))
+        for number in parts:
+            sqlite.at_once(lambda number=number: done(journal, store(number, 1)))  # type: ignore[misc]
+            returned.append(number)
+    sqlite.kill()
+    return returned
+
+
+@pytest.mark.parametrize("fails", range(1, 21))
+def test_whichever_sync_fails_no_commit_is_lost_that_returned(fails: int) -> None:
+    """SQLite does not look whether the name of a new log was synced, and lost the log with its name."""
+    for seed in range(6):
+        disk = OneSyncFails(seed, fails)
+        returned: list[int] = []
+        for first in (1, 11, 21):
+            returned += committed(disk, range(first, first + 6))
+            disk.lose_power()
+            process = OnDisk(twin_of(disk, f"{seed}")[0])
+            process.do(subscribed)
+            left = there(process)
+            assert [body for body in numbers(*returned) if body not in left] == []
+        assert disk.left <= 0 and len(returned) > 6
 
 
 def test_a_disk_that_lies_loses_what_it_said_was_safe() -> None:
