@@ -20,6 +20,8 @@ again: one that is not freed *on disk*, since a power loss would bring it back, 
 While a topic is held it does not rise at all.
 
 A row that is damaged is never sent. The outbox keeps it, and ``damaged`` counts it.
+
+What is said to take long (PENDING) stays under way, and takes its part of the window.
 """
 
 from __future__ import annotations
@@ -246,7 +248,10 @@ class Draining:
         """Certainly no home has these numbers."""
         for first, last in ranges:
             for row in self._pop(first, last):
-                self._hold(row, reason, now)
+                if self._paused_to is None:
+                    self._hold(row, reason, now)
+                else:  # all begins anew; what was read meanwhile left it out, as it was under way
+                    self._put_back(row.row - 1)
         if len(self._held) > self.held_max:
             self._held.clear()
             self._alone = True
