@@ -98,7 +98,7 @@ async def _attached(
         connected(settings) as client,
         client.subscribe(*patterns, durable=name, window=window) as attached,
     ):
-        _say(f"working on {name} at {attached.home}, {attached.waiting} waiting")
+        _say(f"subscribed to {name} at {attached.home}, {attached.waiting} waiting")
         if attached.unreached:
             _say(f"not known yet at {', '.join(attached.unreached)}")
         yield attached

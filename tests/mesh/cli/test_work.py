@@ -116,7 +116,7 @@ def test_a_command_gets_each_message_and_its_exit_code_says_what_became_of_it(
     ]
     assert [body for body, _ in served.home.dead] == [b"bad"] and served.home.left == 0
     assert served.home.attached[0][1:4] == ["mail", ["jobs.#"], 2]
-    assert "working on mail at home, 3 waiting" in err and "2 done, 4 to be tried again" in err
+    assert "subscribed to mail at home, 3 waiting" in err and "2 done, 4 to be tried again" in err
     assert "jobs.b 0000000000000005-6-3 ended with exit code 3 at attempt 2, is tried again" in err
 
 
