@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
+from mesh.broker.broker import Broker
 from mesh.clients.blocking_client import BlockingClient
 from mesh.clients.blocking_work import BlockingWork
 from mesh.clients.jobs import Job
 from mesh.errors import Detached, Disconnected, HeldElsewhere, MeshTimeout, OtherPatterns, Unknown
 from mesh.wire.durable_frames import Durable
 from mesh.wire.session_frames import Kind, encode
+from tests.mesh.clients.blocking_programs import until
 from tests.mesh.clients.homes import Home
 from tests.mesh.clients.simulated_homes import Homes, client, homes
 
@@ -249,3 +259,79 @@ def test_a_second_copy_that_is_refused_is_sent_again_within_the_call(
     )
     with pytest.raises(Unknown, match="no acknowledgement in 1 s: kept by h1, not yet by h2; connected"):
         client.publish("jobs.a", b"2", level="stored", timeout=1.0)
+
+
+# --- threads and processes, by real sockets and a real journal
+
+
+@pytest.mark.process
+def test_threads_share_a_subscription_and_each_message_goes_to_one_of_them(tmp_path: Path) -> None:
+    with served(tmp_path) as url, BlockingClient(url) as client:
+        with client.subscribe("jobs.#", durable="mail", window=16) as work:
+            client.publish_many("jobs.a", [b"%d" % number for number in range(2000)], level="stored")
+            got: list[int] = []
+
+            def take_all() -> None:
+                for job in work:
+                    got.append(int(job.body))
+                    assert job.done()
+
+            threads = [threading.Thread(target=take_all) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            until(lambda: len(got) >= 2000)
+            work.close()
+            for thread in threads:
+                thread.join(120)
+            assert sorted(got) == list(range(2000)), "each came once"
+        with client.subscribe(durable="mail") as work:
+            assert work.receive(0.5) is None and work.waiting == 0
+
+
+@pytest.mark.process
+def test_a_child_takes_and_settles_nothing_of_its_parents_work(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from mesh.clients.blocking_client import BlockingClient\n"
+        "from mesh.errors import Disconnected\n"
+        "mesh = BlockingClient(sys.argv[1]); mesh.open(); work = mesh.subscribe('f', durable='mail')\n"
+        "mesh.publish_many('f', [b'1', b'2', b'3'], level='stored')\n"
+        "one = work.receive(30.0)\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    assert mesh.publish('f', b'4', level='stored').homes == ('home',)\n"
+        "    for call in (lambda: work.receive(1.0), one.done):\n"
+        "        try: call()\n"
+        "        except Disconnected: continue\n"
+        "        os._exit(1)\n"
+        "    work.close(); mesh.close(); os._exit(7)\n"
+        "assert os.waitpid(child, 0)[1] >> 8 == 7\n"
+        "assert one.done()\n"
+        "assert [work.receive(30.0).body for _ in range(3)] == [b'2', b'3', b'4']\n"
+        "work.close(); mesh.close()\n"
+    )
+    with served(tmp_path) as url:
+        subprocess.run([sys.executable, "-c", code, url], check=True, timeout=240)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """A broker that is a home, on a thread with a loop of its own."""
+    url: list[str] = []
+    ready, end, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
+
+    async def serve() -> None:
+        async with Broker(name="home", listen="tcp://127.0.0.1:0", state_dir=folder) as broker:
+            url.append(broker.url)
+            ready.set()
+            await end.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert ready.wait(120)
+    try:
+        yield url[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(120)
+        loop.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mesh.clients.conversation import Conversation
 from mesh.clients.jobs import Job, JobBatch, jobs
@@ -383,3 +385,33 @@ def test_it_is_time_to_say_what_is_settled_when_a_quarter_of_the_window_is() -> 
     assert feed.said_late
     told(conversation, feed)
     assert not feed.said_late
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_frames_of_a_home_end_in_a_peer_error_or_are_read(draws: st.DataObject) -> None:
+    """Every kind of frame of durable subscriptions, one byte changed; what is handed out can be settled."""
+    conversation = settled()
+    feed = attached(conversation)
+    piece = blocks.seal_pieces(b"t", bytes(blocks.SPLIT + 1), publisher=5, boot=6, sequence=4, level=2)[1]
+    headers = [blocks.pack_headers({"a": 1}), b""]
+    whole = [
+        work(feed, 7, 0, sealed(b"a", b"bc", headers=headers)),
+        work(feed, 8, 0, sealed(b"a", b"b")),
+        work(feed, 9, 0, piece),
+        PREFIX + encode(Durable.ATTACHED, feed.number, 3, ["slow"]),
+        PREFIX + encode(Durable.DETACHED, feed.number, "removed", "it is gone", ""),
+        PREFIX + encode(Durable.PENDING, 1, 2, ["a"], ["b"]),
+    ]
+    frame = bytearray(draws.draw(st.sampled_from(whole)))
+    at = draws.draw(st.integers(4, min(len(frame), 120) - 1))
+    frame[at] = draws.draw(st.integers(0, 255))
+    try:
+        conversation.received([bytes(frame)], 0.0)
+    except PeerError:
+        pass
+    for job in taken(feed):
+        assert job.done() and job.id and isinstance(job.headers, dict)
+    conversation.tell(feed)
+    for said_frame in conversation.take_frames():
+        decode(said_frame, 4)
