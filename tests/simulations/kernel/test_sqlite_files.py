@@ -14,9 +14,11 @@ from mesh.database import room
 from mesh.errors import JournalDamaged, JournalError, JournalFailed, JournalReadOnly, Locked, StoreFull
 from mesh.journal.journal import Journal
 from mesh.journal.records import Done, Subscribe, Verdict
+from mesh.outbox.outbox import Outbox
 from simulations.kernel.sqlite_files import SqliteDisk
 from simulations.kernel.storage import Disk
 from tests.mesh.journal.journals import bodies, done, store, subscribed, waiting
+from tests.mesh.outbox import outboxes
 from tests.simulations.kernel.sqlite_disks import FOLDER, PATH, OnDisk, new_disk, opening, state_of, twin_of
 
 
@@ -377,3 +379,28 @@ def test_a_process_that_opens_its_journal_twice_is_locked_out_of_the_second() ->
     process = with_commits(new_disk())
     with pytest.raises(Locked):
         process.sqlite.at_once(opening(process.sqlite))
+
+
+def test_an_outbox_of_production_runs_on_it_as_it_is() -> None:
+    disk, rng = new_disk(), random.Random(1)
+
+    def opened(sqlite: SqliteDisk) -> Outbox:
+        path = f"{FOLDER}/outbox.db"
+        return Outbox.open(path, token=rng.randbytes, now_us=1, files=sqlite.files, vfs=sqlite.name)
+
+    sqlite = SqliteDisk(disk, rng)
+    outbox = sqlite.at_once(lambda: opened(sqlite))
+    for number in range(1, 6):
+        block = outboxes.sealed(outbox, number)
+        sqlite.at_once(lambda block=block: outbox.append([block], 1))  # type: ignore[misc]
+    sqlite.at_once(lambda: outbox.free([(1, 2)]))
+    other = SqliteDisk(disk, rng)
+    with pytest.raises(Locked, match="name another file"):
+        other.at_once(lambda: opened(other))
+    secret = outbox.secret
+    sqlite.kill()
+    disk.lose_power()
+    sqlite = SqliteDisk(disk, rng)
+    outbox = sqlite.at_once(lambda: opened(sqlite))
+    assert sqlite.at_once(lambda: outboxes.numbers(outbox)) == [3, 4, 5]
+    assert (outbox.secret, outbox.copied) == (secret, False)
