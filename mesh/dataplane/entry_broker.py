@@ -9,7 +9,7 @@ Certainly nobody has a block that is refused here: no home wants its topic, a ho
 what some member keeps is not known. Once it was handed out, only the homes can refuse it.
 
 **Retries.** A block that is under way shares the outcome of its first copy, whoever sends it. What was
-acknowledged lately (`ACKNOWLEDGED_MAX` blocks, with their CRC) is acknowledged again. Anything else is
+acknowledged lately (`PAST_MAX` blocks, with their CRC) is acknowledged again. Anything else is
 offered to the homes, whose journals know it. The same numbers with other messages are a conflict, and
 refused.
 
@@ -42,7 +42,7 @@ from mesh.wire import blocks
 from mesh.wire.durable_frames import BEHIND_MAX, KEEP, NAMES_MAX, Durable, Kept
 from mesh.wire.session_frames import AGAIN, NAME_MAX, Kind, encode
 
-ACKNOWLEDGED_MAX: Final = 16384
+PAST_MAX: Final = 16384
 OFFERED_AT_ONCE: Final = 256
 """Blocks that one step offers by a new link, some milliseconds."""
 REASONS_MAX: Final = 16
@@ -51,8 +51,9 @@ FRAMES_MAX: Final = 64
 """PENDING frames that one look sends to a session; the others follow with the next."""
 MANY_REASONS: Final = "not stored, as others of these, for more reasons than are told at once"
 
-Taken = tuple[int, int, tuple[str, ...], tuple[str, ...]]
-"""Last number and CRC of what was acknowledged, the homes that keep it, and who was absent."""
+Past = tuple[int, int, tuple[str, ...], tuple[str, ...]]
+"""Last number and CRC of what was acknowledged, the homes that keep it, and who was absent. Without homes: of
+what was given up, and a home may answer yet."""
 
 
 class EntryBroker:
@@ -81,7 +82,7 @@ class EntryBroker:
         self._tally = tally
         self._work_pending = work_pending
         self._stored = Stored()
-        self._acknowledged: OrderedDict[tuple[Key, int], Taken] = OrderedDict()
+        self._past: OrderedDict[tuple[Key, int], Past] = OrderedDict()
         self._acks: dict[Session, dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[int]]]] = {}
         """Ranges to be acknowledged in this turn, by the homes and who was absent."""
         self._refused: dict[Session, None] = {}
@@ -162,15 +163,18 @@ class EntryBroker:
     ) -> bool:
         """Whether a block is a retry, or a conflict, of what is under way or was acknowledged."""
         key, last, piecewise = session.publisher.key, sequence + count - 1, bool(block[1] & blocks.PIECE)
-        taken = self._acknowledged.get((key, sequence))
-        if taken is not None:
-            held.release()
-            if not piecewise and taken[:2] == (last, zlib.crc32(block)):
-                self._tally.drop("duplicate", count)
-                self._acknowledge(session, sequence, *taken)
-            else:
+        past = self._past.get((key, sequence))
+        if past is not None:
+            same = not piecewise and past[:2] == (last, zlib.crc32(block))
+            if not same:
+                held.release()
                 self._refuse(session, sequence, last, CONFLICT, piecewise)
-            return True
+                return True
+            if past[2]:
+                held.release()
+                self._tally.drop("duplicate", count)
+                self._acknowledge(session, sequence, *past)
+                return True
         publication = self._stored.find(key, sequence)
         if publication is None:
             return False
@@ -313,12 +317,16 @@ class EntryBroker:
             self._refuse(session, first, last, sentence, publication.piecewise)
             return
         homes = tuple([home.name for home in publication.kept])
-        if not publication.piecewise:
-            acknowledged = self._acknowledged
-            acknowledged[publication.source.key, first] = (last, publication.crc, homes, publication.absent)
-            if len(acknowledged) > ACKNOWLEDGED_MAX:
-                acknowledged.popitem(last=False)
+        self._remember(publication, homes)
         self._acknowledge(session, first, last, 0, homes, publication.absent)
+
+    def _remember(self, publication: Publication, homes: tuple[str, ...]) -> None:
+        if publication.piecewise:
+            return  # the homes know its pieces
+        past, source = self._past, publication.source
+        past[source.key, publication.first] = (publication.last, publication.crc, homes, publication.absent)
+        if len(past) > PAST_MAX:
+            past.popitem(last=False)
 
     # --- homes and links
 
@@ -400,6 +408,7 @@ class EntryBroker:
     def _give_up(self, publications: Iterable[Publication]) -> None:
         for publication in publications:
             self._tally.drop("stored_given_up", publication.last - publication.first + 1)
+            self._remember(publication, ())
 
     # --- what sessions are told
 

@@ -45,6 +45,7 @@ from typing import Final
 
 from mesh.dataplane.backlogs import Buffer
 from mesh.dataplane.credit import HeldCredit
+from mesh.dataplane.deduplication import Publisher
 from mesh.dataplane.durable_routes import KnownHome
 from mesh.dataplane.sessions import Session
 from mesh.wire.durable_frames import Kept
@@ -182,10 +183,11 @@ UNWANTED: Final = Outcome(False)
 class Source:
     """One run of a publisher that has publications under way, in the order in which they came."""
 
-    __slots__ = ("idle", "key", "lowest", "over_at", "publications")
+    __slots__ = ("idle", "key", "lowest", "over_at", "publications", "record")
 
-    def __init__(self, key: Key) -> None:
-        self.key = key
+    def __init__(self, record: Publisher) -> None:
+        self.key = record.key
+        self.record = record
         self.lowest = 0
         """It waits for nothing below."""
         self.publications: dict[int, Publication] = {}
@@ -239,7 +241,7 @@ class Stored:
         key = sender.publisher.key
         source = self._sources.get(key)
         if source is None:
-            source = self._sources[key] = Source(key)
+            source = self._sources[key] = Source(sender.publisher)
         source.lowest = max(source.lowest, lowest)
         publication = Publication(source, sender, topic, first, last, homes, now, piecewise=piecewise)
         source.publications[first] = publication
@@ -387,6 +389,8 @@ class Stored:
         nothing under way is forgotten."""
         given_up: list[Publication] = []
         for key, source in list(self._sources.items()):
+            if source.over_at is not None and source.record.sessions:
+                source.over_at = None
             if source.over_at is not None and now - source.over_at >= ORPHANED_S:
                 given_up += source.publications.values()
                 del self._sources[key]

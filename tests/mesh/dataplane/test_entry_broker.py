@@ -824,3 +824,59 @@ def test_a_block_whose_handing_out_fails_gives_its_credit_back_and_its_retry_is_
     client.send(1, again=True)
     assert client.acked == [([[1, 1]], [], ["node1"])]
     assert reader.take(feed) == [("t", b"a")]
+
+
+def test_other_messages_under_numbers_that_were_given_up_are_not_acknowledged_by_a_late_answer() -> None:
+    """The home answers for the first messages, and its answer has their numbers only."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.lose()
+    mesh.turn(ORPHANED_S + 1.0)
+    copy = StoredClient(mesh)
+    copy.publish("t", b"b")
+    while home.asked:
+        home.answer()
+    copy.read()
+    assert copy.acked == []
+    assert copy.refused == [([[1, 1]], "conflict: other messages came under these numbers")]
+    copy.lose()
+    client.connect(1)
+    client.send(1, again=True)
+    home.answer()
+    client.read()
+    assert client.acked == [([[1, 1]], [], ["node2"])]
+
+
+def test_a_publisher_that_is_back_is_given_its_time_again() -> None:
+    """It had a session again, and what it had left was forgotten a minute after the first."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    client.lose()
+    mesh.turn(ORPHANED_S / 2)
+    client.connect(1)
+    client.turn(ORPHANED_S)
+    assert mesh.nodes[1].exchange.statistics().storing == 1
+    home.answer()
+    client.read()
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])]
+
+
+def test_large_bodies_that_were_begun_and_never_ended_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their pieces are at the home, and their credit is back: nothing else bounds them."""
+    monkeypatch.setattr("mesh.dataplane.stored.BODIES_MAX", 5)
+    mesh = FakeMesh(2)
+    FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    for _ in range(20):
+        client.say(client.frames(client.seal("t", bytes(200_000)))[0])
+    assert mesh.nodes[1].exchange.statistics().storing == 5 and whole(client)
+    client.send(1, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])], "its pieces make a forgotten one known again"
