@@ -72,9 +72,9 @@ class SteppedJournal:
 
     # --- what a thread would do
 
-    def step(self) -> bool:
-        """Do what has gathered: in as few commits as hold it, then the questions."""
-        jobs, self.jobs = self.jobs, deque()
+    def step(self, count: int = 1 << 30) -> bool:
+        """Do what has gathered, or the first few jobs: in as few commits as hold it, then the questions."""
+        jobs = [self.jobs.popleft() for _ in range(min(count, len(self.jobs)))]
         submissions = deque(job for job in jobs if isinstance(job, Submission))
         while submissions:
             part = next_commit(submissions)
@@ -196,7 +196,7 @@ class RawClient:
             if kind_of(frame, 4) == Durable.WORK:
                 head = read_work(frame, 4)
                 self.work.append(Work(*head, blocks.open_block(frame[4 + WORK_SIZE :])))
-            else:
+            elif kind_of(frame, 4) != Kind.DATA:
                 self.frames.append(decode(frame, 4))
         if found:
             self.world.exchange.pipe_writable(self.pipe, self.world.now)
