@@ -438,7 +438,9 @@ class Conversation(Publishing):
             case [Kind.BYE, reason]:
                 self.last_error, self._told = f"broker {self.broker} left: {reason}", True
                 self.settled = False
-                return [self.opened]
+                for work in self.works:
+                    work.lose()
+                return [self.opened, *self.works]
             case [Kind.PONG, stamp]:
                 self.synced = max(self.synced, stamp)
                 return [self.heard]

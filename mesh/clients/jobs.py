@@ -29,6 +29,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     Each returns whether the home is told. It is not if the message was settled before, or if the session in
     which it came is over: then others get the message, and the word is counted in ``late``.
+
+    Made as a `Delivery` is, and for the same reasons: one for every message.
     """
 
     topic: str

@@ -3,15 +3,16 @@
 A durable subscription is worked on at its home, the broker whose journal keeps its messages. If that is not
 the client's own broker, the *entry*, Work goes there with a connection of its own (``home_search``).
 
-What the program says of messages is gathered for the turn of the loop, and said at once when a quarter of
-the window is settled. A cancelled wait for a message loses nothing. Several tasks may iterate one Work: each
-message goes to one of them.
+What the program says of messages is said at the end of the turn of the loop, or with what else is settled
+within `DEFER_S`, and at once when a quarter of the window is settled. A cancelled wait for a message loses
+nothing. Several tasks may iterate one Work: each message goes to one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from math import inf
 from typing import Final
 
 from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unattached
@@ -22,6 +23,8 @@ from mesh.clients.work_feeds import Portion, WorkFeed
 from mesh.errors import Disconnected, MeshError
 from protocols import AddressError
 
+DEFER_S: Final = 0.001
+"""Longest time that what was settled waits for more to be settled."""
 HANDS_MIN: Final = 64
 """Tasks whose last message is remembered before those that settled theirs are forgotten."""
 
@@ -54,7 +57,8 @@ class Work:
         self._hands: dict[asyncio.Task[object] | None, Job] = {}
         self._hands_max = HANDS_MIN
         self._turn = False
-        """True while a turn is to come that says what was settled."""
+        """True while `_end_turn` is to come."""
+        self._said_at = -inf
         self._counters = feed.counters
 
     # ------------------------------------------------------------------ what is known of it
@@ -268,7 +272,11 @@ class Work:
             self._at.writer.write_now()
         elif not self._turn:
             self._turn = True
-            self._loop.call_soon(self._end_turn)
+            due_at = self._said_at + DEFER_S
+            if self._loop.time() >= due_at:
+                self._loop.call_soon(self._end_turn)
+            else:
+                self._loop.call_at(due_at, self._end_turn)
         return True
 
     def _end_turn(self) -> None:
@@ -276,5 +284,6 @@ class Work:
         self._say()
 
     def _say(self) -> None:
+        self._said_at = self._loop.time()
         self._at.conversation.tell(self._feed)
         self._at.writer.hand_over()

@@ -36,6 +36,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from mesh.errors import SessionError
+from mesh.wire.blocks import COUNT_MAX
 from mesh.wire.fields import FieldError, Layout, list_of, number, shown, text
 
 KIND_MIN: Final = 64
@@ -228,6 +229,8 @@ def read_work(frame: bytes, start: int = 0) -> tuple[int, int, int, int, int]:
         raise SessionError("a WORK frame's head does not have its fixed form")
     if flags & ~(REDELIVERED | SUSPECT):
         raise SessionError(f"a WORK frame has unknown flags {flags:#x}")
+    if not 0 < row < 1 << 63 or first >= COUNT_MAX or not attempt:
+        raise SessionError(f"a WORK frame names row {row}, message {first} and attempt {attempt}")
     if size != len(frame) - start - WORK_SIZE:
         raise SessionError(
             f"a WORK frame announces a block of {size} bytes and has {len(frame) - start - WORK_SIZE}"

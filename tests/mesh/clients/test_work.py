@@ -81,6 +81,17 @@ async def test_what_is_settled_in_a_turn_of_the_loop_is_said_once() -> None:
         assert home.done == [(1, 0, (1 << 30) - 1)]
 
 
+async def test_words_that_keep_coming_are_said_together_each_millisecond() -> None:
+    """A program that awaits at each message had a frame said for each."""
+    async with working() as (home, _, work):
+        home.publish(*[b"x"] * 50)
+        for _ in range(50):
+            (await anext(work)).done()
+            await asyncio.sleep(0)
+        await until(lambda: not home.left)
+        assert len(home.done) <= 3
+
+
 async def test_a_program_that_never_awaits_gets_more_than_a_window_said() -> None:
     """All messages of a window were handed out in one turn: the home had nothing to do meanwhile."""
     async with working(window=8) as (home, _, work):

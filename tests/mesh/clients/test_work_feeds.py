@@ -247,6 +247,15 @@ def test_what_a_broker_that_leaves_detaches_is_attached_in_the_next_session() ->
     assert decode(frame, 4)[0] == Durable.ATTACH and feed.counters.interrupted == 1
 
 
+def test_what_is_settled_behind_a_goodbye_of_the_broker_is_late() -> None:
+    conversation = settled()
+    feed = attached(conversation)
+    conversation.received([work(feed, 7, 0, sealed(b"a"))], 0.0)
+    (job,) = taken(feed)
+    assert feed in said(conversation, Kind.BYE, "stop")
+    assert not job.done() and feed.counters.late == 1 and not feed.ready
+
+
 def test_a_broker_without_durable_subscriptions_is_named() -> None:
     with pytest.raises(NotAccepted, match="broker alpha does not know level stored and durable"):
         settled(offer=STORELESS).attach("mail", ["x"], 1, 1)

@@ -26,7 +26,7 @@ MOST = (1 << 64) - 1
 
 @given(
     st.integers(0, (1 << 32) - 1),
-    st.integers(0, MOST),
+    st.integers(1, MOST >> 1),
     st.integers(0, 4095),
     st.integers(1, 0xFFFF),
     st.sampled_from([0, REDELIVERED, REDELIVERED | SUSPECT]),
@@ -58,6 +58,10 @@ def test_work_that_is_cut_or_has_unknown_flags_is_refused() -> None:
         (frame[: WORK_SIZE - 1], "shorter than its head"),
         (work_head(1, 7, 0, 1, 8, 0), "unknown flags 0x8"),
         (b"\x93\x05" + frame[2:], "fixed form"),
+        (work_head(1, 0, 0, 1, 0, 0), "row 0, message 0 and attempt 1"),  # what DONE could not name
+        (work_head(1, 1 << 63, 0, 1, 0, 0), "row 9223372036854775808"),
+        (work_head(1, 7, 4096, 1, 0, 0), "message 4096"),
+        (work_head(1, 7, 0, 0, 0, 0), "attempt 0"),
     ):
         with pytest.raises(SessionError, match=why):
             read_work(wrong)
