@@ -210,6 +210,8 @@ class Stored:
         self._orphans: OrderedDict[Publication, int] = OrderedDict()
         """Those whose session is over, and what they take."""
         self._orphan_bytes = 0
+        self._forgotten: list[Publication] = []
+        """Large bodies given up for want of room since `expire` was called last."""
 
     def __len__(self) -> int:
         return sum(len(source.publications) for source in self._sources.values())
@@ -319,7 +321,7 @@ class Stored:
                 publication.refused.pop(home, None)
                 for each in list(publication.parts.values()):  # of a body the others are kept as well
                     self._has(publication, each, home)
-            case Kept.PART:
+            case Kept.PART if publication.piecewise:
                 self._has(publication, part, home)
             case Kept.UNWANTED:
                 self.no_home(publication, home)
@@ -385,9 +387,10 @@ class Stored:
         return [publication for _, publication in found]
 
     def expire(self, now: float) -> list[Publication]:
-        """Give up what publishers without a session here left behind for long, and return it; what has
-        nothing under way is forgotten."""
+        """Give up what publishers without a session here left behind for long. Returns that, and what was
+        given up for want of room. Publishers with nothing under way are forgotten."""
         given_up: list[Publication] = []
+        forgotten, self._forgotten = self._forgotten, []
         for key, source in list(self._sources.items()):
             if source.over_at is not None and source.record.sessions:
                 source.over_at = None
@@ -398,7 +401,7 @@ class Stored:
                 del self._sources[key]
         for publication in given_up:
             self.end(publication)
-        return given_up
+        return forgotten + given_up
 
     def end(self, publication: Publication) -> None:
         """It is over: all credit goes back."""
@@ -424,7 +427,8 @@ class Stored:
             idle = publication.source.idle
             idle[publication] = None
             if len(idle) > BODIES_MAX:
-                self.end(next(iter(idle)))
+                self._forgotten.append(next(iter(idle)))
+                self.end(self._forgotten[-1])
 
     def _set_sender(self, publication: Publication, sender: Session, now: float) -> None:
         publication.sender = sender

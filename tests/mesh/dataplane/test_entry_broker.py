@@ -878,5 +878,7 @@ def test_large_bodies_that_were_begun_and_never_ended_have_a_bound(monkeypatch: 
     for _ in range(20):
         client.say(client.frames(client.seal("t", bytes(200_000)))[0])
     assert mesh.nodes[1].exchange.statistics().storing == 5 and whole(client)
+    client.turn(0.5)
+    assert mesh.nodes[1].exchange.statistics().drops == {"stored_given_up": 15}
     client.send(1, again=True)
     assert client.acked == [([[1, 1]], [], ["node2"])], "its pieces make a forgotten one known again"
