@@ -1,8 +1,9 @@
 """``mesh work``: a durable subscription worked off from a shell.
 
 Each message is one run of a command, whose exit code says what became of it. Without a command messages are
-printed, and are done with once they are written out. The first SIGINT or SIGTERM lets the running commands
-end; the second one ends them, and their messages go to others.
+printed, and are done with once they are written out. SIGINT and SIGTERM make it leave in order, so that no
+message is taken for one that killed its consumer: the first lets the running commands end; the second one
+ends them, and their messages go to others.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import json as jsonlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -112,19 +113,39 @@ async def _print(
     count: int | None,
     json: bool,
 ) -> int:
-    left = count
     async with _attached(settings, name, patterns, window) as attached:
-        async for batch in attached.batches():
-            taken = list(islice(batch.jobs(), left))
-            lines = [_as_json(job) if json else _as_text(job) for job in taken]
-            sys.stdout.buffer.write(b"".join(lines))
-            sys.stdout.buffer.flush()
-            if left is not None and (left := left - len(taken)) <= 0:
-                for job in taken:
-                    job.done()
-                break
-            batch.done()
+        printing = asyncio.create_task(_print_all(attached, count, json))
+        with _on_signal(printing.cancel):
+            await asyncio.wait([printing])
+        if not printing.cancelled():
+            printing.result()
     return ExitCode.OK
+
+
+async def _print_all(attached: Work, left: int | None, json: bool) -> None:
+    async for batch in attached.batches():
+        taken = list(islice(batch.jobs(), left))
+        lines = [_as_json(job) if json else _as_text(job) for job in taken]
+        sys.stdout.buffer.write(b"".join(lines))
+        sys.stdout.buffer.flush()
+        if left is not None and (left := left - len(taken)) <= 0:
+            for job in taken:
+                job.done()
+            return
+        batch.done()
+
+
+@contextmanager
+def _on_signal(act: Callable[[], object]) -> Iterator[None]:
+    """SIGINT and SIGTERM, each time, within the block."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, act)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
 
 
 def _as_text(job: Job) -> bytes:
@@ -153,6 +174,7 @@ class Runner:
         self._left = count
         self._retry_after_s = retry_after_s
         self._json = json
+        self._commands: set[asyncio.Task[None]] = set()
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ends = False
         """True once running commands are ended, too."""
@@ -161,17 +183,15 @@ class Runner:
 
     async def run(self, work: Work) -> None:
         """Until it was told to stop, or has taken as many messages as it should."""
-        loop = asyncio.get_running_loop()
-        progress = loop.create_task(self._tell_progress())
+        progress = asyncio.create_task(self._tell_progress())
         try:
             async with asyncio.TaskGroup() as group:
                 taking = group.create_task(self._take(work, group))
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    loop.add_signal_handler(number, self._stop, taking)
+                with _on_signal(lambda: self._stop(taking)):
+                    await asyncio.wait([taking])
+                    await asyncio.wait(self._commands or [taking])
         finally:
             progress.cancel()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
             self._tell()
 
     async def _take(self, work: Work, group: asyncio.TaskGroup) -> None:
@@ -183,7 +203,9 @@ class Runner:
                 return
             if self._left is not None:
                 self._left -= 1
-            group.create_task(self._process(job, work.name))
+            command = group.create_task(self._process(job, work.name))
+            self._commands.add(command)
+            command.add_done_callback(self._commands.discard)
 
     def _stop(self, taking: asyncio.Task[None]) -> None:
         """The first signal: take no more. The next one: end what runs."""

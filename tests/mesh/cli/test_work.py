@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from mesh.wire.durable_frames import Durable
 from protocols import RawSocket, Rep0, SharedListener
 from tests.mesh.clients.homes import Home
 from tests.mesh.clients.taking import LOOPBACK
@@ -178,6 +179,20 @@ def test_the_second_signal_ends_them_and_others_get_their_messages(
     wait_for(lambda: not served.home.pipes)
     assert served.home.queue.snapshot().returned == 1 and not served.home.queue.counters.retried
     wait_for((tmp_path / "ended").exists)
+
+
+def test_printing_leaves_in_order_when_it_is_terminated(served: ServedHome) -> None:
+    """What it had not settled was taken for what killed it, and came to others one by one."""
+    process = served.start("mail", "jobs.#")
+    assert process.stderr is not None and process.stdout is not None
+    process.stderr.readline()
+    served.publish(b"1")
+    assert process.stdout.readline() == "jobs.a 1\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(TIMEOUT_S) == 0
+    process.communicate()
+    wait_for(lambda: not served.home.pipes)
+    assert served.home.left == 0 and served.home.settling[-1][0] == Durable.DETACH
 
 
 def test_a_command_that_reads_nothing_is_no_error(served: ServedHome) -> None:
