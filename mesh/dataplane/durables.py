@@ -37,7 +37,18 @@ _dead: Final = WorkOptions(attempts_max=None)
 class Durable:
     """One durable subscription, and who works on it."""
 
-    __slots__ = ("_before", "attachments", "due", "id", "name", "patterns", "queue", "stored", "version")
+    __slots__ = (
+        "_before",
+        "ahead",
+        "attachments",
+        "due",
+        "id",
+        "name",
+        "patterns",
+        "queue",
+        "stored",
+        "version",
+    )
 
     def __init__(self, id: int, name: str, patterns: tuple[str, ...], waiting: int = 0) -> None:
         self.id = id
@@ -50,6 +61,8 @@ class Durable:
         """Of the table of this home that first had it; 0: it is from an earlier run."""
         self.stored = 0
         """Messages that were committed for it in this run."""
+        self.ahead = 0
+        """Bytes that its queue had read ahead when that was looked at last."""
         self.due = inf
         """When its queue is looked at though nothing happens."""
         self._before = waiting

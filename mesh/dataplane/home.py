@@ -265,7 +265,7 @@ class Home:
             durable.stored += count
             if durable.queue is None:
                 continue
-            if whole and durable.attachments:
+            if whole and durable.attachments and self._workers.reads_ahead:
                 fresh = fresh or [_Fresh(answer.row, count, store.block)]
                 durable.queue.committed(fresh)
             else:

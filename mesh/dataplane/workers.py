@@ -29,6 +29,9 @@ from mesh.wire.durable_frames import BACK_OFF, REDELIVERED, SUSPECT, work_head
 from mesh.work.orders import Attempts, Bury, Deliver, Fetch, Load, Settle
 from mesh.work.queue import WorkQueue
 
+AHEAD_BYTES_MAX: Final = 64 << 20
+"""Bytes that all queues together read ahead. Beyond them a queue reads when it has nothing left, one block
+at a time: many subscriptions whose consumers take nothing must not fill the memory."""
 PIECES_AT_ONCE: Final = 8
 """Pieces of a large body that are read together, some 512 KiB."""
 
@@ -100,6 +103,10 @@ class Workers:
         self._unsaved: dict[Durable, None] = {}
         self._due: list[tuple[float, int, Durable]] = []
         self._by_port: dict[Port, dict[Attachment, None]] = {}
+        self._ahead = 0
+        """Bytes that all queues have read ahead."""
+        self._loads: dict[Durable, Load] = {}
+        """What is to be read once others have less."""
         self._last = 0
         self.count = 0
         """Consumers."""
@@ -142,6 +149,9 @@ class Workers:
         """A subscription is gone."""
         self._touched.pop(durable, None)
         self._unsaved.pop(durable, None)
+        self._loads.pop(durable, None)
+        self._ahead -= durable.ahead
+        durable.ahead = 0
         durable.due = inf
 
     # --- what consumers say
@@ -214,6 +224,8 @@ class Workers:
         touched, self._touched = self._touched, {}
         for durable in touched:
             self._carry_out(durable, now, commit)
+        if self._loads:
+            self._read_ahead(touched)
 
     def _carry_out(self, durable: Durable, now: float, commit: bool) -> None:
         queue, id = durable.work(), durable.id
@@ -228,10 +240,12 @@ class Workers:
                     entries.append(records.Attempts(id, row, attempts))
                 case Bury(row, index, reason, attempts):
                     entries.append(records.Bury(id, row, index, reason, attempts))
-                case Load(after_row, rows_max, bytes_max):
-                    self._journal.read(id, after_row, bytes_max, rows_max, partial(self._loaded, durable))
+                case Load():
+                    self._loads[durable] = order
                 case Fetch(row):
                     self._fetch((row,), partial(self._fetched, durable, row))
+        self._ahead += queue.ahead - durable.ahead
+        durable.ahead = queue.ahead
         if entries:
             self._settling.add(entries)
         if queue.unsaved:
@@ -245,7 +259,28 @@ class Workers:
 
     # --- reading
 
-    def _loaded(self, durable: Durable, found: Any, now: float) -> None:
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether queues may take what is at hand before its turn comes."""
+        return self._ahead < AHEAD_BYTES_MAX
+
+    def _read_ahead(self, touched: dict[Durable, None]) -> None:
+        """Read what may be read now: all that waits for it, or a block for each queue that has nothing."""
+        loads = self._loads
+        while loads and self.reads_ahead:
+            durable = next(iter(loads))
+            load = loads.pop(durable)
+            self._read_rows(durable, load.after_row, load.bytes_max, load.rows_max)
+        for durable in touched if loads else ():
+            if durable in loads and not durable.ahead:
+                self._read_rows(durable, loads.pop(durable).after_row, 1, 1)
+
+    def _read_rows(self, durable: Durable, after_row: int, size: int, rows: int) -> None:
+        self._ahead += size  # until it is read
+        self._journal.read(durable.id, after_row, size, rows, partial(self._loaded, durable, size))
+
+    def _loaded(self, durable: Durable, size: int, found: Any, now: float) -> None:
+        self._ahead -= size
         if isinstance(found, Exception):
             return
         rows = [row for row in found if type(row) is records.Waiting]

@@ -45,6 +45,11 @@ class Backlog:
         self._asked_behind = 0  # the row behind which that one reads
 
     @property
+    def size(self) -> int:
+        """Bytes that the rows take here, about."""
+        return self._size
+
+    @property
     def all_read(self) -> bool:
         return not self._searching and self._newest <= self._read_to
 

@@ -218,6 +218,11 @@ class WorkQueue:
         return orders
 
     @property
+    def ahead(self) -> int:
+        """Bytes that were read ahead, about."""
+        return self._backlog.size
+
+    @property
     def unsaved(self) -> bool:
         """Whether the journal does not know yet what is settled."""
         return bool(self._unsaved)

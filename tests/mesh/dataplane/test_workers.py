@@ -111,6 +111,35 @@ def test_all_subscriptions_of_a_full_connection_wait_and_go_on_together(tmp_path
     assert len(bodies(client.take())) == 30 * 200
 
 
+def test_what_all_queues_read_ahead_is_bounded_and_each_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each subscription whose consumer took nothing held a megabyte, and a client may have thousands."""
+    monkeypatch.setattr(workers, "AHEAD_BYTES_MAX", 200_000)
+    client = world.client()
+    for number in range(1, 21):
+        client.attach(f"sub{number}", "jobs.#", number=number)
+        client.say(Durable.DETACH, number)
+    for _ in range(20):
+        world.keep(*[bytes(1000)] * 10)
+    sent, world = world.sequence, world.restart()
+    world.sequence = sent
+    client = world.client()
+    for number in range(1, 21):
+        client.attach(f"sub{number}", number=number, window=1)
+    for _ in range(3):
+        world.keep(*[bytes(1000)] * 10)
+    durables = world.home._durables.by_name.values()
+    held = sum(durable.work().ahead for durable in durables)
+    assert held < 200_000 + 20 * 11_000 and held == world.home._workers._ahead
+    got = 0
+    while works := client.take():
+        got += len(works)
+        for work in works:
+            client.done(work)
+    assert got == 20 * 230 and world.home._workers._ahead == 0
+
+
 def test_live_messages_and_work_share_a_connection(world: World) -> None:
     one = worker(world)
     one.say(Kind.SUBSCRIBE, 2, ["news"], int(Role.LISTEN), 100, 1 << 20)
