@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -192,7 +193,12 @@ class Identity:
             "incarnation": self.incarnation,
             "peers": peers,
         }
-        return json.dumps(state, indent=1).encode() + b"\n"
+        return json.dumps(state | {"crc": _crc(state)}, indent=1).encode() + b"\n"
+
+
+def _crc(state: dict[str, Any]) -> int:
+    """CRC-32 of what a file says beside it."""
+    return zlib.crc32(json.dumps(state, sort_keys=True).encode())
 
 
 def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
@@ -204,6 +210,9 @@ def _decode(saved: bytes, fresh: Identity, path: str) -> Identity:
         state: Any = json.loads(saved)
         if not isinstance(state, dict):
             raise ValueError("it holds no JSON object")
+        crc = state.pop("crc", None)
+        if crc is not None and crc != _crc(state):  # before the schema: a flipped bit makes a newer one of it
+            raise ValueError("its checksum is wrong")
         schema = state["schema"]
         if type(schema) is int and schema > SCHEMA:
             raise StorageError(

@@ -49,9 +49,10 @@ def detected(
                 for each in circumstances.beliefs(observer, id)
                 if each.state == "dead" and each.at_s >= from_s
             ]
-            if noticed and noticed[0] <= from_s + within_s:
+            late_s = _heard_again_s(circumstances, observer, id, held, from_s, within_s) + within_s
+            if noticed and noticed[0] <= late_s:
                 took_s.append(noticed[0] - from_s)
-            elif not _may_be_unseen(evidence, observer, id, held, from_s + within_s):
+            elif not _may_be_unseen(evidence, observer, id, held, late_s):
                 when = f"only after {noticed[0] - from_s:.2f} s" if noticed else "at all"
                 wrong.append(
                     f"{observer.name} did not call {name} dead within {within_s:g} s, which was gone "
@@ -73,6 +74,24 @@ def detected(
         else ""
     )
     return verdict("detected", len(took_s), "death(s) noticed", wrong, detail=detail)
+
+
+def _heard_again_s(
+    circumstances: Circumstances, observer: Life, id: int, held: Belief, from_s: float, within_s: float
+) -> float:
+    """When the observer last heard what the lost broker had said of itself before: from then on it may take
+    as long as after the loss. An impairment that was there at the loss kept that back."""
+    impaired = any(each.from_s <= from_s <= each.until_s for each in circumstances.impairments)
+    heard = (
+        each.at_s
+        for each in circumstances.beliefs(observer, id)
+        if impaired
+        and from_s < each.at_s <= from_s + within_s
+        and each.state == "alive"
+        and each.boot == held.boot
+        and each.incarnation > held.incarnation
+    )
+    return max(heard, default=from_s)
 
 
 def _may_be_unseen(evidence: Evidence, observer: Life, id: int, held: Belief, late_s: float) -> bool:

@@ -102,6 +102,22 @@ async def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is() -> None:
     assert not storage.locked
 
 
+async def test_a_flipped_bit_costs_the_id_at_most() -> None:
+    """One made schema 9 out of 1: the broker took the file for a newer version's and did not start. Another
+    changed the incarnation or the id, and nobody noticed."""
+    storage = FaultyStorage()
+    first = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng(1))
+    first.remember(5, [PEER])
+    await first.aclose()
+    saved = storage.contents["/s/a/identity.json"]
+    for at in range(len(saved) * 8):
+        flipped = bytearray(saved)
+        flipped[at // 8] ^= 1 << at % 8
+        fresh = Identity(draw_id(rng(2)), 99, 1)
+        read = identity_module._decode(bytes(flipped), fresh, "identity.json")
+        assert read is fresh or (read.id, read.incarnation) == (first.id, 6), flipped
+
+
 async def test_the_end_of_a_failure_to_save_is_told(caplog: pytest.LogCaptureFixture) -> None:
     storage = FaultyStorage()
     identity = await Identity.load(name="a", state_dir="/s", storage=storage, rng=rng())

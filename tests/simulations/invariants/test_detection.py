@@ -72,6 +72,25 @@ def test_who_was_away_or_cut_off_itself_need_not_notice() -> None:
     assert judged(evidence, "detected").empty
 
 
+@pytest.mark.parametrize(
+    ("cut_from_s", "dead_s", "excused"), [(3.5, 9.1, True), (3.5, 9.2, False), (4.1, 9.1, False)]
+)
+def test_what_a_cut_kept_back_of_the_lost_one_begins_its_time_anew(
+    cut_from_s: float, dead_s: float, excused: bool
+) -> None:
+    """Broker-3 refuted a suspicion and was killed at 4 s. Broker-1 heard of that from broker-2 at 5.4 s."""
+
+    def heard_late(log: Log) -> None:
+        log.member(ONE, 5.4, THREE, "suspect>alive", sub_inc=2, via=TWO)
+
+    evidence = history(heard_late)
+    for index, row in enumerate(evidence.rows):
+        if row.get("to_state") == "dead" and row["node"] == format_id(1):
+            evidence.rows[index] = {**row, "at_s": dead_s}
+    evidence.faults.append(Span(Fault(cut_from_s, "partition", (ONE,), (THREE,)), cut_from_s, 5.4))
+    assert not judged(evidence, "detected").violations if excused else judged(evidence, "detected").violations
+
+
 def test_who_leaves_need_not_notice_though_its_goodbye_takes_time() -> None:
     for asked_s, excused in ((6.0, True), (8.0, False)):
         evidence = right_history()
