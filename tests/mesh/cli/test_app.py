@@ -56,7 +56,7 @@ def failed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         (["pub", "news.uk", "x", "-H", "nokey"], 64, "not KEY=VALUE"),
         (["pub", "news.uk", "x", "--file", "y"], 64, "not both"),
         (["pub", "news.uk", "--file", "nowhere"], 66, "nowhere: No such file"),
-        (["pub", "news.uk", "x", "--level", "stored"], 64, "stored"),
+        (["pub", "news.uk", "x", "--level", "kept"], 64, "kept"),
         (["sub", "a", "--count", "0"], 64, "--count"),
         (["sub", "a", "--timeout", "-1"], 64, "--timeout"),
         (["survey", "a", "--deadline", "0"], 64, "--deadline"),
