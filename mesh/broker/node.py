@@ -16,7 +16,7 @@ which wait for the disk, and those that peering dials with.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Final
@@ -211,6 +211,8 @@ class Node:
         self._warn_if_open()
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
+        for topic in ("$sys.queues", f"$sys.queues.{format_id(self.identity.id)}"):
+            self.exchange.respond_later(topic, self._operate)
         await self.peering.start(self.listeners.urls_for("peers"), self.listeners.urls_for("clients"))
         self.log.write("meta", {"op": "start", **self.report.meta_fields()})
         await self.log.start()
@@ -365,6 +367,9 @@ class Node:
 
     def storing_failed(self, why: str) -> None:
         log.warning("broker %s stores no messages from now on: %s", self.name, why)
+
+    def _operate(self, topic: str, body: bytes, answer: Callable[[bytes], None]) -> None:
+        self.home.operate(body, int(self.environment.wall_time() * 1e6), answer)
 
     # --- peering's hooks
 

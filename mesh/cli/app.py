@@ -36,6 +36,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
     ("work", "mesh.cli.work:work", "Work off a durable subscription, by a command for each message."),
     ("cat", "mesh.cli.cat:cat", "One socket at the shell, like nngcat, nanocat and macat; needs no broker."),
     ("device", "mesh.cli.device:device", "Forward between two addresses, without a broker."),
+    ("queue", "mesh.cli.queue:app", "Look after durable subscriptions: list, copy, send back, remove."),
     ("status", "mesh.cli.status:status", "Show a broker and the mesh as it sees it."),
     ("top", "mesh.cli.status:top", "Watch the mesh live: topology, peers, rates, events."),
     ("config", "mesh.cli.config:app", "Show, check or begin a configuration."),

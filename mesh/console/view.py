@@ -19,6 +19,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from mesh.console.figures import duration, milliseconds, number
 from mesh.console.picture import Edge, News, Picture, Vertex, listed, omitted
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
@@ -40,33 +41,6 @@ class Column:
     width: int
     need: int
     right: bool = True
-
-
-def number(value: float | None) -> str:
-    """At most five characters: 999, 12.3k, 4.56M; ``-`` for what is not known."""
-    if value is None:
-        return "-"
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size * 0.9995:
-            scaled = value / size
-            return f"{scaled:.0f}{unit}" if scaled >= 99.95 else f"{scaled:.3g}{unit}"
-    return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
-
-
-def milliseconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if value < 9.995 else f"{value:.0f}" if value < 9999.5 else f"{value / 1e3:.0f}s"
-
-
-def duration(seconds: float | None) -> str:
-    """At most four characters: 59s, 59m, 23h, 99d."""
-    if seconds is None:
-        return "-"
-    for unit, size, limit in (("s", 1, 100), ("m", 60, 100), ("h", 3600, 100)):
-        if seconds / size < limit:
-            return f"{seconds / size:.0f}{unit}"
-    return f"{seconds / 86400:.0f}d"
 
 
 def _text(value: str, style: str = "") -> Text:

@@ -44,8 +44,10 @@ class Durable:
         "due",
         "id",
         "name",
+        "oldest_us",
         "patterns",
         "queue",
+        "size",
         "stored",
         "version",
     )
@@ -65,6 +67,10 @@ class Durable:
         """Bytes that its queue had read ahead when that was looked at last."""
         self.due = inf
         """When its queue is looked at though nothing happens."""
+        self.size: int | None = None
+        """Bytes of the blocks that wait, when the journal was asked last."""
+        self.oldest_us: int | None = None
+        """When the first of them arrived; None: nothing waited, or nobody asked."""
         self._before = waiting
 
     @property
@@ -73,6 +79,12 @@ class Durable:
         counters = self.queue.counters if self.queue is not None else None
         settled = counters.settled + counters.buried if counters is not None else 0
         return self._before + self.stored - settled
+
+    def withdrawn(self, row: int) -> None:
+        """An operator took this row of one message out."""
+        self._before -= 1
+        if self.queue is not None:
+            self.queue.withdraw(row)
 
     def work(self) -> WorkQueue:
         """Its queue, made now if there is none."""

@@ -43,7 +43,7 @@ from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import LocalAsker, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.session_control import SessionControl
-from mesh.dataplane.sessions import LocalTaker, Responder, Session, Subscriber
+from mesh.dataplane.sessions import Handler, LocalTaker, Responder, Session, Subscriber
 from mesh.errors import NotAccepted, PeerError, TopicError
 from mesh.topics import check_pattern, check_topic
 from mesh.topics.routing import Router
@@ -375,6 +375,10 @@ class Exchange:
 
     def respond(self, pattern: str, handler: Callable[[str, bytes], bytes]) -> None:
         """Answer requests and surveys on a pattern inside this broker, for as long as it runs."""
+        self.respond_later(pattern, lambda topic, body, answer: answer(handler(topic, body)))
+
+    def respond_later(self, pattern: str, handler: Handler) -> None:
+        """The same by a handler that may answer in a later turn, before that turn's output is handed over."""
         responder = Responder([check_pattern(pattern)], handler)
         self._router.subscribe(responder.patterns, Role.ANSWERS, responder)
         self._interest.add(responder.patterns, Role.ANSWERS)
@@ -491,6 +495,11 @@ class Exchange:
         return self._entry.routes.home_of(subscription)
 
     @property
+    def homes(self) -> Mapping[int, KnownHome]:
+        """All brokers of which it is known that they have durable subscriptions, by their ids."""
+        return self._entry.routes.homes
+
+    @property
     def home(self) -> Home | None:
         """What keeps messages on this broker's disk; None: nothing does."""
         return self._sessions.home
@@ -500,11 +509,17 @@ class Exchange:
         self._home.home = self._sessions.home = home
         if home is not None:
             home.set_elsewhere(self._home_elsewhere)
+            home.set_homes(self._homes_of)
 
     def _home_elsewhere(self, subscription: str) -> tuple[str, str] | None:
         """Name and client URL of another broker where a durable subscription was made."""
         known = self.home_of(subscription)
         return None if known is None or known.id == self.id else (known.name, known.url)
+
+    def _homes_of(self, subscription: str) -> list[tuple[str, str]]:
+        """Ids and names of all brokers where one was made."""
+        found = [home for home in self.homes.values() if subscription in home.subscriptions]
+        return [(f"{home.id:016x}", home.name) for home in found]
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
         """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the

@@ -7,7 +7,8 @@
 * `mesh.dataplane.attaching`: who may work on what; how a subscription is made;
 * `mesh.dataplane.workers`: what each subscription's `WorkQueue` orders, as frames and entries;
 * `mesh.dataplane.settling`: what was settled, on its way to the journal;
-* `mesh.dataplane.home_journal`: may the journal be used, and what it said.
+* `mesh.dataplane.home_journal`: may the journal be used, and what it said;
+* `mesh.dataplane.operating`: what an operator asks, of the figures of `mesh.dataplane.queue_status`.
 
 It is driven by the `Exchange`: whatever happens in a turn is put down, and `hand_over` does at its end what
 it left to do. The journal answers between turns; `HomeHooks.work_pending` asks for a turn then.
@@ -19,16 +20,19 @@ letter, on disk at last. What was delivered and not settled when this broker end
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from heapq import nlargest
 from math import inf
-from typing import Any, ClassVar, Protocol
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Protocol
 
 from mesh.dataplane.attaching import Attaching, Elsewhere, Telling
 from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal, JournalHooks
 from mesh.dataplane.keeping import Keeping, Told
+from mesh.dataplane.operating import Answer, Homes, Operating
 from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.queue_status import Gauge, JournalStatus, QueueStatus, status_of
 from mesh.dataplane.sessions import Session
 from mesh.dataplane.settling import Settling
 from mesh.dataplane.workers import Workers
@@ -38,7 +42,9 @@ from mesh.journal.port import JournalPort, Result
 from mesh.wire.blocks import PIECE
 from mesh.wire.durable_frames import Durable as Kind
 from mesh.wire.session_frames import name_of
-from mesh.work.statistics import WorkCounters, WorkSnapshot
+
+LOOKED_AT: Final = 256
+"""Subscriptions of whose bytes and oldest message the status knows; commits wait for the look."""
 
 
 class HomeHooks(JournalHooks, Telling, Protocol):
@@ -49,19 +55,6 @@ class HomeHooks(JournalHooks, Telling, Protocol):
 
     def wake_at(self, at: float) -> None:
         """Call `Exchange.work` at that time. An earlier time than one before replaces it."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """One durable subscription. ``counters`` and ``memory`` are None while nobody has worked on it."""
-
-    name: str
-    patterns: tuple[str, ...]
-    waiting: int
-    """Messages that are not settled."""
-    consumers: int
-    counters: WorkCounters | None
-    memory: WorkSnapshot | None
 
 
 class _Fresh:
@@ -95,6 +88,8 @@ class Home:
         self._workers = Workers(journal, self._settling)
         self._attaching = Attaching(name, self._durables, journal, self._workers, hooks, options)
         self._keeping = Keeping(self._durables, journal, self._stored)
+        self._gauge = Gauge(self._durables, journal)
+        self._operating = Operating(name, self._durables, journal, self._workers, self._gauge, self.remove)
         self._name = name
 
     # --- the journal
@@ -183,6 +178,16 @@ class Home:
             self._workers.forget(durable)
             self._hooks.durable_changed({}, [durable.name])
         told("")
+
+    # --- operators
+
+    def set_homes(self, homes: Homes) -> None:
+        """How to find all brokers that have a durable subscription of a name."""
+        self._operating.homes = homes
+
+    def operate(self, body: bytes, now_us: int, answer: Answer) -> None:
+        """Answer an operator's question, see `mesh.dataplane.operating`; ``now_us`` is since the epoch."""
+        self._operating.ask(body, now_us, answer)
 
     # --- sessions
 
@@ -291,14 +296,14 @@ class Home:
 
     def queues(self) -> list[QueueStatus]:
         """Every durable subscription here, by name."""
-        return [
-            QueueStatus(
-                name,
-                durable.patterns,
-                max(0, durable.waiting),
-                len(durable.attachments),
-                durable.queue.counters if durable.queue is not None else None,
-                durable.queue.snapshot() if durable.queue is not None else None,
-            )
-            for name, durable in sorted(self._durables.by_name.items())
-        ]
+        return [status_of(durable) for _, durable in sorted(self._durables.by_name.items())]
+
+    def look(self) -> None:
+        """Ask the journal what `queues` says of bytes and of the oldest message, for where most waits."""
+        durables = nlargest(LOOKED_AT, self._durables.by_id.values(), key=attrgetter("waiting"))
+        self._gauge.look([durable.name for durable in durables])
+
+    def journal_status(self) -> JournalStatus:
+        """What the journal was given."""
+        keeping = self._keeping
+        return JournalStatus(self._journal.failure, keeping.stored, keeping.duplicates, keeping.refused)

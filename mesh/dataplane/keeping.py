@@ -69,6 +69,12 @@ class Keeping:
         self._batch: list[Block] = []
         self._under_way: dict[Key, Block] = {}
         self._doubtful: dict[Key, None] = {}
+        self.stored = 0
+        """Messages that were committed, or pieces of large bodies."""
+        self.duplicates = 0
+        """Those that came again."""
+        self.refused = 0
+        """Those for which there was no room."""
 
     @property
     def gathered(self) -> bool:
@@ -142,11 +148,17 @@ class Keeping:
                 block.tell(Kept.DOUBT, str(result)[:SENTENCE_MAX])
         elif isinstance(result, Exception):
             for block in part:
+                self.refused += block.store.last - block.store.first + 1
                 block.tell(Kept.REFUSED, str(result)[:SENTENCE_MAX])
         else:
             for block, answer in zip(part, result, strict=True):
+                count = block.store.last - block.store.first + 1
                 if answer.row:
                     self._stored(block.store, answer)
+                if answer.verdict is Verdict.DUPLICATE:
+                    self.duplicates += count
+                elif answer.row or answer.verdict is Verdict.PART:
+                    self.stored += count
                 block.tell(SAID[answer.verdict])
 
     def _look_for(self, part: Sequence[Block], full: str) -> None:
@@ -163,6 +175,7 @@ class Keeping:
                     self._doubtful[block.key] = None
                     block.tell(Kept.DOUBT, str(found)[:SENTENCE_MAX])
                 elif found[number] is Verdict.STORED:
+                    self.refused += block.store.last - block.store.first + 1
                     block.tell(Kept.REFUSED, full[:SENTENCE_MAX])
                 else:
                     block.tell(SAID[found[number]])

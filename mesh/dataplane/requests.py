@@ -86,6 +86,8 @@ class Requests:
         self._questions = Questions(first_token(boot))
         self._pending = PendingAnswers(first_token(boot))
         self._turn = 0
+        self._now = 0.0
+        """About, for what this broker itself answers later."""
 
     @property
     def open_questions(self) -> int:
@@ -357,8 +359,8 @@ class Requests:
         timeout_ms = max(1, int(timeout_s * 1000))
         for place, taker in enumerate(takers):
             if isinstance(taker, Responder):
-                answer = self._answer_of(taker, topic, body)
-                self._return(broker, token, place, answer, now)
+                self._now = now
+                taker.handler(topic, body, partial(self._answered_here, broker, token, place))
             elif isinstance(taker, ClientSubscription):
                 keep_s = timeout_s * 2 if survey else timeout_s  # late answers to surveys are passed on
                 mine = self._pending.add(taker, asker, broker, token, place, now + keep_s)
@@ -402,13 +404,13 @@ class Requests:
         if not self._send(member, frame) and member is not None and member.neighbour is not None:
             self.not_returned += 1
 
-    def _answer_of(self, responder: Responder, topic: str, body: bytes) -> Answer:
-        """What the broker itself answers."""
-        answer = responder.handler(topic, body)
-        if len(answer) <= BODY_MAX:
-            return Answer(Status.OK, answer, b"", self._name)
-        sentence = f"the answer of {len(answer)} bytes is above the {BODY_MAX} of requests and surveys"
-        return Answer(Status.DROPPED, sentence.encode(), b"", self._name)
+    def _answered_here(self, broker: int, token: int, place: int, body: bytes) -> None:
+        """What the broker itself answers, perhaps some turns later."""
+        answer = Answer(Status.OK, body, b"", self._name)
+        if len(body) > BODY_MAX:
+            sentence = f"the answer of {len(body)} bytes is above the {BODY_MAX} of requests and surveys"
+            answer = Answer(Status.DROPPED, sentence.encode(), b"", self._name)
+        self._return(broker, token, place, answer, self._now)
 
     def _bounded(self, takers: tuple[LocalTaker, ...]) -> list[LocalTaker]:
         """As many as one frame can name; the others are not asked, which is counted."""
@@ -422,6 +424,7 @@ class Requests:
 
     def expire(self, now: float) -> float | None:
         """End what is over; returns when a question is over next."""
+        self._now = now
         due = self._questions.due
         if due and due[0][0] <= now:
             for question in self._questions.expired(now):

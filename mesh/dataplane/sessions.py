@@ -23,6 +23,9 @@ from mesh.wire.session_frames import Keepalive, ReceiveWindow, SendCredit
 if TYPE_CHECKING:
     from mesh.dataplane.workers import Attachment
 
+Handler = Callable[[str, bytes, Callable[[bytes], None]], None]
+"""Takes a question's topic and body, and what is to be called with the answer."""
+
 
 class Parts:
     """Patterns of a subscription whose SUBSCRIBE is still to come. ``count`` is of all that came, the first
@@ -191,11 +194,12 @@ class Subscriber(Outlet):
 
 
 class Responder:
-    """Answers requests and surveys inside the broker itself."""
+    """Answers requests and surveys inside the broker itself: ``handler(topic, body, answer)`` calls
+    ``answer`` once, perhaps before it returns."""
 
     __slots__ = ("handler", "patterns")
 
-    def __init__(self, patterns: list[str], handler: Callable[[str, bytes], bytes]) -> None:
+    def __init__(self, patterns: list[str], handler: Handler) -> None:
         self.patterns = patterns
         self.handler = handler
 

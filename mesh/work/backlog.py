@@ -96,6 +96,14 @@ class Backlog:
         self._size -= row.size + ROW_OVERHEAD
         return True
 
+    def discard(self, row: Row) -> None:
+        """A row that is of no use any more, if it is here."""
+        if row.fresh:
+            self.rows.remove(row)
+            self.count -= row.fresh.bit_count()
+            self._size -= row.size + ROW_OVERHEAD
+            row.fresh = 0
+
     def put_back(self) -> Iterator[Row]:
         """Nobody works any more: forget rows of which nobody had anything. Yields them."""
         rows = self.rows

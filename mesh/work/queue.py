@@ -199,6 +199,27 @@ class WorkQueue:
         if known is not None:
             self._bury(known, index, reason, known.attempts.get(index, 0) + 1, now)
 
+    # --- what an operator takes out
+
+    def in_hand(self, row: int) -> bool:
+        """Whether a consumer has messages of that row, or what it settled of them is not written yet."""
+        known = self._rows.get(row)
+        return row in self._unsaved or (known is not None and bool(known.out))
+
+    def withdraw(self, row: int) -> None:
+        """That row is gone from the journal. Who has messages of it meanwhile settles them in vain."""
+        known = self._rows.pop(row, None)
+        if known is None:
+            return
+        for consumer, held in list(known.out.items()):
+            self._release(known, self._consumers[consumer], held)
+        self._backlog.discard(known)
+        self._returned.discard(row, known.whole)
+        self._suspects.discard(row, known.whole)
+        self._delays.discard(row, known.whole)
+        self._probing.acquit(known, known.whole)
+        self._unsaved.pop(row, None)
+
     # --- what to do
 
     def orders(self, now: float, *, commit: bool = False) -> list[Order]:

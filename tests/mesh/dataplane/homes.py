@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mesh.dataplane.exchange import Exchange
-from mesh.dataplane.home import Home, QueueStatus
+from mesh.dataplane.home import Home
 from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.queue_status import QueueStatus
 from mesh.errors import JournalFailed, StorageError, StoreFull
 from mesh.journal.gathering import Submission, carry_out, next_commit
 from mesh.journal.journal import Journal

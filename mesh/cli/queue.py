@@ -1,0 +1,457 @@
+"""``mesh queue``: durable subscriptions as an operator sees them.
+
+Each command talks to one broker. That one knows at which brokers a subscription has its home, and passes
+questions on; `--home` chooses between two of one name. What is asked and answered is described in
+`mesh.dataplane.operating`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from cyclopts import App, Parameter
+from rich.console import Console
+
+from mesh import Client
+from mesh.cli.exits import CommandFailed, ExitCode
+from mesh.cli.exported import Exported, exported
+from mesh.cli.messages import described
+from mesh.cli.settings import NO_TLS, TlsFlags, client_settings, connected
+from mesh.config import ClientConfig
+from mesh.console.queues import queue_report, queues_table
+from mesh.errors import NoResponders
+from mesh.printable import listed, printable
+
+QUEUES: Final = "$sys.queues"
+DEAD_PREFIX: Final = "$dlq."
+PLAIN_WIDTH: Final = 120
+LINES_AT_ONCE: Final = 256
+
+app = App(
+    name="queue",
+    help="Look after durable subscriptions: list, copy, send back, remove.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+
+
+@app.command
+def ls(
+    *,
+    all: bool = False,
+    json: bool = False,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """List the durable subscriptions that have their home at a broker.
+
+    Parameters
+    ----------
+    all
+        Ask every broker, not only the one connected to; exit code 75 if one was silent.
+    json
+        Print an object for each, a line each.
+    url
+        The broker to ask.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    return _run(_ls(client_settings(url, timeout, tls, config), everyone=all, as_json=json))
+
+
+@app.command
+def show(
+    name: str,
+    /,
+    *,
+    home: str | None = None,
+    json: bool = False,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Show one durable subscription: what waits, who works, what failed.
+
+    Parameters
+    ----------
+    name
+        Its name; its dead letters are in $dlq.NAME.
+    home
+        Name or id of its home, where two brokers have one of that name.
+    json
+        Print one JSON object.
+    url
+        The broker to ask.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    return _run(_show(client_settings(url, timeout, tls, config), name, home, as_json=json))
+
+
+@app.command
+def rm(
+    name: str,
+    /,
+    *,
+    yes: bool = False,
+    home: str | None = None,
+    json: bool = False,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Remove a durable subscription with all that waits in it, for good.
+
+    Parameters
+    ----------
+    name
+        Its name. Dead letters stay in $dlq.NAME, which is removed by itself.
+    yes
+        Do not ask first.
+    home
+        Name or id of its home, where two brokers have one of that name.
+    json
+        Print one JSON object; needs --yes.
+    url
+        The broker to ask.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    return _run(_rm(client_settings(url, timeout, tls, config), name, home, sure=yes, as_json=json))
+
+
+@app.command
+def requeue(
+    name: str,
+    /,
+    *ids: str,
+    home: str | None = None,
+    json: bool = False,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Send dead letters back to the subscription that they died in, to be tried again.
+
+    Parameters
+    ----------
+    name
+        The subscription (not $dlq.NAME).
+    ids
+        Ids of the messages, as export --dead prints them; all of them by default.
+    home
+        Name or id of its home, where two brokers have one of that name.
+    json
+        Print one JSON object.
+    url
+        The broker to ask.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    return _run(_requeue(client_settings(url, timeout, tls, config), name, list(ids), home, as_json=json))
+
+
+@app.command
+def export(
+    name: str,
+    /,
+    *,
+    dead: bool = False,
+    home: str | None = None,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Write what waits as lines of JSON, the oldest first, and remove nothing.
+
+    Parameters
+    ----------
+    name
+        The subscription.
+    dead
+        Write its dead letters instead.
+    home
+        Name or id of its home, where two brokers have one of that name.
+    url
+        The broker to ask.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    return _run(_export(client_settings(url, timeout, tls, config), DEAD_PREFIX * dead + name, home))
+
+
+def _run(command: Coroutine[Any, Any, int]) -> int:
+    return asyncio.run(command)
+
+
+class _Home:
+    """The broker that has the subscription, asked through the one that we are connected to."""
+
+    def __init__(self, client: Client, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._topic = QUEUES
+
+    async def ask(self, **question: Any) -> dict[str, Any]:
+        """Its answer. Raises `CommandFailed` with its sentence."""
+        try:
+            body = await self._client.request(
+                self._topic, jsonlib.dumps(question).encode(), timeout=self._timeout_s
+            )
+        except NoResponders:
+            raise CommandFailed(
+                ExitCode.UNAVAILABLE,
+                "no broker with durable subscriptions answers; its version may be too old"
+                if self._topic == QUEUES
+                else "the home of this durable subscription cannot be reached now",
+            ) from None
+        answer = _document(body)
+        if answer is None:
+            raise CommandFailed(ExitCode.BAD_DATA, "the answer is no JSON object")
+        if "error" in answer:
+            raise CommandFailed(ExitCode.FAILED, printable(str(answer["error"])))
+        return answer
+
+    async def find(self, name: str, home: str | None) -> None:
+        """Ask from now on where this subscription lives."""
+        found = [
+            (str(each.get("id")), str(each.get("name")))
+            for each in (await self.ask(do="homes", name=name)).get("homes", ())
+            if isinstance(each, dict)
+        ]
+        chosen = [each for each in found if home is None or home in each]
+        if len(chosen) > 1:
+            raise CommandFailed(
+                ExitCode.USAGE,
+                f"{name!r} lives at {len(chosen)} brokers: {listed([_named(each) for each in chosen])};"
+                " say which one with --home and its name or id",
+            )
+        if home is not None and not chosen:
+            where = f"; it lives at {listed([_named(each) for each in found])}" if found else ""
+            raise CommandFailed(
+                ExitCode.FAILED, f"there is no durable subscription {name!r} at broker {home!r}{where}"
+            )
+        if chosen:
+            self._topic = f"{QUEUES}.{chosen[0][0]}"
+
+
+def _named(home: tuple[str, str]) -> str:
+    return f"{printable(home[1])} ({printable(home[0])})"
+
+
+@asynccontextmanager
+async def _home_of(settings: ClientConfig, name: str, home: str | None) -> AsyncIterator[_Home]:
+    async with connected(settings) as client:
+        asked = _Home(client, settings.timeout_s)
+        await asked.find(name, home)
+        yield asked
+
+
+# --- looking
+
+
+async def _ls(settings: ClientConfig, *, everyone: bool, as_json: bool) -> int:
+    async with connected(settings) as client:
+        queues, silent = await (
+            _all_queues(client, settings.timeout_s) if everyone else _queues(client, settings.timeout_s)
+        )
+    if as_json:
+        for queue in queues:
+            print(jsonlib.dumps(queue))
+    elif queues:
+        console = _console()
+        console.print(queues_table(queues, console.width))
+    else:
+        print("no durable subscriptions")
+    if silent:
+        raise CommandFailed(ExitCode.TIMEOUT, f"no answer from {', '.join(map(printable, silent))}")
+    return ExitCode.OK
+
+
+async def _queues(
+    client: Client, timeout_s: float, topic: str = QUEUES
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """All of one broker."""
+    home = _Home(client, timeout_s)
+    home._topic = topic
+    queues: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        answer = await home.ask(do="ls", after=after)
+        page = _of_answer(answer)
+        queues += page
+        if not answer.get("more") or not page:
+            return queues, []
+        after = str(page[-1].get("name"))
+
+
+async def _all_queues(client: Client, timeout_s: float) -> tuple[list[dict[str, Any]], list[str]]:
+    """Of every broker: the first page by survey, the rest from those that have more."""
+    question = jsonlib.dumps({"do": "ls"}).encode()
+    result = await client.survey(QUEUES, question, deadline=min(timeout_s, 2.0))
+    queues: list[dict[str, Any]] = []
+    silent = list(result.missing)
+    members = {
+        str(member.get("name")): str(member.get("id")) for member in (await client.status())["members"]
+    }
+    for one in result.answers:
+        answer = _document(one.body)
+        if answer is None or "error" in answer:
+            silent.append(one.broker)
+        elif answer.get("more") and one.broker in members:
+            queues += (await _queues(client, timeout_s, f"{QUEUES}.{members[one.broker]}"))[0]
+        else:
+            queues += _of_answer(answer)
+    queues.sort(key=lambda queue: (str(queue.get("name")), str(queue.get("home"))))
+    return queues, silent
+
+
+def _of_answer(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    queues = answer.get("queues")
+    found = queues if isinstance(queues, list) else []
+    return [{"home": answer.get("broker"), **queue} for queue in found if isinstance(queue, dict)]
+
+
+async def _show(settings: ClientConfig, name: str, home: str | None, *, as_json: bool) -> int:
+    async with _home_of(settings, name, home) as asked:
+        queue = await _shown(asked, name)
+    if as_json:
+        print(jsonlib.dumps(queue))
+    else:
+        _console().print(queue_report(queue))
+    return ExitCode.OK
+
+
+async def _shown(asked: _Home, name: str) -> dict[str, Any]:
+    answer = await asked.ask(do="show", name=name)
+    queue = answer.get("queue")
+    return {"home": answer.get("broker"), **(queue if isinstance(queue, dict) else {})}
+
+
+# --- changing
+
+
+async def _rm(settings: ClientConfig, name: str, home: str | None, *, sure: bool, as_json: bool) -> int:
+    if as_json and not sure:
+        raise CommandFailed(ExitCode.USAGE, "--json removes without asking, so it needs --yes")
+    async with _home_of(settings, name, home) as asked:
+        queue = await _shown(asked, name)
+        if not sure:
+            _confirm(queue)
+        answer = await asked.ask(do="rm", name=name)
+    if as_json:
+        print(jsonlib.dumps({"home": answer.get("broker"), "name": name, "removed": answer.get("removed")}))
+        return ExitCode.OK
+    at = printable(str(answer.get("broker")))
+    print(f"removed {printable(name)} at {at}: {_messages(answer.get('removed'))}")
+    if queue.get("dead"):
+        print(f"{_messages(queue['dead'])} stay in {DEAD_PREFIX}{printable(name)}")
+    return ExitCode.OK
+
+
+def _confirm(queue: dict[str, Any]) -> None:
+    """Raises `CommandFailed` unless somebody says yes at a terminal."""
+    name, home = printable(str(queue.get("name"))), printable(str(queue.get("home")))
+    consumers = queue.get("consumers")
+    working = f", at which {consumers} work now," if consumers else ""
+    said = f"{name} at {home}{working} with {_messages(queue.get('waiting'))} that wait"
+    if not sys.stdin.isatty():
+        raise CommandFailed(ExitCode.USAGE, f"this would remove {said}; --yes says that you mean it")
+    print(f"remove {said}, for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed(ExitCode.FAILED, "nothing was removed")
+
+
+def _messages(count: Any) -> str:
+    return f"{count} message{'' if count == 1 else 's'}"
+
+
+async def _requeue(
+    settings: ClientConfig, name: str, ids: list[str], home: str | None, *, as_json: bool
+) -> int:
+    totals = dict.fromkeys(("requeued", "busy", "damaged"), 0)
+    async with _home_of(settings, name, home) as asked:
+        # What dies again meanwhile comes behind those that were there, and is left.
+        left = int((await _shown(asked, name)).get("dead") or 0)
+        after, more = 0, left > 0
+        while more and left > 0:
+            wanted = {"ids": ids} if ids else {}
+            answer = await asked.ask(do="requeue", name=name, after=after, **wanted)
+            for key in totals:
+                totals[key] += int(answer.get(key) or 0)
+            left -= int(answer.get("seen") or 0)
+            after, more = int(answer.get("after") or 0), bool(answer.get("more"))
+    if as_json:
+        print(jsonlib.dumps({"name": name, **totals}))
+    else:
+        print(f"{_messages(totals['requeued'])} sent back to {printable(name)}")
+        if totals["busy"]:
+            print(f"{_messages(totals['busy'])} left to the consumers that have them")
+    missing = len(set(ids)) - totals["requeued"] - totals["busy"] if ids else 0
+    if missing > 0:
+        raise CommandFailed(ExitCode.FAILED, f"{missing} of these ids are no dead letters of {name!r}")
+    if totals["damaged"]:
+        raise CommandFailed(
+            ExitCode.BAD_DATA, f"{_messages(totals['damaged'])} cannot be read and stay where they are"
+        )
+    return ExitCode.OK
+
+
+# --- copying
+
+
+async def _export(settings: ClientConfig, name: str, home: str | None) -> int:
+    damaged = 0
+    async with _home_of(settings, name, home) as asked:
+        after = piece = 0
+        more = True
+        reading = Exported()
+        while more:
+            answer = await asked.ask(do="export", name=name, after=after, piece=piece)
+            lines: list[str] = []
+            for message in exported(answer, reading):
+                if isinstance(message, str):
+                    damaged += 1
+                    print(printable(f"mesh queue: {message}"), file=sys.stderr)
+                    continue
+                body = described(message.body, message.headers)
+                lines.append(jsonlib.dumps({**message.about, **body}) + "\n")
+            sys.stdout.writelines(lines)
+            after, piece = int(answer.get("after") or 0), int(answer.get("piece") or 0)
+            more = bool(answer.get("more"))
+    if damaged:
+        raise CommandFailed(ExitCode.BAD_DATA, f"{damaged} of the rows cannot be read")
+    return ExitCode.OK
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
+    try:
+        document = jsonlib.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _console() -> Console:
+    return Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)

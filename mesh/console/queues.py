@@ -1,0 +1,165 @@
+"""Durable subscriptions as rich renderables. Pure, and tolerant of what it reads.
+
+A queue is one entry of `mesh.dataplane.queue_status`, with the name of its ``home``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from mesh.console.figures import duration, number
+from mesh.printable import printable, printable_document
+
+OLD_S: Final = 300.0
+"""A message that has waited longer where somebody works is worth a colour."""
+
+Queue = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: ``need`` orders what goes first where room is short."""
+
+    title: str
+    cell: Callable[[Queue], Text]
+    width: int
+    need: int
+    right: bool = True
+
+
+def _figure(queue: Queue, key: str) -> float | None:
+    value = queue.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _number(key: str, worry: bool = False) -> Callable[[Queue], Text]:
+    def cell(queue: Queue) -> Text:
+        value = _figure(queue, key)
+        return Text(number(value), "bold yellow" if worry and value else "", no_wrap=True)
+
+    return cell
+
+
+def _oldest(queue: Queue) -> Text:
+    age = _figure(queue, "oldest_s")
+    return Text(duration(age), "bold yellow" if age is not None and age > OLD_S else "", no_wrap=True)
+
+
+def _consumers(queue: Queue) -> Text:
+    idle = _figure(queue, "consumers") == 0 and (_figure(queue, "waiting") or 0) > 0
+    return Text(number(_figure(queue, "consumers")), "bold yellow" if idle else "", no_wrap=True)
+
+
+def _dead(queue: Queue) -> Text:
+    """Dead letters that wait; of a broker that does not say, how many there were since it started."""
+    return _number("dead" if "dead" in queue else "buried", worry=True)(queue)
+
+
+def _name(key: str) -> Callable[[Queue], Text]:
+    return lambda queue: Text(printable(str(queue.get(key, "?"))), no_wrap=True, overflow="ellipsis")
+
+
+COLUMNS: Final = (
+    Column("queue", _name("name"), 12, 0, right=False),
+    Column("home", _name("home"), 8, 2, right=False),
+    Column("waiting", _number("waiting"), 7, 1),
+    Column("oldest", _oldest, 6, 3),
+    Column("in flight", _number("in_flight"), 9, 5),
+    Column("consumers", _consumers, 9, 4),
+    Column("bytes", _number("bytes"), 5, 8),
+    Column("redeliv", _number("redelivered"), 7, 7),
+    Column("dead", _dead, 5, 6),
+    Column("delivered", _number("delivered"), 9, 9),
+    Column("settled", _number("settled"), 7, 10),
+    Column("retried", _number("retried"), 7, 11),
+)
+
+
+def queues_table(queues: Sequence[Queue], width: int, rows: int | None = None) -> Table:
+    """The queues with their figures, as many columns and queues as fit. Where not all do, those with most
+    messages; otherwise in the order of names, which never jumps."""
+    names = max((cell_len(printable(str(queue.get("name")))) for queue in queues), default=5)
+    chosen = _fitting(width, names)
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
+    for column in chosen:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            width=_width(column, names),
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+    shown = sorted(queues, key=_by_name)
+    hidden = 0
+    if rows is not None and len(shown) > rows - 1:
+        shown = sorted(shown, key=lambda queue: -(_figure(queue, "waiting") or 0))[: max(0, rows - 2)]
+        hidden = len(queues) - len(shown)
+    for queue in shown:
+        table.add_row(*(column.cell(queue) for column in chosen))
+    if hidden:
+        table.add_row(Text(f"+{hidden} more", "bright_black", no_wrap=True))
+    return table
+
+
+def _by_name(queue: Queue) -> tuple[str, str]:
+    return str(queue.get("name")), str(queue.get("home"))
+
+
+def _width(column: Column, names: int) -> int:
+    return min(max(names, 5), 32) if column.need == 0 else column.width
+
+
+def _fitting(width: int, names: int) -> list[Column]:
+    """The most needed columns that fit side by side, in their order."""
+    chosen: list[Column] = []
+    left = width
+    for column in sorted(COLUMNS, key=lambda column: column.need):
+        left -= _width(column, names) + 1
+        if left < -1 and chosen:
+            break
+        chosen.append(column)
+    return [column for column in COLUMNS if column in chosen]
+
+
+def queue_report(queue: Queue) -> Table:
+    """All that is known of one."""
+    queue = printable_document(dict(queue))
+
+    def said(key: str) -> str:
+        value = queue.get(key)
+        return (
+            "?" if value is None else f"{value:,}".replace(",", " ") if isinstance(value, int) else str(value)
+        )
+
+    name = str(queue.get("name"))
+    patterns = queue.get("patterns")
+    report = Table.grid(padding=(0, 2))
+    report.add_column(style="bright_black", no_wrap=True)
+    report.add_column(overflow="fold")
+    report.add_row("queue", f"{name}, at home at {queue.get('home')}")
+    report.add_row("patterns", " ".join(map(str, patterns)) if patterns else "none")
+    report.add_row("waiting", _waiting(queue, said))
+    report.add_row("in flight", f"{said('in_flight')} at {said('consumers')} consumers")
+    report.add_row("to redeliver", said("to_redeliver"))
+    report.add_row("dead letters", f"{said('dead')} in $dlq.{name}" if queue.get("dead") else said("dead"))
+    report.add_row(
+        "since start",
+        f"{said('delivered')} delivered, {said('redelivered')} of them again, {said('settled')} settled,"
+        f" {said('retried')} retried, {said('buried')} buried",
+    )
+    return report
+
+
+def _waiting(queue: Queue, said: Callable[[str], str]) -> str:
+    parts = [f"{said('waiting')} messages"]
+    if _figure(queue, "bytes") is not None:
+        parts.append(f"{number(_figure(queue, 'bytes'))}B")
+    if _figure(queue, "oldest_s") is not None:
+        parts.append(f"the oldest for {duration(_figure(queue, 'oldest_s'))}")
+    return ", ".join(parts)

@@ -1,0 +1,115 @@
+"""Figures of durable subscriptions and of the journal that keeps them. Pure.
+
+What this broker counts is always known. Bytes and the oldest message are in the journal, which is asked for
+them (`Gauge.look`) before somebody wants them, never on the way of a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mesh.dataplane.durables import Durable, Durables
+from mesh.dataplane.home_journal import HomeJournal
+from mesh.work.statistics import WorkCounters, WorkSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """One durable subscription. ``counters`` and ``memory`` are None while nobody has worked on it."""
+
+    name: str
+    patterns: tuple[str, ...]
+    waiting: int
+    """Messages that are not settled."""
+    consumers: int
+    counters: WorkCounters | None
+    memory: WorkSnapshot | None
+    size: int | None = None
+    """Bytes of the blocks that wait, when the journal was asked last."""
+    oldest_us: int | None = None
+    """When the first of them arrived, since the epoch; None: nothing waited then, or it was not asked."""
+
+    def entry(self, now_us: int) -> dict[str, Any]:
+        """For the status, but for the patterns. Counters are since this broker started."""
+        counters, memory = self.counters, self.memory
+        old = self.waiting > 0 and self.oldest_us is not None
+        return {
+            "name": self.name,
+            "waiting": self.waiting,
+            "bytes": self.size,
+            "oldest_s": round(max(0, now_us - (self.oldest_us or 0)) / 1e6, 1) if old else None,
+            "consumers": self.consumers,
+            "in_flight": 0 if memory is None else memory.in_flight,
+            "to_redeliver": 0 if memory is None else memory.returned + memory.suspects + memory.delayed,
+            "delivered": 0 if counters is None else counters.delivered,
+            "redelivered": 0 if counters is None else counters.redelivered,
+            "settled": 0 if counters is None else counters.settled,
+            "retried": 0 if counters is None else counters.retried,
+            "buried": 0 if counters is None else counters.buried,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class JournalStatus:
+    """The journal: messages since this broker started, and why it stores none (empty: it does)."""
+
+    failing: str
+    stored: int
+    duplicates: int
+    """Those that came again after they were kept."""
+    refused: int
+    """Those that a full disk, or one that does not keep up, refused."""
+
+
+class Gauge:
+    """See the module."""
+
+    def __init__(self, durables: Durables, journal: HomeJournal) -> None:
+        self._durables = durables
+        self._journal = journal
+        self._looking = False
+
+    def look(self, names: Sequence[str], then: Callable[[float], None] | None = None) -> None:
+        """Ask the journal how much waits in these; ``then`` is called once that is known, or cannot be. Who
+        only wants the status soon gives no ``then``: nothing is asked while an earlier look is under way."""
+        wanted = [self._durables.by_name[name].id for name in names if name in self._durables.by_name]
+        if then is None:
+            if self._looking or not wanted or not self._journal.is_open:
+                return
+            self._looking = True
+
+        def question(journal: Any) -> dict[int, tuple[int, int | None]]:
+            sizes = {kept.id: kept.size for kept in journal.subscriptions()}
+            return {id: (sizes[id], journal.oldest_us(id)) for id in wanted if id in sizes}
+
+        def told(found: Any, now: float) -> None:
+            if then is None:
+                self._looking = False
+            if not isinstance(found, Exception):
+                for id, (size, oldest_us) in found.items():
+                    durable = self._durables.by_id.get(id)
+                    if durable is not None:
+                        durable.size, durable.oldest_us = size, oldest_us
+            if then is not None:
+                then(now)
+
+        if self._journal.is_open:
+            self._journal.ask(question, told)
+        else:
+            self._journal.put_down(told, {})
+
+
+def status_of(durable: Durable) -> QueueStatus:
+    queue = durable.queue
+    return QueueStatus(
+        durable.name,
+        durable.patterns,
+        max(0, durable.waiting),
+        len(durable.attachments),
+        queue.counters if queue is not None else None,
+        queue.snapshot() if queue is not None else None,
+        durable.size,
+        durable.oldest_us,
+    )

@@ -1,0 +1,107 @@
+"""``mesh queue`` beside two brokers, one of which is home to a durable subscription."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from mesh import Broker, Client
+from mesh.cli.app import main
+
+LOCAL = "tcp://127.0.0.1:0"
+
+
+async def run(capsys: pytest.CaptureFixture[str], broker: Broker, *words: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one command."""
+    capsys.readouterr()
+    code = await asyncio.to_thread(main, ["queue", *words, "--url", broker.url, "--timeout", "60"])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+async def with_letters(broker: Broker) -> None:
+    """``mail`` keeps 7 messages, and 3 that were dropped are dead letters."""
+    async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail", window=3) as jobs:
+        for number in range(10):
+            await client.publish("jobs.a", b"m%d" % number, level="stored", headers={"n": number})
+        for _ in range(3):
+            (await anext(jobs)).drop("no such customer")
+
+
+async def test_a_subscription_is_listed_copied_sent_back_and_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path) as broker:
+        code, out, _ = await run(capsys, broker, "ls")
+        assert (code, out) == (0, "no durable subscriptions\n")
+        await with_letters(broker)
+
+        code, out, _ = await run(capsys, broker, "ls", "--json")
+        queues = {line["name"]: line for line in map(json.loads, out.splitlines())}
+        assert {name: queue["waiting"] for name, queue in queues.items()} == {"mail": 7, "$dlq.mail": 3}
+        assert queues["mail"]["dead"] == 3 and queues["mail"]["home"] == "alpha"
+        code, out, _ = await run(capsys, broker, "ls", "--all")
+        assert code == 0 and out.split()[:2] == ["queue", "home"] and "$dlq.mail" in out
+        code, out, _ = await run(capsys, broker, "show", "mail")
+        assert code == 0 and "7 messages" in out and "3 in $dlq.mail" in out
+
+        code, out, _ = await run(capsys, broker, "export", "mail", "--dead")
+        letters = list(map(json.loads, out.splitlines()))
+        assert [letter["body"] for letter in letters] == ["m0", "m1", "m2"]
+        assert letters[0]["headers"]["dead-reason"] == "no such customer"
+        code, out, err = await run(capsys, broker, "requeue", "mail", letters[1]["id"])
+        assert (code, out) == (0, "1 message sent back to mail\n")
+        code, out, err = await run(capsys, broker, "requeue", "mail", letters[1]["id"])
+        assert code == 1 and "1 of these ids are no dead letters of 'mail'" in err
+        code, out, _ = await run(capsys, broker, "export", "mail")
+        again = list(map(json.loads, out.splitlines()))
+        assert [message["body"] for message in again] == [*(f"m{n}" for n in range(3, 10)), "m1"]
+        assert again[-1]["id"] == letters[1]["id"] and again[-1]["headers"] == {"n": 1}
+
+        monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+        code, out, err = await run(capsys, broker, "rm", "mail")
+        assert code == 64 and "8 messages that wait; --yes says that you mean it" in err
+        code, out, _ = await run(capsys, broker, "rm", "mail", "--yes")
+        assert (code, out) == (0, "removed mail at alpha: 8 messages\n2 messages stay in $dlq.mail\n")
+        code, _, err = await run(capsys, broker, "show", "mail")
+        assert (code, err) == (1, "mesh queue: there is no durable subscription 'mail' at broker alpha\n")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y\n", 0), ("\n", 1), ("", 1)])
+async def test_removing_asks_first_at_a_terminal(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    code: int,
+) -> None:
+    async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path) as broker:
+        await with_letters(broker)
+        monkeypatch.setattr(sys, "stdin", Terminal(typed))
+        found, out, err = await run(capsys, broker, "rm", "mail")
+        assert found == code and "remove mail at alpha with 7 messages that wait, for good? [y/N]" in err
+        assert out.startswith("removed mail" if code == 0 else "")
+        found, _, _ = await run(capsys, broker, "show", "mail")
+        assert found == (1 if code == 0 else 0)
+
+
+async def test_a_large_body_and_bytes_that_are_no_text_are_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path) as broker:
+        async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail") as _:
+            await client.publish("jobs.a", b"x" * 2_000_000, level="stored")
+            await client.publish("jobs.b", b"\xff", level="stored")
+        code, out, _ = await run(capsys, broker, "export", "mail")
+        large, binary = map(json.loads, out.splitlines())
+        assert code == 0 and large["body"] == "x" * 2_000_000 and binary["body_base64"] == "/w=="
