@@ -26,11 +26,16 @@ async def run(capsys: pytest.CaptureFixture[str], broker: Broker, *words: str) -
 
 async def with_letters(broker: Broker) -> None:
     """``mail`` keeps 7 messages, and 3 that were dropped are dead letters."""
-    async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail", window=3) as jobs:
-        for number in range(10):
-            await client.publish("jobs.a", b"m%d" % number, level="stored", headers={"n": number})
-        for _ in range(3):
-            (await anext(jobs)).drop("no such customer")
+    async with Client(broker.url) as client:
+        async with client.subscribe("jobs.#", durable="mail", window=3) as jobs:
+            for number in range(10):
+                await client.publish("jobs.a", b"m%d" % number, level="stored", headers={"n": number})
+            for _ in range(3):
+                (await anext(jobs)).drop("no such customer")
+        dead = 0
+        while dead < 3:  # they are written with the next commit
+            said = await client.request("$sys.queues", b'{"do": "show", "name": "mail"}', timeout=60)
+            dead = json.loads(said)["queue"]["dead"]
 
 
 async def test_a_subscription_is_listed_copied_sent_back_and_removed(
