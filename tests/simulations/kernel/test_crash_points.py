@@ -155,6 +155,41 @@ def test_a_crash_at_any_operation_loses_no_commit_and_leaves_none_in_part(tmp_pa
         assert {(job, What.WRITE), (job, What.SYNC)} <= found.struck
 
 
+def crash_while_opening_again(seed: int, *, every: int, then_every: int) -> tuple[int, list[str]]:
+    """Crash at each ``every``-th operation of a journal's life, then at each ``then_every``-th of opening it.
+
+    How often it crashed twice, and where it held other things than after one crash.
+    """
+    disk, points, wrong = new_disk(seed), 0, []
+    sqlite = SqliteDisk(disk, random.Random(f"{seed}:sqlite"))
+    journal = sqlite.at_once(opening(sqlite))
+    for name, job in jobs():
+        for crash in crashes(disk, sqlite.record(partial(job, journal)).operations, name, every):
+            once = OnDisk(twin_of(crash.disk, name)[0], name).do(state_of)
+            again = SqliteDisk(crash.disk, random.Random(name))
+            operations = again.record(opening(again)).operations
+            again.kill()
+            for second in crashes(crash.disk, operations, f"{name} again", then_every):
+                points += 1
+                process = OnDisk(second.disk, name)
+                if process.do(state_of) != once or not process.do(is_sound):
+                    wrong.append(f"{name}, {crash.at and crash.at.what}, {second.at and second.at.what}")
+    return points, wrong
+
+
+def test_a_crash_while_a_journal_is_opened_after_a_crash_changes_nothing() -> None:
+    points, wrong = crash_while_opening_again(0, every=40, then_every=9)
+    assert wrong == []
+    assert points > 30
+
+
+@pytest.mark.long
+def test_a_crash_while_a_journal_is_opened_after_any_crash_changes_nothing() -> None:
+    points, wrong = crash_while_opening_again(1, every=5, then_every=1)
+    assert wrong == []
+    assert points > 500
+
+
 @pytest.mark.parametrize("synchronous", [0, 1], ids=["off", "normal"])
 def test_commits_that_are_not_synced_are_found_out(monkeypatch: pytest.MonkeyPatch, synchronous: int) -> None:
     """Planted: what the same test says of a journal that does not keep its word."""
