@@ -48,6 +48,8 @@ PURE_CLUSTER = (
     "mesh.cluster.pace",
     "mesh.cluster.admission",
     "mesh.cluster.barriers",
+    "mesh.cluster.durable_interest",
+    "mesh.cluster.durable_table",
 )
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_DATABASE = ("room", "wal")

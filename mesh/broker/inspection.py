@@ -17,6 +17,7 @@ from mesh.broker.listeners import Listeners
 from mesh.broker.options import BrokerOptions
 from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic, as_key
 from mesh.broker.stock import StockPublishers, StockRequests
+from mesh.cluster.durable_table import HomeTable
 from mesh.cluster.membership import MemberRecord
 from mesh.cluster.peering import (
     Addresses,
@@ -177,6 +178,16 @@ class Inspection:
     def interest(self) -> InterestView:
         """Its own interest and what it holds of the others'. Costs by the number of patterns."""
         return self._peering.interest_view()
+
+    @property
+    def homes(self) -> Mapping[int, HomeTable]:
+        """The durable subscriptions that it knows of, by home. Cheap: a live view, unlike the other parts."""
+        return self._peering.durable.homes
+
+    @property
+    def unknown_homes(self) -> tuple[str, ...]:
+        """Brokers that may be homes, and of which it does not know what they keep."""
+        return self._peering.durable.unknown()
 
     @property
     def peering(self) -> PeeringStatistics:

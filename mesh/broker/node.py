@@ -7,7 +7,7 @@ What it joins, and where the decisions are made:
 * `mesh.dataplane.exchange` routes blocks between clients and brokers; `mesh.broker.stock` serves stock SP
   sockets by it;
 * `mesh.broker.listeners` listens; `mesh.broker.event_log` writes down what happens; `mesh.broker.identity`
-  outlives a restart.
+  and `mesh.broker.durable_file` outlive a restart.
 
 Everything here runs in callbacks of the event loop; the tasks are those of the event log and the identity,
 which wait for the disk, and those that peering dials with.
@@ -23,6 +23,7 @@ from typing import Final
 
 from mesh.broker.beat import FAULT_PAUSE_S, Beat
 from mesh.broker.client_frames import ClientFrames
+from mesh.broker.durable_file import DurableFile
 from mesh.broker.event_log import EventLog
 from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.inspection import Inspection, Stock
@@ -35,6 +36,7 @@ from mesh.broker.options import BrokerOptions
 from mesh.broker.reloading import Reloaded, merge
 from mesh.broker.report import Report
 from mesh.broker.stock import StockPublishers, StockRequests, StockSubscribers
+from mesh.cluster.durable_interest import HomeChanged
 from mesh.cluster.peering import MemberRecord, Peering
 from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
@@ -72,11 +74,17 @@ class Node:
     """Everything that exists between entering and leaving a `Broker`."""
 
     def __init__(
-        self, options: BrokerOptions, environment: Environment, identity: Identity, tasks: asyncio.TaskGroup
+        self,
+        options: BrokerOptions,
+        environment: Environment,
+        identity: Identity,
+        durable_file: DurableFile,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self.options = options
         self.environment = environment
         self.identity = identity
+        self.durable_file = durable_file
         self._earlier_peers = identity.peers
         self.name = options.name or f"broker-{format_id(identity.id)[:6]}"
         self._tasks = tasks
@@ -90,7 +98,6 @@ class Node:
         self._children: list[asyncio.Task[None]] = []
         self._work: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._durable_version = 0
         self._rates_due = self._stats_due = clock()
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
@@ -130,6 +137,7 @@ class Node:
             period_s=options.period_s,
             deadline_s=options.deadline_s,
             environment=environment,
+            durable=durable_file.tables,
             hooks=self,
         )
         if self.peering.joining.holds:
@@ -194,7 +202,17 @@ class Node:
             storage=environment.storage,
             rng=environment.rng,
         )
-        node = cls(options, environment, identity, tasks)
+        try:
+            durable_file = await DurableFile.load(
+                name=options.name or DEFAULT_NAME,
+                state_dir=options.state_dir,
+                storage=environment.storage,
+                now_us=int(environment.wall_time() * 1e6),
+            )
+        except BaseException:
+            await identity.aclose()
+            raise
+        node = cls(options, environment, identity, durable_file, tasks)
         try:
             await node._start()
         except BaseException:
@@ -205,7 +223,7 @@ class Node:
     async def _start(self) -> None:
         options = self.options
         await self._journal.begin()
-        self.exchange.home_changed(self.identity.id, self.name, "", self.home.table)
+        self._begin_durable()
         listens = options.listen or tuple(map(Listen, default_urls(options.name)))
         await self.listeners.open(listens, [*self.peering.sockets, *self._sockets])
         self._warn_if_open()
@@ -219,10 +237,19 @@ class Node:
         self._children = [
             self._tasks.create_task(self.log.run(), name="event log"),
             self._tasks.create_task(self.identity.run(), name="identity"),
+            self._tasks.create_task(self.durable_file.run(self.peering.durable), name="durable interest"),
         ]
         self._stats_due = self._clock() + options.stats_s
         self._check_joined()
         self._beat.start()
+
+    def _begin_durable(self) -> None:
+        """Route by all durable subscriptions that are known. Without its journal this home goes on with what
+        its file says, or what others say: level stored must not skip it."""
+        durable = self.peering.durable
+        if not self.home.failure:
+            durable.set_own(self.home.table)
+        durable.tell()
 
     async def wait_ready(self) -> None:
         """Return once this broker is no longer joining, or raise `MeshError` when it has left before that."""
@@ -304,6 +331,7 @@ class Node:
         if self._children:
             await asyncio.wait(self._children)
         await self.log.aclose()
+        await self.durable_file.aclose(self.peering.durable)
         await self.identity.aclose()
 
     def _warn_if_open(self) -> None:
@@ -355,10 +383,7 @@ class Node:
         self._journal.make()
 
     def durable_changed(self, added: dict[str, tuple[str, ...]], removed: list[str]) -> int:
-        self.exchange.home_changed(self.identity.id, self.name, "", added, removed)
-        self._durable_version += 1
-        self.home.barrier_reached(self._durable_version)
-        return self._durable_version
+        return self.peering.durable.change_own(added, removed)
 
     def wake_at(self, at: float) -> None:
         if self._wake is not None:
@@ -449,6 +474,18 @@ class Node:
 
     def barrier_reached(self, version: int, unreached: Sequence[str]) -> None:
         self.exchange.barrier_reached(version, unreached)
+
+    def home_changed(self, change: HomeChanged) -> None:
+        self.exchange.home_changed(change.home, change.name, change.client_url, change.added, change.removed)
+
+    def unknown_homes_changed(self, names: Sequence[str]) -> None:
+        self.exchange.set_unknown_homes(names)
+
+    def durable_unsaved(self) -> None:
+        self.durable_file.changed(self.peering.durable)
+
+    def durable_reached(self, version: int, unreached: Sequence[str]) -> None:
+        self.home.barrier_reached(version, unreached)
 
     def heard_survey(self, member: int, round: int, now: float) -> None:
         self.log.heard(True, member, round, None, now)

@@ -5,6 +5,7 @@ begins with all that this broker wants and goes on with changes; the other side 
 and asks for the whole when it missed one. A barrier is reached when all live brokers hold a version. Frames
 with many patterns are sent and taken one a loop turn, so that rounds and dials come between them. They go out
 at once and then at most every `INTEREST_PAUSE_S`, so that many changes are few frames. Both go ahead of data.
+**Durable interest** is said and heard by `mesh.cluster.durable_gossip`; its frames wait here for their turn.
 **Leaving** is news too, but goes behind what is queued, since who hears it may hang up; each that has heard
 says GOODBYE.
 
@@ -16,12 +17,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Protocol
 
 from mesh.cluster.barriers import NAME_SHOWN_MAX, BarrierDone
 from mesh.cluster.core import ClusterCore, Order, Send
+from mesh.cluster.durable_gossip import KINDS as DURABLE_KINDS
+from mesh.cluster.durable_gossip import DurableGossip
 from mesh.cluster.full_mesh import may_tell_interest
 from mesh.cluster.link import Link
 from mesh.cluster.membership import MemberChanged, MemberRecord, NodeState, State
@@ -38,7 +41,7 @@ frames."""
 DEAD_NAMED_S: Final = 30.0
 """How long receipts name a broker that this one was linked to and holds for dead. It may only stand still,
 and its subscribers miss what is published meanwhile."""
-INTEREST_KINDS: Final = (int(LinkKind.INTEREST), int(LinkKind.INTEREST_CHANGE))
+INTEREST_KINDS: Final = (int(LinkKind.INTEREST), int(LinkKind.INTEREST_CHANGE), *DURABLE_KINDS)
 LONG_FRAME: Final = 2048
 """Bytes of a frame of interest from which on it counts as long work: one is sent or taken a loop turn."""
 RECEIVED_MAX: Final = 32 << 20
@@ -78,20 +81,25 @@ class Gossip:
         links: those that are up.
         execute: does what the core orders.
         fail: ends a link whose peer broke a rule.
+        met: names and URLs of the peers of an earlier run.
     """
 
     def __init__(
         self,
         core: ClusterCore,
         interest: InterestTable,
+        durable: DurableGossip,
         links: Mapping[int, Link],
         *,
         execute: Callable[[list[Order]], None],
         fail: Callable[[Link, LinkError], None],
+        met: Collection[str],
         hooks: GossipHooks,
     ) -> None:
         self._core = core
         self._interest = interest
+        self._durable = durable
+        self._met = met
         self._links = links
         self._execute = execute
         self._fail = fail
@@ -162,9 +170,11 @@ class Gossip:
             link.say([frame])
         if self._interest.behind():
             self._wants.ask_soon()
+        self._durable.link_up(link)
 
     def link_down(self, link: Link) -> None:
         self._interest.link_down(link.peer.id)
+        self._durable.link_down(link.peer.id)
         self._received.pop(link, None)
 
     def check_absent(self) -> None:
@@ -173,7 +183,11 @@ class Gossip:
         if self._unchecked:
             return
         is_joining = self._core.membership.node_state is NodeState.JOINING
-        self.reached(self._interest.set_unheard(self._core.joining.unheard, wait=is_joining))
+        unheard = self._core.joining.unheard
+        self.reached(self._interest.set_unheard(unheard, wait=is_joining))
+        holds, met = self._core.joining.holds, self._met
+        strange = unheard if holds else [each for each in unheard if each not in met]
+        self._durable.set_unheard(unheard, strange, wait=is_joining)
         missing = self._interest.absent()
         self._dead = self._dead_of_late()
         absent = (*missing, *self._dead)
@@ -181,7 +195,8 @@ class Gossip:
             self._absent = absent
             self._hooks.absent_changed(absent)
         if is_joining:
-            self._execute(self._core.settle(self._loop.time(), interest_held=not missing))
+            held = not missing and not self._durable.unknown()
+            self._execute(self._core.settle(self._loop.time(), interest_held=held))
 
     def check_round(self) -> None:
         """Stop naming members that have been dead for long enough, and tell of a separation that is over.
@@ -279,6 +294,11 @@ class Gossip:
                 self._taking = self._loop.call_soon(self._take_next)
 
     def _take_interest(self, link: Link, frame: bytes) -> None:
+        if frame[1] in DURABLE_KINDS:
+            self._durable.received(link, decode(frame))
+            if self._core.membership.node_state is NodeState.JOINING:
+                self.check_absent()
+            return
         member, interest = link.peer.id, self._interest
         match decode(frame):
             case [LinkKind.INTEREST, version, part, last, patterns, owner]:
@@ -311,6 +331,7 @@ class Gossip:
     def stop(self) -> None:
         """No interest goes out any more."""
         self._wants.cancel()
+        self._durable.stop()
         self._received.clear()
 
     async def wait_heard(self, timeout_s: float) -> None:

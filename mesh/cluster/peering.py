@@ -8,6 +8,7 @@ tell the broker what changed. The work at links is done by
 * `mesh.cluster.heartbeat`: surveys and their answers;
 * `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
 * `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
+* `mesh.cluster.durable_gossip`: durable subscriptions, which outlive their homes;
 * `mesh.cluster.own_address`: where the others are told to find this broker.
 
 This module joins them: one timer, the order in which each hears of a link, and the phases of a broker from
@@ -24,6 +25,8 @@ from typing import Final, Protocol
 
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
 from mesh.cluster.core import ClusterCore, JoiningChanged, KnownPeerLike, MayRoute, Order, Send
+from mesh.cluster.durable_gossip import DurableGossip, DurableHooks
+from mesh.cluster.durable_table import HomeTable
 from mesh.cluster.gossip import Gossip, GossipHooks
 from mesh.cluster.heartbeat import RoundHooks, Rounds
 from mesh.cluster.link import Link
@@ -75,9 +78,9 @@ class IdentityLike(Protocol):
     def peers(self) -> Sequence[KnownPeerLike]: ...
 
 
-class PeeringHooks(GossipHooks, RoundHooks, Protocol):
-    """What the broker hears, with what it hears of interest (`GossipHooks`) and of rounds (`RoundHooks`). All
-    synchronous; none may raise."""
+class PeeringHooks(GossipHooks, DurableHooks, RoundHooks, Protocol):
+    """What the broker hears, with what it hears of interest (`GossipHooks`, `DurableHooks`) and of rounds
+    (`RoundHooks`). All synchronous; none may raise."""
 
     def member_changed(self, record: MemberRecord, from_state: State, reason: str, via: int) -> None:
         """Another broker came into another state, or began a new run."""
@@ -202,6 +205,7 @@ class Peering:
         join: URLs of brokers to join.
         advertise: the URL others are told; None: from the URLs listened on and, for a wildcard, the local
             address of the first link.
+        durable: the durable subscriptions of each home, as an earlier run kept them.
         hooks: who hears what happens.
     """
 
@@ -219,6 +223,7 @@ class Peering:
         period_s: float = 1.0,
         deadline_s: float = 0.5,
         environment: Environment,
+        durable: Mapping[int, HomeTable] | None = None,
         hooks: PeeringHooks,
     ) -> None:
         self._loop = loop = asyncio.get_running_loop()
@@ -256,12 +261,17 @@ class Peering:
         )
         self.dialer = LinkDialer(self.link_manager, self.overlay, dial_s=dial_s, failed=self._dial_failed)
         self._links = self.link_manager.up
+        self.durable = DurableGossip(
+            me.id, name, self._links, wall_time=environment.wall_time, tables=durable or {}, hooks=hooks
+        )
         self.gossip = Gossip(
             core,
             self.interest,
+            self.durable,
             self._links,
             execute=self._execute,
             fail=self.link_manager.broke_a_rule,
+            met={text for peer in identity.peers for text in (peer.name, peer.url)},
             hooks=hooks,
         )
         self._address = OwnAddress(advertise)
@@ -381,6 +391,7 @@ class Peering:
             client_url = self._client_address.listening(client_urls)
         self.link_manager.open()
         self._started = True
+        self.durable.identify(client_url)
         self._execute(self.core.begin(peer_url, client_url, self._clock()))
 
     def change_interest(self, added: Iterable[Pattern], removed: Iterable[str] = ()) -> int:
@@ -478,6 +489,7 @@ class Peering:
                 self.link_manager.forget(record.id)
                 self.dialer.forget(record.peer_url)
             case SelfChanged(record):
+                self.durable.identify(record.client_url)
                 self._hooks.self_changed(record)
             case DropLink(member, reason):
                 link = self._links.get(member)
@@ -489,6 +501,7 @@ class Peering:
             case JoiningChanged():
                 self.gossip.check_absent()
             case MayRoute():
+                self.gossip.check_absent()
                 if not self._standstill.waits:
                     self._hooks.may_route()
 
@@ -507,6 +520,7 @@ class Peering:
     def _live_changed(self) -> None:
         live = self.live()
         self.gossip.reached(self.interest.members(dict(live)))
+        self.durable.members(dict(live))
         self._hooks.live_changed(live)
         self.gossip.check_absent()
 

@@ -46,7 +46,8 @@ SUBSCRIBE_REFUSED: Final = "subscribe-refused"
 INTERRUPTED: Final = "interrupted"
 """Session: INTERRUPTED says that subscriptions may lack messages, since the broker was apart from others."""
 DURABLE: Final = "durable"
-"""Link: who has it may be a home of durable subscriptions, and takes blocks of level stored to keep."""
+"""Link: frames of durable interest, blocks of level stored, and the frames of `mesh.wire.durable_frames`. Who
+lacks it is the home of no durable subscription, and is told of none."""
 STORED: Final = "stored"
 """Session: blocks of level stored, and the frames of `mesh.wire.durable_frames`."""
 
@@ -128,5 +129,5 @@ _names: Final = list_of(text(NAME_MAX), NAMES_MAX)
 
 FIRST: Final = Offer(1, 1, frozenset())
 """What version 1 speaks, on links and in sessions."""
-LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED])
+LINK: Final = Offer.of(1, 2, [INTEREST_OWNER, RECEIVED, DURABLE])
 SESSION: Final = Offer.of(1, 2, [PUBLISHER_SECRET, PATTERN_PARTS, SUBSCRIBE_REFUSED, INTERRUPTED, STORED])

@@ -43,7 +43,7 @@ KIND_MIN: Final = 64
 KIND_MAX: Final = 95
 
 NAME_MAX: Final = 255
-"""Characters of a durable subscription's name."""
+"""Characters of a durable subscription's name, and its bytes in UTF-8."""
 PATTERN_MAX: Final = 255
 PATTERNS_MAX: Final = 64
 """Patterns of one durable subscription."""
@@ -114,6 +114,16 @@ DETACHED_REASONS: Final = (
     "failed",  # the journal failed
     "leaving",
 )
+
+
+def name_problem(name: str) -> str | None:
+    """What is wrong with the name of a durable subscription, if anything is."""
+    if not name:
+        return "is empty"
+    if not name.isprintable():
+        return f"is {shown(name)}, with characters that cannot be printed"
+    size = len(name.encode())
+    return f"has {size} bytes, the limit is {NAME_MAX}" if size > NAME_MAX else None
 
 
 def _settled(name: str, value: Any) -> tuple[int, int, bytes]:

@@ -22,6 +22,8 @@ import msgspec
 
 from mesh.errors import LinkError
 from mesh.wire.capabilities import FIRST, LINK, VERSION_MAX, Offer, read_offer
+from mesh.wire.durable_frames import PATTERNS_MAX as SUBSCRIPTION_PATTERNS_MAX
+from mesh.wire.durable_frames import name_problem
 from mesh.wire.fields import Check, FieldError, Layout, binary, list_of, number, read_fields, shown, text
 from mesh.wire.member_record import INCARNATION_MAX, STATES, MemberRecord, State
 
@@ -38,6 +40,11 @@ RECORDS_MAX: Final = 256
 PATTERNS_MAX: Final = 2048
 """Patterns in one INTEREST frame; a greater table takes several."""
 SENTENCE_MAX: Final = 400
+HOMES_MAX: Final = 1024
+"""Homes of durable subscriptions in a mesh."""
+DURABLE_MAX: Final = 512
+"""Durable subscriptions in one frame; a home with more takes several."""
+DURABLE_VERSION_MAX: Final = 1 << 62
 
 
 class LinkKind(IntEnum):
@@ -59,6 +66,13 @@ class LinkKind(IntEnum):
     """The receiver's interest is known here up to a version."""
     INTEREST_WANTED = 47
     """Send your whole interest again."""
+    DURABLE = 48
+    """A part of the durable subscriptions of one home. Anybody may tell those of anybody."""
+    DURABLE_CHANGE = 49
+    DURABLE_HELD = 50
+    """Of these homes the sender has these versions, on disk if it has a state folder."""
+    DURABLE_WANTED = 51
+    """Send all of this home again."""
     SURVEY = 56
     ANSWER = 57
 
@@ -98,6 +112,38 @@ def _wanted(name: str, value: Any) -> tuple[str, int]:
     return _pattern(name, value[0]), _flag(name, value[1])
 
 
+_durable_version = number(DURABLE_VERSION_MAX)
+_durable_patterns = list_of(_pattern, SUBSCRIPTION_PATTERNS_MAX)
+
+
+def _subscription_name(name: str, value: Any) -> str:
+    if type(value) is not str:
+        raise FieldError(f"field {name} is {shown(value)}, expected a name")
+    problem = name_problem(value)
+    if problem:
+        raise FieldError(f"field {name} {problem}")
+    return value
+
+
+def _subscription(name: str, value: Any) -> tuple[str, tuple[str, ...]]:
+    if type(value) is not list or len(value) < 2:
+        raise FieldError(f"field {name} is {shown(value)}, expected a pair [name, patterns]")
+    return _subscription_name(name, value[0]), tuple(_durable_patterns(name, value[1]))
+
+
+def _held(name: str, value: Any) -> tuple[int, int]:
+    if type(value) is not list or len(value) < 2:
+        raise FieldError(f"field {name} is {shown(value)}, expected a pair [home, version]")
+    return _home(name, value[0]), _durable_version(name, value[1])
+
+
+def _home(name: str, value: Any) -> int:
+    id: int = _id(name, value)
+    if not id:
+        raise FieldError(f"field {name} is 0, which is no broker's id")
+    return id
+
+
 LAYOUTS: Final[dict[int, Layout]] = {
     LinkKind.HELLO: (
         ("version", number(VERSION_MAX)),
@@ -133,6 +179,24 @@ LAYOUTS: Final[dict[int, Layout]] = {
     ),
     LinkKind.INTEREST_HELD: (("version", _version),),
     LinkKind.INTEREST_WANTED: (),
+    LinkKind.DURABLE: (
+        ("home", _home),
+        ("version", _durable_version),
+        ("part", number(1 << 16)),
+        ("last", _flag),
+        ("name", text(NAME_MAX)),
+        ("client_url", text(URL_MAX)),
+        ("subscriptions", list_of(_subscription, DURABLE_MAX)),
+    ),
+    LinkKind.DURABLE_CHANGE: (
+        ("home", _home),
+        ("base", _durable_version),
+        ("version", _durable_version),
+        ("added", list_of(_subscription, DURABLE_MAX)),
+        ("removed", list_of(_subscription_name, DURABLE_MAX)),
+    ),
+    LinkKind.DURABLE_HELD: (("versions", list_of(_held, HOMES_MAX)),),
+    LinkKind.DURABLE_WANTED: (("home", _home),),
     LinkKind.SURVEY: (("digest", binary(8)), ("interest", _version)),
     LinkKind.ANSWER: (("digest", binary(8)), ("interest", _version)),
 }

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from mesh.cluster.durable_interest import HomeChanged
 from mesh.cluster.membership import MemberRecord, NodeState, State
 from mesh.cluster.peering import Peering
 from mesh.cluster.remote_interest import Change
@@ -71,6 +72,9 @@ class Peer:
     frames: list[tuple[int, bytes]] = field(default_factory=list)
     interests: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     barriers: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    durable: dict[int, dict[str, tuple[str, ...]]] = field(default_factory=dict)
+    unknown_homes: tuple[str, ...] = ()
+    durable_barriers: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     absent: tuple[str, ...] = ()
     separations: int = 0
     live: list[tuple[int, str]] = field(default_factory=list)
@@ -92,6 +96,7 @@ class Peer:
         for socket in self.peering.sockets:
             await socket.listen(self.listener)
         await self.listener.start()
+        self.peering.durable.set_own({})
         await self.peering.start([self.listener.url], [self.listener.url])
 
     def set_interest(self, patterns: Iterable[tuple[str, int]]) -> int:
@@ -161,6 +166,21 @@ class Peer:
 
     def barrier_reached(self, version: int, unreached: tuple[str, ...]) -> None:
         self.barriers.append((version, unreached))
+
+    def home_changed(self, change: HomeChanged) -> None:
+        held = self.durable.setdefault(change.home, {})
+        for name in change.removed:
+            del held[name]
+        held.update(change.added)
+
+    def unknown_homes_changed(self, names: tuple[str, ...]) -> None:
+        self.unknown_homes = names
+
+    def durable_unsaved(self) -> None:
+        self.peering.durable.saved(self.peering.durable.versions())
+
+    def durable_reached(self, version: int, unreached: tuple[str, ...]) -> None:
+        self.durable_barriers.append((version, unreached))
 
     def heard_survey(self, member: int, round: int, now: float) -> None:
         self.surveys.append((member, round))

@@ -116,6 +116,35 @@ def test_a_frame_with_one_byte_changed_is_read_or_refused(
         (msgpack.packb([LinkKind.MEMBERS, 0, [[1, 1, 4, 5, "", "", "", ""]]]), "field records.state is 4"),
         (msgpack.packb([LinkKind.INTEREST, 1, 0, 1, [["a", 2]]]), "field patterns is 2"),
         (msgpack.packb([LinkKind.INTEREST, 1, 0, 1, [], "me"]), "field owner is 'me'"),
+        (msgpack.packb([LinkKind.DURABLE, 0, 2, 0, 1, "n", "", []]), "field home is 0, which is no broker"),
+        (msgpack.packb([LinkKind.DURABLE, 1, -2, 0, 1, "n", "", []]), "field version is -2"),
+        (msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 2, "n", "", []]), "field last is 2"),
+        (
+            msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["s"]]]),
+            r"expected a pair \[name, patterns\]",
+        ),
+        (msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["", []]]]), "field subscriptions is empty"),
+        (
+            msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["\x1b[2J", []]]]),
+            "subscriptions is .* cannot be printed",
+        ),
+        (
+            msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["ü" * 128, []]]]),
+            "subscriptions has 256 bytes, the limit is 255",
+        ),
+        (
+            msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["s", ["t"] * 65]]]),
+            "expected a list of at most 64",
+        ),
+        (
+            msgpack.packb([LinkKind.DURABLE_CHANGE, 1, 2, 4, [["s", []]] * 513, []]),
+            "field added is .* expected a list of at most 512",
+        ),
+        (msgpack.packb([LinkKind.DURABLE_CHANGE, 1, 2, 4, [], [7]]), "field removed is 7, expected a name"),
+        (msgpack.packb([LinkKind.DURABLE_HELD, [[1]]]), r"expected a pair \[home, version\]"),
+        (msgpack.packb([LinkKind.DURABLE_HELD, [[1, 1 << 63]]]), "expected an integer from 0 to"),
+        (msgpack.packb([LinkKind.DURABLE_HELD, [[1, 2]] * 1025]), "expected a list of at most 1024"),
+        (msgpack.packb([LinkKind.DURABLE_WANTED, "me"]), "field home is 'me'"),
         (
             msgpack.packb([LinkKind.HELLO, 2, "m", 1, 2, 1, "", "", "", "", 0, bytes(16), 3]),
             "field offer is 3",
@@ -133,11 +162,33 @@ def test_frames_begin_as_session_frames_do_and_their_second_byte_is_the_kind() -
         assert frame[0] & 0xF0 == 0x90 and frame[1] == kind and 32 <= kind <= 63
 
 
+@given(
+    IDS,
+    st.integers(0, 1 << 62),
+    st.dictionaries(
+        st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=20),
+        st.lists(st.sampled_from(["a.#", "b"]), max_size=3),
+        max_size=5,
+    ),
+)
+def test_durable_subscriptions_come_out_as_they_went_in(
+    home: int, version: int, subscriptions: dict[str, list[str]]
+) -> None:
+    pairs = list(subscriptions.items())
+    expected = [(name, tuple(patterns)) for name, patterns in pairs]
+    frame = encode(LinkKind.DURABLE, home, version, 0, 1, "name", "tcp://a:1", pairs)
+    assert decode(frame) == [LinkKind.DURABLE, home, version, 0, 1, "name", "tcp://a:1", expected]
+    frame = encode(LinkKind.DURABLE_CHANGE, home, version, version, pairs, list(subscriptions))
+    assert decode(frame)[4:] == [expected, list(subscriptions)]
+    frame = encode(LinkKind.DURABLE_HELD, [[home, version]])
+    assert decode(frame) == [LinkKind.DURABLE_HELD, [(home, version)]]
+
+
 def test_the_bytes_in_the_reference_are_these() -> None:
     """docs/reference/link-format.md."""
     me = replace(hello(1, mesh="mangrove", name="alpha", boot=1 << 61, epoch=1), id=1 << 62)
     assert me.encode().startswith(b"\x9d\x20\x02\xa8mangrove")
-    offer = b"\x92\x01\x92\xae" + b"interest-owner" + b"\xa8received"
+    offer = b"\x92\x01\x93\xa7durable\xae" + b"interest-owner" + b"\xa8received"
     assert me.encode().endswith(b"\xc4\x10" + bytes([1]) * 16 + offer)
     greeting = replace(me, offer=FIRST).encode()
     expected = b"\x9c\x20\x01\xa8mangrove" + b"\xcf" + (1 << 62).to_bytes(8, "big")
@@ -175,6 +226,10 @@ def test_what_stands_behind_the_known_fields_is_ignored(kind: int) -> None:
         LinkKind.INTEREST: [1, 0, 1, [["a", 0]], 5],
         LinkKind.INTEREST_CHANGE: [1, 2, [["a", 0]], ["b"], 5],
         LinkKind.INTEREST_HELD: [1],
+        LinkKind.DURABLE: [1, 2, 0, 1, "name", "", [["mail", ["a"]]]],
+        LinkKind.DURABLE_CHANGE: [1, 2, 4, [["mail", ["a"]]], ["jobs"]],
+        LinkKind.DURABLE_HELD: [[[1, 2]]],
+        LinkKind.DURABLE_WANTED: [1],
         LinkKind.SURVEY: [bytes(8), 1],
         LinkKind.ANSWER: [bytes(8), 1],
     }.get(LinkKind(kind), [])
@@ -187,6 +242,11 @@ def test_what_stands_behind_a_records_or_a_patterns_fields_is_ignored() -> None:
     one, other = (decode(encode(LinkKind.MEMBERS, 0, [each])) for each in (record, [*record, LATER]))
     assert one == other
     one, other = (decode(encode(LinkKind.INTEREST, 1, 0, 1, [each])) for each in (["a", 1], ["a", 1, LATER]))
+    assert one == other
+    pairs = (["mail", ["a"]], ["mail", ["a"], LATER])
+    one, other = (decode(encode(LinkKind.DURABLE, 1, 2, 0, 1, "", "", [each])) for each in pairs)
+    assert one == other
+    one, other = (decode(encode(LinkKind.DURABLE_HELD, [each])) for each in ([1, 2], [1, 2, LATER]))
     assert one == other
 
 

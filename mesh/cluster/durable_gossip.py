@@ -1,0 +1,242 @@
+"""Durable interest on links: what `mesh.cluster.durable_interest` decides, put on them and taken from them.
+
+Frames go out at once and then at most every `DURABLE_PAUSE_S`; long ones, and changes for the data plane, one
+a loop turn, so that rounds and dials come between them. What changed goes to the data plane first, then to
+disk, and then it is said to be held here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from mesh.cluster.barriers import BarrierDone
+from mesh.cluster.durable_interest import DurableInterest, HomeChanged
+from mesh.cluster.durable_table import HomeTable, Subscriptions
+from mesh.cluster.link import Link
+from mesh.cluster.paced_call import PacedCall
+from mesh.errors import LinkError
+from mesh.wire.capabilities import DURABLE
+from mesh.wire.link_frames import LinkKind
+
+DURABLE_PAUSE_S: Final = 0.005
+"""Many changes are few frames."""
+LONG_FRAME: Final = 2048
+"""Bytes from which on a frame counts as long work."""
+KINDS: Final = range(LinkKind.DURABLE, LinkKind.DURABLE_WANTED + 1)
+
+
+class DurableHooks(Protocol):
+    """What the broker hears of durable subscriptions. All synchronous; none may raise."""
+
+    def home_changed(self, change: HomeChanged) -> None:
+        """What a home, this one among them, keeps differently."""
+
+    def unknown_homes_changed(self, names: tuple[str, ...]) -> None:
+        """Who may be a home of which this broker does not know."""
+
+    def durable_unsaved(self) -> None:
+        """There is something to write (`DurableGossip.homes`); `DurableGossip.saved` is to be called then."""
+
+    def durable_reached(self, version: int, unreached: tuple[str, ...]) -> None:
+        """All live brokers but those named know this home's durable subscriptions up to ``version``, and have
+        them on disk."""
+
+
+class DurableGossip:
+    """See the module. Make it inside a running event loop.
+
+    Args:
+        links: those that are up.
+        wall_time: seconds since the epoch, for versions.
+        tables: what an earlier run kept.
+    """
+
+    def __init__(
+        self,
+        me: int,
+        name: str,
+        links: Mapping[int, Link],
+        *,
+        wall_time: Callable[[], float],
+        tables: Mapping[int, HomeTable],
+        hooks: DurableHooks,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._links = links
+        self._wall_time = wall_time
+        self._hooks = hooks
+        self._interest = DurableInterest(me, name, tables)
+        self._unknown: tuple[str, ...] = ()
+        self._says = PacedCall(self._say, DURABLE_PAUSE_S)
+        self._tells = PacedCall(self._tell, 0.0)
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    # --- what the broker reads and does
+
+    @property
+    def homes(self) -> Mapping[int, HomeTable]:
+        """All that is known, by home; not to be changed."""
+        return self._interest.homes
+
+    @property
+    def own(self) -> Subscriptions:
+        """This broker's durable subscriptions."""
+        return self._interest.own
+
+    def versions(self) -> dict[int, int]:
+        """Of all tables, by home: for `saved`, once they are on disk."""
+        return self._interest.versions()
+
+    def unknown(self) -> tuple[str, ...]:
+        """Names of those who may be homes of which this broker does not know."""
+        return self._interest.unknown()
+
+    def set_own(self, subscriptions: Subscriptions) -> None:
+        """This is what the home's journal holds. Until then others are believed about this broker, too."""
+        self._interest.set_own(subscriptions, self._wall_us())
+        self._moved()
+
+    def change_own(self, added: Mapping[str, Iterable[str]], removed: Iterable[str] = ()) -> int:
+        """These durable subscriptions were made at this home, with their patterns, and those removed. Returns
+        the version that holds it. `DurableHooks.durable_reached` follows in a later loop turn, also where
+        nothing changed."""
+        version = self._interest.change_own(added, removed, self._wall_us())
+        done = self._interest.wait(version, self._loop.time())
+        if done is not None:
+            self._loop.call_soon(self._reached, [done])
+        self._moved()
+        return version
+
+    def forget(self, home: int) -> bool:
+        """Another home will not come back: nobody keeps its durable subscriptions any longer. False if there
+        is no such home. If it does live, it says them again."""
+        forgot = self._interest.forget(home, self._wall_us())
+        self._moved()
+        return forgot
+
+    def identify(self, client_url: str) -> None:
+        """Clients find this broker there."""
+        self._interest.identify(client_url, self._wall_us())
+        self._moved()
+
+    def saved(self, versions: Mapping[int, int]) -> None:
+        """These versions are on disk, or this broker has none."""
+        self._interest.saved(versions)
+        self._moved()
+
+    def stop(self) -> None:
+        """Nothing is said, told or written any more."""
+        self._stopped = True
+        self._says.cancel()
+        self._tells.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def tell(self) -> None:
+        """The data plane all changes now, before anybody publishes."""
+        while self._interest.changed:
+            self._tell()
+
+    # --- what `mesh.cluster.peering` tells
+
+    def link_up(self, link: Link) -> None:
+        self._reached(self._interest.link_up(link.peer.id, capable=link.agreed.has(DURABLE)))
+        frame = self._interest.pending(link.peer.id)
+        if frame is not None:
+            link.say([frame])  # who joins waits for it
+        self._moved()
+
+    def link_down(self, member: int) -> None:
+        self._interest.link_down(member)
+
+    def members(self, live: Mapping[int, str]) -> None:
+        """Ids and names of the others that are alive or suspect."""
+        self._reached(self._interest.members(live))
+        self._moved()
+
+    def set_unheard(self, names: Iterable[str], unknown: Iterable[str], *, wait: bool) -> None:
+        """Whom this broker was told of and has heard nothing about (`DurableInterest.set_unheard`)."""
+        self._reached(self._interest.set_unheard(names, unknown, wait=wait))
+        self._moved()
+
+    def received(self, link: Link, message: list[Any]) -> None:
+        """One frame of a link, decoded. Raises `LinkError`."""
+        interest, member, now = self._interest, link.peer.id, self._loop.time()
+        if not link.agreed.has(DURABLE):
+            raise LinkError(f"{LinkKind(message[0]).name} came without the capability {DURABLE!r}")
+        match message:
+            case [LinkKind.DURABLE, *fields]:
+                interest.whole_received(member, fields, now)
+            case [LinkKind.DURABLE_CHANGE, *fields]:
+                interest.change_received(member, fields, now)
+            case [LinkKind.DURABLE_HELD, versions]:
+                self._reached(interest.held_received(member, versions))
+            case [_, home]:
+                interest.wanted(member, home)
+        self._moved()
+
+    # --- what follows
+
+    def _wall_us(self) -> int:
+        return int(self._wall_time() * 1e6)
+
+    def _moved(self) -> None:
+        """Something may be different: see to all that may follow from it."""
+        if self._stopped:
+            return
+        if self._interest.changed or self._interest.unsaved or self._interest.unknown() != self._unknown:
+            self._tells.ask()
+        if self._interest.behind():
+            self._says.ask()
+        self._arm()
+
+    def _say(self) -> None:
+        """One frame to each link to which there is something to say; what is left waits for other work."""
+        for member in self._interest.behind():
+            link = self._links.get(member)
+            frame = self._interest.pending(member)
+            if link is not None and frame is not None:
+                link.say([frame])
+                if len(frame) > LONG_FRAME:
+                    break
+        if self._interest.behind():
+            self._says.ask_soon()
+
+    def _tell(self) -> None:
+        """The data plane, of one change; when it knows all, of who is unknown, and then the disk."""
+        change = self._interest.next_change()
+        if self._interest.changed:
+            self._tells.ask_soon()
+        if change is not None:
+            self._hooks.home_changed(change)
+        if self._interest.changed:
+            return
+        self._reached(self._interest.applied())
+        unknown = self._interest.unknown()
+        if unknown != self._unknown:
+            self._unknown = unknown
+            self._hooks.unknown_homes_changed(unknown)
+        if self._interest.unsaved:
+            self._hooks.durable_unsaved()
+
+    def _reached(self, done: Iterable[BarrierDone]) -> None:
+        for barrier in done:
+            self._hooks.durable_reached(barrier.version, barrier.unreached)
+
+    def _arm(self) -> None:
+        due = self._interest.next_deadline()
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return  # a timer that comes early finds nothing due and is set again
+            self._timer.cancel()
+            self._timer = None
+        if due < float("inf"):
+            self._timer = self._loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._reached(self._interest.tick(self._loop.time()))
+        self._moved()

@@ -1,0 +1,245 @@
+"""The durable subscriptions of one home, as a broker holds them: a version, and the patterns by name.
+
+Two tables of one home with the same version are the same table, so a version never has two contents. A home
+makes even versions, each above all that it made before and all that it heard of. Who forgets a home for it
+(`forgotten_version`) makes an odd one, and the table is empty then.
+
+The last changes are kept, so that somebody who holds an earlier version can be sent the difference. They are
+bounded; who is further behind is sent the whole.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mesh.errors import LinkError, TopicError
+from mesh.topics import check_pattern
+from mesh.wire.link_frames import LinkKind, encode
+
+SUBSCRIPTIONS_MAX: Final = 32_768
+"""Of one home: 16 384, and for each the one that keeps its dead letters."""
+PATTERNS_MAX: Final = 65_536
+"""Of one home, in all."""
+SENT_MAX: Final = 512
+"""Patterns in a frame that is sent, some 3 ms of work at the receiver. A subscription without patterns counts
+as one."""
+CHANGES_MAX: Final = 4096
+"""Patterns in the changes that are kept of one home."""
+
+Subscriptions = Mapping[str, tuple[str, ...]]
+
+
+def own_version(after: int, wall_us: int) -> int:
+    """The version that a home makes after one that it made or heard of."""
+    version = max(after + 1, wall_us)
+    return version + version % 2
+
+
+def forgotten_version(after: int, wall_us: int) -> int:
+    """The version by which somebody else forgets a home whose table has the version ``after``."""
+    version = max(after + 1, wall_us)
+    return version + 1 - version % 2
+
+
+def is_own(version: int) -> bool:
+    """True if the home itself made this version."""
+    return version % 2 == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What makes one version of another."""
+
+    added: Subscriptions
+    """New, or with other patterns."""
+    removed: tuple[str, ...]
+
+    @property
+    def weight(self) -> int:
+        """Patterns, as `SENT_MAX` counts them."""
+        return weight(self.added) + len(self.removed)
+
+    def pieces(self) -> Iterator[Difference]:
+        """The same in pieces of at most `SENT_MAX` patterns, at least one."""
+        removed = list(self.removed)
+        added = list(cut(self.added))
+        for start in range(0, len(removed), SENT_MAX):
+            yield Difference({}, tuple(removed[start : start + SENT_MAX]))
+        for piece in added:
+            yield Difference(piece, ())
+        if not removed and not added:
+            yield self
+
+
+def weight(subscriptions: Subscriptions) -> int:
+    """Patterns, as `SENT_MAX` counts them."""
+    return sum(len(patterns) or 1 for patterns in subscriptions.values())
+
+
+def cut(subscriptions: Subscriptions) -> Iterator[dict[str, tuple[str, ...]]]:
+    """In pieces of at most `SENT_MAX` patterns."""
+    piece: dict[str, tuple[str, ...]] = {}
+    size = 0
+    for name, patterns in subscriptions.items():
+        more = len(patterns) or 1
+        if piece and size + more > SENT_MAX:
+            yield piece
+            piece, size = {}, 0
+        piece[name] = patterns
+        size += more
+    if piece:
+        yield piece
+
+
+def check_subscriptions(subscriptions: Iterable[tuple[str, tuple[str, ...]]]) -> None:
+    """Raises `LinkError` if a pattern that a peer sent is none."""
+    for name, patterns in subscriptions:
+        for pattern in patterns:
+            try:
+                check_pattern(pattern)
+            except TopicError as error:
+                raise LinkError(
+                    f"durable subscription {name!r} has a pattern that is none: {error}"
+                ) from error
+
+
+def check_bounds(subscriptions: int, size: int) -> None:
+    """Raises `LinkError` if a peer told of more than one home may have."""
+    if subscriptions > SUBSCRIPTIONS_MAX:
+        raise LinkError(f"a home has more than {SUBSCRIPTIONS_MAX} durable subscriptions")
+    if size > PATTERNS_MAX + SUBSCRIPTIONS_MAX:
+        raise LinkError(f"a home's durable subscriptions have more than {PATTERNS_MAX} patterns")
+
+
+class HomeTable:
+    """See the module. ``name`` and ``client_url`` are the home's, as it said them last."""
+
+    __slots__ = ("_changes", "_kept", "client_url", "name", "subscriptions", "version", "weight")
+
+    def __init__(
+        self, version: int, name: str, client_url: str, subscriptions: Subscriptions | None = None
+    ) -> None:
+        self.version = version
+        self.name = name
+        self.client_url = client_url
+        self.subscriptions = dict(subscriptions or {})
+        self.weight = weight(self.subscriptions)
+        self._changes: deque[tuple[int, int, Difference]] = deque()
+        """Neighbouring versions and what was changed between them, the newest last."""
+        self._kept = 0
+
+    def size_after(self, difference: Difference) -> tuple[int, int]:
+        """Subscriptions and patterns, if that were changed."""
+        held, size = self.subscriptions, self.weight + weight(difference.added)
+        count = len(held) + sum(name not in held for name in difference.added)
+        for name in {*difference.added, *difference.removed}:
+            if name in held:
+                size -= len(held[name]) or 1
+        return count - sum(name in held for name in difference.removed), size
+
+    def change(self, version: int, difference: Difference) -> Difference:
+        """Go to the next version; returns what that changed here."""
+        held = self.subscriptions
+        added = {name: each for name, each in difference.added.items() if held.get(name) != each}
+        removed = tuple(name for name in difference.removed if name in held and name not in difference.added)
+        changed = Difference(added, removed)
+        for name in removed:
+            self.weight -= len(held.pop(name)) or 1
+        for name, patterns in added.items():
+            before = held.get(name)
+            self.weight += (len(patterns) or 1) - (0 if before is None else len(before) or 1)
+            held[name] = patterns
+        self._changes.append((self.version, version, changed))
+        self._kept += changed.weight + 1
+        while self._kept > CHANGES_MAX:
+            self._kept -= self._changes.popleft()[2].weight + 1
+        self.version = version
+        return changed
+
+    def replace(self, version: int, name: str, client_url: str, subscriptions: Subscriptions) -> Difference:
+        """Go to another version, whose content this is; returns what that changed here."""
+        removed = tuple(each for each in self.subscriptions if each not in subscriptions)
+        renamed = (name, client_url) != (self.name, self.client_url)
+        self.name, self.client_url = name, client_url
+        changed = self.change(version, Difference(subscriptions, removed))
+        if renamed:  # a difference does not say that, so everybody is sent the whole
+            self._changes.clear()
+            self._kept = 0
+        return changed
+
+    def since(self, base: int) -> tuple[int, Difference] | None:
+        """As much of what was changed after the version ``base`` as one frame takes, with the version that it
+        leads to; None if that is not known any more, or too much for a frame."""
+        added: dict[str, tuple[str, ...]] = {}
+        removed: dict[str, None] = {}
+        version, size = base, 0
+        for before, after, changed in self._changes:
+            if before != version:
+                if version == base:
+                    continue  # older, or another branch
+                break
+            size += changed.weight
+            if size > SENT_MAX:
+                break
+            for name in changed.removed:
+                added.pop(name, None)
+                removed[name] = None
+            for name, patterns in changed.added.items():
+                removed.pop(name, None)
+                added[name] = patterns
+            version = after
+        return None if version == base else (version, Difference(added, tuple(removed)))
+
+
+def table_frames(home: int, table: HomeTable) -> Iterator[bytes]:
+    """The whole table in frames, as links carry it and the file of durable interest keeps it. Each is made
+    when it is asked for, of what the table was at first."""
+    parts = list(cut(table.subscriptions)) or [{}]
+    version, about = table.version, (table.name, table.client_url)
+    return (
+        encode(
+            LinkKind.DURABLE, home, version, number, int(number == len(parts) - 1), *about, list(part.items())
+        )
+        for number, part in enumerate(parts)
+    )
+
+
+class TableParts:
+    """Joins the parts of a table again."""
+
+    def __init__(self) -> None:
+        self._home = 0
+        self._part = 0
+        self._table = HomeTable(0, "", "")
+
+    def take(
+        self,
+        home: int,
+        version: int,
+        part: int,
+        last: int,
+        name: str,
+        client_url: str,
+        subscriptions: list[tuple[str, tuple[str, ...]]],
+    ) -> HomeTable | None:
+        """The fields of one frame; the table when it was the last. Raises `LinkError`."""
+        if part == 0:
+            self._home, self._part = home, 0
+            self._table = HomeTable(version, name, client_url)
+        table = self._table
+        if (self._home, table.version, self._part) != (home, version, part):
+            raise LinkError(f"part {part} of the durable subscriptions of {home:016x} came out of turn")
+        check_subscriptions(subscriptions)
+        table.subscriptions.update(subscriptions)
+        table.weight += weight(dict(subscriptions))
+        check_bounds(len(table.subscriptions), table.weight)
+        self._part += 1
+        if not last:
+            return None
+        self._home = 0
+        return table

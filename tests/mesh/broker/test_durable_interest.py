@@ -1,0 +1,253 @@
+"""Durable subscriptions of real brokers in a simulated world: who knows of them, and after what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from mesh import Client
+from mesh.broker.inspection import Inspection
+from mesh.errors import NotAccepted
+from mesh.wire.capabilities import DURABLE, LINK
+from simulations import Mesh, World
+from tests.mesh.loopback import Cluster, whole
+
+PATH = "/state/{}/durable.msgpack"
+
+
+def view(mesh: Mesh, name: str) -> Inspection:
+    return mesh.broker(name).inspect()
+
+
+def known(mesh: Mesh, name: str) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Homes by name with what they keep, as a broker knows them; the dead letters are left out."""
+    return {
+        table.name: {each: patterns for each, patterns in table.subscriptions.items() if patterns}
+        for table in view(mesh, name).homes.values()
+        if table.subscriptions
+    }
+
+
+async def make_mail(client: Client) -> None:
+    async with client.subscribe("mail.#", durable="mail"):
+        pass
+
+
+async def store(client: Client) -> tuple[str, ...]:
+    return (await client.publish("mail.uk", b"x", level="stored")).homes
+
+
+async def refused(client: Client) -> str:
+    with pytest.raises(NotAccepted) as raised:
+        await client.publish("mail.uk", b"x", level="stored")
+    return str(raised.value)
+
+
+MAIL = {"broker-1": {"mail": ("mail.#",)}}
+
+
+def restart(mesh: Mesh, names: Iterable[str]) -> None:
+    for name in names:
+        mesh.world.inject("start", [name])
+
+
+def lose_state(world: World, name: str) -> None:
+    files = world.disk(name).files
+    for path in [each for each in files if each.startswith("/state/")]:
+        del files[path]
+
+
+def test_a_durable_subscription_is_known_everywhere_when_it_is_made() -> None:
+    """On every disk, too: a loss of power at all brokers at once takes none of it."""
+    with World(1) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        for name in mesh.brokers:
+            assert known(mesh, name) == MAIL
+            assert PATH.format(name) in world.disk(name).files
+        assert mesh.run(store, at="broker-3") == ("broker-1",)
+        world.inject("power_off", mesh.brokers)
+        restart(mesh, mesh.brokers)
+        mesh.wait_whole()
+        for name in mesh.brokers:
+            assert known(mesh, name) == MAIL and view(mesh, name).unknown_homes == ()
+        assert mesh.run(store, at="broker-2") == ("broker-1",)
+
+
+def test_it_outlives_the_death_of_its_home_and_a_restart_of_all_others() -> None:
+    """Level stored would skip the home that is away, and nobody would know."""
+    with World(2) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-1"])
+        world.run_for(8.0)
+        for name in ("broker-2", "broker-3"):
+            world.inject("crash", [name])
+        restart(mesh, ["broker-2", "broker-3"])
+        world.run_for(10.0)
+        for name in ("broker-2", "broker-3"):
+            assert known(mesh, name) == MAIL
+            assert "broker-1" in mesh.run(refused, at=name)
+        restart(mesh, ["broker-1"])
+        mesh.wait_whole()
+        assert mesh.run(store, at="broker-3") == ("broker-1",)
+
+
+def test_a_broker_that_never_met_the_home_learns_of_it_from_others() -> None:
+    with World(3) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-1"])
+        world.inject("crash", ["broker-3"])
+        lose_state(world, "broker-3")
+        world.run_for(40.0)
+        restart(mesh, ["broker-3"])
+        world.run_for(5.0)
+        assert known(mesh, "broker-3") == MAIL
+        assert "broker-1" in mesh.run(refused, at="broker-3")
+
+
+def test_a_removed_subscription_does_not_come_back_with_a_broker_that_was_away() -> None:
+    with World(4) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-3"])
+        world.run_for(5.0)
+        node = mesh.broker("broker-1")._node
+        assert node is not None
+        said: list[str] = []
+        node.home.remove("mail", said.append)
+        node.work_pending()
+        world.run_for(2.0)
+        assert said == [""] and known(mesh, "broker-2") == {}
+        world.inject("crash", ["broker-1"])
+        restart(mesh, ["broker-3"])
+        world.run_for(5.0)
+        assert known(mesh, "broker-3") == {} == known(mesh, "broker-2")
+
+
+def test_a_home_that_will_not_come_back_is_forgotten_by_all_also_by_those_that_were_away() -> None:
+    with World(5) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        home = view(mesh, "broker-1").id
+        world.inject("crash", ["broker-1", "broker-3"])
+        world.run_for(8.0)
+        node = mesh.broker("broker-2")._node
+        assert node is not None and node.peering.durable.forget(home)
+        world.run_for(1.0)
+        restart(mesh, ["broker-3"])
+        world.run_for(30.0)  # alone, broker-2 could not tell who is dead
+        for name in ("broker-2", "broker-3"):
+            assert known(mesh, name) == {} and "nobody keeps mail.uk" in mesh.run(refused, at=name)
+        restart(mesh, ["broker-1"])
+        mesh.wait_whole()
+        world.run_for(1.0)
+        assert known(mesh, "broker-3") == MAIL, "it lives"
+
+
+def test_a_disk_that_fails_is_named_to_who_makes_a_durable_subscription() -> None:
+    """The broker routes by it, and would have forgotten it after a restart."""
+    unreached: list[tuple[str, ...]] = []
+
+    async def make(client: Client) -> None:
+        async with client.subscribe("mail.#", durable="mail") as mail:
+            unreached.append(mail.unreached)
+
+    with World(6) as world:
+        mesh = Mesh(world, brokers=3)
+        world.inject("disk_fault", ["broker-3"])
+        mesh.run(make, at="broker-1")
+        assert unreached == [("broker-3",)] and known(mesh, "broker-3") == MAIL
+        assert mesh.run(store, at="broker-3") == ("broker-1",)
+        world.heal()
+        world.run_for(3.0)
+        assert PATH.format("broker-3") in world.disk("broker-3").files
+
+
+def test_a_bad_file_is_learned_again_from_the_others() -> None:
+    with World(7) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-2"])
+        world.disk("broker-2").files[PATH.format("broker-2")].content.cut(40)
+        restart(mesh, ["broker-2"])
+        mesh.wait_whole()
+        assert known(mesh, "broker-2") == MAIL
+        assert any(".damaged-" in path for path in world.disk("broker-2").files)
+
+
+def test_a_home_that_lost_its_file_but_not_its_journal_says_its_table_again() -> None:
+    with World(8) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-1"])
+        del world.disk("broker-1").files[PATH.format("broker-1")]
+        restart(mesh, ["broker-1"])
+        mesh.wait_whole()
+        world.run_for(1.0)
+        for name in mesh.brokers:
+            assert known(mesh, name) == MAIL and view(mesh, name).unknown_homes == ()
+
+
+def test_a_home_whose_journal_is_damaged_is_not_skipped() -> None:
+    """It refuses what it should keep, rather than that the others go on without it."""
+    with World(9) as world:
+        mesh = Mesh(world, brokers=2)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-1"])
+        for path, file in world.disk("broker-1").files.items():
+            if path.endswith("/journal.db"):
+                file.content.cut(100)
+        restart(mesh, ["broker-1"])
+        mesh.wait_whole()
+        assert known(mesh, "broker-2") == MAIL
+        assert "broker-1" in mesh.run(refused, at="broker-2")
+
+
+@pytest.mark.virtual
+async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_this() -> None:
+    """It would close the link on a frame whose kind it does not know."""
+    async with Cluster() as cluster:
+        old = await cluster.broker("old")
+        assert old._node is not None
+        manager = old._node.peering.link_manager
+        manager.offer = replace(LINK, capabilities=LINK.capabilities - {DURABLE})
+        home = await cluster.broker("home", old, state_dir="/state")
+        await whole([old, home])
+        async with Client(home.url) as client:
+            async with client.subscribe("mail.#", durable="mail") as mail:
+                assert mail.unreached == ()
+            assert (await client.publish("mail.uk", b"x", level="stored")).homes == ("home",)
+        assert old.inspect().homes == {} and home.inspect().unknown_homes == ()
+        assert old.inspect().peering.refused == {}
+
+
+@pytest.mark.virtual
+async def test_who_is_told_to_join_others_refuses_level_stored_until_it_has_met_them() -> None:
+    """They may be homes."""
+    async with Cluster() as cluster:
+        home = await cluster.broker("home", state_dir="/state")
+        lost = await cluster.broker("lost", ["tcp://127.0.0.1:9"], state_dir="/state")
+        async with Client(home.url) as one, Client(lost.url) as two:
+            for client in (one, two):
+                async with client.subscribe("mail.#", durable="mail"):
+                    pass
+            assert (await one.publish("mail.uk", b"x", level="stored")).homes == ("home",)
+            with pytest.raises(NotAccepted, match="does not know yet what is kept at tcp://127.0.0.1:9"):
+                await two.publish("mail.uk", b"x", level="stored")
+
+
+@pytest.mark.virtual
+async def test_a_client_is_shown_the_way_to_a_home_that_another_broker_told_of() -> None:
+    async with Cluster() as cluster:
+        home = await cluster.broker("home", state_dir="/state")
+        other = await cluster.broker("other", home)
+        await whole([home, other])
+        async with Client(home.url) as client, client.subscribe("mail.#", durable="mail"):
+            pass
+        async with Client(other.url) as client, client.subscribe(durable="mail") as mail:
+            assert (await client.publish("mail.uk", b"x", level="stored")).homes == ("home",)
+            assert (await anext(mail)).body == b"x"
