@@ -42,9 +42,15 @@ PERIOD_LEAST_S: Final = 0.001
 
 CLIENTS: Final = (
     *("publishers", "subscribers", "askers", "answerers"),
-    *("stock_publishers", "stock_subscribers"),
+    *("stock_publishers", "stock_subscribers", "workers"),
 )
 """Fields of `Workload` that are how many clients there are of a sort."""
+SHARES: Final = (
+    *("sent_share", "stored_share", "headers_share", "large_share", "request_share"),
+    *("retry_share", "fail_share", "drop_share", "poison_share"),
+)
+"""Fields of `Workload` from 0 to 1."""
+WINDOW_MOST: Final = 100_000
 TRANSPORTS: Final = ("tcp", "ws")
 
 Value = float | str | tuple[str, ...]
@@ -111,12 +117,42 @@ class Workload:
     """Plain SUB sockets."""
     transport: str = "tcp"
     """By which clients, but for plain sockets, reach their brokers."""
+    durable_subscriptions: int = 0
+    """Each has workers in turn, and its home where the first of them comes."""
+    workers: int = 0
+    """Clients that work on durable subscriptions."""
+    slow_workers: int = 0
+    """The first so many of them, which take ten times as long."""
+    work_s: float = 0.005
+    """How long a worker takes for a message, on average."""
+    work_window: int = 16
+    """The most messages that a worker has unsettled."""
+    stored_share: float = 0.0
+    """Of the calls that publish, and are not at level sent: those at level stored."""
+    retry_share: float = 0.0
+    """Of the messages that a worker gets: those it asks to have again."""
+    fail_share: float = 0.0
+    """Of the messages that a worker gets: those that end its loop by an exception."""
+    drop_share: float = 0.0
+    """Of the messages that a worker gets: those it drops."""
+    poison_share: float = 0.0
+    """Of all messages: those that nobody can work off."""
 
     def __post_init__(self) -> None:
         for name in CLIENTS:
             _within(0, CLIENTS_MOST, name, getattr(self, name), "workload")
-        for name in ("sent_share", "headers_share", "large_share", "request_share"):
+        for name in SHARES:
             _within(0, 1, name, getattr(self, name), "workload")
+        _within(0, CLIENTS_MOST, "durable_subscriptions", self.durable_subscriptions, "workload")
+        _within(0, self.workers, "slow_workers", self.slow_workers, "workload")
+        _within(1, WINDOW_MOST, "work_window", self.work_window, "workload")
+        if (self.workers > 0) != (self.durable_subscriptions > 0):
+            raise ScenarioError(
+                f"workers is {self.workers} and durable_subscriptions is {self.durable_subscriptions}; both "
+                "must be 0 or neither",
+                "workload",
+                "workers",
+            )
         _within(1, BATCH_MOST, "batch_max", self.batch_max, "workload")
         _within(1, BODY_MOST, "large_size", self.large_size, "workload")
         if self.transport not in TRANSPORTS:
@@ -124,7 +160,7 @@ class Workload:
             raise ScenarioError(
                 f"transport is {self.transport!r}; it must be {known}", "workload", "transport"
             )
-        for name in ("pause_s", "ask_pause_s", "ask_timeout_s"):
+        for name in ("pause_s", "ask_pause_s", "ask_timeout_s", "work_s"):
             _within(PAUSE_LEAST_S, HORIZON_S, name, getattr(self, name), "workload")
         _within(1, BODY_MOST, "size_max", self.size_max, "workload")
 
@@ -287,6 +323,15 @@ class Scenario:
     @property
     def stock_subscriber_names(self) -> list[str]:
         return [f"stock-sub-{number}" for number in range(1, self.workload.stock_subscribers + 1)]
+
+    @property
+    def worker_names(self) -> list[str]:
+        return [f"worker-{number}" for number in range(1, self.workload.workers + 1)]
+
+    @property
+    def queue_names(self) -> list[str]:
+        """Of the durable subscriptions."""
+        return [f"queue-{number}" for number in range(1, self.workload.durable_subscriptions + 1)]
 
     def at_size(self, size: str) -> Scenario:
         """The scenario at its ``ci`` or ``full`` size, which then is its only one.

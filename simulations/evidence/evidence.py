@@ -15,6 +15,7 @@ from typing import Final
 
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import MemberRecord
+from simulations.evidence.journals import JournalLeft
 from simulations.evidence.ledger import Ledger
 from simulations.evidence.logs import STEADY, Logs, Row
 from simulations.evidence.view import Sample, View
@@ -90,7 +91,10 @@ class Evidence:
     escapes: list[str] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     sessions: dict[tuple[str, int], list[tuple[float, float]]] = field(default_factory=dict)
-    """For each subscriber, by name and life: when each connection was seen first, and last by both ends."""
+    """For each subscriber and worker, by name and life: when each connection was seen first, and last by both
+    ends."""
+    journals: list[JournalLeft] = field(default_factory=list)
+    """What homes keep at the end."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 

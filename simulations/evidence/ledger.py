@@ -22,8 +22,9 @@ class Outcome(StrEnum):
     SENT = "sent"
     """It was handed over at level sent, or by a plain socket: nobody says what became of it."""
     ACCEPTED = "accepted"
+    STORED = "stored"
     REFUSED = "refused"
-    """Certainly not taken."""
+    """Certainly not taken; at level stored, certainly not kept."""
     UNKNOWN = "unknown"
 
 
@@ -45,6 +46,10 @@ class Publication:
     """The brokers that its receipt names: what is wanted there may not arrive."""
     may_repeat: bool = False
     """Its publisher sends again what was not answered, without saying that it is the same."""
+    stored: bool = False
+    """At level stored."""
+    homes: tuple[str, ...] = ()
+    """The brokers that keep it, as its receipt says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,54 @@ class Subscribed:
     """By a plain SUB socket, to which nobody owes anything."""
     lost: int = 0
     """What the subscription counted as lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A worker came to a durable subscription, which stands at that home from then on."""
+
+    worker: str
+    life: int
+    queue: str
+    patterns: tuple[str, ...]
+    home: str
+    at_s: float
+    unreached: tuple[str, ...] = ()
+
+
+class Said(StrEnum):
+    """What a worker said of a message."""
+
+    NOTHING = ""
+    """It has it in hand, or was killed with it, or left."""
+    DONE = "done"
+    RETRY = "retry"
+    FAILED = "failed"
+    """It left its loop by an exception."""
+    DROP = "drop"
+
+
+@dataclass(slots=True)
+class Job:
+    """One message that a worker got."""
+
+    worker: str
+    life: int
+    queue: str
+    home: str
+    id: str
+    topic: str
+    body: bytes
+    headers: Mapping[str, HeaderValue]
+    attempt: int
+    redelivered: bool
+    at_s: float
+    said: Said = Said.NOTHING
+    told: bool = False
+    """What it said is on its way to the home: the session in which the message came was not over."""
+    said_s: float | None = None
+    due_s: float = 0.0
+    """When it asked to have it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +162,8 @@ class Ledger:
         self.receipts: list[Receipt] = []
         self.subscriptions: list[Subscribed] = []
         self.questions: list[Question] = []
+        self.attached: list[Attached] = []
+        self.jobs: list[Job] = []
 
     def publish(
         self, publisher: str, life: int, number: int, topic: str, filler: str, at_s: float

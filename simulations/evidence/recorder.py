@@ -25,6 +25,7 @@ from simulations.evidence.evidence import (
     Life,
     Stream,
 )
+from simulations.evidence.journals import journals_of
 from simulations.evidence.ledger import Ledger
 from simulations.evidence.logs import Row
 from simulations.evidence.looks import Looks
@@ -178,11 +179,13 @@ class Recorder:
             escapes=list(world.fence.escapes),
             streams=[_stream(half) for half in self._halves],
             sessions=self._sessions(),
+            journals=journals_of(world),
             hashes=[("this run", world.history.digest)],
         )
 
     def _sessions(self) -> dict[tuple[str, int], list[tuple[float, float]]]:
         subscribers = {(each.subscriber, each.life): None for each in self._ledger.subscriptions}
+        subscribers |= {(each.worker, each.life): None for each in self._ledger.attached}
         found: dict[tuple[str, int], list[tuple[float, float]]] = {}
         for half, (first_s, last_s) in self._halves.items():
             owner = half.owner

@@ -13,6 +13,7 @@ from simulations.invariants import (
     deaths,
     delivery,
     detection,
+    durability,
     identity,
     interest,
     isolation,
@@ -46,7 +47,7 @@ SUBJECTS: Final = (
         load,
         silence,
     ),
-    *(delivery, conservation, interest, queueing, surveys, soundness, logs),
+    *(delivery, conservation, durability, interest, queueing, surveys, soundness, logs),
 )
 GROUPS: Final = "MDXS"
 """Of membership, of delivery, of soundness, of what scenarios expect."""

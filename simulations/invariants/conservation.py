@@ -27,12 +27,9 @@ from simulations.evidence import VIEW_STATES, Evidence, Life, Sample, View
 from simulations.evidence.ledger import Outcome, Publication, Subscribed
 from simulations.invariants.check import Check, Judge
 from simulations.invariants.circumstances import Circumstances
+from simulations.invariants.passage import LOOK_S, PASSAGE_S, passed_s
 from simulations.invariants.verdict import Verdict, verdict
 
-PASSAGE_S: Final = 3.0
-"""Within this a message has passed through brokers that nothing is done to."""
-LOOK_S: Final = 1.0
-"""From one look to the next."""
 NOTICE_S: Final = 0.1
 """Between what a log says of a member and what its broker goes by."""
 
@@ -136,7 +133,7 @@ class _Passage:
         here = evidence.host_of(publication.publisher)
         there = evidence.host_of(subscription.subscriber)
         from_s = publication.at_s
-        until_s = self._passed_s(here, there, from_s)
+        until_s = passed_s(self._circumstances, here, there, from_s)
         if self._is_absent(there, publication) or (here in subscription.unreached and here != there):
             return True
         if subscription.until_s < until_s or not self._lasts(here, from_s, until_s):
@@ -174,24 +171,6 @@ class _Passage:
         """Another broker took what was meant for this one: who sends knows only the id that both have."""
         life = self._life(name, from_s)
         return life is not None and self._evidence.twin_between(name, life.id, from_s, until_s)
-
-    def _passed_s(self, here: str, there: str, at_s: float) -> float:
-        """When a message has certainly passed: silences and bad links hold it up, and TCP comes back as late
-        after a cut as that lasted."""
-        until_s = at_s + PASSAGE_S
-        circumstances = self._circumstances
-        troubles = [
-            (each.from_s, each.until_s) for each in circumstances.outages if each.broker in (here, there)
-        ]
-        troubles += [
-            (each.from_s, 2 * each.until_s - each.from_s)
-            for each in circumstances.impairments
-            if here == there or circumstances.comes_between(each, here, there)
-        ]
-        for begin_s, end_s in sorted(troubles):
-            if begin_s <= until_s and end_s >= at_s:
-                until_s = max(until_s, end_s + PASSAGE_S)
-        return until_s
 
     def _life(self, name: str, at_s: float) -> Life | None:
         return self._evidence.up(name, at_s, at_s)

@@ -12,7 +12,7 @@ from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances, quantile
 from simulations.invariants.verdict import Verdict, verdict
 
-TAKEN: Final = (Outcome.ACCEPTED, Outcome.SENT)
+TAKEN: Final = (Outcome.ACCEPTED, Outcome.STORED, Outcome.SENT)
 
 
 @at_end
@@ -66,7 +66,7 @@ def genuine(evidence: Evidence) -> Verdict:
             wrong.append(f"{what}, which was published on {publication.topic}")
         elif publication.at_s > receipt.at_s:
             wrong.append(f"{what} before it was published")
-        elif publication.outcome is Outcome.REFUSED:
+        elif publication.outcome is Outcome.REFUSED and not publication.stored:
             wrong.append(f"{what}, of which its publisher was told that it was not accepted")
         elif publication.headers != receipt.headers and not receipt.stock:
             wrong.append(f"{what} with headers {receipt.headers} instead of {publication.headers}")

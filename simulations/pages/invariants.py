@@ -35,6 +35,10 @@ no log has was called by somebody whose log is lost or lacks its last rows. Who 
 those who are left, if they were well from a period and a deadline before it, linked to the lost one and to
 each other.
 
+What a home of durable subscriptions keeps is read from its journal at the end. Only damage excuses a loss:
+files of its state that were torn, lost or had bits flipped, and a power loss while its disk lied. What was
+acknowledged before it started again is owed no more then.
+
 """
 GROUPS: Final = (
     ("Membership", "M"),
@@ -47,7 +51,8 @@ TAIL: Final = """
 
 Each check has tests in which its subject is broken on purpose: in a right history written by hand
 (`SPOILT` in the tests of its subject, in `tests/simulations/invariants/`), and, where the brokers have the
-subject, by running brokers with a bug put in (`test_broken_brokers.py`). Both tables are held to be complete.
+subject, by running brokers with a bug put in (`test_broken_brokers.py`, `test_broken_homes.py`). Both tables
+are held to be complete.
 [How many seeds of the swarm find a bug](../results/sensitivity.md) is counted by a command.
 """
 

@@ -1,12 +1,14 @@
-"""The programs that simulated processes run: the real broker, and publishers and subscribers by the real
-client."""
+"""The programs that simulated processes run: the real broker, and publishers, subscribers and
+workers by the real client."""
 
 from simulations.programs.brokers import broker
 from simulations.programs.clients import Habits, answerer, asker, opened, publisher, subscriber
 from simulations.programs.stock import stock_publisher, stock_subscriber
+from simulations.programs.workers import WorkHabits, worker
 
 __all__ = [
     "Habits",
+    "WorkHabits",
     "answerer",
     "asker",
     "broker",
@@ -15,4 +17,5 @@ __all__ = [
     "stock_publisher",
     "stock_subscriber",
     "subscriber",
+    "worker",
 ]

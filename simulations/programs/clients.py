@@ -37,6 +37,8 @@ class Habits:
     headers_share: float = 0.0
     large_share: float = 0.0
     large_size: int = 200_000
+    stored_share: float = 0.0
+    """Of the calls that are not at level sent: those at level stored."""
 
 
 async def opened(process: Process, transport: str = "tcp") -> Client:
@@ -62,12 +64,16 @@ def publisher(ledger: Ledger, topics: Sequence[str], habits: Habits, transport: 
             process.exposed = mesh
             while not process.stopping.is_set():
                 entries = _drawn(process, ledger, topics, habits, numbers, rng)
-                await _publish(
-                    process, mesh, entries, "sent" if _falls(habits.sent_share, rng) else "accepted"
-                )
+                await _publish(process, mesh, entries, _level(habits, rng))
                 await asyncio.sleep(rng.expovariate(1 / habits.pause_s))
 
     return main
+
+
+def _level(habits: Habits, rng: random.Random) -> str:
+    if _falls(habits.sent_share, rng):
+        return "sent"
+    return "stored" if _falls(habits.stored_share, rng) else "accepted"
 
 
 def _falls(share: float, rng: random.Random) -> bool:
@@ -103,6 +109,9 @@ async def _publish(process: Process, mesh: Client, entries: list[Publication], l
     first = entries[0]
     outcome = Outcome.UNKNOWN
     absent: tuple[str, ...] = ()
+    homes: tuple[str, ...] = ()
+    for entry in entries:
+        entry.stored = level == "stored"
     try:
         if len(entries) > 1:
             bodies = [entry.body for entry in entries]
@@ -115,16 +124,16 @@ async def _publish(process: Process, mesh: Client, entries: list[Publication], l
                 headers=first.headers or None,
                 timeout=PUBLISH_TIMEOUT_S,
             )
-        outcome = Outcome.ACCEPTED if level == "accepted" else Outcome.SENT
-        absent = receipt.absent
+        outcome = Outcome(level)
+        absent, homes = receipt.absent, receipt.homes
     except (NotAccepted, MeshTimeout):
         outcome = Outcome.REFUSED
     except Unknown:
         pass
     finally:
         for entry in entries:
-            entry.outcome, entry.absent = outcome, absent
-            if outcome is Outcome.ACCEPTED:
+            entry.outcome, entry.absent, entry.homes = outcome, absent, homes
+            if outcome in (Outcome.ACCEPTED, Outcome.STORED):
                 entry.accepted_s = process.world.now_s
 
 

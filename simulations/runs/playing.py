@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from simulations import faults, programs
 from simulations.evidence import Evidence, Recorder, truth
-from simulations.evidence.ledger import Ledger, Outcome
+from simulations.evidence.ledger import Ledger, Outcome, Said
 from simulations.evidence.measuring import TOLD, Measures, Measuring
 from simulations.faults import KINDS, Fault
 from simulations.invariants import Verdict, judge
@@ -43,6 +43,8 @@ OF_THE_RUN: Final = (GOES_ON, ENDS_WHEN_ASKED)
 HEALING_S: Final = 5.0
 """So long after a fault has ended others meet a mesh that is healing."""
 TOPICS: Final = ("news.uk", "news.fr.paris", "sensor.1.temperature", "sensor.2.temperature", "orders")
+SLOWER: Final = 10.0
+"""So many times as long slow workers take."""
 PATTERNS: Final = (("#",), ("news.#",), ("sensor.*.temperature",), ("orders", "news.uk"))
 
 Say = Callable[[float, str], None]
@@ -232,7 +234,7 @@ class Play:
             world.node("broker-1").settings.join = (world.network.hosts["broker-2"].address,)
 
     def _start_clients(self) -> None:
-        """Returns when all subscriptions have passed their barrier."""
+        """Returns when all subscriptions have passed their barrier, and all workers are attached."""
         scenario, workload = self.scenario, self.scenario.workload
         subscribers = scenario.subscriber_names
         for number, name in enumerate(subscribers):
@@ -242,7 +244,9 @@ class Play:
             self.world.add_node(name, programs.answerer, host=self._homes[name]).start()
         for name in scenario.stock_subscriber_names:
             self.world.add_node(name, programs.stock_subscriber(self.ledger), host=self._homes[name]).start()
+        self._start_workers()
         listening = (*subscribers, *scenario.answerer_names, *scenario.stock_subscriber_names)
+        listening = (*listening, *scenario.worker_names)
         self.world.run_until(
             lambda: all(self.world.node(name).exposed is not None for name in listening),
             timeout_s=START_S,
@@ -257,6 +261,7 @@ class Play:
             workload.headers_share,
             workload.large_share,
             workload.large_size,
+            workload.stored_share,
         )
         for name in scenario.publisher_names:
             main = programs.publisher(self.ledger, TOPICS, habits, workload.transport)
@@ -272,6 +277,23 @@ class Play:
             self.world.add_node(name, main, host=self._homes[name]).start()
         for number, name in enumerate(scenario.stock_publisher_names):
             main = programs.stock_publisher(self.ledger, TOPICS, workload.pause_s, number, workload.size_max)
+            self.world.add_node(name, main, host=self._homes[name]).start()
+
+    def _start_workers(self) -> None:
+        scenario, workload = self.scenario, self.scenario.workload
+        queues = scenario.queue_names
+        for number, name in enumerate(scenario.worker_names):
+            habits = programs.WorkHabits(
+                workload.work_s * (SLOWER if number < workload.slow_workers else 1),
+                workload.work_window,
+                workload.retry_share,
+                workload.fail_share,
+                workload.drop_share,
+                workload.poison_share,
+            )
+            which = number % len(queues)
+            patterns = PATTERNS[which % len(PATTERNS)]
+            main = programs.worker(self.ledger, queues[which], patterns, habits, workload.transport)
             self.world.add_node(name, main, host=self._homes[name]).start()
 
     def _safety_phase(self) -> None:
@@ -322,7 +344,12 @@ class Play:
     def _leave(self) -> None:
         """Everybody is asked to end, and must."""
         scenario = self.scenario
-        self._stop([*scenario.subscriber_names, *scenario.answerer_names, *scenario.stock_subscriber_names])
+        self._stop(
+            [
+                *(*scenario.subscriber_names, *scenario.answerer_names),
+                *(*scenario.stock_subscriber_names, *scenario.worker_names),
+            ]
+        )
         for name in self._brokers:
             if self.world.node(name).running:
                 self._do("stop", [name])
@@ -398,6 +425,20 @@ class Play:
         """One of `OF_THE_RUN`."""
         self.verdicts.append(Verdict(check, looked_at, (violation,)))
 
+    def _work_counts(self) -> dict[str, int]:
+        """What became of messages at level stored, in runs that have any."""
+        ledger = self.ledger
+        if self.evidence is None or not self.scenario.workload.durable_subscriptions:
+            return {}
+        journals = self.evidence.journals
+        return {
+            "stored": ledger.count(Outcome.STORED),
+            "worked": sum(job.said is Said.DONE for job in ledger.jobs),
+            "redelivered": sum(job.redelivered for job in ledger.jobs),
+            "waiting": sum(len(found) for each in journals for found in each.waiting.values()),
+            "dead_letters": sum(len(found) for each in journals for found in each.dead.values()),
+        }
+
     def _result(self, measuring: Measuring) -> Result:
         world, ledger = self.world, self.ledger
         return Result(
@@ -419,6 +460,7 @@ class Play:
                 "refused": ledger.count(Outcome.REFUSED),
                 "unknown": ledger.count(Outcome.UNKNOWN),
                 "sent": ledger.count(Outcome.SENT),
+                **self._work_counts(),
                 "delivered": len(ledger.receipts),
                 "asked": len(ledger.questions),
                 "answered": sum(len(question.answers) for question in ledger.questions),

@@ -295,11 +295,20 @@ def _fewer_clients(scenario: Scenario) -> Iterator[Scenario]:
         count = getattr(load, name)
         for fewer in dict.fromkeys((0, count // 2, count - 1)):
             if 0 <= fewer < count:
-                yield from _candidate(scenario, workload=replace(load, **{name: fewer}))
+                yield from _candidate(scenario, workload=_with_clients(load, name, fewer))
     if not load.publishers:
         yield from _candidate(scenario, workload=replace(load, pause_s=Workload().pause_s))
     elif load.pause_s < PAUSE_MOST_S:
         yield from _candidate(scenario, workload=replace(load, pause_s=load.pause_s * 2))
+
+
+def _with_clients(load: Workload, name: str, count: int) -> Workload:
+    """Durable subscriptions have workers, or there are none; who is slow is one of them."""
+    changed: dict[str, Any] = {name: count}
+    if name == "workers":
+        changed["slow_workers"] = min(load.slow_workers, count)
+        changed["durable_subscriptions"] = min(load.durable_subscriptions, count)
+    return replace(load, **changed)
 
 
 def _smaller_faults(scenario: Scenario) -> Iterator[Scenario]:

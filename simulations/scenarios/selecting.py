@@ -4,7 +4,7 @@ Selectors, which stand wherever names do::
 
     broker-3                       a name
     brokers                        a group: brokers, spares, publishers, subscribers, askers, answerers,
-                                   clients; or a pick
+                                   workers, clients; or a pick
     2 of brokers                   so many, whom the seed chooses; also "half of", "1% of", "majority of",
                                    "minority of", and "1 to half of", whose number the seed chooses
     1% of brokers (at least 1)
@@ -53,6 +53,7 @@ def homes(scenario: Scenario, seed: int) -> dict[str, str]:
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.answerer_names)}
     found |= {name: order[n % len(order)] for n, name in enumerate(scenario.stock_publisher_names)}
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.stock_subscriber_names)}
+    found |= {name: order[n % len(order)] for n, name in enumerate(scenario.worker_names)}
     return found
 
 
@@ -95,7 +96,8 @@ class Selection:
             "subscribers": subscribers,
             "askers": askers,
             "answerers": answerers,
-            "clients": [*subscribers, *publishers, *askers, *answerers, *stock],
+            "workers": scenario.worker_names,
+            "clients": [*subscribers, *publishers, *askers, *answerers, *stock, *scenario.worker_names],
         }
 
     @property

@@ -42,7 +42,11 @@ def test_what_cannot_be_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize(
-    "given", [{"publishers": -1}, {"subscribers": -1}, {"pause_s": 0.0}, {"size_max": 0}]
+    "given",
+    [
+        *({"publishers": -1}, {"subscribers": -1}, {"pause_s": 0.0}, {"size_max": 0}),
+        *({"stored_share": 1.5}, {"work_s": 0.0}, {"work_window": 0}, {"slow_workers": 1}, {"workers": 2}),
+    ],
 )
 def test_a_workload_that_cannot_be_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError) as raised:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulations.evidence.ledger import Outcome
+from simulations.evidence.ledger import Outcome, Said
 from simulations.runs.playing import Play
 from simulations.scenario import Scenario, Workload
 
@@ -58,6 +58,35 @@ def test_a_mesh_serves_everything_that_clients_do(transport: str, chunked: int, 
 def test_a_run_with_everything_is_the_same_again() -> None:
     first, again = (run("ws", 1, 1).world.history.digest for _ in range(2))
     assert first == again
+
+
+def test_workers_do_everything_that_can_be_done_to_a_message() -> None:
+    workload = Workload(
+        publishers=2,
+        subscribers=1,
+        pause_s=0.1,
+        batch_max=3,
+        headers_share=0.3,
+        large_share=0.1,
+        stored_share=0.8,
+        durable_subscriptions=2,
+        workers=4,
+        slow_workers=1,
+        retry_share=0.1,
+        fail_share=0.05,
+        drop_share=0.05,
+        poison_share=0.05,
+    )
+    play = Play(Scenario("work", brokers=1, warm_s=1.0, quiet_s=4.0, workload=workload), seed=1)
+    result = play.run()
+    assert result.ok, [each.violations[:2] for each in result.verdicts if not each.ok]
+    jobs = play.ledger.jobs
+    assert {Said.DONE, Said.RETRY, Said.FAILED, Said.DROP} <= {job.said for job in jobs}
+    assert {job.queue for job in jobs} == {"queue-1", "queue-2"}
+    assert {job.worker for job in jobs} == {f"worker-{number}" for number in (1, 2, 3, 4)}
+    assert any(job.headers for job in jobs) and any(len(job.body) > 200_000 for job in jobs)
+    assert max(job.attempt for job in jobs) == 20
+    assert result.counts["stored"] and result.counts["dead_letters"] and not result.counts["unknown"]
 
 
 @pytest.mark.long

@@ -1,0 +1,309 @@
+"""What is lost, comes again or is kept against its publisher's word is found; what disks and ends of
+sessions excuse is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulations.evidence import Evidence, Life
+from simulations.evidence.journals import JournalLeft, Left
+from simulations.evidence.ledger import Attached, Job, Outcome, Publication, Said
+from simulations.faults import Fault
+from simulations.faults.ongoing import Span
+from simulations.invariants import Verdict
+from tests.simulations.invariants.histories import (
+    BACK_S,
+    KILLED_S,
+    ONE,
+    THREE,
+    TWO,
+    Spoilt,
+    history,
+    judged,
+    spoilt,
+)
+
+QUEUE = "queue-1"
+DEAD, WAITING, REFUSED = 30, 35, 9
+"""Numbers of publications."""
+
+
+def stored(home: str = TWO) -> Evidence:
+    """Every second publication is at level stored, and done, but for some; its home is killed if it is
+    broker-3."""
+    evidence = history()
+    ledger = evidence.ledger
+    evidence.lives.append(Life("worker-1", 1, TWO, 1.0, 22.0))
+    evidence.sessions["worker-1", 1] = [(1.0, 22.0)]
+    ledger.attached.append(Attached("worker-1", 1, QUEUE, ("#",), home, 2.0))
+    journal = JournalLeft(home, waiting={QUEUE: []}, dead={QUEUE: []})
+    for each in ledger.publications.values():
+        each.stored, each.outcome, each.homes = True, Outcome.STORED, (home,)
+        each.accepted_s = each.at_s + 0.01
+        if each.number == DEAD:
+            journal.dead[QUEUE].append(_left(each))
+        elif each.number == WAITING:
+            journal.waiting[QUEUE].append(_left(each))
+        elif each.number == REFUSED:
+            each.outcome, each.homes = Outcome.REFUSED, ()
+        else:
+            ledger.jobs.append(_job(each, home))
+    evidence.journals.append(journal)
+    return evidence
+
+
+def _id(publication: Publication) -> str:
+    return f"0001-2-{publication.number}"
+
+
+def _left(publication: Publication) -> Left:
+    return Left(_id(publication), publication.topic, publication.body, publication.number)
+
+
+def _job(publication: Publication, home: str) -> Job:
+    return Job(
+        *("worker-1", 1, QUEUE, home, _id(publication), publication.topic, publication.body),
+        *({}, 1, False, publication.at_s + 0.02),
+        said=Said.DONE,
+        told=True,
+        said_s=publication.at_s + 0.03,
+    )
+
+
+def published(evidence: Evidence, number: int) -> Publication:
+    return next(each for each in evidence.ledger.publications.values() if each.number == number)
+
+
+def job_of(evidence: Evidence, number: int) -> Job:
+    body = published(evidence, number).body
+    return next(each for each in evidence.ledger.jobs if each.body == body)
+
+
+def lose(evidence: Evidence, number: int = 4) -> None:
+    evidence.ledger.jobs.remove(job_of(evidence, number))
+
+
+def undone(evidence: Evidence) -> None:
+    job_of(evidence, 4).said = Said.NOTHING
+
+
+def untold(evidence: Evidence) -> None:
+    job_of(evidence, 4).told = False
+
+
+def dropped(evidence: Evidence) -> None:
+    job_of(evidence, 4).said = Said.DROP
+
+
+def again(evidence: Evidence, number: int = 20, after_s: float = 1.0, **changes: Any) -> None:
+    job = job_of(evidence, number)
+    evidence.ledger.jobs.append(replace(job, at_s=job.at_s + after_s, said_s=None, **changes))
+
+
+def held(evidence: Evidence) -> None:
+    job_of(evidence, 20).said_s = None
+    again(evidence, worker="worker-2")
+
+
+def keep_refused(evidence: Evidence) -> None:
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, REFUSED)))
+
+
+def work_on_refused(evidence: Evidence) -> None:
+    evidence.ledger.jobs.append(_job(published(evidence, REFUSED), TWO))
+
+
+def altered(evidence: Evidence, **changes: Any) -> None:
+    job = job_of(evidence, 4)
+    evidence.ledger.jobs[evidence.ledger.jobs.index(job)] = replace(job, **changes)
+
+
+def on_time(evidence: Evidence) -> None:
+    """It waits since long before the workers ended."""
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    lose(evidence, 10)
+
+
+SPOILT: list[Spoilt] = [
+    spoilt("stored_is_kept", lose, "number 4 of pub-1, acknowledged as stored by broker-2", right=stored),
+    spoilt("stored_is_kept", undone, "is neither worked off nor in queue-1 at broker-2", right=stored),
+    spoilt("stored_is_kept", untold, "is neither worked off nor in queue-1 at broker-2", right=stored),
+    spoilt("stored_is_kept", dropped, "is neither worked off nor in queue-1 at broker-2", right=stored),
+    spoilt("settled_once", again, "of which worker-1 had said done at 12.130 s", right=stored),
+    spoilt("held_once", held, "which worker-1 has had in hand since 12.120 s", right=lambda: _retried()),
+    spoilt("refused_is_nowhere", keep_refused, "broker-2 keeps in queue-1 number 9 of pub-1", right=stored),
+    spoilt("refused_is_nowhere", work_on_refused, "worker-1 got number 9 of pub-1", right=stored),
+    spoilt("work_is_genuine", lambda e: altered(e, body=b"x"), "was published by nobody", right=stored),
+    spoilt("work_is_genuine", lambda e: altered(e, id="0001-2-5"), "is of two messages", right=stored),
+    spoilt("work_is_genuine", lambda e: altered(e, topic="x"), "on x, published on orders", right=stored),
+    spoilt("work_is_genuine", lambda e: altered(e, headers={"a": 1}), "with headers {'a': 1}", right=stored),
+    spoilt(
+        "work_is_genuine",
+        lambda e: setattr(published(e, 4), "stored", False),
+        "was not published at level stored",
+        right=stored,
+    ),
+    spoilt(
+        "work_is_genuine",
+        lambda e: e.ledger.attached.append(Attached("worker-1", 1, QUEUE, ("news.*",), TWO, 2.0)),
+        "which queue-1 does not want",
+        right=stored,
+    ),
+    spoilt("drained", on_time, "1 of 2 messages wait in queue-1 at broker-2", right=stored),
+]
+
+
+def _retried() -> Evidence:
+    """One message was asked for again, and came."""
+    evidence = stored()
+    job_of(evidence, 20).said = Said.RETRY
+    again(evidence)
+    return evidence
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_what_was_spoilt_is_found(spoilt: Spoilt) -> None:
+    spoilt.must_be_found()
+
+
+# --- what a home may lose
+
+
+def lost(home: str, spoil: Callable[[Evidence], None]) -> Verdict:
+    evidence = stored(home)
+    lose(evidence, 4)
+    spoil(evidence)
+    return judged(evidence, "stored_is_kept")
+
+
+def fault(
+    at_s: float, kind: str, *names: str, until_s: float | None = None, **more: Any
+) -> Callable[..., None]:
+    span = Span(Fault(at_s, kind, names, more=tuple(more.items())), at_s, until_s)
+    return lambda evidence: evidence.faults.append(span)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "right"),
+    [
+        (fault(5.0, "torn_file", THREE), True),
+        (fault(5.0, "lost_files", THREE), True),
+        (fault(5.0, "flipped_bits", THREE), True),
+        (fault(5.0, "torn_file", TWO), False),
+        (fault(5.0, "torn_file", THREE, files="log"), False),
+        (fault(5.0, "power_off", THREE, until_s=BACK_S), False),
+        (fault(3.0, "lying_disk", THREE, until_s=9.0), False),
+    ],
+)
+def test_only_damage_to_the_files_of_a_home_excuses_loss(
+    spoil: Callable[[Evidence], None], right: bool
+) -> None:
+    assert lost(THREE, spoil).ok is right
+
+
+@pytest.mark.parametrize(("until_s", "right"), [(3.5, False), (9.0, True), (None, True)])
+def test_a_power_loss_excuses_loss_while_the_disk_lies(until_s: float | None, right: bool) -> None:
+    evidence = stored(THREE)
+    lose(evidence, 4)
+    fault(3.0, "lying_disk", THREE, until_s=until_s)(evidence)
+    fault(KILLED_S, "power_off", THREE, until_s=BACK_S)(evidence)
+    assert judged(evidence, "stored_is_kept").ok is right
+
+
+def test_what_came_after_the_damage_is_owed_once_a_worker_is_served_again() -> None:
+    evidence = stored(THREE)
+    lose(evidence, 4)  # published at 4.1 s, acknowledged before the loss
+    fault(5.0, "lost_files", THREE)(evidence)
+    verdict = judged(evidence, "stored_is_kept")
+    assert verdict.ok and 0 < verdict.count < 34
+    lose(evidence, 28)  # published at 16.1 s
+    assert not judged(evidence, "stored_is_kept").ok
+
+
+def test_a_publisher_whose_broker_the_barrier_left_out_is_owed_nothing() -> None:
+    for unreached, right in (((TWO,), True), ((THREE,), False)):
+        evidence = stored()
+        lose(evidence)
+        evidence.ledger.attached[0] = replace(evidence.ledger.attached[0], unreached=unreached)
+        verdict = judged(evidence, "stored_is_kept")
+        assert (verdict.ok or verdict.empty) is right
+
+
+def test_a_subscription_is_owed_nothing_that_came_before_it() -> None:
+    evidence = stored()
+    lose(evidence, 0)
+    evidence.ledger.attached[0] = replace(evidence.ledger.attached[0], at_s=2.2)
+    assert judged(evidence, "stored_is_kept").ok
+
+
+def test_each_home_of_one_name_is_owed_by_itself() -> None:
+    evidence = stored()
+    evidence.ledger.attached.append(Attached("worker-2", 1, QUEUE, ("#",), ONE, 2.0))
+    assert "at broker-1" in judged(evidence, "stored_is_kept").violations[0]
+
+
+# --- what may come again
+
+
+@pytest.mark.parametrize(("ended_s", "right"), [(12.3, True), (14.0, False)])
+def test_a_session_that_ends_soon_after_the_word_excuses_a_second_delivery(
+    ended_s: float, right: bool
+) -> None:
+    evidence = stored()
+    again(evidence, after_s=3.0)
+    evidence.lives = [
+        replace(each, ended_s=ended_s) if each.name == "worker-1" else each for each in evidence.lives
+    ]
+    assert judged(evidence, "settled_once").ok is right
+
+
+@pytest.mark.parametrize(("number", "right"), [(3, True), (2, False)])
+def test_a_home_that_ends_soon_after_the_word_excuses_a_second_delivery(number: int, right: bool) -> None:
+    """broker-3 is killed at 4 s; number 3 was done at 3.63 s, number 2 at 3.13 s."""
+    evidence = stored(THREE)
+    again(evidence, number, 8.0)
+    assert judged(evidence, "settled_once").ok is right
+
+
+def test_a_slow_disk_gives_a_home_more_time_to_write_what_is_settled() -> None:
+    evidence = stored(THREE)
+    again(evidence, 2, 8.0)
+    fault(3.2, "slow_disk", THREE, until_s=4.5)(evidence)
+    assert judged(evidence, "settled_once").ok
+
+
+def test_who_asked_for_a_message_again_gets_it_again() -> None:
+    assert judged(_retried(), "settled_once").ok
+
+
+@pytest.mark.parametrize("sessions", [[(1.0, 12.4), (12.6, 22.0)], [(1.0, 22.0)]])
+def test_what_a_worker_had_in_hand_goes_to_another_when_its_connection_ends(
+    sessions: list[tuple[float, float]],
+) -> None:
+    evidence = stored()
+    held(evidence)
+    evidence.sessions["worker-1", 1] = sessions
+    assert judged(evidence, "held_once").ok is (len(sessions) == 2)
+
+
+# --- what may wait
+
+
+@pytest.mark.parametrize(("due_s", "right"), [(25.0, True), (15.0, False)])
+def test_what_is_to_be_tried_later_may_wait(due_s: float, right: bool) -> None:
+    evidence = stored()
+    job = job_of(evidence, 10)
+    job.said, job.due_s = Said.RETRY, due_s
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    assert judged(evidence, "drained").ok is right
+
+
+def test_a_queue_to_which_no_worker_came_back_need_not_drain() -> None:
+    evidence = stored()
+    on_time(evidence)
+    evidence.ledger.attached.append(Attached("worker-1", 1, QUEUE, ("#",), ONE, 12.0))
+    assert not judged(evidence, "drained").count
