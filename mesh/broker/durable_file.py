@@ -1,9 +1,10 @@
 """The file in which a broker keeps the durable subscriptions of every home, across its runs.
 
 It holds the frames that would tell a new link of all of them (`mesh.cluster.durable_table.table_frames`), and
-their CRC-32. It is replaced atomically, at once, one write at a time: who makes a durable subscription waits
-for it. Whatever changes meanwhile goes into the next write. A disk that fails is tried again every second;
-until it works, the others are not told that this broker has the new tables, and name it as not reached.
+the CRC-32 of these and of the schema. It is replaced atomically, at once, one write at a time: who makes a
+durable subscription waits for it. Whatever changes meanwhile goes into the next write. A disk that fails is
+tried again every second; until it works, the others are not told that this broker has the new tables, and
+name it as not reached.
 
 A file that cannot be understood is set aside, and the log says so: the others tell what was in it. A file of
 a newer version is refused and left as it is.
@@ -160,7 +161,7 @@ class DurableFile:
 
 
 def _crc(frames: list[bytes]) -> int:
-    crc = 0
+    crc = zlib.crc32(bytes([SCHEMA]))
     for frame in frames:
         crc = zlib.crc32(frame, crc)
     return crc
@@ -175,16 +176,20 @@ def _decode(content: bytes, path: str) -> dict[int, HomeTable]:
         raise ValueError("it is no msgpack") from error
     if type(value) is not list or not value or type(value[0]) is not int:
         raise ValueError("it does not begin with its schema")
-    if value[0] > SCHEMA:
+    sound = (
+        len(value) == 3
+        and type(value[2]) is list
+        and all(type(frame) is bytes for frame in value[2])
+        and _crc(value[2]) == value[1]
+    )
+    if value[0] > SCHEMA and not sound:  # else a flipped bit made a newer one of it
         raise StorageError(
             f"{path} was written by a newer version (its schema is {value[0]}, this version knows {SCHEMA});"
             " run that version, or name another state folder"
         )
-    if len(value) != 3 or value[0] != SCHEMA or type(value[2]) is not list:
-        raise ValueError("it does not hold what it should")
-    frames = value[2]
-    if not all(type(frame) is bytes for frame in frames) or _crc(frames) != value[1]:
+    if not sound or value[0] != SCHEMA:
         raise ValueError("its checksum is wrong")
+    frames = value[2]
     tables: dict[int, HomeTable] = {}
     parts = TableParts()
     for frame in frames:

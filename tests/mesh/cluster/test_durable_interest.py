@@ -233,6 +233,22 @@ def test_a_home_that_was_forgotten_stays_so_until_it_lives() -> None:
         assert broker.tables()[1][1] == {"mail": ("m",)}
 
 
+def test_a_home_and_who_forgets_it_at_the_same_moment_make_different_versions() -> None:
+    """With the same one, both tables would be taken for the right one, each by some."""
+    brokers = linked(3)
+    brokers.broker(1).change({"mail": ("m",)}, [])
+    brokers.settle()
+    brokers.cut(1, 2)
+    now_us = 90_000
+    brokers.broker(1).journal = {"jobs": ("j",)}
+    brokers.broker(1).interest.change_own({"jobs": ("j",)}, ["mail"], now_us)
+    brokers.broker(2).interest.forget(1, now_us)
+    brokers.check()
+    brokers.heal()
+    for broker in brokers.all:
+        assert broker.tables()[1][1] == {"jobs": ("j",)}
+
+
 def test_what_cannot_be_forgotten_is_said() -> None:
     brokers = linked(2)
     brokers.broker(1).change({"mail": ("m",)}, [])
