@@ -268,5 +268,5 @@ class HomeMachine(RuleBasedStateMachine):
         self.what_was_kept_is_somewhere()
 
 
-HomeMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+HomeMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
 TestHomeMachine = HomeMachine.TestCase
