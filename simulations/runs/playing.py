@@ -247,12 +247,7 @@ class Play:
         self._start_workers()
         listening = (*subscribers, *scenario.answerer_names, *scenario.stock_subscriber_names)
         listening = (*listening, *scenario.worker_names)
-        self.world.run_until(
-            lambda: all(self.world.node(name).exposed is not None for name in listening),
-            timeout_s=START_S,
-            what="a subscription of every subscriber",
-            poll_s=POLL_S,
-        )
+        self._wait_exposed(listening, "a subscription of every subscriber")
         habits = programs.Habits(
             workload.pause_s,
             workload.size_max,
@@ -280,6 +275,7 @@ class Play:
             self.world.add_node(name, main, host=self._homes[name]).start()
 
     def _start_workers(self) -> None:
+        """The first of each durable subscription makes it: two at once would make it at two homes."""
         scenario, workload = self.scenario, self.scenario.workload
         queues = scenario.queue_names
         for number, name in enumerate(scenario.worker_names):
@@ -294,7 +290,18 @@ class Play:
             which = number % len(queues)
             patterns = PATTERNS[which % len(PATTERNS)]
             main = programs.worker(self.ledger, queues[which], patterns, habits, workload.transport)
-            self.world.add_node(name, main, host=self._homes[name]).start()
+            node = self.world.add_node(name, main, host=self._homes[name])
+            if number == len(queues):
+                self._wait_exposed(scenario.worker_names[: len(queues)], "a home of every subscription")
+            node.start()
+
+    def _wait_exposed(self, names: Sequence[str], what: str) -> None:
+        self.world.run_until(
+            lambda: all(self.world.node(name).exposed is not None for name in names),
+            timeout_s=START_S,
+            what=what,
+            poll_s=POLL_S,
+        )
 
     def _safety_phase(self) -> None:
         world = self.world

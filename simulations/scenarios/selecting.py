@@ -53,7 +53,9 @@ def homes(scenario: Scenario, seed: int) -> dict[str, str]:
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.answerer_names)}
     found |= {name: order[n % len(order)] for n, name in enumerate(scenario.stock_publisher_names)}
     found |= {name: order[-1 - n % len(order)] for n, name in enumerate(scenario.stock_subscriber_names)}
-    found |= {name: order[n % len(order)] for n, name in enumerate(scenario.worker_names)}
+    queues = len(scenario.queue_names) or 1
+    for n, name in enumerate(scenario.worker_names):  # those of one queue at brokers of their own
+        found[name] = order[(n % queues + n // queues) % len(order)]
     return found
 
 

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import pytest
 
+from mesh.broker.node import Node
+from mesh.cluster.membership import MemberRecord, State
 from mesh.database import settings
 from mesh.dataplane import keeping, workers
 from mesh.dataplane.durables import Durable
@@ -131,6 +133,19 @@ def deliver_to_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Workers, "_deliver", broken)
 
 
+def forget_dead_homes(patch: pytest.MonkeyPatch) -> None:
+    """Who is dead is no home any more."""
+    told = Node.member_changed
+
+    def broken(self: Node, record: MemberRecord, *news: Any) -> None:
+        told(self, record, *news)
+        home = self.exchange.homes.get(record.id)
+        if record.state is State.DEAD and home is not None:
+            self.exchange.home_changed(home.id, home.name, home.url, {}, list(home.subscriptions))
+
+    patch.setattr(Node, "member_changed", broken)
+
+
 def bury_nowhere(patch: pytest.MonkeyPatch) -> None:
     """A message that is buried is settled, and no dead letter is made."""
     carry_out = Settling.add
@@ -162,6 +177,7 @@ OF_HOMES: Final[dict[str, Bug]] = {
     "alters-work": Bug("a bit of one delivery in ten is flipped", alter_work),
     "overlooks-some": Bug("one block in ten waits until its home starts again", overlook_some),
     "keeps-for-one": Bug("what several durable subscriptions want is kept for the first", keep_for_the_first),
+    "forgets-dead-homes": Bug("who is dead is no home any more", forget_dead_homes),
     "delivers-to-all": Bug("every consumer gets what one of them is to get", deliver_to_all),
     "buries-nowhere": Bug("dead letters are thrown away", bury_nowhere),
 }

@@ -31,16 +31,21 @@ SMALL = Scenario(
         poison_share=0.02,
     ),
 )
+THREE = replace(SMALL, brokers=3, safety_s=12.0)
 NOTHING: tuple[Fault, ...] = ()
 SLOW = Fault(0.0, "slow_disk", (HOME,), for_s=5.0, value=0.2)
 CRASHES = (SLOW, *(Fault(at_s, "crash", (HOME,), for_s=0.3) for at_s in (1.0, 2.5, 4.0)))
 POWER_LOSSES = tuple(replace(each, kind="power_off") if each.kind == "crash" else each for each in CRASHES)
 DEATHS = tuple(Fault(at_s, "crash", ("worker-1", "worker-2"), for_s=0.3) for at_s in (1.0, 2.0, 3.0))
 
+DEATH = (Fault(1.0, "crash", (HOME,), for_s=10.0),)
+"""Of one home of three brokers."""
+
 
 def play(*faults: Fault) -> dict[str, tuple[str, ...]]:
     """The violations by check."""
-    result = Play(replace(SMALL, faults=faults), seed=1).run()
+    scenario = THREE if faults == DEATH else SMALL
+    result = Play(replace(scenario, faults=faults), seed=1).run()
     return {verdict.check: verdict.violations for verdict in result.verdicts if not verdict.ok}
 
 
@@ -63,6 +68,7 @@ PROOFS = [
     Proof("stored_is_kept", "neither worked off", durable_bugs.settle_at_delivery, DEATHS),
     Proof("stored_is_kept", "in queue-2 at broker-1", durable_bugs.keep_for_the_first),
     Proof("stored_is_kept", "neither worked off", durable_bugs.bury_nowhere),
+    Proof("stored_is_kept", "at broker-1", durable_bugs.forget_dead_homes, DEATH),
     Proof("settled_once", "had said done", durable_bugs.never_settle, CRASHES),
     Proof("settled_once", "had said done", durable_bugs.forget_what_came, CRASHES),
     Proof("held_once", "has had in hand since", durable_bugs.deliver_to_all),
