@@ -77,6 +77,25 @@ LINK: Final = StructType(
     [_field("peer", StringType()), *(_field(name, LongType()) for name in _LINK_COUNTERS)]
 )
 
+QUEUE: Final = StructType(
+    [
+        _field("name", StringType()),
+        *(
+            _field(name, LongType())
+            for name in ("waiting", "bytes", "consumers", "in_flight", "to_redeliver", "delivered")
+        ),
+        *(_field(name, LongType()) for name in ("redelivered", "settled", "retried", "buried")),
+        _field("oldest_s", DoubleType()),
+    ]
+)
+JOURNAL: Final = StructType(
+    [
+        _field("failing", StringType()),
+        *(_field(name, LongType()) for name in ("stored", "duplicates", "refused", "commits")),
+        *(_field(name, DoubleType()) for name in ("commit_ms_p50", "commit_ms_p99")),
+    ]
+)
+
 ROW: Final = StructType(
     [
         _field("v", IntegerType()),
@@ -93,6 +112,8 @@ ROW: Final = StructType(
         ),
         StructField("links", ArrayType(LINK)),
         StructField("drops", MapType(StringType(), LongType())),
+        StructField("queues", ArrayType(QUEUE)),
+        StructField("journal", JOURNAL),
     ]
 )
 """Every column of every kind, in one struct; a row has nulls where its kind has no such column."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from mesh.broker.event_log import EventLog, LogStatus
 from mesh.broker.identity import Identity, StateStatus
+from mesh.broker.journal_opening import JournalOpening
 from mesh.broker.listeners import Listeners
 from mesh.broker.options import BrokerOptions
-from mesh.broker.status import LinkStatus, Load, MemberStatus, Traffic, as_key
+from mesh.broker.status import JournalView, LinkStatus, Load, MemberStatus, Traffic, as_key
 from mesh.broker.stock import StockPublishers, StockRequests
 from mesh.cluster.durable_table import HomeTable
 from mesh.cluster.membership import MemberRecord
@@ -29,7 +30,9 @@ from mesh.cluster.peering import (
 )
 from mesh.dataplane.counters import ExchangeStatistics, LinkLoss
 from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.queue_status import QueueStatus
 from mesh.environment import Environment
+from mesh.journal.port import CommitTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class Inspection:
         peering: Peering,
         listeners: Listeners,
         stock: Stock,
+        journal: JournalOpening,
         clock: Callable[[], float],
     ) -> None:
         self._name = name
@@ -66,6 +70,7 @@ class Inspection:
         self._peering = peering
         self._listeners = listeners
         self._stock = stock
+        self._journal = journal
         self._clock = clock
 
     # --- who it is
@@ -215,6 +220,27 @@ class Inspection:
     def state_file(self) -> StateStatus | None:
         """The file that keeps id, incarnation and known peers; None: there is none."""
         return self._identity.status()
+
+    # --- durable subscriptions
+
+    @property
+    def queues(self) -> tuple[QueueStatus, ...]:
+        """Those that have their home here, by name. What is in the journal alone is that of the last look."""
+        home = self._exchange.home
+        return () if home is None else tuple(home.queues())
+
+    @property
+    def journal(self) -> JournalView | None:
+        """What keeps their messages; None: there is no journal, and nothing is wrong with that."""
+        home, times = self._exchange.home, self._journal.times()
+        if home is None or (times is None and not home.failure):
+            return None
+        return JournalView(home.journal_status(), times or CommitTimes(0, 0.0, 0.0))
+
+    @property
+    def queues_twice(self) -> dict[str, list[str]]:
+        """Durable subscriptions that have more than one home, with the names of these."""
+        return self._exchange.twice()
 
     # --- messages
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mesh.dataplane.home import Home
 from mesh.environment import Environment
 from mesh.errors import StorageError
-from mesh.journal.port import OpenedJournal
+from mesh.journal.port import CommitTimes, OpenedJournal
 from mesh.journal.records import Kept
 from mesh.logs import log
 
@@ -67,6 +67,10 @@ class JournalOpening:
     def make(self) -> None:
         """The first durable subscription is to be written. Called in the loop."""
         self._making = asyncio.get_running_loop().create_task(self._open(at_start=False), name="journal")
+
+    def times(self) -> CommitTimes | None:
+        """How long commits take; None: no journal was opened."""
+        return None if self._journal is None else self._journal.times()
 
     async def aclose(self) -> None:
         """Write what was settled, and close it."""

@@ -16,6 +16,7 @@ which wait for the disk, and those that peering dials with.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -42,6 +43,7 @@ from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.home import Home
 from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.queue_watch import topic_of
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError, PeerError
 from mesh.listen import Listen
@@ -59,6 +61,8 @@ TCP_KEEPALIVE_S: Final = 30
 """A host that vanished costs its connections four times as long after its last word. Stock sockets and
 blocking clients may be silent for ever, so nothing but TCP's probes finds that out."""
 RATES_PERIOD_S: Final = 1.0
+WATCH_PERIOD_S: Final = 1.0
+"""How often trouble with durable subscriptions is looked for."""
 HURRIED_S: Final = 0.1
 """How long a goodbye may take when its caller is cancelled."""
 
@@ -98,7 +102,7 @@ class Node:
         self._children: list[asyncio.Task[None]] = []
         self._work: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
-        self._rates_due = self._stats_due = clock()
+        self._rates_due = self._stats_due = self._watch_due = clock()
         self._notices = Notices(self.name, clock)
         self.log = self._make_log()
         self.exchange = Exchange(
@@ -165,6 +169,7 @@ class Node:
             peering=self.peering,
             listeners=self.listeners,
             stock=Stock(requests, publishers),
+            journal=self._journal,
             clock=clock,
         )
         self.report = Report(
@@ -172,7 +177,7 @@ class Node:
         )
         self._beat = Beat(
             f"broker {self.name}",
-            (self.exchange.tick, self._rates_step, self._stats_step),
+            (self.exchange.tick, self._rates_step, self._stats_step, self._watch_step),
             late=self.report.lateness.note,
         )
         self.report.faults = lambda: self._beat.faults
@@ -510,10 +515,21 @@ class Node:
             self.report.update_rates()
         return self._rates_due
 
+    def _watch_step(self, now: float) -> float:
+        """Tell of trouble with durable subscriptions: programs by messages, the operator in the log."""
+        if now >= self._watch_due:
+            self._watch_due = now + WATCH_PERIOD_S
+            for notice in self.home.notices(now) if self._stopping is None else ():
+                about = {"queue": notice.name, "broker": self.name, **notice.about}
+                self._notices.queue(notice.name, notice.kind, notice.about)
+                self.exchange.publish(topic_of(notice), [json.dumps(about).encode()], "sent", now)
+        return self._watch_due
+
     def _stats_step(self, now: float) -> float:
         if now >= self._stats_due:
             self._stats_due = now + self.options.stats_s
             fields = self.report.stats_fields()
             self.log.write("stats", fields)
+            self.home.look()
             self._notices.drops(fields["drops"], self.options.stats_s)
         return self._stats_due

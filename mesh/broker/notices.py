@@ -9,7 +9,7 @@ others' words; the logger escapes them (`mesh.logs`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from mesh.dataplane.counters import NO_LOSS
 from mesh.logs import log
@@ -100,6 +100,34 @@ class Notices:
             "separations",
             "brokers that were cut off from this one are back; its subscribers may have missed messages",
         )
+
+    def queue(self, name: str, kind: str, about: Mapping[str, Any]) -> None:
+        """Trouble with a durable subscription, see `mesh.dataplane.queue_watch`."""
+        over = about.get("state") == "over"
+        match kind:
+            case "full" if over:
+                self._warn("full disks", "durable subscription %r stores messages again", name)
+            case "full":
+                self._warn("full disks", "no room on the disk for messages of durable subscription %r", name)
+            case "stale" if over:
+                self._warn("stale consumers", "the consumers of durable subscription %r go on", name)
+            case "stale":
+                self._warn(
+                    "stale consumers",
+                    "consumers of durable subscription %r hold %d messages and settled none for %g s: %s",
+                    name,
+                    about["held"],
+                    about["for_s"],
+                    ", ".join(about["consumers"]),
+                )
+            case "poison":
+                self._warn(
+                    "dead letters",
+                    "%d messages of durable subscription %r became dead letters, the last one because %s",
+                    about["dead"],
+                    name,
+                    about["reason"],
+                )
 
     def drops(self, drops: Mapping[str, int], interval_s: float) -> None:
         """Messages dropped since the start, by reason; to be called once an interval."""

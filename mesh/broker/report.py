@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mesh.broker.inspection import Inspection
 from mesh.broker.options import BrokerOptions
-from mesh.broker.status import About, LoopLateness, Rates, build_snapshot, stats_fields
+from mesh.broker.status import About, LoopLateness, Rates, Stored, build_snapshot, stats_fields
 from mesh.broker.status_encoding import encode_status
 from mesh.environment import Environment
 
@@ -74,6 +74,7 @@ class Report:
             self._rates,
             self._events,
             interest=interest,
+            stored=self._stored(),
             log=inspection.log,
             state_file=inspection.state_file,
             faults=self.faults(),
@@ -88,7 +89,12 @@ class Report:
     def stats_fields(self) -> dict[str, Any]:
         """A ``stats`` row's; ends the interval of the lateness meter."""
         self.lateness.close_interval()
-        return stats_fields(self._inspection.load, self._inspection.links, self.lateness)
+        return stats_fields(self._inspection.load, self._inspection.links, self.lateness, self._stored())
+
+    def _stored(self) -> Stored:
+        inspection = self._inspection
+        now_us = int(self._environment.wall_time() * 1e6)
+        return Stored(inspection.queues, inspection.journal, inspection.queues_twice, now_us)
 
     def meta_fields(self) -> dict[str, Any]:
         """The fields of both ``meta`` rows."""

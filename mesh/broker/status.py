@@ -10,12 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import Any, Final, NamedTuple
 
 from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus, format_id
+from mesh.dataplane.queue_status import JournalStatus, QueueStatus
+from mesh.journal.port import CommitTimes
 
 SCHEMA: Final = 1
+QUEUES_SHOWN: Final = 200
+"""Durable subscriptions in a status, those with most messages; ``mesh queue ls`` has them all."""
+QUEUES_LOGGED: Final = 32
+"""The same in a row of the event log."""
 
 
 def as_key(phrase: str) -> str:
@@ -144,6 +151,45 @@ class Load:
     rss_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class JournalView:
+    """The journal of durable subscriptions."""
+
+    status: JournalStatus
+    times: CommitTimes
+
+    def entry(self) -> dict[str, Any]:
+        """As the snapshot and ``stats`` rows show it."""
+        status, times = self.status, self.times
+        return {
+            "failing": status.failing or None,
+            "stored": status.stored,
+            "duplicates": status.duplicates,
+            "refused": status.refused,
+            "commits": times.commits,
+            "commit_ms_p50": round(times.p50_s * 1e3, 3) if times.commits else None,
+            "commit_ms_p99": round(times.p99_s * 1e3, 3) if times.commits else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What this broker is home to; ``now_us`` is since the epoch."""
+
+    queues: Sequence[QueueStatus]
+    journal: JournalView | None
+    twice: Mapping[str, Sequence[str]]
+    now_us: int
+
+    def entries(self, most: int) -> list[dict[str, Any]]:
+        """Those with most messages, in the order of their names."""
+        chosen = list(self.queues)
+        if len(chosen) > most:
+            chosen = nlargest(most, chosen, key=lambda queue: queue.waiting)
+            chosen.sort(key=lambda queue: queue.name)
+        return [queue.entry(self.now_us) for queue in chosen]
+
+
 class LoopLateness:
     """How late the event loop ran its timers: samples of one interval become a median and a maximum.
 
@@ -205,6 +251,7 @@ def build_snapshot(
     events: Sequence[Mapping[str, Any]],
     *,
     interest: Collection[str],
+    stored: Stored,
     log: LogStatus,
     state_file: StateStatus | None,
     faults: int,
@@ -244,6 +291,10 @@ def build_snapshot(
         "subscriptions": load.subscriptions,
         "interest": interest,
         "taps": list(load.taps),
+        "queues": stored.entries(QUEUES_SHOWN),
+        "queues_count": len(stored.queues),
+        "queues_twice": {name: list(homes) for name, homes in stored.twice.items()},
+        "journal": None if stored.journal is None else stored.journal.entry(),
         "log": log.entry(),
         "state_file": None if state_file is None else state_file.entry(),
         "events": list(events),
@@ -251,9 +302,11 @@ def build_snapshot(
     }
 
 
-def stats_fields(load: Load, links: Sequence[LinkStatus], lateness: LoopLateness) -> dict[str, Any]:
-    """The fields of a ``stats`` row."""
-    return {
+def stats_fields(
+    load: Load, links: Sequence[LinkStatus], lateness: LoopLateness, stored: Stored
+) -> dict[str, Any]:
+    """The fields of a ``stats`` row. A broker that is no home has those of the last two not."""
+    fields: dict[str, Any] = {
         "published": load.published,
         "delivered": load.delivered,
         "dropped": load.dropped,
@@ -263,3 +316,7 @@ def stats_fields(load: Load, links: Sequence[LinkStatus], lateness: LoopLateness
         "links": [link.stats_row() for link in links],
         "drops": dict(load.drops),
     }
+    if stored.journal is not None:
+        fields["queues"] = stored.entries(QUEUES_LOGGED)
+        fields["journal"] = stored.journal.entry()
+    return fields

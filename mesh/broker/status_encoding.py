@@ -16,12 +16,23 @@ STATUS_BYTES_MAX: Final = 480_000
 """Half of what an answer may have: a survey of a large mesh brings one from each broker."""
 SHARE_BYTES: Final = 32_000
 """What every list but the members may keep of a status that is cut."""
-CUT_IN_ORDER: Final = ("interest", "taps", "refused", "drops", "listeners", "events")
+CUT_IN_ORDER: Final = (
+    "interest",
+    "queues_twice",
+    "queues",
+    "taps",
+    "refused",
+    "drops",
+    "listeners",
+    "events",
+)
 GONE: Final = ("left", "dead")
 WORTH: Final[Mapping[str, Callable[[Any, Any], int]]] = {
     "events": lambda place, _: -int(place),
     "drops": lambda _, count: -int(count),
     "refused": lambda _, count: -int(count),
+    "queues": lambda _, queue: -int(queue["waiting"]),
+    "queues_twice": lambda _, homes: 0,
     "members": lambda _, member: 0 if member["self"] else 2 if member["state"] in GONE else 1,
 }
 """The rank of an entry: low ranks are kept longest. Of equal ranks, and of other lists, the first stay."""

@@ -110,6 +110,10 @@ class Picture:
     unlisted: int
     """Members that a broker knows and no status has room for."""
     views: dict[str, dict[str, str]]
+    queues: tuple[Mapping[str, Any], ...] = ()
+    """Durable subscriptions, each with the name of its ``home``."""
+    twice: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Those that have more than one home, with the names of these."""
 
     def count(self, *states: str) -> int:
         return sum(1 for node in self.nodes if node.state in states)
@@ -154,7 +158,26 @@ def compose(
         silent=tuple(map(printable, silent)),
         unlisted=max(0, max(map(_known, statuses)) - len(nodes)),
         views=views,
+        queues=tuple(_queues(statuses)),
+        twice=_twice(statuses),
     )
+
+
+def _queues(statuses: Iterable[Status]) -> Iterator[Mapping[str, Any]]:
+    for status in statuses:
+        for queue in listed(status, "queues"):
+            if isinstance(queue, dict):
+                yield {"home": status.get("name"), **queue}
+
+
+def _twice(statuses: Iterable[Status]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found: dict[str, tuple[str, ...]] = {}
+    for status in statuses:
+        of_name = status.get("queues_twice")
+        if isinstance(of_name, dict):
+            for name in of_name:
+                found.setdefault(str(name), tuple(map(str, listed(of_name, name))))
+    return tuple(sorted(found.items()))
 
 
 def _id(record: Mapping[str, Any]) -> str:
@@ -268,12 +291,16 @@ def _node(
 
 def _disk_trouble(status: Status) -> tuple[str, ...]:
     found = []
-    log, state = status.get("log"), status.get("state_file")
+    log, state, journal = status.get("log"), status.get("state_file"), status.get("journal")
     if isinstance(log, dict) and (log.get("failing") or _number(log, "lost")):
         waiting, lost = _number(log, "waiting") or 0, _number(log, "lost") or 0
         found.append(f"event log {log.get('failing') or 'works again'}: {waiting} rows wait, {lost} lost")
     if isinstance(state, dict) and state.get("failing"):
         found.append(f"state not saved: {state['failing']}")
+    if isinstance(journal, dict) and journal.get("failing"):
+        found.append(f"stores no messages: {journal['failing']}")
+    if isinstance(journal, dict) and _number(journal, "refused"):
+        found.append(f"{journal['refused']} messages not stored for want of room")
     return tuple(found)
 
 

@@ -112,7 +112,7 @@ def _by_name(queue: Queue) -> tuple[str, str]:
 
 
 def _width(column: Column, names: int) -> int:
-    return min(max(names, 5), 32) if column.need == 0 else column.width
+    return min(max(names, 9), 32) if column.need == 0 else column.width
 
 
 def _fitting(width: int, names: int) -> list[Column]:

@@ -21,6 +21,7 @@ from rich.text import Text
 
 from mesh.console.figures import duration, milliseconds, number
 from mesh.console.picture import Edge, News, Picture, Vertex, listed, omitted
+from mesh.console.queues import queues_table
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
 from mesh.printable import printable_document
@@ -187,6 +188,7 @@ def trouble_lines(picture: Picture, rows: int) -> list[Text]:
         said.append("split: " + " | ".join(" ".join(names[id] for id in part) for part in picture.parts))
     said += [f"silent: {name}" for name in picture.silent]
     said += [f"{node.name}: {trouble}" for node in picture.nodes for trouble in node.disk]
+    said += [f"{name} lives at {' and '.join(homes)}: remove one" for name, homes in picture.twice]
     said += [f"{node.name}: {_left_out(node.omitted)} cut off" for node in picture.nodes if node.omitted]
     said += [_link_trouble(edge, names) for edge in picture.edges if not edge.whole or edge.lost]
     said += [f"{number(count)} dropped: {_words(reason)}" for reason, count in picture.drops.items()]
@@ -241,15 +243,23 @@ def _frame(screen: Screen, width: int, height: int) -> RenderableType:
     picture, signs = screen.picture, screen.signs
     wide = width >= WIDE
     feed = max(3, (height - 3) // 3)
-    body = max(4, height - 3 - feed)
+    queues = min(len(picture.queues) + 3, max(5, (height - 3) * 2 // 7)) if picture.queues else 0
+    feed = max(3, feed - queues // 3)
+    body = max(4, height - 3 - feed - queues)
     drawing = max(20, min(width * 35 // 100, body * 5)) if not wide else min(width // 2 - 8, body * 4)
     frame = Layout()
-    frame.split_column(
+    rows = [
         Layout(Group(*head(picture, width, signs)), name="head", size=2),
         Layout(name="body", size=body),
         Layout(name="feed", size=feed),
         Layout(_hints(screen), name="hints", size=1),
-    )
+    ]
+    if queues:
+        table = queues_table(picture.queues, width - 4, queues - 2)
+        rows.insert(
+            2, Layout(_panel(table, "durable subscriptions", signs, pad=1), name="queues", size=queues)
+        )
+    frame.split_column(*rows)
     frame["body"].split_row(
         Layout(
             _panel(_lines(topology(picture, drawing - 2, body - 2, signs)), "topology", signs),
@@ -321,6 +331,8 @@ def status_report(picture: Picture, status: dict[str, Any], width: int, signs: S
         about.add_row(key, value)
     parts: list[RenderableType] = [*head(picture, width, signs), Text(), about, Text()]
     parts.append(brokers_table(picture, width, len(picture.nodes) + 1, signs))
+    if picture.queues:
+        parts += [Text(), queues_table(picture.queues, width)]
     wrong = trouble_lines(picture, 20)
     if wrong[0].plain != "none":
         parts += [Text(), *wrong]
@@ -348,8 +360,19 @@ def _about(status: dict[str, Any]) -> list[tuple[str, str]]:
             "interest",
             " ".join(interest[:INTEREST_SHOWN]) + (f" ... and {whole(more)} more" if more else "") or "none",
         ),
+        *_about_journal(status.get("journal")),
         *([("status", f"cut to fit, without {_left_out(lacks.items())}")] if lacks else []),
     ]
+
+
+def _about_journal(journal: Any) -> list[tuple[str, str]]:
+    if not isinstance(journal, dict):
+        return []
+    said = ", ".join(
+        f"{number(journal.get(key))} {key}" for key in ("stored", "duplicates", "refused", "commits")
+    )
+    p50, p99 = journal.get("commit_ms_p50"), journal.get("commit_ms_p99")
+    return [("journal", f"{said} (p50 {milliseconds(p50)} ms, p99 {milliseconds(p99)} ms)")]
 
 
 def _uptime(status: dict[str, Any]) -> str:

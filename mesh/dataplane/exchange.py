@@ -516,6 +516,17 @@ class Exchange:
         known = self.home_of(subscription)
         return None if known is None or known.id == self.id else (known.name, known.url)
 
+    def twice(self) -> dict[str, list[str]]:
+        """Durable subscriptions that were made at more than one broker, while these were apart: the names of
+        their homes."""
+        if len(self.homes) < 2:
+            return {}
+        of_name: dict[str, list[str]] = {}
+        for home in self.homes.values():
+            for subscription in home.subscriptions:
+                of_name.setdefault(subscription, []).append(home.name)
+        return {name: sorted(homes) for name, homes in sorted(of_name.items()) if len(homes) > 1}
+
     def _homes_of(self, subscription: str) -> list[tuple[str, str]]:
         """Ids and names of all brokers where one was made."""
         found = [home for home in self.homes.values() if subscription in home.subscriptions]

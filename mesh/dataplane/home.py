@@ -33,6 +33,7 @@ from mesh.dataplane.keeping import Keeping, Told
 from mesh.dataplane.operating import Answer, Homes, Operating
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.queue_status import Gauge, JournalStatus, QueueStatus, status_of
+from mesh.dataplane.queue_watch import Notice, QueueWatch
 from mesh.dataplane.sessions import Session
 from mesh.dataplane.settling import Settling
 from mesh.dataplane.workers import Workers
@@ -87,7 +88,8 @@ class Home:
         self._settling = Settling(journal, self._buried)
         self._workers = Workers(journal, self._settling)
         self._attaching = Attaching(name, self._durables, journal, self._workers, hooks, options)
-        self._keeping = Keeping(self._durables, journal, self._stored)
+        self._watch = QueueWatch()
+        self._keeping = Keeping(self._durables, journal, self._stored, self._watch.refused)
         self._gauge = Gauge(self._durables, journal)
         self._operating = Operating(name, self._durables, journal, self._workers, self._gauge, self.remove)
         self._name = name
@@ -189,6 +191,10 @@ class Home:
         """Answer an operator's question, see `mesh.dataplane.operating`; ``now_us`` is since the epoch."""
         self._operating.ask(body, now_us, answer)
 
+    def notices(self, now: float) -> list[Notice]:
+        """Trouble that programs are to be told of, see `mesh.dataplane.queue_watch`; asked now and then."""
+        return self._watch.scan(self._durables.by_id, now)
+
     # --- sessions
 
     def control(self, session: Session, frame: list[Any], now: float) -> None:
@@ -280,6 +286,7 @@ class Home:
 
     def _buried(self, entry: records.Bury, answer: records.Answer) -> None:
         """A dead letter was committed."""
+        self._watch.buried(entry.subscription, entry.reason, entry.attempts)
         dead = self._durables.by_id.get(answer.subscription)
         if dead is None:
             buried_in = self._durables.by_id.get(entry.subscription)

@@ -58,14 +58,20 @@ class Block:
 
 
 class Keeping:
-    """See the module. ``stored`` is given each block that was committed, with its answer."""
+    """See the module. ``stored`` is given each block that was committed, with its answer; ``full`` is told
+    who wanted one for which the disk has no room, and the number of its messages."""
 
     def __init__(
-        self, durables: Durables, journal: HomeJournal, stored: Callable[[Store, Answer], None]
+        self,
+        durables: Durables,
+        journal: HomeJournal,
+        stored: Callable[[Store, Answer], None],
+        full: Callable[[tuple[int, ...], int], None],
     ) -> None:
         self._durables = durables
         self._journal = journal
         self._stored = stored
+        self._full = full
         self._batch: list[Block] = []
         self._under_way: dict[Key, Block] = {}
         self._doubtful: dict[Key, None] = {}
@@ -175,7 +181,9 @@ class Keeping:
                     self._doubtful[block.key] = None
                     block.tell(Kept.DOUBT, str(found)[:SENTENCE_MAX])
                 elif found[number] is Verdict.STORED:
-                    self.refused += block.store.last - block.store.first + 1
+                    count = block.store.last - block.store.first + 1
+                    self.refused += count
+                    self._full(block.store.wants, count)
                     block.tell(Kept.REFUSED, full[:SENTENCE_MAX])
                 else:
                     block.tell(SAID[found[number]])

@@ -7,7 +7,7 @@ them (`Gauge.look`) before somebody wants them, never on the way of a message.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mesh.dataplane.durables import Durable, Durables
@@ -108,7 +108,7 @@ def status_of(durable: Durable) -> QueueStatus:
         durable.patterns,
         max(0, durable.waiting),
         len(durable.attachments),
-        queue.counters if queue is not None else None,
+        replace(queue.counters) if queue is not None else None,
         queue.snapshot() if queue is not None else None,
         durable.size,
         durable.oldest_us,

@@ -13,12 +13,11 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import StorageError
 from mesh.journal.gathering import Submission
-from mesh.journal.port import Result
+from mesh.journal.port import CommitTimes, Result
 from mesh.journal.records import Block, Damaged, Entry, Waiting
 from mesh.journal.worker import Answered, Committed, Job, Piece, Question
 
@@ -28,15 +27,6 @@ if TYPE_CHECKING:
 WAITING_MAX: Final = 64 << 20
 TIMES_MAX: Final = 1024
 """Commits whose times are remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommitTimes:
-    """Commits since the journal was opened, and how long the last `TIMES_MAX` of them took."""
-
-    commits: int
-    p50_s: float
-    p99_s: float
 
 
 class BackgroundJournal(ABC):
@@ -105,6 +95,7 @@ class BackgroundJournal(ABC):
         self._put(Question(question, told))
 
     def times(self) -> CommitTimes:
+        """Of the last `TIMES_MAX` commits."""
         taken = sorted(self._times)
         if not taken:
             return CommitTimes(0, 0.0, 0.0)

@@ -6,12 +6,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mesh.journal.records import Answer, Damaged, Entry, Waiting
 
 Result = Sequence[Answer] | Exception
 """The answers to entries that were submitted together, or why none of them was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTimes:
+    """Commits since the journal was opened, and how long the last ones took."""
+
+    commits: int
+    p50_s: float
+    p99_s: float
 
 
 class JournalPort(Protocol):
@@ -37,6 +47,9 @@ class JournalPort(Protocol):
 
 class OpenedJournal(JournalPort, Protocol):
     """As whoever opened it has it."""
+
+    def times(self) -> CommitTimes:
+        """How long its commits take."""
 
     async def aclose(self) -> None:
         """Finish what was handed over and close the journal. May be called twice."""

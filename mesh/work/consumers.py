@@ -29,6 +29,7 @@ class Consumer:
         "level",
         "number",
         "probing",
+        "released",
         "rows",
         "since",
         "stuck",
@@ -41,6 +42,7 @@ class Consumer:
         self.window = window
         self.bytes_max = bytes_max
         self.in_flight = 0
+        self.released = 0  # messages that it had and has no more
         self.bytes = 0
         self.rows: dict[int, Row] = {}
         self.level = -1  # not in a roster
@@ -68,6 +70,7 @@ class Consumer:
             del self.rows[row.number]
         count = records.bit_count()
         self.in_flight -= count
+        self.released += count
         self.bytes -= count * row.each
         if self.suspect is not None and self.suspect[0] == row.number and records >> self.suspect[1] & 1:
             self.suspect = None

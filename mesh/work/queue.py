@@ -27,7 +27,7 @@ bytes of what is in flight or delayed are read again when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mesh.work.backlog import Backlog
@@ -264,6 +264,12 @@ class WorkQueue:
             suspects=self._suspects.count,
             delayed=self._delays.count,
         )
+
+    def holders(self) -> Iterator[tuple[int, int, int]]:
+        """Each consumer that has messages: its number, how many, and how many it had before."""
+        for consumer in self._consumers.values():
+            if consumer.in_flight:
+                yield consumer.number, consumer.in_flight, consumer.released
 
     # --- handing out
 

@@ -12,17 +12,22 @@ from mesh.broker.event_log import LogStatus
 from mesh.broker.identity import StateStatus
 from mesh.broker.status import (
     About,
+    JournalView,
     LinkStatus,
     Load,
     LoopLateness,
     MemberStatus,
     Rates,
+    Stored,
     Traffic,
     as_key,
     build_snapshot,
     stats_fields,
 )
+from mesh.dataplane.queue_status import JournalStatus, QueueStatus
 from mesh.errors import PeerError, TopicError
+from mesh.journal.port import CommitTimes
+from mesh.work.statistics import WorkCounters, WorkSnapshot
 
 LINK = LinkStatus(
     peer=2, dialed=True, up_since=5.0, rtt_s=0.00125, traffic=Traffic(1, 2, 3, 4), dropped=5, lost=6, queued=7
@@ -42,6 +47,23 @@ ABOUT = About(
     state="ready",
     started=1.0,
     period_s=1.0,
+)
+STORED = Stored(
+    [
+        QueueStatus(
+            "mail",
+            ("jobs.#",),
+            7,
+            1,
+            WorkCounters(delivered=20, redelivered=2, settled=10, retried=1, buried=4),
+            WorkSnapshot(consumers=1, fresh=0, in_flight=3, returned=4, suspects=3, delayed=2),
+            size=700,
+            oldest_us=1_000_000,
+        )
+    ],
+    JournalView(JournalStatus("", 21, 5, 6), CommitTimes(12, 0.0015, 0.04)),
+    {"mail": ["alpha", "beta"]},
+    3_500_000,
 )
 LOG = LogStatus("/log", rows=9, waiting=3, lost=1, errors=2, failing="No space left on device")
 LOAD = Load(
@@ -72,6 +94,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         Rates(0.0),
         [{"kind": "meta"}],
         interest=["news.#"],
+        stored=STORED,
         log=LOG,
         state_file=StateStatus(2, None),
         faults=3,
@@ -90,6 +113,10 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
             "subscriptions",
             "interest",
             "taps",
+            "queues",
+            "queues_count",
+            "queues_twice",
+            "journal",
             "log",
             "state_file",
             "events",
@@ -123,7 +150,8 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
 
 
 def test_a_stats_row_carries_the_links_counters() -> None:
-    fields = stats_fields(LOAD, [LINK], LoopLateness())
+    fields = stats_fields(LOAD, [LINK], LoopLateness(), Stored([], None, {}, 0))
+    assert "queues" not in fields and "journal" not in fields, "it is no home"
     assert fields["links"] == [
         {
             "peer": "0000000000000002",
@@ -137,6 +165,57 @@ def test_a_stats_row_carries_the_links_counters() -> None:
         }
     ]
     assert fields["published"] == 10
+
+
+def test_durable_subscriptions_are_in_the_status_and_in_stats_rows() -> None:
+    status = build_snapshot(
+        ABOUT,
+        [],
+        LOAD,
+        LoopLateness(),
+        Rates(0.0),
+        [],
+        interest=[],
+        stored=STORED,
+        log=LOG,
+        state_file=None,
+        faults=0,
+        now=11.0,
+    )
+    fields = stats_fields(LOAD, [], LoopLateness(), STORED)
+    (mail,) = status["queues"]
+    assert fields["queues"] == [mail] and fields["journal"] == status["journal"]
+    assert mail == {
+        "name": "mail",
+        "waiting": 7,
+        "bytes": 700,
+        "oldest_s": 2.5,
+        "consumers": 1,
+        "in_flight": 3,
+        "to_redeliver": 9,
+        "delivered": 20,
+        "redelivered": 2,
+        "settled": 10,
+        "retried": 1,
+        "buried": 4,
+    }
+    assert status["journal"] == {
+        "failing": None,
+        "stored": 21,
+        "duplicates": 5,
+        "refused": 6,
+        "commits": 12,
+        "commit_ms_p50": 1.5,
+        "commit_ms_p99": 40.0,
+    }
+    assert status["queues_count"] == 1 and status["queues_twice"] == {"mail": ["alpha", "beta"]}
+
+
+def test_of_many_durable_subscriptions_those_with_most_messages_are_shown() -> None:
+    queues = [QueueStatus(f"q{number:05}", (), number, 0, None, None) for number in range(10_000)]
+    shown = Stored(queues, None, {}, 0).entries(200)
+    assert [queue["name"] for queue in shown] == [f"q{number:05}" for number in range(9_800, 10_000)]
+    assert shown[0]["oldest_s"] is None and shown[0]["bytes"] is None
 
 
 def test_lateness_is_the_median_and_the_maximum_of_an_interval() -> None:

@@ -23,6 +23,7 @@ ANSWER_MAX = 960_000
 
 def status(**lists: Any) -> dict[str, Any]:
     whole: dict[str, Any] = {"schema": 1, "name": "alpha", "listeners": [], "members": [], "interest": []}
+    whole |= {"queues": [], "queues_twice": {}}
     return {**whole, "taps": [], "events": [], "drops": {}, "refused": {}, "omitted": {}, **lists}
 
 

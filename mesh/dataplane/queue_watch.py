@@ -1,0 +1,160 @@
+"""What programs are told of trouble with durable subscriptions. Pure.
+
+===== ========================================== =====================================================
+kind  begins                                     is over
+===== ========================================== =====================================================
+full  the disk has no room for a message         something was stored again, and for `CALM_S` nothing
+                                                 was refused
+stale a consumer has settled nothing of what it  no consumer is so any more
+      holds for `STALE_S`
+===== ========================================== =====================================================
+
+Each of these is told when it begins and when it is over. ``poison``, a message became a dead letter, is told
+with the number since the last time, at most once in `POISON_S` for each subscription.
+
+What happens is noted where it happens, at the cost of a count; `scan` makes notices of it now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mesh.dataplane.durables import Durable
+
+CALM_S: Final = 10.0
+STALE_S: Final = 300.0
+POISON_S: Final = 10.0
+NAMES_MAX: Final = 8
+"""Consumers that a notice names."""
+REASON_MAX: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message of ``$sys.queue.NAME.KIND``; ``about`` is its body."""
+
+    name: str
+    kind: str
+    about: Mapping[str, Any]
+
+
+class _Letters:
+    """Dead letters of one subscription since they were told of last."""
+
+    __slots__ = ("attempts", "count", "reason", "told_at")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.reason = ""
+        self.attempts = 0
+        self.told_at = -POISON_S
+
+
+class _Full:
+    """A subscription for which a message was refused. ``stored`` is what it had then."""
+
+    __slots__ = ("last", "refused", "since", "stored")
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.last = now
+        self.refused = 0
+        self.stored = 0
+
+
+class QueueWatch:
+    """See the module. By the ids of subscriptions."""
+
+    def __init__(self) -> None:
+        self._refused: dict[int, int] = {}
+        self._full: dict[int, _Full] = {}
+        self._letters: dict[int, _Letters] = {}
+        self._progress: dict[int, tuple[int, float]] = {}
+        self._stale: dict[int, float] = {}
+
+    def refused(self, wants: tuple[int, ...], count: int) -> None:
+        """A full disk refused messages for these subscriptions."""
+        for id in wants:
+            self._refused[id] = self._refused.get(id, 0) + count
+
+    def buried(self, id: int, reason: str, attempts: int) -> None:
+        """A message of a subscription became a dead letter."""
+        letters = self._letters.setdefault(id, _Letters())
+        letters.count += 1
+        letters.reason, letters.attempts = reason[:REASON_MAX], attempts
+
+    def scan(self, durables: Mapping[int, Durable], now: float) -> list[Notice]:
+        """What is to be told now."""
+        notices: list[Notice] = []
+        self._scan_full(durables, now, notices)
+        self._scan_letters(durables, now, notices)
+        self._scan_consumers(durables, now, notices)
+        return notices
+
+    def _scan_full(self, durables: Mapping[int, Durable], now: float, notices: list[Notice]) -> None:
+        refused, self._refused = self._refused, {}
+        for id, count in refused.items():
+            if id not in durables:
+                continue
+            full = self._full.get(id)
+            if full is None:
+                full = self._full[id] = _Full(now)
+                notices.append(Notice(durables[id].name, "full", {"state": "begins", "refused": count}))
+            full.last, full.stored = now, durables[id].stored
+            full.refused += count
+        for id, full in list(self._full.items()):
+            durable = durables.get(id)
+            if durable is None:
+                del self._full[id]
+            elif durable.stored > full.stored and now >= full.last + CALM_S:
+                del self._full[id]
+                about = {"state": "over", "refused": full.refused, "for_s": round(now - full.since, 1)}
+                notices.append(Notice(durable.name, "full", about))
+
+    def _scan_letters(self, durables: Mapping[int, Durable], now: float, notices: list[Notice]) -> None:
+        for id, letters in list(self._letters.items()):
+            durable = durables.get(id)
+            quiet = now >= letters.told_at + POISON_S
+            if durable is None or (not letters.count and quiet):
+                del self._letters[id]
+            elif letters.count and quiet:
+                about = {"dead": letters.count, "reason": letters.reason, "attempts": letters.attempts}
+                notices.append(Notice(durable.name, "poison", about))
+                letters.count, letters.told_at = 0, now
+
+    def _scan_consumers(self, durables: Mapping[int, Durable], now: float, notices: list[Notice]) -> None:
+        progress: dict[int, tuple[int, float]] = {}
+        stale: dict[int, float] = {}
+        for id, durable in durables.items():
+            if durable.queue is None or not durable.attachments:
+                continue
+            stuck: list[tuple[int, int]] = []
+            for consumer, held, settled in durable.queue.holders():
+                before, since = self._progress.get(consumer, (settled, now))
+                since = since if before == settled else now
+                progress[consumer] = settled, since
+                if now >= since + STALE_S:
+                    stuck.append((consumer, held))
+            if not stuck:
+                continue
+            stale[id] = self._stale.get(id, now)
+            if id not in self._stale:
+                sessions = [durable.attachments[consumer].session.name for consumer, _ in stuck[:NAMES_MAX]]
+                held = sum(held for _, held in stuck)
+                about = {"state": "begins", "consumers": sessions, "held": held, "for_s": STALE_S}
+                notices.append(Notice(durable.name, "stale", about))
+        for id, since in self._stale.items():
+            if id not in stale and id in durables:
+                about = {"state": "over", "for_s": round(now - since, 1)}
+                notices.append(Notice(durables[id].name, "stale", about))
+        self._progress, self._stale = progress, stale
+
+
+def topic_of(notice: Notice) -> str:
+    """``$sys.queue.NAME.KIND``: of the name what may stand in a topic, `_` for each other character."""
+    shown = "".join(
+        each if each.isascii() and (each.isalnum() or each in "-_") else "_" for each in notice.name
+    )
+    return f"$sys.queue.{shown[:200]}.{notice.kind}"

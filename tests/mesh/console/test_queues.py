@@ -1,0 +1,65 @@
+"""Durable subscriptions on the screen and in the report, also where room is short."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from mesh.console.picture import compose
+from mesh.console.queues import queue_report, queues_table
+from mesh.console.view import Screen, status_report
+from tests.mesh.console.statuses import member, status
+
+
+def text(renderable: Any, width: int, height: int = 24) -> list[str]:
+    console = Console(file=StringIO(), width=width, height=height, _environ={})
+    console.print(renderable, height=height) if isinstance(renderable, Screen) else console.print(renderable)
+    file = console.file
+    assert isinstance(file, StringIO)
+    return [line.rstrip() for line in file.getvalue().splitlines()]
+
+
+def queue(name: str, waiting: int, **figures: Any) -> dict[str, Any]:
+    return {"name": name, "waiting": waiting, "oldest_s": 61.0, "consumers": 2, "in_flight": 1, **figures}
+
+
+def test_a_narrow_table_keeps_what_matters_most() -> None:
+    lines = text(queues_table([queue("mail", 1234, home="alpha")], 34), 34)
+    assert lines == ["queue     home     waiting oldest", "mail      alpha      1.23k    61s"]
+
+
+def test_where_not_all_fit_those_with_most_messages_are_shown() -> None:
+    lines = text(queues_table([queue(f"q{n}", n) for n in range(9)], 40, rows=4), 40)
+    assert [line.split()[0] for line in lines] == ["queue", "q8", "q7", "+7"]
+
+
+def test_words_of_others_cannot_move_the_cursor() -> None:
+    lines = text(queues_table([queue("a\x1b[2Jb", 1, home="x\ny")], 60), 60)
+    assert len(lines) == 2 and "\\x1b[2Jb" in lines[1]
+    assert "\x1b" not in "".join(text(queue_report(queue("a\x1bb", 1, patterns=["\x1b"])), 80))
+
+
+def test_what_is_not_known_is_a_dash_and_what_is_no_figure_too() -> None:
+    lines = text(queues_table([{"name": "mail", "waiting": "many", "oldest_s": None}], 120), 120)
+    assert lines[1].split()[:3] == ["mail", "?", "-"]
+
+
+def test_the_screen_of_80_columns_has_queues_and_warns_of_two_homes() -> None:
+    one = status("alpha", [member("alpha", is_self=True)])
+    one["queues"] = [queue(f"q{n}", n) for n in range(20)]
+    one["queues_twice"] = {"mail": ["alpha", "beta"]}
+    one["journal"] = {"failing": "the disk failed", "stored": 1}
+    screen = text(Screen(compose([one])), 80)
+    assert len(screen) == 24 and all(len(line) <= 80 for line in screen)
+    shown = "\n".join(screen)
+    assert "durable subscriptions" in shown and "q19" in shown and "+18 more" in shown and "alpha" in shown
+    report = "\n".join(text(status_report(compose([one]), one, 120), 120))
+    assert "mail lives at alpha and beta: remove one" in report
+    assert "alpha: stores no messages: the disk failed" in report and "q19" in report
+
+
+def test_a_broker_of_an_earlier_version_has_no_queues() -> None:
+    picture = compose([status("alpha", [member("alpha", is_self=True)])])
+    assert picture.queues == () and picture.twice == ()
