@@ -31,9 +31,14 @@ def detection_at_rest_s(evidence: Evidence) -> float:
     return (DETECTION_PERIODS - 1) * evidence.period_s + 1.5 * evidence.deadline_s
 
 
+def connection_s(evidence: Evidence) -> float:
+    """Within this a dial becomes a connection or is given up (`mesh.cluster.link_dialer`)."""
+    return max(1.0, evidence.period_s)
+
+
 def admission_s(evidence: Evidence) -> float:
     """Within this a connection becomes a link or is given up (`mesh.cluster.links`)."""
-    return 2 * max(1.0, evidence.period_s)
+    return 2 * connection_s(evidence)
 
 
 def grace_s(evidence: Evidence) -> float:

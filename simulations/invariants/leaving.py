@@ -9,7 +9,7 @@ from typing import Final
 from mesh.broker.identity import format_id
 from mesh.cluster.membership import State
 from simulations.evidence import VIEW_STATES, Change, Evidence, Life, Sample
-from simulations.invariants.bounds import admission_s, grace_s
+from simulations.invariants.bounds import admission_s, connection_s, grace_s
 from simulations.invariants.check import Check, Judge, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances
 from simulations.invariants.subjects import BY, WHOM, named, pairs_watched, within
@@ -29,12 +29,13 @@ class LeftByOwnWord(Judge):
     """Also, a broker that left is not dialled again before it comes back.
 
     Two kinds of brokers may dial its address: one that was told to join there, and one that has no link that
-    lasted and knows the address from an earlier run. A dial that was under way at the goodbye ends within the
-    time of an admission.
+    lasted and knows the address from an earlier run. An attempt at a link that was under way at the goodbye
+    dials again for its survey connections. It has the time of a connection and of an admission.
     """
 
     def __init__(self, evidence: Evidence) -> None:
         super().__init__(evidence)
+        self._attempt_s = connection_s(evidence) + admission_s(evidence)
         self._lost = _links_lost(evidence)
         self._dials = deque(evidence.dials)
         self._gone: dict[str, list[tuple[int, int]]] = {}
@@ -72,7 +73,7 @@ class LeftByOwnWord(Judge):
             if let_be is None:
                 let_be = _let_be(before, sample, self._let_go, self._lost)
             name, key = let_be.get((dial.by, dial.url), ("", None))
-            if key is not None and dial.at_s > self._gone_s[key] + admission_s(self.evidence):
+            if key is not None and dial.at_s > self._gone_s[key] + self._attempt_s:
                 self._redialled.append(f"{dial.by} dialled {name} at {dial.at_s:.3f} s, which had left")
 
     def finish(self) -> Verdict:
