@@ -43,6 +43,8 @@ EXCUSE_NOTHING: Final = (
 """Nobody may die of these."""
 END_LIVES: Final = ("crash", "power_off", "stop")
 """What these do is over when the process is up again, whatever the fault's own end."""
+RESTART_TWICE: Final = ("config_skew", "version_skew")
+"""Brokers are asked to end when these begin and when they end, and start again."""
 LOSS_MAX: Final = 0.1
 """A share of lost packets up to this must kill nobody."""
 DRIFT_MAX_PPM: Final = 1000
@@ -270,12 +272,21 @@ class Circumstances:
 
     def asked_to_end_s(self, life: Life) -> float:
         """From then on it says goodbye, and judges nobody."""
-        asked = (
-            span.start_s
-            for span, fault, _ in self._spans
-            if fault.kind == "stop" and life.name in fault.a and span.start_s >= life.started_s
-        )
+        asked = (at_s for name, at_s in self._orders_to_end if name == life.name and at_s >= life.started_s)
         return min(asked, default=math.inf)
+
+    @cached_property
+    def _orders_to_end(self) -> list[tuple[str, float]]:
+        """Who was asked to end in good order, and when: to stop, to restart, or to read other settings, which
+        it does at a start, and again at the end of that.
+        """
+        found = []
+        for span, fault, until_s in self._spans:
+            if fault.kind == "stop" or (fault.kind == "restart" and fault.text("how", "crash") == "stop"):
+                found += [(name, span.start_s) for name in fault.a]
+            elif fault.kind in RESTART_TWICE:
+                found += [(name, at_s) for name in fault.a for at_s in (span.start_s, until_s)]
+        return found
 
     @cached_property
     def impairments(self) -> list[Impairment]:

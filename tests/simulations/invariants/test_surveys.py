@@ -79,14 +79,26 @@ def test_a_client_waits_a_second_longer_for_a_broker_that_left() -> None:
 
 
 @pytest.mark.parametrize(("asked_to_end_s", "right"), [(4.8, True), (7.0, False)])
+@pytest.mark.parametrize(("kind", "more"), [("stop", ()), ("restart", (("how", "stop"),))])
 def test_a_client_waits_a_second_longer_for_a_broker_that_is_leaving(
-    asked_to_end_s: float, right: bool
+    kind: str, more: tuple[tuple[str, str], ...], asked_to_end_s: float, right: bool
 ) -> None:
     """However long that takes; the question is asked at 5 s and has one second."""
     evidence = history()
     evidence.lives.append(Life("asker", 1, ONE, 1.0))
     evidence.ledger.questions[0].ended_s = 6.9
-    evidence.faults.append(Span(Fault(asked_to_end_s, "stop", (ONE,)), asked_to_end_s))
+    evidence.faults.append(Span(Fault(asked_to_end_s, kind, (ONE,), more=more), asked_to_end_s))
+    assert judged(evidence, "surveys_return").ok is right
+
+
+@pytest.mark.parametrize("kind", ["config_skew", "version_skew"])
+@pytest.mark.parametrize(("broker", "right"), [(ONE, True), (TWO, False)])
+def test_a_broker_whose_settings_were_put_back_is_leaving(kind: str, broker: str, right: bool) -> None:
+    """Swarm seed 9272169761: it left for three seconds, and was blamed for its client's wait."""
+    evidence = history()
+    evidence.lives.append(Life("asker", 1, ONE, 1.0))
+    evidence.ledger.questions[0].ended_s = 6.9
+    evidence.faults.append(Span(Fault(0.05, kind, (broker,), for_s=3.85), 0.05, 3.9))
     assert judged(evidence, "surveys_return").ok is right
 
 
