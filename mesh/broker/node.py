@@ -234,6 +234,7 @@ class Node:
         self._warn_if_open()
         for topic in ("$sys.status", f"$sys.status.{format_id(self.identity.id)}"):
             self.exchange.respond(topic, lambda _topic, _body: self.report.status())
+        self.home.set_forget(self._forget_home)
         for topic in ("$sys.queues", f"$sys.queues.{format_id(self.identity.id)}"):
             self.exchange.respond_later(topic, self._operate)
         await self.peering.start(self.listeners.urls_for("peers"), self.listeners.urls_for("clients"))
@@ -397,6 +398,25 @@ class Node:
 
     def storing_failed(self, why: str) -> None:
         log.warning("broker %s stores no messages from now on: %s", self.name, why)
+
+    def _forget_home(self, home: str) -> list[str]:
+        """An operator says that another home will not come back. Raises `MeshError`."""
+        found = [each for each in self.exchange.homes.values() if home in (each.name, format_id(each.id))]
+        if not found:
+            raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
+        if len(found) > 1:
+            ids = ", ".join(format_id(each.id) for each in found)
+            raise MeshError(f"{len(found)} brokers are called {home!r}; name one by its id: {ids}")
+        (gone,) = found
+        record = self.peering.membership.record(gone.id)
+        if gone.id == self.identity.id or (record is not None and record.state in ("alive", "suspect")):
+            raise MeshError(
+                f"broker {gone.name} lives, and would say again what it keeps; remove its durable"
+                " subscriptions with mesh queue rm"
+            )
+        names = list(gone.subscriptions)
+        self.peering.durable.forget(gone.id)
+        return names
 
     def _operate(self, topic: str, body: bytes, answer: Callable[[bytes], None]) -> None:
         self.home.operate(body, int(self.environment.wall_time() * 1e6), answer)

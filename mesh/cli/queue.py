@@ -136,6 +136,38 @@ def rm(
 
 
 @app.command
+def forget(
+    broker: str,
+    /,
+    *,
+    yes: bool = False,
+    json: bool = False,
+    url: str | None = None,
+    tls: TlsFlags = NO_TLS,
+    timeout: float | None = None,
+    config: str | None = None,
+) -> int:
+    """Say that a home will not come back: nothing is stored for its durable subscriptions any longer.
+
+    Parameters
+    ----------
+    broker
+        Name or id of the home. What waits on its disk is left there.
+    yes
+        Do not ask first.
+    json
+        Print one JSON object; needs --yes.
+    url
+        The broker to ask; it tells all others.
+    timeout
+        Seconds to wait for answers.
+    config
+        Read this TOML file instead of looking for one.
+    """
+    return _run(_forget(client_settings(url, timeout, tls, config), broker, sure=yes, as_json=json))
+
+
+@app.command
 def requeue(
     name: str,
     /,
@@ -376,11 +408,30 @@ def _confirm(queue: dict[str, Any]) -> None:
     consumers = queue.get("consumers")
     working = f", at which {consumers} work now," if consumers else ""
     said = f"{name} at {home}{working} with {_messages(queue.get('waiting'))} that wait"
+    _ask_for_yes(f"remove {said}", "removed")
+
+
+def _ask_for_yes(what: str, done: str) -> None:
     if not sys.stdin.isatty():
-        raise CommandFailed(ExitCode.USAGE, f"this would remove {said}; --yes says that you mean it")
-    print(f"remove {said}, for good? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise CommandFailed(ExitCode.USAGE, f"this would {what}; --yes says that you mean it")
+    print(f"{what}, for good? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise CommandFailed(ExitCode.FAILED, "nothing was removed")
+        raise CommandFailed(ExitCode.FAILED, f"nothing was {done}")
+
+
+async def _forget(settings: ClientConfig, broker: str, *, sure: bool, as_json: bool) -> int:
+    if as_json and not sure:
+        raise CommandFailed(ExitCode.USAGE, "--json forgets without asking, so it needs --yes")
+    if not sure:
+        _ask_for_yes(f"forget broker {printable(broker)} and its durable subscriptions", "forgotten")
+    async with connected(settings) as client:
+        answer = await _Home(client, settings.timeout_s).ask(do="forget", home=broker)
+    names = [printable(str(name)) for name in answer.get("forgotten") or ()]
+    if as_json:
+        print(jsonlib.dumps({"home": broker, "count": answer.get("count"), "forgotten": names}))
+    else:
+        print(f"forgot {printable(broker)}: {listed(names) or 'it has no durable subscriptions'}")
+    return ExitCode.OK
 
 
 def _messages(count: Any) -> str:

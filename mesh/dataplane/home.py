@@ -30,7 +30,7 @@ from mesh.dataplane.attaching import Attaching, Elsewhere, Telling
 from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal, JournalHooks
 from mesh.dataplane.keeping import Keeping, Told
-from mesh.dataplane.operating import Answer, Homes, Operating
+from mesh.dataplane.operating import Answer, Forget, Homes, Operating
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.queue_status import Gauge, JournalStatus, QueueStatus, status_of
 from mesh.dataplane.queue_watch import Notice, QueueWatch
@@ -186,6 +186,10 @@ class Home:
     def set_homes(self, homes: Homes) -> None:
         """How to find all brokers that have a durable subscription of a name."""
         self._operating.homes = homes
+
+    def set_forget(self, forget: Forget) -> None:
+        """How to forget another home."""
+        self._operating.forget = forget
 
     def operate(self, body: bytes, now_us: int, answer: Answer) -> None:
         """Answer an operator's question, see `mesh.dataplane.operating`; ``now_us`` is since the epoch."""

@@ -12,6 +12,8 @@ homes    name                     ``homes``: where there is a durable subscripti
 rm       name                     it is removed with all that waits in it: ``removed`` messages
 requeue  name, after, ids         ``requeued`` dead letters, of ``seen`` behind row ``after``; ``busy`` were
                                   left to the consumers that have them; the next ``after``; ``more``
+forget   home                     another home, by name or id, is held to be gone for good: ``forgotten``, the
+                                  names of its durable subscriptions
 export   name, after, piece       ``rows`` behind that row, or its pieces from ``piece`` on; the next
                                   ``after`` and ``piece``; ``more``
 ======== ======================== ==========================================================================
@@ -32,7 +34,7 @@ from mesh.dataplane.durables import Durable, Durables, bad_name
 from mesh.dataplane.home_journal import HomeJournal
 from mesh.dataplane.queue_status import Gauge, status_of
 from mesh.dataplane.workers import Workers
-from mesh.errors import BlockError
+from mesh.errors import BlockError, MeshError
 from mesh.journal import records
 from mesh.journal.port import Result
 from mesh.wire import blocks
@@ -54,6 +56,10 @@ Homes = Callable[[str], Sequence[tuple[str, str]]]
 """Ids and names of the brokers that are known to have a durable subscription of a name."""
 
 
+Forget = Callable[[str], Sequence[str]]
+"""Forgets a home by its name or id, and gives the names of its durable subscriptions. Raises `MeshError`."""
+
+
 class _Refused(Exception):
     """The sentence of an ``error``."""
 
@@ -71,6 +77,7 @@ class Operating:
         remove: Callable[[str, Callable[[str], None]], None],
     ) -> None:
         self.homes: Homes = lambda name: ()
+        self.forget: Forget = lambda home: ()
         self._name = name
         self._durables = durables
         self._journal = journal
@@ -104,6 +111,8 @@ class Operating:
             case "homes":
                 found = self.homes(_text(question, "name"))
                 say({"homes": [{"id": id, "name": name} for id, name in found]})
+            case "forget":
+                self._forget(_text(question, "home"), say)
             case "rm":
                 self._rm(self._durable(question), say)
             case "requeue":
@@ -164,6 +173,13 @@ class Operating:
         }
 
     # --- changing
+
+    def _forget(self, home: str, say: Callable[[Mapping[str, Any]], None]) -> None:
+        try:
+            names = sorted(self.forget(home))
+        except MeshError as error:
+            raise _Refused(str(error)) from None
+        say({"forgotten": names[:LISTED_MAX], "count": len(names)})
 
     def _rm(self, durable: Durable, say: Callable[[Mapping[str, Any]], None]) -> None:
         waiting = max(0, durable.waiting)

@@ -12,6 +12,7 @@ import pytest
 
 from mesh import Broker, Client
 from mesh.cli.app import main
+from mesh.errors import NotAccepted
 
 LOCAL = "tcp://127.0.0.1:0"
 
@@ -75,6 +76,61 @@ async def test_a_subscription_is_listed_copied_sent_back_and_removed(
         assert (code, out) == (0, "removed mail at alpha: 8 messages\n2 messages stay in $dlq.mail\n")
         code, _, err = await run(capsys, broker, "show", "mail")
         assert (code, err) == (1, "mesh queue: there is no durable subscription 'mail' at broker alpha\n")
+
+
+async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path / "alpha") as broker:
+        async with Broker(name="beta", listen=LOCAL, join=broker.url, state_dir=tmp_path / "beta") as other:
+            await other.wait_ready()
+            async with Client(other.url) as client, client.subscribe("jobs.#", durable="mail"):
+                pass
+            code, out, _ = await run(capsys, broker, "show", "mail")
+            assert code == 0 and "at home at beta" in out, "the question goes on to the home"
+            code, _, err = await run(capsys, broker, "forget", "beta", "--yes")
+            assert code == 1 and "broker beta lives" in err
+        code, _, err = await run(capsys, broker, "rm", "mail", "--yes")
+        assert code == 69 and "cannot be reached now" in err
+        async with Client(broker.url) as client:
+            with pytest.raises(NotAccepted, match="beta"):
+                await client.publish("jobs.a", b"x", level="stored")
+            code, _, err = await run(capsys, broker, "forget", "beta")
+            assert code == 64 and "--yes says that you mean it" in err
+            code, out, _ = await run(capsys, broker, "forget", "beta", "--yes")
+            assert (code, out) == (0, "forgot beta: mail\n")
+            with pytest.raises(NotAccepted, match="nobody keeps"):
+                await client.publish("jobs.a", b"x", level="stored")
+            code, _, err = await run(capsys, broker, "forget", "beta", "--yes")
+            assert code == 1 and "no broker 'beta' is known here" in err
+
+
+async def test_of_two_homes_of_one_name_one_is_to_be_chosen_and_the_status_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Broker(name="beta", listen=LOCAL, state_dir=tmp_path / "beta") as apart:
+        await with_letters(apart)
+    async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path / "alpha") as broker:
+        async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail"):
+            pass
+        async with Broker(name="beta", listen=LOCAL, join=broker.url, state_dir=tmp_path / "beta") as other:
+            await other.wait_ready()
+            while "mail" not in broker.statistics()["queues_twice"]:
+                await asyncio.sleep(0)  # it is told of in the next turns
+            assert broker.statistics()["queues_twice"] == {"mail": ["alpha", "beta"]}
+            code, _, err = await run(capsys, broker, "rm", "mail", "--yes")
+            assert code == 64 and "'mail' lives at 2 brokers: " in err and "--home" in err
+            code, _, err = await run(capsys, broker, "show", "mail", "--home", "gamma")
+            assert code == 1 and "no durable subscription 'mail' at broker 'gamma'; it lives at" in err
+            code, out, _ = await run(capsys, broker, "ls", "--all", "--json")
+            homes = [(line["name"], line["home"]) for line in map(json.loads, out.splitlines())]
+            assert code == 0 and homes == [("$dlq.mail", "beta"), ("mail", "alpha"), ("mail", "beta")]
+            code, out, _ = await run(capsys, broker, "rm", "mail", "--home", "beta", "--yes")
+            assert code == 0 and out.startswith("removed mail at beta: 7 messages")
+            while broker.statistics()["queues_twice"]:
+                await asyncio.sleep(0)
+            code, out, _ = await run(capsys, broker, "show", "mail")
+            assert code == 0 and "at home at alpha" in out
 
 
 class Terminal(io.StringIO):
