@@ -195,6 +195,12 @@ class Inspection:
         return self._peering.durable.unknown()
 
     @property
+    def journal_failure(self) -> str:
+        """Why it stores nothing, if that is not for want of a state folder."""
+        home = self._exchange.home
+        return home.failure if home is not None else ""
+
+    @property
     def peering(self) -> PeeringStatistics:
         """Counters of heartbeat, gossip and admission."""
         return self._peering.statistics()

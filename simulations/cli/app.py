@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, Literal
@@ -188,6 +189,7 @@ def swarm(
     first: Whole | None = None,
     jobs: Whole = 1,
     minutes: float | None = None,
+    stored: bool = False,
     out: str | None = None,
     json: bool = False,
 ) -> int:
@@ -205,6 +207,8 @@ def swarm(
         How many processes play them.
     minutes
         Begin no further seed after this long.
+    stored
+        Have durable subscriptions in each, with workers and messages at level stored.
     out
         A folder in which every failure becomes a file, which replay and shrink read.
     json
@@ -215,6 +219,7 @@ def swarm(
     first = swarming.fresh_seed() if first is None else first
     _at_least(0, first=first)
     wall_max_s = _seconds(minutes)
+    played = partial(swarming.play_seed, stored=stored)
     with _refusals(out):
         if out is not None:
             os.makedirs(out, exist_ok=True)
@@ -224,7 +229,9 @@ def swarm(
     began = time.perf_counter()
     with _interruptible() as interruption, SwarmProgress(seeds) as progress:
         try:
-            with closing(swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s)) as outcomes:
+            with closing(
+                swarming.swarm(first, seeds, jobs=jobs, wall_max_s=wall_max_s, played=played)
+            ) as outcomes:
                 for outcome in outcomes:
                     report.add(outcome)
                     progress.passed(outcome, len(report.failures))
@@ -248,7 +255,7 @@ def _keep(report: swarming.Report, outcome: swarming.Outcome, folder: str) -> Co
     """Write a failure down. That it cannot be written ends no swarm, which may have gone on for hours."""
     if outcome.result is None:
         return None
-    path = os.path.join(folder, f"swarm-{outcome.seed}.toml")
+    path = os.path.join(folder, f"{outcome.result.scenario.name}.toml")
     unkept = _unwritten(path, replaying.write(replaying.failure_of(outcome.result)))
     if unkept is None:
         report.kept[outcome.seed] = path

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mesh.broker.broker import Broker
 from simulations import faults, programs
 from simulations.evidence import Evidence, Recorder, truth
 from simulations.evidence.ledger import Ledger, Outcome, Said
@@ -34,6 +35,8 @@ SETTLE_S: Final = 5.0
 DRAIN_S: Final = 5.0
 """In which the last publications arrive."""
 LEAVE_S: Final = 15.0
+RESTART_S: Final = 1.0
+"""How long a home that is started again is down."""
 CUTS: Final = ("partition", "cut_one_way", "isolate")
 """Simple kinds of links that let nothing through."""
 GOES_ON: Final = "goes_on"
@@ -325,6 +328,7 @@ class Play:
         if self.scenario.faults:
             self._say("heal")
             self.world.heal()
+            self._restart_failed_homes()
             whole_s = self._wait_whole_for_good()
         else:
             whole_s = self.world.now_s if self._is_whole() else None
@@ -335,6 +339,22 @@ class Play:
         if self.scenario.faults:
             settled_s = (self.world.now_s if whole_s is None else whole_s) + SETTLE_S
             self.world.run_for(max(0.0, settled_s - self.world.now_s))
+
+    def _restart_failed_homes(self) -> None:
+        """A home whose disk failed stores nothing until somebody starts it again."""
+        if not self.scenario.workload.durable_subscriptions:
+            return
+        self.world.run_for(RESTART_S)
+        brokers = {name: self.world.node(name).exposed for name in self._brokers}
+        failed = [
+            name
+            for name, broker in brokers.items()
+            if isinstance(broker, Broker) and broker.inspect().journal_failure
+        ]
+        if failed:
+            self.world.inject("stop", failed, for_s=RESTART_S)
+            self._say(f"restart {' '.join(failed)}, which cannot store")
+            self.world.run_for(RESTART_S)
 
     def _quiet_time(self) -> None:
         """A time without faults: what is published in it must arrive everywhere."""

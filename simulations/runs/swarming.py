@@ -39,7 +39,7 @@ AHEAD: Final = 2
 """So many seeds wait for each process, so that it never waits for one."""
 FRESH: Final = (10**9, 10**10)
 """Between these a swarm begins by itself, so that hardly any seed was ever played before."""
-DRAWN: Final = re.compile(r"swarm-(\d+)")
+DRAWN: Final = re.compile(r"(stored-)?swarm-(\d+)")
 """What the scenario of a seed is called, and can be played by."""
 
 Played = Callable[[int], "Outcome"]
@@ -61,6 +61,8 @@ class Outcome:
     """Of a run that failed: what is needed to write it down."""
     broke: str = ""
     """How the simulator itself failed."""
+    stored: bool = False
+    """Its scenario has durable subscriptions."""
 
     @property
     def ok(self) -> bool:
@@ -68,7 +70,8 @@ class Outcome:
 
     @property
     def replay_command(self) -> str:
-        return f"mesh simulate swarm-{self.seed} --seed {self.seed}"
+        stored = "stored-" if self.stored else ""
+        return f"mesh simulate {stored}swarm-{self.seed} --seed {self.seed}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -152,23 +155,28 @@ def fresh_seed() -> int:
 
 
 def drawn(name: str) -> tuple[Scenario, int] | None:
-    """The scenario that is called swarm-SEED, and its seed; None if it is called otherwise."""
+    """The scenario that is called swarm-SEED or stored-swarm-SEED, and its seed; None if it is called
+    otherwise."""
     found = DRAWN.fullmatch(name)
-    return (generate(int(found[1])), int(found[1])) if found else None
+    return (generate(int(found[2]), stored=bool(found[1])), int(found[2])) if found else None
 
 
-def play_seed(seed: int) -> Outcome:
-    """Play the scenario that a seed draws."""
+def play_seed(seed: int, *, stored: bool = False) -> Outcome:
+    """Play the scenario that a seed draws; ``stored``: with durable subscriptions."""
     began = time.perf_counter()
     try:
         with at_most(SEED_MAX_S):
-            result = play(generate(seed), seed=seed)
+            result = play(generate(seed, stored=stored), seed=seed)
     except Stuck:
         return Outcome(
-            seed, time.perf_counter() - began, broke=f"it was not done after computing for {SEED_MAX_S:g} s"
+            seed,
+            time.perf_counter() - began,
+            broke=f"it was not done after computing for {SEED_MAX_S:g} s",
+            stored=stored,
         )
     except Exception as error:  # whatever it is, the other seeds are to be played
-        return Outcome(seed, time.perf_counter() - began, broke=f"{type(error).__name__}: {error}")
+        broke = f"{type(error).__name__}: {error}"
+        return Outcome(seed, time.perf_counter() - began, broke=broke, stored=stored)
     first = failing(result.verdicts)
     return Outcome(
         seed,
@@ -179,6 +187,7 @@ def play_seed(seed: int) -> Outcome:
         first.violations[0] if first else "",
         result.coverage,
         None if result.ok else result,
+        stored=stored,
     )
 
 

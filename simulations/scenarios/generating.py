@@ -162,8 +162,11 @@ LEAVING: Final = ("stop", "mass_leave", "rolling_restart", "config_skew", "versi
 """Kinds that let brokers end in good order, as `restart` may."""
 
 
-def generate(seed: int) -> Scenario:
-    """The scenario of this seed, with all its names and numbers concrete."""
+def generate(seed: int, *, stored: bool = False) -> Scenario:
+    """The scenario of this seed, with all its names and numbers concrete. ``stored``: the same with durable
+    subscriptions, under a name of its own."""
+    if stored:
+        return _with_work(generate(seed), random.Random(f"{seed}:swarm:work"))
     rng = random.Random(f"{seed}:swarm")
     plain = Scenario(
         name=f"swarm-{seed}",
@@ -194,6 +197,28 @@ def _with_surveys(plain: Scenario, rng: random.Random) -> Scenario:
     askers = rng.choice(ASKERS)
     answerers = rng.randint(1, 3) if askers else 0
     return replace(plain, workload=replace(plain.workload, askers=askers, answerers=answerers))
+
+
+def _with_work(plain: Scenario, rng: random.Random) -> Scenario:
+    """With less to publish: what is stored is also worked off, at several homes."""
+    load = plain.workload
+    queues = rng.randint(1, 3)
+    workload = replace(
+        load,
+        publishers=max(1, load.publishers),
+        pause_s=max(0.25, load.pause_s),
+        batch_max=min(load.batch_max, 6),
+        stored_share=rng.choice((0.3, 0.8)),
+        durable_subscriptions=queues,
+        workers=queues * rng.randint(1, 3),
+        slow_workers=rng.choice((0, 0, 1)),
+        work_window=rng.choice((1, 4, 64)),
+        retry_share=rng.choice((0.0, 0.05)),
+        fail_share=rng.choice((0.0, 0.02)),
+        drop_share=rng.choice((0.0, 0.02)),
+        poison_share=rng.choice((0.0, 0.01)),
+    )
+    return replace(plain, name=f"stored-{plain.name}", workload=workload)
 
 
 def _with_variety(plain: Scenario, rng: random.Random) -> Scenario:

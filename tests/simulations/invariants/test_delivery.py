@@ -129,3 +129,17 @@ def test_what_is_lost_around_the_loss_of_a_broker_may_be_excused() -> None:
     _lost_around_the_kill(evidence)
     assert judged(evidence, "delivered_share", least=0.5).ok
     assert judged(evidence, "delivered_share", least=1.0, except_s=2.0).ok  # all around the kill at 4 s
+
+
+@pytest.mark.parametrize(
+    ("stock", "stored", "right"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_only_a_plain_socket_may_get_again_what_is_sent_again_until_it_is_stored(
+    stock: bool, stored: bool, right: bool
+) -> None:
+    """A seed of the swarm took it for a fault of the broker, which had started anew between the two."""
+    evidence = history()
+    first = evidence.ledger.receipts[0]
+    evidence.ledger.publications[first.body].stored = stored
+    evidence.ledger.receipts.append(replace(first, stock=stock, at_s=9.0))
+    assert judged(evidence, "at_most_once").ok is right

@@ -48,6 +48,15 @@ def test_some_meshes_have_no_traffic_and_some_ask_and_answer() -> None:
     assert all(load.answerers for load in loads if load.askers)
 
 
+def test_a_seed_with_durable_subscriptions_is_struck_as_without() -> None:
+    for seed in SEEDS:
+        plain, stored = generate(seed), generate(seed, stored=True)
+        assert stored == generate(seed, stored=True) == resolve(stored, seed)
+        assert (stored.name, stored.faults) == (f"stored-swarm-{seed}", plain.faults)
+        load = stored.workload
+        assert load.publishers and load.stored_share and load.workers >= load.durable_subscriptions > 0
+
+
 def test_each_class_of_faults_is_left_out_of_about_half_of_the_seeds() -> None:
     seen = Counter[str]()
     for seed in SEEDS:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from simulations.faults import Fault
 from simulations.runs import playing, shrinking
-from simulations.scenario import Workload
+from simulations.scenario import Scenario, Workload
 from simulations.scenarios import scenario_file
 
 
@@ -20,6 +21,20 @@ def test_nothing_acknowledged_as_stored_is_lost(name: str, simulation_seed: int)
     checks = {each.check for each in result.verdicts}
     assert {"stored_is_kept", "settled_once", "held_once", "work_is_genuine", "drained"} <= checks
     assert result.counts["stored"] > 100 and result.counts["redelivered"] > 10
+
+
+def test_a_home_whose_disk_failed_stores_again_once_it_was_started_again() -> None:
+    """It refuses all at level stored until then, by design: a quiet time with it would not be one."""
+    load = Workload(1, 1, 0.1, stored_share=0.9, durable_subscriptions=1, workers=1, work_s=0.002)
+    fault = Fault(1.0, "failing_syncs", ("broker-1",), for_s=1.0, value=1.0)
+    scenario = Scenario(
+        "failed", brokers=1, warm_s=1.0, safety_s=3.0, quiet_s=2.0, workload=load, faults=(fault,)
+    )
+    told: list[str] = []
+    result = playing.play(scenario, seed=1, say=lambda now_s, text: told.append(text))
+    assert result.ok, [each.violations[:3] for each in result.verdicts if not each.ok]
+    assert "restart broker-1, which cannot store" in told
+    assert result.counts["stored"] > 20
 
 
 def test_a_failure_is_made_smaller_down_to_no_workers() -> None:
