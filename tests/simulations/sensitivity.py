@@ -16,7 +16,9 @@ from simulations.runs import playing
 from simulations.runs.swarming import hush, play_seed
 from simulations.scenarios import scenario_file
 from tests.simulations.bugs import EVERYWHERE, Bug, with_bug
+from tests.simulations.durable_bugs import OF_HOMES
 
+KNOWN = {**EVERYWHERE, **OF_HOMES}
 HEAD = "| bug | what is broken | found by | checks that found it, and how often |\n|---|---|---|---|"
 
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=12, help="how many seeds are played for each bug")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--scenario", nargs="*", metavar="NAME", help="play these instead of seeds")
-    parser.add_argument("--bug", nargs="*", choices=EVERYWHERE, default=list(EVERYWHERE))
+    parser.add_argument("--bug", nargs="*", choices=KNOWN, default=list(EVERYWHERE))
     given = parser.parse_args(arguments)
     hush()
     began = time.monotonic()
@@ -58,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     right = {played: failing(played) for played in given.scenario or seeds}
     print(HEAD, flush=True)
     for name in given.bug:
-        found = found_by(EVERYWHERE[name], right)
-        print(row(name, EVERYWHERE[name], found, named=bool(given.scenario)), flush=True)
+        found = found_by(KNOWN[name], right)
+        print(row(name, KNOWN[name], found, named=bool(given.scenario)), flush=True)
     wrong = [played for played, checks in right.items() if checks]
     print(f"\nWithout a bug {len(wrong)} of these {len(right)} fail{':' if wrong else '.'}", *wrong)
     print(f"It took {time.monotonic() - began:.0f} s.")
