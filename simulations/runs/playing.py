@@ -37,6 +37,7 @@ DRAIN_S: Final = 5.0
 LEAVE_S: Final = 15.0
 RESTART_S: Final = 1.0
 """How long a home that is started again is down."""
+RESTARTS: Final = 3
 CUTS: Final = ("partition", "cut_one_way", "isolate")
 """Simple kinds of links that let nothing through."""
 GOES_ON: Final = "goes_on"
@@ -344,14 +345,16 @@ class Play:
         """A home whose disk failed stores nothing until somebody starts it again."""
         if not self.scenario.workload.durable_subscriptions:
             return
-        self.world.run_for(RESTART_S)
-        brokers = {name: self.world.node(name).exposed for name in self._brokers}
-        failed = [
-            name
-            for name, broker in brokers.items()
-            if isinstance(broker, Broker) and broker.inspect().journal_failure
-        ]
-        if failed:
+        for _ in range(RESTARTS):  # what opens after a failure may be found damaged, and is set aside
+            self.world.run_for(RESTART_S)
+            brokers = {name: self.world.node(name).exposed for name in self._brokers}
+            failed = [
+                name
+                for name, broker in brokers.items()
+                if isinstance(broker, Broker) and broker.inspect().journal_failure
+            ]
+            if not failed:
+                return
             self.world.inject("stop", failed, for_s=RESTART_S)
             self._say(f"restart {' '.join(failed)}, which cannot store")
             self.world.run_for(RESTART_S)
