@@ -133,7 +133,8 @@ class _Passage:
         here = evidence.host_of(publication.publisher)
         there = evidence.host_of(subscription.subscriber)
         from_s = publication.at_s
-        until_s = passed_s(self._circumstances, here, there, from_s)
+        # A broker that has not joined yet holds what is published, hands it out, and then accepts it.
+        until_s = passed_s(self._circumstances, here, there, publication.accepted_s or from_s)
         if self._is_absent(there, publication) or (here in subscription.unreached and here != there):
             return True
         if subscription.until_s < until_s or not self._lasts(here, from_s, until_s):

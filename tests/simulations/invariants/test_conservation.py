@@ -164,6 +164,16 @@ def test_a_broker_that_ends_with_the_message_in_its_memory_counts_nothing(
     assert verdict(evidence).ok is right
 
 
+@pytest.mark.parametrize(("accepted_s", "right"), [(11.1, True), (10.9, False)])
+def test_a_message_passes_from_when_its_broker_had_joined(accepted_s: float, right: bool) -> None:
+    """Swarm seed 9272170500: a broker that started held a message for 3.7 s, and the subscriber's broker had
+    left when it was accepted. It was published at 10.1 s here, and the order to leave comes at 14 s."""
+    evidence = lost()
+    publication(evidence).accepted_s = accepted_s
+    evidence.faults.append(Span(Fault(14.0, "stop", (TWO,)), 14.0))
+    assert verdict(evidence).ok is right
+
+
 def test_a_cut_holds_a_message_up_for_as_long_as_it_lasts_and_as_long_again() -> None:
     for stop_s, right in ((19.0, True), (24.0, False)):
         evidence = lost()
