@@ -88,6 +88,7 @@ def test_the_faults_of_the_story_are_not_warned_of(
 ) -> None:
     """Clients warned of the broker that the demonstration had killed, in the middle of its story."""
     monkeypatch.setattr(log, "propagate", False)  # the handlers of pytest are at the root
+    monkeypatch.setattr(log, "handlers", [])  # and other tests may leave theirs
 
     async def started(self: Federation) -> None: ...
 
