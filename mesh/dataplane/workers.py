@@ -208,10 +208,11 @@ class Workers:
 
     def step(self, now: float, *, commit: bool) -> None:
         """Do what the queues order. ``commit``: a commit is about to be made."""
+        due = self._due
         if self._journal.failure:
             self._touched.clear()
+            due.clear()
             return
-        due = self._due
         while due and due[0][0] <= now:
             at, _, durable = heappop(due)
             if at == durable.due:

@@ -68,3 +68,22 @@ def test_one_block_is_work_for_each_subscription_that_wants_it(tmp_path: Path, l
             worker.attach(name, number=number)
     assert sorted(work.number for work in worker.take()) == [1, 2]
     assert len(world.rows("a")) == len(world.rows("b")) == 1
+
+
+def test_a_broker_whose_journal_failed_rests(tmp_path: Path) -> None:
+    """A retry that was due stayed due for ever: the broker asked for one turn after another."""
+    world = World(tmp_path)
+    worker = world.client()
+    worker.attach("mail", "jobs.#")
+    world.keep(b"x")
+    (work,) = worker.take()
+    worker.retry(work, after_ms=300)
+    world.wait(0.1)
+    world.journal.failing = True
+    world.keep(b"y")
+    assert world.failures
+    world.now += 1.0
+    turns = 0
+    while world.turn():
+        turns += 1
+        assert turns < 10
