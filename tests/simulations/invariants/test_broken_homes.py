@@ -12,6 +12,8 @@ from simulations.scenario import Scenario, Workload
 from tests.simulations import durable_bugs
 from tests.simulations.bugs import PutIn
 
+pytestmark = pytest.mark.long
+
 HOME = "broker-1"
 SMALL = Scenario(
     "small",

@@ -13,6 +13,8 @@ from simulations.runs import playing, shrinking
 from simulations.scenario import Scenario, Workload
 from simulations.scenarios import scenario_file
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", ["stored-kills", "stored-power-loss"])
 def test_nothing_acknowledged_as_stored_is_lost(name: str, simulation_seed: int) -> None:
