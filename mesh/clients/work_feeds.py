@@ -24,12 +24,12 @@ from mesh.topics import check_pattern
 from mesh.wire import blocks
 from mesh.wire.durable_frames import (
     BACK_OFF,
-    NAME_MAX,
     PATTERNS_MAX,
     REDELIVERED,
     SENTENCE_MAX,
     WORK_SIZE,
     Durable,
+    name_problem,
     read_work,
 )
 from mesh.wire.fields import shown
@@ -393,8 +393,6 @@ def check_durable_name(name: Any) -> str:
     """The name of a durable subscription. Raises TypeError, ValueError."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a durable subscription is a str, not {shown(name)}")
-    if not name or len(name.encode("utf-8", "replace")) > NAME_MAX or not name.isprintable():
-        raise ValueError(
-            f"{shown(name)} is no name of a durable subscription: 1 to {NAME_MAX} bytes, all printable"
-        )
+    if problem := name_problem(name):
+        raise ValueError(f"the name of a durable subscription {problem}")
     return name

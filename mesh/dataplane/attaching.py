@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from mesh.dataplane.durables import Durable, Durables, bad_name
+from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.sessions import Session
@@ -109,8 +109,8 @@ class Attaching:
         """Attach it, or begin to; or why not: reason, sentence, URL."""
         if self.leaving:
             return "leaving", self.leaving
-        if problem := bad_name(name):
-            return "bad_name", problem
+        if problem := frames.name_problem(name):
+            return "bad_name", f"the name of a durable subscription {problem}"
         if self._journal.failure:
             return "failed", f"broker {self._name} stores nothing: {self._journal.failure}"
         if self._count > self._options.consumers_max:

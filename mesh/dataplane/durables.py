@@ -16,7 +16,7 @@ from mesh.dataplane.options import ExchangeOptions
 from mesh.journal.records import DEAD_PREFIX, Kept
 from mesh.topics import is_starred
 from mesh.topics.trie import PatternTrie
-from mesh.wire.durable_frames import NAME_MAX, PATTERNS_MAX
+from mesh.wire.durable_frames import PATTERNS_MAX
 from mesh.work.options import WorkOptions
 from mesh.work.queue import WorkQueue
 
@@ -161,13 +161,3 @@ class Durables:
     def _forget_topics(self) -> None:
         self._wanting.clear()
         self._cached = 0
-
-
-def bad_name(name: str) -> str:
-    """What is wrong with the name of a durable subscription; empty if nothing is."""
-    size = len(name.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= NAME_MAX or not name.isprintable():
-        return (
-            f"a durable subscription has a name of 1 to {NAME_MAX} bytes of printable text, not {name[:40]!r}"
-        )
-    return ""

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from mesh.dataplane.durables import Durable, Durables, bad_name
+from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal
 from mesh.dataplane.queue_status import Gauge, status_of
 from mesh.dataplane.workers import Workers
@@ -38,6 +38,7 @@ from mesh.errors import BlockError, MeshError
 from mesh.journal import records
 from mesh.journal.port import Result
 from mesh.wire import blocks
+from mesh.wire.durable_frames import name_problem
 
 UNDER_WAY_MAX: Final = 64
 LISTED_MAX: Final = 256
@@ -126,10 +127,11 @@ class Operating:
 
     def _durable(self, question: Mapping[str, Any]) -> Durable:
         name = _text(question, "name")
+        if problem := name_problem(name):
+            raise _Refused(f"the name of a durable subscription {problem}")
         durable = self._durables.by_name.get(name)
         if durable is None:
-            problem = bad_name(name) or f"there is no durable subscription {name!r} at broker {self._name}"
-            raise _Refused(problem)
+            raise _Refused(f"there is no durable subscription {name!r} at broker {self._name}")
         return durable
 
     def _dead_letters(self, question: Mapping[str, Any]) -> Durable | None:

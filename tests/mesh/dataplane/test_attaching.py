@@ -71,9 +71,9 @@ def test_who_goes_while_it_is_made_leaves_it_without_consumers(world: World) -> 
 @pytest.mark.parametrize(
     ("name", "patterns", "reason", "said"),
     [
-        ("", ["a"], "bad_name", "1 to 255 bytes of printable text"),
-        ("ä" * 200, ["a"], "bad_name", "1 to 255 bytes of printable text"),
-        ("line\nbreak", ["a"], "bad_name", "printable"),
+        ("", ["a"], "bad_name", "is empty"),
+        ("ä" * 200, ["a"], "bad_name", "has 400 bytes, the limit is 255"),
+        ("line\nbreak", ["a"], "bad_name", "cannot be printed"),
         ("$mine", ["a"], "bad_name", "the mesh's own"),
         ("$dlq.mail", [], "unknown", "there is no durable subscription '$dlq.mail'"),
         ("mail", [], "unknown", "no pattern to make it of"),
