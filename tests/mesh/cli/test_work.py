@@ -205,7 +205,7 @@ def test_what_cannot_be_worked_on_is_one_sentence(served: ServedHome) -> None:
     served.home.detach = ("other_patterns", "mail is to x.#", "")
     for arguments, code, sentence in (
         (("mail", "jobs.#"), 1, "mesh work: broker home: mail is to x.#\n"),
-        (("", "jobs.#"), 64, "mesh work: '' is no name of a durable subscription"),
+        (("", "jobs.#"), 64, "mesh work: the name of a durable subscription is empty"),
         (("mail", "a..b"), 64, "mesh work: pattern 'a..b' has an empty token"),
     ):
         process = served.start(*arguments, "--exec", "true")
