@@ -72,7 +72,7 @@ class ClientFrames:
     def _take(self, pipe: Pipe, frames: list[bytes]) -> None:
         exchange = self._exchange
         strays = exchange.client_frames(pipe, frames, self._clock())
-        left, exchange.left = exchange.left, []
+        left, exchange.reading.left = exchange.reading.left, []
         for stray in strays:
             body = backtrace.split(stray)
             self._stock.answer(pipe, stray[body:], partial(self._reply, pipe, stray[:body]))

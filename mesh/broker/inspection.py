@@ -246,7 +246,7 @@ class Inspection:
     @property
     def queues_twice(self) -> dict[str, list[str]]:
         """Durable subscriptions that have more than one home, with the names of these."""
-        return self._exchange.twice()
+        return self._exchange.durable_routes.twice()
 
     # --- messages
 
@@ -286,7 +286,7 @@ class Inspection:
     @property
     def traffic(self) -> Traffic:
         """The part of `load` that is cheap."""
-        return Traffic(*self._exchange.traffic())
+        return Traffic(*self._exchange.totals.traffic())
 
     @property
     def refused(self) -> dict[str, int]:

@@ -401,7 +401,11 @@ class Node:
 
     def _forget_home(self, home: str) -> list[str]:
         """An operator says that another home will not come back. Raises `MeshError`."""
-        found = [each for each in self.exchange.homes.values() if home in (each.name, format_id(each.id))]
+        found = [
+            each
+            for each in self.exchange.durable_routes.homes.values()
+            if home in (each.name, format_id(each.id))
+        ]
         if not found:
             raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
         if len(found) > 1:

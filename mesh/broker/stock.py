@@ -51,11 +51,23 @@ class StockReceipt(Protocol):
     def absent(self) -> tuple[str, ...]: ...
 
 
+class Subscribers(Protocol):
+    """Who is sent what stock SUB sockets want; `mesh.dataplane.foreign_subscribers` has it."""
+
+    def add(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None: ...
+
+    def change(self, pipe: Pipe, patterns: Sequence[str]) -> None: ...
+
+    def remove(self, pipe: Pipe) -> None: ...
+
+
 class StockExchange(Protocol):
     """The part of the exchange that stock sockets need."""
 
     @property
     def gate(self) -> Gate: ...
+    @property
+    def subscribers(self) -> Subscribers: ...
 
     def holds(self, now: float) -> bool: ...
 
@@ -66,12 +78,6 @@ class StockExchange(Protocol):
     def request(
         self, topic: str, body: bytes, timeout_s: float, callback: Callable[[int, bytes], None], now: float
     ) -> None: ...
-
-    def add_subscriber(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None: ...
-
-    def change_subscriber(self, pipe: Pipe, patterns: Sequence[str]) -> None: ...
-
-    def remove_subscriber(self, pipe: Pipe) -> None: ...
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None: ...
 
@@ -299,16 +305,16 @@ class StockSubscribers:
         """Show other patterns from now on."""
         self._export = tuple(export)
         for pipe in self._pipes:
-            self._exchange.change_subscriber(pipe, self._export)
+            self._exchange.subscribers.change(pipe, self._export)
 
     def pipe_attached(self, pipe: Pipe) -> None:
         self._pipes[pipe] = None
         encoder = StockEncoder(self._last, self._exchange.drop)
-        self._exchange.add_subscriber(pipe, self._export, encoder.encode)
+        self._exchange.subscribers.add(pipe, self._export, encoder.encode)
 
     def pipe_detached(self, pipe: Pipe, reason: str) -> None:
         self._pipes.pop(pipe, None)
-        self._exchange.remove_subscriber(pipe)
+        self._exchange.subscribers.remove(pipe)
 
     def pipe_writable(self, pipe: Pipe) -> None:
         self._exchange.pipe_writable(pipe, self._clock())

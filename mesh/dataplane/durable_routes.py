@@ -102,6 +102,27 @@ class DurableRoutes:
         found = [home for home in self.homes.values() if subscription in home.subscriptions]
         return next((home for home in found if home.link is not None), found[0] if found else None)
 
+    def elsewhere(self, id: int, subscription: str) -> tuple[str, str] | None:
+        """Name and client URL of the home of a durable subscription, if that is not the broker ``id``."""
+        known = self.home_of(subscription)
+        return None if known is None or known.id == id else (known.name, known.url)
+
+    def homes_of(self, subscription: str) -> list[tuple[str, str]]:
+        """Ids and names of all brokers where one was made."""
+        found = [home for home in self.homes.values() if subscription in home.subscriptions]
+        return [(f"{home.id:016x}", home.name) for home in found]
+
+    def twice(self) -> dict[str, list[str]]:
+        """Durable subscriptions that were made at more than one broker, while these were apart: the names of
+        their homes."""
+        if len(self.homes) < 2:
+            return {}
+        of_name: dict[str, list[str]] = {}
+        for home in self.homes.values():
+            for subscription in home.subscriptions:
+                of_name.setdefault(subscription, []).append(home.name)
+        return {name: sorted(homes) for name, homes in sorted(of_name.items()) if len(homes) > 1}
+
     def _match(self, topic: str) -> tuple[KnownHome, ...]:
         found = dict.fromkeys(self._trie.match(topic))
         if len(self._starred):

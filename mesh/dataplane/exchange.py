@@ -3,11 +3,15 @@
 Around it a broker has clients, other brokers, and stock SP sockets. What arrives is decided elsewhere, by
 subject:
 
+* `mesh.dataplane.client_reading`: what clients send;
 * `mesh.dataplane.intake`: blocks in; `mesh.dataplane.outlets`: blocks out, and what is between
   (`mesh.dataplane.backlogs`, `mesh.dataplane.credit`, `mesh.dataplane.ports`);
 * `mesh.dataplane.session_control`: clients' sessions; `mesh.dataplane.peer_control`: other brokers, and
   `mesh.dataplane.members`: the records of them and their links;
-* `mesh.dataplane.requests`: requests and surveys; `mesh.dataplane.local_interest`: what this broker wants.
+* `mesh.dataplane.foreign_subscribers`: consumers of other protocols; `mesh.dataplane.own_messages`: messages
+  of which this broker is the publisher;
+* `mesh.dataplane.requests`: requests and surveys; `mesh.dataplane.local_interest`: what this broker wants;
+* `mesh.dataplane.totals`: what all of them counted.
 
 How it is driven: feed it (`client_frames`, `peer_frames`, `peer_up`, ...), each call with ``now``; it
 queues frames on the pipes it was given before the call returns, collected per pipe and handed over once.
@@ -21,14 +25,17 @@ Pipes are duck-typed, see `mesh.dataplane.ports.Pipe`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Final, Protocol
 
-from mesh.dataplane.counters import NO_LOSS, ExchangeStatistics, LinkLoss, LinkStatistics, Tally
+from mesh.dataplane.client_reading import ClientReading
+from mesh.dataplane.counters import ExchangeStatistics, LinkLoss, LinkStatistics, Tally
 from mesh.dataplane.deduplication import Publishers
-from mesh.dataplane.durable_routes import KnownHome
+from mesh.dataplane.durable_routes import DurableRoutes
 from mesh.dataplane.entry_broker import EntryBroker
+from mesh.dataplane.foreign_subscribers import ForeignSubscribers
 from mesh.dataplane.gate import Gate
 from mesh.dataplane.held_blocks import HeldBlocks
 from mesh.dataplane.home import Home
@@ -37,31 +44,18 @@ from mesh.dataplane.intake import Intake
 from mesh.dataplane.local_interest import LocalInterest
 from mesh.dataplane.members import Member, Members
 from mesh.dataplane.options import ExchangeOptions
-from mesh.dataplane.outlets import Encoder
+from mesh.dataplane.own_messages import OwnMessages
 from mesh.dataplane.peer_control import PeerControl
 from mesh.dataplane.ports import Pipe, Port, Turn
 from mesh.dataplane.questions import LocalAsker, Query
 from mesh.dataplane.requests import Requests
 from mesh.dataplane.session_control import SessionControl
-from mesh.dataplane.sessions import Handler, LocalTaker, Responder, Session, Subscriber
-from mesh.errors import NotAccepted, PeerError, TopicError
-from mesh.topics import check_pattern, check_topic
+from mesh.dataplane.sessions import Handler, LocalTaker, Responder
+from mesh.dataplane.totals import Totals
+from mesh.topics import check_pattern
 from mesh.topics.routing import Router
-from mesh.wire import blocks
-from mesh.wire.session_frames import (
-    DATA,
-    Kind,
-    Receipt,
-    Role,
-    decode,
-    encode,
-)
-from mesh.wire.session_opening import verified
-from protocols.wire import backtrace
+from mesh.wire.session_frames import Kind, Receipt, Role, encode
 
-HELLO: Final = int(Kind.HELLO)
-STEPS_MAX: Final = 100_000
-"""Steps of look-ups (`Router.steps`) after which the rest of a read waits for another turn, some 20 ms."""
 SCAN_S: Final = 0.5
 """How often keepalives and stalled consumers are looked at."""
 
@@ -111,10 +105,6 @@ class Exchange:
         self.gate = Gate()
         """Closed while this broker does not know who wants what. Before something is published, `holds` says
         so."""
-        self.left: list[bytes] = []
-        """The rest of the last `client_frames`, to be given to it in another turn, before anything else of
-        that pipe: many topics were new, and patterns with stars make their look-ups long."""
-        self._reading: Iterator[bytes] = iter(())
         self._hooks = hooks
         self._turn = turn = Turn()
         self._tally = Tally()
@@ -122,7 +112,7 @@ class Exchange:
         self._router: Router[LocalTaker, Member] = Router(
             self._members.taker_of,
             cache_bytes_max=options.route_cache_bytes_max,
-            steps_exceeded=self._leave_rest,
+            steps_exceeded=lambda: self.reading.leave_rest(),
         )
         self._publishers = Publishers(options.publishers_max)
         self._home = HomeForPeers(name, turn, self._tally, hooks.work_pending)
@@ -166,10 +156,20 @@ class Exchange:
         self._held = HeldBlocks(
             name, self.gate, self._intake, self._publishers, self._tally, self._sessions.refuse
         )
+        self.reading = ClientReading(self._sessions, self._intake, self._held, self._router, turn)
+        self.subscribers = ForeignSubscribers(options, turn, self._router, self._interest, self._tally)
+        """Those of other protocols."""
+        self._own = OwnMessages(id, boot, name, self._router, self._intake, self._tally)
+        self.totals = Totals(
+            tally=self._tally,
+            sessions=self._sessions,
+            subscribers=self.subscribers,
+            members=self._members,
+            requests=self._requests,
+            publishers=self._publishers,
+            entry=self._entry,
+        )
         self._pipes = self._sessions.pipes
-        self._subscribers: dict[Pipe, Subscriber] = {}
-        self._publisher = verified(id)
-        self._sequence = 0
         self._next_scan = now + SCAN_S
         self._still_s = still_s
         self._still_at = inf
@@ -181,58 +181,12 @@ class Exchange:
         """Frames (backtrace and all) of a pipe that clients use; returns those that are no session frames.
 
         What comes back is a stock client's ``topic payload``, with its backtrace, for the broker to serve.
-        Frames that are ``left`` after that were too much for one turn of the loop.
+        The rest of a read that was too much for one turn is in ``reading.left``: to be given to this in
+        another turn, before anything else of that pipe.
         """
-        strays: list[bytes] = []
-        rest = self._reading = iter(frames)
-        self._router.limit_steps(STEPS_MAX)
-        client = self._pipes.get(pipe)
-        sessions = client.sessions if client is not None else {}
-        holds = self.holds(now)
-        touched: dict[Session, None] = {}
-        for frame in rest:
-            start = 4 if len(frame) > 5 and frame[0] & 0x80 else backtrace.split(frame)
-            if start < 4:
-                continue  # a raw Rep0 lets no such frame through
-            if len(frame) <= start or frame[start] & 0xF0 != 0x90:
-                strays.append(frame)
-                continue
-            prefix = frame[:start]
-            session = sessions.get(prefix)
-            try:
-                if session is None or len(frame) < start + 2 or frame[start + 1] == HELLO:
-                    session = self._sessions.hello(pipe, prefix, frame, now)
-                    client = self._pipes[pipe]
-                    sessions = client.sessions
-                elif frame[start + 1] == DATA:
-                    if holds:
-                        self._held.hold(session, frame, start, now)
-                    else:
-                        self._intake.client_block(session, frame, start, now)
-                else:
-                    self._sessions.control(session, decode(frame, start), now)
-                    if self._turn.unread:  # not at the end of the turn: one read may ask for gigabytes
-                        self._end_unread(now)
-                    if self._pipes.get(pipe) is not client:
-                        break  # an answer closed the pipe under us
-                touched[session] = None
-            except (PeerError, TopicError) as error:
-                if session is not None:
-                    self._intake.acknowledge(session)
-                self._sessions.refuse(pipe, prefix, error, now)
-                if len(prefix) == 4:
-                    break
-        self._router.limit_steps(None)
-        for session in touched:
-            session.keepalive.heard_at = now
-            self._intake.acknowledge(session)
+        strays = self.reading.read(pipe, frames, self.holds(now), now)
         self._hand_over(now)
         return strays
-
-    def _leave_rest(self) -> None:
-        """Look-ups for what is read now have taken long. What `client_frames` iterates over ends by this, at
-        no cost for each frame."""
-        self.left = list(self._reading)
 
     def client_gone(self, pipe: Pipe, now: float) -> None:
         """A pipe that clients used is closed."""
@@ -293,85 +247,16 @@ class Exchange:
         finally:
             self._hand_over(now)
 
-    # ------------------------------------------------------------------ consumers of other protocols
-
-    def add_subscriber(self, pipe: Pipe, patterns: Sequence[str], encode: Encoder) -> None:
-        """Send what matches to a pipe of another protocol, encoded its way, until `remove_subscriber`. The
-        patterns are this broker's interest. What the pipe does not take is dropped and counted; the broker
-        is to call `pipe_writable` for it. Raises `TopicError`."""
-        checked = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
-        port = Port(self._turn, pipe, self.options.stock_unwritten_bytes_max, lambda frame: 1)
-        subscriber = self._subscribers[pipe] = Subscriber(port, checked, encode)
-        self._router.subscribe(checked, Role.LISTEN, subscriber)
-        self._interest.add(checked, Role.LISTEN)
-        self._interest.flush()
-
-    def change_subscriber(self, pipe: Pipe, patterns: Sequence[str]) -> None:
-        """Send it what matches these patterns from now on. Raises `TopicError`."""
-        checked = list(dict.fromkeys(check_pattern(pattern) for pattern in patterns))
-        subscriber = self._subscribers[pipe]
-        self._interest.add(checked, Role.LISTEN)
-        self._interest.remove(subscriber.patterns, Role.LISTEN)
-        self._router.unsubscribe(subscriber.patterns, subscriber)
-        self._router.subscribe(checked, Role.LISTEN, subscriber)
-        subscriber.patterns = checked
-        self._interest.flush()
-
-    def remove_subscriber(self, pipe: Pipe) -> None:
-        """Its pipe is closed."""
-        subscriber = self._subscribers.pop(pipe, None)
-        if subscriber is None:
-            return
-        port, tally = subscriber.port, self._tally
-        self._router.unsubscribe(subscriber.patterns, subscriber)
-        self._interest.remove(subscriber.patterns, Role.LISTEN)
-        kept, _ = port.close()
-        tally.drop("subscriber_gone", kept)
-        tally.drop("slow_stock_subscriber", subscriber.dropped)
-        tally.delivered += port.messages_out
-        tally.messages_out += port.messages_out
-        tally.bytes_out += port.bytes_out
-        self._interest.flush()
-
     # ------------------------------------------------------------------ the program around the broker
 
     def publish(self, topic: str, bodies: Sequence[bytes], level: str, now: float) -> Receipt:
-        """Messages of a stock client, or the broker's own: this broker is their publisher.
+        """Messages of a stock client, or the broker's own, see `mesh.dataplane.own_messages`.
 
         Raises `TopicError`, `NotAccepted` while the broker leaves, and ValueError for a body above the limit.
         """
-        encoded = check_topic(topic)
-        number = blocks.LEVELS.index(level)
-        if number > blocks.ACCEPTED:
-            raise ValueError(f"level {level} is for clients: only they send a message again until it is kept")
-        for body in bodies:
-            if len(body) > blocks.BODY_MAX:
-                raise ValueError(f"a body of {len(body)} bytes is above the limit of {blocks.BODY_MAX}")
-        if self._intake.refusing:
-            if not number:  # its publisher waits for no answer
-                self._tally.drop(self._intake.refused_as, len(bodies))
-            raise NotAccepted(f"not accepted: {self._intake.refusing}")
-        first = self._sequence + 1
-        route = self._router.route(encoded)
-        for start, stop in blocks.split(bodies) if bodies else ():
-            for block, count in self._seal(encoded, bodies[start:stop], number):
-                self._intake.hand_out(route.everybody, block, count, 0, 0, None, now)
-        self._tally.published += len(bodies)
+        receipt = self._own.publish(topic, bodies, level, now)
         self._hand_over(now)
-        return Receipt(level, self.name, first, len(bodies), self.absent())
-
-    def _seal(self, topic: bytes, bodies: Sequence[bytes], level: int) -> list[tuple[bytes, int]]:
-        sequence = self._sequence + 1
-        self._sequence += len(bodies)
-        if len(bodies) == 1 and len(bodies[0]) > blocks.SPLIT:
-            pieces = blocks.seal_pieces(
-                topic, bodies[0], publisher=self._publisher, boot=self.boot, sequence=sequence, level=level
-            )
-            return [(piece, 1) for piece in pieces]
-        block = blocks.seal(
-            topic, bodies, publisher=self._publisher, boot=self.boot, sequence=sequence, level=level
-        )
-        return [(block, len(bodies))]
+        return receipt
 
     def respond(self, pattern: str, handler: Callable[[str, bytes], bytes]) -> None:
         """Answer requests and surveys on a pattern inside this broker, for as long as it runs."""
@@ -490,14 +375,10 @@ class Exchange:
         """Live brokers that may be homes and of which it is not known what is kept there."""
         self._entry.unknown = tuple(names)
 
-    def home_of(self, subscription: str) -> KnownHome | None:
-        """The broker where a durable subscription was made."""
-        return self._entry.routes.home_of(subscription)
-
     @property
-    def homes(self) -> Mapping[int, KnownHome]:
-        """All brokers of which it is known that they have durable subscriptions, by their ids."""
-        return self._entry.routes.homes
+    def durable_routes(self) -> DurableRoutes:
+        """All durable subscriptions that are known, and the brokers where they were made."""
+        return self._entry.routes
 
     @property
     def home(self) -> Home | None:
@@ -508,29 +389,8 @@ class Exchange:
     def home(self, home: Home | None) -> None:
         self._home.home = self._sessions.home = home
         if home is not None:
-            home.set_elsewhere(self._home_elsewhere)
-            home.set_homes(self._homes_of)
-
-    def _home_elsewhere(self, subscription: str) -> tuple[str, str] | None:
-        """Name and client URL of another broker where a durable subscription was made."""
-        known = self.home_of(subscription)
-        return None if known is None or known.id == self.id else (known.name, known.url)
-
-    def twice(self) -> dict[str, list[str]]:
-        """Durable subscriptions that were made at more than one broker, while these were apart: the names of
-        their homes."""
-        if len(self.homes) < 2:
-            return {}
-        of_name: dict[str, list[str]] = {}
-        for home in self.homes.values():
-            for subscription in home.subscriptions:
-                of_name.setdefault(subscription, []).append(home.name)
-        return {name: sorted(homes) for name, homes in sorted(of_name.items()) if len(homes) > 1}
-
-    def _homes_of(self, subscription: str) -> list[tuple[str, str]]:
-        """Ids and names of all brokers where one was made."""
-        found = [home for home in self.homes.values() if subscription in home.subscriptions]
-        return [(f"{home.id:016x}", home.name) for home in found]
+            home.set_elsewhere(partial(self._entry.routes.elsewhere, self.id))
+            home.set_homes(self._entry.routes.homes_of)
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
         """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the
@@ -570,8 +430,8 @@ class Exchange:
     def _port_of(self, pipe: Pipe) -> Port | None:
         if pipe in self._pipes:
             return self._pipes[pipe].port
-        if pipe in self._subscribers:
-            return self._subscribers[pipe].port
+        if pipe in self.subscribers.by_pipe:
+            return self.subscribers.by_pipe[pipe].port
         link = self._members.linked_by(pipe)
         return None if link is None else link.port
 
@@ -584,7 +444,7 @@ class Exchange:
         if self._interest.changed:
             self._interest.flush()
         if turn.unread:
-            self._end_unread(now)
+            self._sessions.end_unread(now)
         if turn.ends:
             ends, turn.ends = turn.ends, []
             for end in ends:
@@ -600,11 +460,6 @@ class Exchange:
                 ingress.grant()
         if turn.jobs or self.gate.opening:
             self._hooks.work_pending()
-
-    def _end_unread(self, now: float) -> None:
-        unread, self._turn.unread = self._turn.unread, {}
-        for session in unread:
-            self._sessions.end_unread(session, now)
 
     def work(self, now: float) -> None:
         """Do a step of long work, some milliseconds, and one of the gate, to which more comes each turn."""
@@ -630,73 +485,6 @@ class Exchange:
         """Messages that did not arrive at other brokers, by their ids."""
         return self._members.losses()
 
-    def traffic(self) -> tuple[int, int, int, int]:
-        """Messages in and out, bytes in and out: the part of `statistics` that is asked for often."""
-        tally = self._tally
-        messages_in, bytes_in = tally.messages_in, tally.bytes_in
-        messages_out, bytes_out = tally.messages_out, tally.bytes_out
-        for member in self._members.all():
-            messages_in += member.messages_in
-            bytes_in += member.bytes_in
-            messages_out += member.messages_out
-            bytes_out += member.bytes_out
-        for session in self._sessions.all():
-            messages_in += session.messages_in
-            bytes_in += session.bytes_in
-        for port in self._ports():
-            messages_out += port.messages_out
-            bytes_out += port.bytes_out
-        for link in self._members.neighbours():
-            messages_out += link.port.messages_out
-            bytes_out += link.port.bytes_out
-        return messages_in, messages_out, bytes_in, bytes_out
-
-    def _ports(self) -> list[Port]:
-        """Of clients and stock subscribers."""
-        clients = [client.port for client in self._pipes.values()]
-        return clients + [subscriber.port for subscriber in self._subscribers.values()]
-
     def statistics(self) -> ExchangeStatistics:
-        sessions = self._sessions.all()
-        subscriptions = [sub for session in sessions for sub in session.subscriptions.values()]
-        members = self._members.all()
-        drops = dict(self._tally.drops)
-
-        def add(reason: str, count: int) -> None:
-            if count:
-                drops[reason] = drops.get(reason, 0) + count
-
-        add("answer_unknown", self._requests.unknown)
-        add("not_asked", self._requests.not_asked)
-        add("not_returned", self._requests.not_returned)
-        add("publisher_forgotten", self._publishers.forgotten)
-        add("slow_subscriber", sum(subscription.dropped for subscription in subscriptions))
-        add("slow_stock_subscriber", sum(taker.dropped for taker in self._subscribers.values()))
-        add("slow_link", sum(link.outlet.dropped for link in self._members.neighbours()))
-        for member in members:
-            for reason, count in member.drops.items():
-                add(reason, count)
-        messages_in, messages_out, bytes_in, bytes_out = self.traffic()
-        unresolved = sum(client.unresolved for client in self._pipes.values())
-        return ExchangeStatistics(
-            published=self._tally.published,
-            delivered=self._tally.delivered + sum(port.messages_out for port in self._ports()) - unresolved,
-            dropped=sum(count for reason, count in drops.items() if reason not in NO_LOSS),
-            unwanted=self._tally.unwanted,
-            msgs_in=messages_in,
-            msgs_out=messages_out,
-            bytes_in=bytes_in,
-            bytes_out=bytes_out,
-            sessions=len(sessions),
-            subscriptions=len(subscriptions),
-            drops=drops,
-            refused=dict(self._tally.refused),
-            taps=list(dict.fromkeys(" ".join(t.patterns) for t in self._subscribers.values() if t.patterns)),
-            questions=self._requests.open_questions,
-            publishers=len(self._publishers),
-            storing=self._entry.storing,
-            queued=sum(link.outlet.backlog.messages for link in self._members.neighbours()),
-            unresolved=self._tally.unresolved
-            + unresolved
-            + sum(member.unresolved.at_most for member in members if member.unresolved),
-        )
+        """All counters. Costs by the number of subscriptions."""
+        return self.totals.statistics()

@@ -219,12 +219,14 @@ class SessionControl:
             self.gone(pipe, now, flushed=True)
             pipe.close(f"{error.reason}: {error}", flush=True)
 
-    def end_unread(self, session: Session, now: float) -> None:
-        """A client asks and does not read the answers."""
+    def end_unread(self, now: float) -> None:
+        """End clients that ask and have not read the answers of this turn."""
+        unread, self._turn.unread = self._turn.unread, {}
         limit = self._options.answer_bytes_max
-        if not session.closed and session.unread > limit:
-            error = AnswersUnread(f"more than {limit} bytes of answers were left unread")
-            self.refuse(session.port.pipe, session.prefix, error, now)
+        for session in unread:
+            if not session.closed and session.unread > limit:
+                error = AnswersUnread(f"more than {limit} bytes of answers were left unread")
+                self.refuse(session.port.pipe, session.prefix, error, now)
 
     def gone(self, pipe: Pipe, now: float, *, flushed: bool = False) -> None:
         """A pipe is closed; ``flushed``: what it was given is still written."""

@@ -139,7 +139,7 @@ def forget_dead_homes(patch: pytest.MonkeyPatch) -> None:
 
     def broken(self: Node, record: MemberRecord, *news: Any) -> None:
         told(self, record, *news)
-        home = self.exchange.homes.get(record.id)
+        home = self.exchange.durable_routes.homes.get(record.id)
         if record.state is State.DEAD and home is not None:
             self.exchange.home_changed(home.id, home.name, home.url, {}, list(home.subscriptions))
 

@@ -279,7 +279,7 @@ class FakeMesh:
                     while out:
                         strays = exchange.client_frames(client.pipe, out, self.now)
                         assert not strays
-                        out, exchange.left = exchange.left, []
+                        out, exchange.reading.left = exchange.reading.left, []
                 back = client.pipe.take() if client.consuming else []
                 if back:
                     moved = True

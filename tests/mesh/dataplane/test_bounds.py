@@ -86,7 +86,7 @@ def test_a_stopped_stock_subscriber_holds_a_bounded_number_of_bytes() -> None:
     exchange = mesh.nodes[1].exchange
     stopped, reads = FakePipe(), FakePipe()
     for pipe in (stopped, reads):
-        exchange.add_subscriber(pipe, ["#"], StockEncoder(LastOpened(), exchange.drop).encode)
+        exchange.subscribers.add(pipe, ["#"], StockEncoder(LastOpened(), exchange.drop).encode)
     got = 0
     for _ in range(100):
         exchange.publish("t", [bytes(100_000)], "sent", mesh.now)
@@ -141,8 +141,8 @@ def test_stock_subscribers_beside_the_most_that_clients_may_want_are_within_what
     assert not said(client, encode(Kind.SUBSCRIBE, 1, most, 0, 1, 1))
     exports = [[f"{name}.{number}" for number in range(EXPORT_MOST)] for name in ("before", "after")]
     for pipe in (FakePipe(), FakePipe()):
-        exchange.add_subscriber(pipe, exports[0], StockEncoder(LastOpened(), exchange.drop).encode)
-    exchange.change_subscriber(pipe, exports[1])
+        exchange.subscribers.add(pipe, exports[0], StockEncoder(LastOpened(), exchange.drop).encode)
+    exchange.subscribers.change(pipe, exports[1])
     assert len(mesh.interest[1]) == PATTERNS_MOST + 2 * EXPORT_MOST < REMOTE_PATTERNS_MAX
     assert ExchangeOptions().patterns_max == Limits().patterns_max == PATTERNS_MOST
 

@@ -97,7 +97,7 @@ class StockReader:
         self.ledger = ledger
         self.pipe = FakePipe()
         self.received = 0
-        ledger.exchange.add_subscriber(
+        ledger.exchange.subscribers.add(
             self.pipe, ["#"], StockEncoder(LastOpened(), ledger.exchange.drop).encode
         )
         ledger.stock.append(self)
@@ -108,7 +108,7 @@ class StockReader:
             self.ledger.exchange.pipe_writable(self.pipe, self.ledger.mesh.now)
 
     def lose(self) -> None:
-        self.ledger.exchange.remove_subscriber(self.pipe)
+        self.ledger.exchange.subscribers.remove(self.pipe)
 
 
 class Reader:
@@ -261,7 +261,7 @@ class Conservation(RuleBasedStateMachine):
             ledger.check()
             statistics = ledger.exchange.statistics()
             assert statistics.queued == 0 and statistics.questions == 0
-            sent = ledger.exchange.traffic()[1]
+            sent = ledger.exchange.totals.traffic()[1]
             others = [node.exchange for id, node in self.mesh.nodes.items() if id != ledger.node]
             lost = sum(s for r, s in statistics.drops.items() if r == "link_lost")
             assert sent == ledger.delivered + lost, "what was sent is what arrived"

@@ -494,7 +494,7 @@ def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
     mesh = FakeMesh(2)
     exchange = mesh.nodes[1].exchange
     reader = FakePipe()
-    exchange.add_subscriber(reader, ["news.#"], StockEncoder(LastOpened(), exchange.drop).encode)
+    exchange.subscribers.add(reader, ["news.#"], StockEncoder(LastOpened(), exchange.drop).encode)
     mesh.pump()
     receipt = exchange.publish("news.uk", [b"a", b"b"], "accepted", mesh.now)
     assert (receipt.seq, receipt.count, receipt.broker) == (1, 2, "node1")
@@ -503,7 +503,7 @@ def test_the_program_around_the_broker_publishes_subscribes_and_asks() -> None:
     client.publish("news.big", b"z" * 200_000)
     heard = [b"news.uk a", b"news.uk b", b"news.fr c", b"news.fr dd", b"news.big " + b"z" * 200_000]
     assert reader.take() == heard
-    exchange.remove_subscriber(reader)
+    exchange.subscribers.remove(reader)
     client.publish("news.fr", b"unheard")
     assert reader.take() == [] and not exchange.wanted
     answers: list[tuple[int, bytes]] = []

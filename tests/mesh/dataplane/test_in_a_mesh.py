@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mesh import Client
-from mesh.dataplane.exchange import STEPS_MAX, Exchange
+from mesh.dataplane.client_reading import STEPS_MAX
+from mesh.dataplane.exchange import Exchange
 from mesh.topics import PatternTrie
 from protocols import Push0, Req0, SocketOptions
 from simulations import Mesh, World

@@ -69,15 +69,15 @@ def test_a_stock_subscriber_that_changes_its_patterns_changes_the_interest_of_it
     mesh = FakeMesh(1)
     exchange, pipe = mesh.nodes[1].exchange, FakePipe()
     sender = mesh.client()
-    exchange.add_subscriber(pipe, ["a", "b"], StockEncoder(LastOpened(), exchange.drop).encode)
+    exchange.subscribers.add(pipe, ["a", "b"], StockEncoder(LastOpened(), exchange.drop).encode)
     assert mesh.interest[1] == [("a", 0), ("b", 0)]
-    exchange.change_subscriber(pipe, ["b", "c", "c"])
+    exchange.subscribers.change(pipe, ["b", "c", "c"])
     assert mesh.interest[1] == [("b", 0), ("c", 0)]
     for topic in ("a", "b", "c"):
         sender.publish(topic, b"x")
     assert len(pipe.take()) == 2
-    exchange.remove_subscriber(pipe)
-    exchange.remove_subscriber(pipe)
+    exchange.subscribers.remove(pipe)
+    exchange.subscribers.remove(pipe)
     assert mesh.interest[1] == []
 
 
