@@ -44,7 +44,7 @@ class Kind:
     relief: str
     """What makes room in it: "consume"."""
     held: str
-    """What becomes of what it held when it is set aside: "what it stored waits there"."""
+    """What becomes of what it held when it is set aside: "what it held waits there"."""
     application_id: int
     """Tells its files from other programs' databases; ``file`` shows it."""
     version: int

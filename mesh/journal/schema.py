@@ -84,7 +84,7 @@ def journal_of(broker: str, mesh: str) -> Kind:
         elsewhere="name another state folder",
         again="this broker is started again",
         relief="consume",
-        held="what it stored waits there",
+        held="what it stored waits there; start this broker again to go on without that",
         application_id=APPLICATION_ID,
         version=VERSION,
         errors=Errors(

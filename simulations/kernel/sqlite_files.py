@@ -154,9 +154,11 @@ class SqliteDisk(apsw.VFS):
         return self._error
 
     def failure(self, error: OSError, code: int) -> Exception:
-        """An error of the disk as SQLite gets it."""
+        """An error of the disk as SQLite gets it, and raises it again: it says what is wrong."""
         self._error = (error.errno or 0, error.strerror or "")
-        return apsw.exception_for(code)
+        raised = apsw.exception_for(code)
+        raised.args = (error.strerror or str(error),)
+        return raised
 
 
 class _Handle:

@@ -130,7 +130,7 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
     await with_a_subscription(tmp_path)
     journal = folder_of(tmp_path) / JOURNAL
     journal.write_bytes(journal.read_bytes()[: 3 * 16384])
-    await refused(tmp_path, "is damaged", "was set aside as")
+    await refused(tmp_path, "is damaged", "was set aside as", "start this broker again to go on without")
     (aside,) = folder_of(tmp_path).glob(f"{JOURNAL}.damaged-*")
     caplog.clear()
     await with_a_subscription(tmp_path)

@@ -238,6 +238,21 @@ def test_a_broken_disk_ends_storing_until_the_journal_is_opened_again() -> None:
     assert there(OnDisk(disk))[:5] == numbers(1, 2, 3, 4, 5)
 
 
+def test_what_fails_on_the_disk_is_named() -> None:
+    """Errors of simulated files had no text: the warning of a failed journal had empty parentheses."""
+    for fault, why in ((errno.EIO, "Input/output error"), (errno.EROFS, "Read-only file system")):
+        disk = new_disk()
+        process = with_commits(disk)
+        disk.fault = fault
+        with pytest.raises(JournalFailed, match=rf"failed under the journal {PATH} \({why}\); it stores"):
+            commit(process, 6)
+    disk = new_disk()
+    process = with_commits(disk)
+    disk.failing_syncs = 1.0
+    with pytest.raises(JournalFailed, match=rf"failed under the journal {PATH} \(Input/output error\)"):
+        commit(process, 6)
+
+
 def test_a_broken_disk_cannot_be_opened() -> None:
     disk = new_disk()
     with_commits(disk).close()
