@@ -13,6 +13,7 @@ from mesh.dataplane.home import Home
 from mesh.errors import NotAccepted
 from mesh.wire import blocks
 from mesh.wire.durable_frames import Kept
+from simulations import Mesh, World
 
 LOCAL = "tcp://127.0.0.1:0"
 
@@ -135,3 +136,48 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
     caplog.clear()
     await with_a_subscription(tmp_path)
     assert f"what waited in it is in {aside}" in caplog.text
+
+
+def test_of_a_journal_whose_log_is_damaged_an_operator_takes_back_what_lies_before_the_log() -> None:
+    """As docs/guides/running-a-mesh.md says it."""
+    folder = "/state/broker-1"
+
+    async def make_mail(client: Client) -> None:
+        async with client.subscribe("jobs.#", durable="mail"):
+            pass
+
+    async def store(client: Client) -> None:
+        await client.publish_many("jobs.a", [b"1", b"2"], level="stored")
+
+    async def take(client: Client) -> list[bytes]:
+        async with client.subscribe(durable="mail") as jobs:
+            return [(await anext(jobs)).body for _ in range(jobs.waiting)]
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=1)
+        mesh.run(make_mail)
+        mesh.run(store)
+        restart(mesh, "stop")
+        mesh.run(store)
+        mesh.run(store)
+        world.inject("crash", ["broker-1"])
+        disk = world.disk("broker-1")
+        disk.files[f"{folder}/{JOURNAL}-wal"].content.flip(8 * 1000)
+        restart(mesh, "crash")
+        with pytest.raises(NotAccepted, match="its log is damaged at byte"):
+            mesh.run(store)
+        world.inject("stop", ["broker-1"])
+        world.run_for(1)
+        (aside,) = (name for name in disk.list(folder) if ".damaged-" in name and not name.endswith("-wal"))
+        disk.rename(f"{folder}/{aside}", f"{folder}/{JOURNAL}")
+        disk.rename(f"{folder}/{aside}-wal", f"/{aside}-wal")
+        restart(mesh, "crash")
+        assert mesh.run(take) == [b"1", b"2"]
+
+
+def restart(mesh: Mesh, how: str) -> None:
+    if mesh.world.node("broker-1").alive:
+        mesh.world.inject(how, ["broker-1"])
+        mesh.world.run_for(1)
+    mesh.world.inject("start", ["broker-1"])
+    mesh.wait_whole()
