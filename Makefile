@@ -92,6 +92,7 @@ swarm: $(VENV)/.all-installed ## SEEDS fresh seeds of the simulator; failures go
 bench: $(VENV)/.all-installed ## our figures beside pynng's and pyzmq's, in the same run
 	$(BIN)/mesh bench sockets
 	$(BIN)/mesh bench broker
+	$(BIN)/mesh bench durable
 
 build: $(VENV)/.all-installed ## the wheel, in dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

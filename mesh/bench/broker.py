@@ -22,6 +22,7 @@ from typing import Any
 
 from mesh.bench.harness import BenchError, Case, Figures, Target, workers
 from mesh.bench.measuring import BODY, WARM_UP, Report, missing, percentiles, run_async
+from mesh.bench.processor import can_read_processor, resident_mb, spent
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
 from protocols import Push0
@@ -43,8 +44,6 @@ FLOOD_S = 8.0
 TIMER_S = 0.05
 """The period of the timer whose lateness is measured."""
 IDLE_S = 20.0
-CLOCK_TICKS = 100.0
-"""USER_HZ, the unit of CPU time in /proc; 100 on every Linux Python runs on."""
 
 OURS, PROXY = "mangrove", "zmq proxy"
 TARGETS = (
@@ -387,10 +386,11 @@ def idle(seconds: float) -> Figures:
                 processes.append(subprocess.Popen(command, stderr=subprocess.DEVNULL))
                 seed = seed or _listening(ports)
             _wait_until_whole(seed, 5)
-            before = [_cpu_s(process.pid) for process in processes]
+            before = [spent(process.pid) for process in processes]
             time.sleep(seconds)
-            shares = [(_cpu_s(p.pid) - b) / seconds * 100 for p, b in zip(processes, before, strict=True)]
-            return {"cpu %": max(shares), "rss MB": max(_rss_mb(process.pid) for process in processes)}
+            taken = [(spent(p.pid) - b).total_s for p, b in zip(processes, before, strict=True)]
+            resident = [resident_mb(process.pid) for process in processes]
+            return {"cpu %": max(taken) / seconds * 100, "rss MB": max(resident)}
         finally:
             for process in processes:
                 process.terminate()
@@ -419,18 +419,6 @@ def _wait_until_whole(url: str, size: int, timeout_s: float = 20.0) -> None:
                 await asyncio.sleep(0.1)
 
     asyncio.run(main())
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS
-
-
-def _rss_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise BenchError(f"process {pid} has no VmRSS line: has it ended?")
 
 
 # --- the cases
@@ -462,7 +450,7 @@ def cases(scale: float, skipped: dict[str, str]) -> list[Case]:
     flood_s, idle_s = max(2.0, FLOOD_S * scale), max(2.0, IDLE_S * scale)
     result.append(Case(FLOOD_CLIENTS, OURS, partial(flooded, flood_clients, flood_s)))
     result.append(Case(FLOOD_PUSHERS, OURS, partial(flooded, flood_pushers, flood_s)))
-    if sys.platform == "linux":
+    if can_read_processor():
         result.append(Case(IDLE, OURS, partial(idle, idle_s)))
     else:
         skipped[IDLE] = "CPU and memory are read from /proc, which only Linux has"

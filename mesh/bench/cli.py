@@ -1,4 +1,4 @@
-"""`mesh bench sockets`, `mesh bench broker` and `mesh bench simulate`."""
+"""`mesh bench sockets`, `mesh bench broker`, `mesh bench durable` and `mesh bench simulate`."""
 
 from __future__ import annotations
 
@@ -56,6 +56,13 @@ def broker(*, measuring: Measuring = MEASURING, comparing: Comparing = COMPARING
     from mesh.bench.broker import TARGETS, cases
 
     _bench_or_compare("broker", cases, TARGETS, measuring, comparing)
+
+
+def durable(*, measuring: Measuring = MEASURING, comparing: Comparing = COMPARING) -> None:
+    """Measure level stored and durable subscriptions beside level accepted and JetStream."""
+    from mesh.bench.durable import TARGETS, cases
+
+    _bench_or_compare("durable", cases, TARGETS, measuring, comparing)
 
 
 def simulate(*, measuring: Measuring = MEASURING, plot: str | None = None) -> None:

@@ -4,19 +4,24 @@ judged here."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from mesh.bench import broker, simulate, sockets
+from mesh.bench import broker, durable, simulate, sockets
+from mesh.bench.durable.jetstream import JETSTREAM, absent
 
 
-def bench(*arguments: str) -> dict[str, object]:
+def bench(*arguments: str, **environment: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "mesh", "bench", *arguments, "--rounds", "1", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=840)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=840, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stderr
-    document: dict[str, object] = json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(done.stdout)
     return document
 
 
@@ -35,8 +40,29 @@ def test_every_case_runs_and_every_target_is_measured(
 ) -> None:
     document = bench(name, "--scale", scale)
     assert document["skipped"] == {}
-    ratios = document["ratios"]
-    assert isinstance(ratios, list) and len(ratios) == len(targets)
+    assert len(document["ratios"]) == len(targets)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(850)
+def test_every_work_of_durable_subscriptions_runs_and_every_target_is_measured() -> None:
+    """Without JetStream the others run, and the command says why it is missing."""
+    reason = absent()
+    assert reason is None or not os.environ.get("MANGROVE_REQUIRE_INTEROP"), reason
+    document = bench("durable", "--scale", "0.01")
+    assert document["skipped"] == ({} if reason is None else {JETSTREAM: reason})
+    beside_it = sum(target.peer == JETSTREAM for target in durable.TARGETS)
+    assert len(document["ratios"]) == len(durable.TARGETS) - (beside_it if reason else 0)
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_without_nats_server_the_command_says_so_and_goes_on() -> None:
+    document = bench("durable", "--scale", "0.01", "--only", "one at a time", PATH="")
+    assert document["skipped"] == {
+        JETSTREAM: "nats-server is not installed (on Debian: apt-get install nats-server)"
+    }
+    assert [row["system"] for row in document["medians"]] == ["mangrove"]
 
 
 @pytest.mark.process
