@@ -4,7 +4,8 @@ A subscription that is not here is made: written into the journal, told to the o
 once every live one has it on disk, or the time for that is over. Several clients may ask meanwhile; each is
 answered by itself. A client that is gone by then leaves a subscription without consumers.
 
-What cannot be is refused by DETACHED with one sentence, and the session goes on.
+What cannot be is refused by DETACHED with one sentence, before which the client puts this broker's name. The
+session goes on.
 """
 
 from __future__ import annotations
@@ -56,14 +57,12 @@ class Attaching:
 
     def __init__(
         self,
-        name: str,
         durables: Durables,
         journal: HomeJournal,
         workers: Workers,
         hooks: Telling,
         options: ExchangeOptions,
     ) -> None:
-        self._name = name
         self._durables = durables
         self._journal = journal
         self._workers = workers
@@ -112,12 +111,9 @@ class Attaching:
         if problem := frames.name_problem(name):
             return "bad_name", f"the name of a durable subscription {problem}"
         if self._journal.failure:
-            return "failed", f"broker {self._name} stores nothing: {self._journal.failure}"
+            return "failed", f"it stores nothing: {self._journal.failure}"
         if self._count > self._options.consumers_max:
-            return (
-                "limit",
-                f"broker {self._name} has {self._count - 1} consumers, as many as may be (consumers_max)",
-            )
+            return "limit", f"it has {self._count - 1} consumers, as many as may be (consumers_max)"
         if len(attachment.session.work) > SUBSCRIPTIONS_MAX:
             return "limit", f"a session works on at most {SUBSCRIPTIONS_MAX} durable subscriptions"
         durable, making = self._durables.by_name.get(name), self._making.get(name)
@@ -147,9 +143,7 @@ class Attaching:
 
     def _make(self, attachment: Attachment, name: str, patterns: tuple[str, ...]) -> tuple[str, str] | None:
         if self._journal.refusing:
-            return "no_state", (
-                f"durable subscription {name!r} cannot live at broker {self._name}: {self._journal.refusing}"
-            )
+            return "no_state", f"durable subscription {name!r} cannot live here: {self._journal.refusing}"
         if name.startswith("$"):
             return "bad_name", f"names that begin with '$' are the mesh's own, such as {name!r}"
         for pattern in patterns:
@@ -159,7 +153,7 @@ class Attaching:
                     f"{pattern!r} begins with '$': such topics are the mesh's own and not stored",
                 )
         if problem := self._durables.above_limit(name, patterns):
-            return "limit", f"broker {self._name} makes no durable subscription {name!r}: {problem}"
+            return "limit", f"durable subscription {name!r} is not made: {problem}"
         making = self._making[name] = _Making(patterns)
         making.attachments.append(attachment)
         self._journal.when_open(partial(self._write, name))

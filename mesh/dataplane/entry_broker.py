@@ -39,8 +39,8 @@ from mesh.dataplane.sessions import Session
 from mesh.dataplane.stored import CONFLICT, Key, Part, Publication, Stored
 from mesh.errors import SessionError
 from mesh.wire import blocks
-from mesh.wire.durable_frames import BEHIND_MAX, KEEP, NAMES_MAX, Durable, Kept
-from mesh.wire.session_frames import AGAIN, NAME_MAX, Kind, encode
+from mesh.wire.durable_frames import BEHIND_MAX, KEEP, NAMES_MAX, SENTENCE_MAX, Durable, Kept
+from mesh.wire.session_frames import AGAIN, Kind, encode
 
 PAST_MAX: Final = 16384
 OFFERED_AT_ONCE: Final = 256
@@ -294,6 +294,8 @@ class EntryBroker:
         if home is None:
             return  # what it kept was removed
         for publisher, boot, first, _, offset, verdict, sentence in answers:
+            if sentence:
+                sentence = f"home {home.name}: {sentence}"
             self._answered(home, (publisher, boot), first, offset, verdict, sentence)
 
     def _answered(
@@ -427,7 +429,7 @@ class EntryBroker:
     def _refuse(self, session: Session, first: int, last: int, sentence: str, piecewise: bool) -> None:
         self._say_at_the_end()
         self._refused[session] = None
-        sentence = sentence[:NAME_MAX]
+        sentence = sentence[:SENTENCE_MAX]
         if len(session.refused) >= REASONS_MAX and sentence not in session.refused:
             sentence = MANY_REASONS
         self._intake.refused(session, first, last, sentence, piecewise=piecewise)

@@ -115,7 +115,7 @@ class Exchange:
             steps_exceeded=lambda: self.reading.leave_rest(),
         )
         self._publishers = Publishers(options.publishers_max)
-        self._home = HomeForPeers(name, turn, self._tally, hooks.work_pending)
+        self._home = HomeForPeers(turn, self._tally, hooks.work_pending)
         self._intake = Intake(self._router, self._publishers, self._home, self._tally)
         self._entry = self._intake.stored = EntryBroker(
             id=id,

@@ -87,7 +87,7 @@ class Home:
         self._journal = journal = HomeJournal(hooks, self._failed)
         self._settling = Settling(journal, self._buried)
         self._workers = Workers(journal, self._settling)
-        self._attaching = Attaching(name, self._durables, journal, self._workers, hooks, options)
+        self._attaching = Attaching(self._durables, journal, self._workers, hooks, options)
         self._watch = QueueWatch()
         self._keeping = Keeping(self._durables, journal, self._stored, self._watch.refused)
         self._gauge = Gauge(self._durables, journal)
@@ -123,9 +123,7 @@ class Home:
     def _failed(self, now: float) -> None:
         self._hooks.storing_failed(self._journal.failure)
         self._settling.forget()
-        self._attaching.detach_all(
-            "failed", f"broker {self._name} stores nothing: {self._journal.failure}", now
-        )
+        self._attaching.detach_all("failed", f"it stores nothing: {self._journal.failure}", now)
 
     def keep(
         self,

@@ -89,10 +89,9 @@ class HandedPieces:
 class HomeForPeers:
     """See the module. ``home`` is None where nothing can be kept."""
 
-    def __init__(self, name: str, turn: Turn, tally: Tally, work_pending: Callable[[], None]) -> None:
+    def __init__(self, turn: Turn, tally: Tally, work_pending: Callable[[], None]) -> None:
         self.home: Home | None = None
         self.pieces = HandedPieces()
-        self._name = name
         self._turn = turn
         self._tally = tally
         self._work_pending = work_pending
@@ -114,7 +113,7 @@ class HomeForPeers:
         offset, last = blocks.offset_of(block), first + count - 1
         told = partial(self._told, link, publisher, boot, first, last, offset)
         if self.home is None:
-            told(Kept.REFUSED, f"broker {self._name} keeps no messages")
+            told(Kept.REFUSED, "it keeps no messages")
             return
         lowest = link.lowest_heard.get((publisher, boot), 0)
         self.home.keep(block, publisher, boot, first, last, lowest, offset, told, again)

@@ -213,7 +213,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
     Kind.UNSUBSCRIBE: (("number", _small),),
     Kind.CREDIT: (("number", _small), ("messages", _messages), ("bytes", _bytes)),
     Kind.ACK: (("level", number(255)), ("ranges", _ranges), ("absent", _texts)),
-    Kind.REFUSED: (("ranges", _ranges), ("reason", _text)),
+    Kind.REFUSED: (("ranges", _ranges), ("reason", text(durable_frames.SENTENCE_MAX))),
     Kind.REQUEST: (("id", _id), *_ASKING),
     Kind.REPLY: (
         ("id", _id),

@@ -81,61 +81,11 @@ async def test_what_is_kept_over_real_sockets_and_disks_is_worked_off_over_a_res
 @pytest.mark.virtual
 async def test_without_a_state_folder_there_is_no_home_and_one_sentence() -> None:
     async with Broker(name="home", listen=LOCAL) as broker, Client(broker.url) as client:
-        with pytest.raises(NotAccepted, match="broker home: it has no state folder"):
+        with pytest.raises(NotAccepted, match="'mail' cannot live here: it has no state folder"):
             async with client.subscribe("jobs.#", durable="mail"):
                 pass
         verdict, sentence = await kept(broker, 1, b"x")
         assert verdict is Kept.REFUSED and "state_dir" in sentence
-
-
-def folder_of(folder: Path) -> Path:
-    return folder / "home"
-
-
-async def refused(folder: Path, *expected: str) -> None:
-    """A broker at that folder serves everything but what is stored, and says why."""
-    async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
-        await client.publish("jobs.a", b"x", level="accepted")
-        verdict, sentence = await kept(broker, 1, b"x")
-        assert verdict is Kept.REFUSED
-        with pytest.raises(NotAccepted) as caught:
-            async with client.subscribe("jobs.#", durable="mail"):
-                pass
-        for part in expected:
-            assert part in sentence and part in str(caught.value)
-
-
-async def with_a_subscription(folder: Path, mesh: str = "mangrove") -> None:
-    async with (
-        Broker(name="home", listen=LOCAL, state_dir=folder, mesh=mesh) as broker,
-        Client(broker.url) as client,
-        client.subscribe("jobs.#", durable="mail"),
-    ):
-        assert await kept(broker, 1, b"one") == (Kept.KEPT, "")
-
-
-async def test_a_journal_of_another_mesh_is_left_alone_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    await with_a_subscription(tmp_path, "other")
-    await refused(tmp_path, "belongs to mesh 'other'", "name another state folder")
-    assert [record.message for record in caplog.records if "stores no messages" in record.message] == [
-        f"broker home stores no messages: the journal {folder_of(tmp_path)}/{JOURNAL} belongs to mesh"
-        " 'other', and this broker is of 'mangrove'; name another state folder"
-    ]
-
-
-async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where_it_is(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    await with_a_subscription(tmp_path)
-    journal = folder_of(tmp_path) / JOURNAL
-    journal.write_bytes(journal.read_bytes()[: 3 * 16384])
-    await refused(tmp_path, "is damaged", "was set aside as", "start this broker again to go on without")
-    (aside,) = folder_of(tmp_path).glob(f"{JOURNAL}.damaged-*")
-    caplog.clear()
-    await with_a_subscription(tmp_path)
-    assert f"what waited in it is in {aside}" in caplog.text
 
 
 def test_of_a_journal_whose_log_is_damaged_an_operator_takes_back_what_lies_before_the_log() -> None:

@@ -189,12 +189,13 @@ def test_a_broker_without_a_home_refuses_what_is_said_to_be_kept_there() -> None
     client.publish("other", b"a")
     assert [sentence for _, sentence in client.refused] == [
         "broker node1 keeps no messages",
-        "broker node2 keeps no messages",
+        "home node2: it keeps no messages",
     ]
 
 
 @pytest.mark.parametrize("home", [1, 2])
 def test_a_home_that_refuses_has_its_sentence_told(home: int) -> None:
+    """With its name: the publisher knew that of its own broker only, and where to make room was not said."""
     mesh = FakeMesh(2)
     made(mesh, home, "mail", "t")
     keeper = FakeHome(mesh, home, prompt=False)
@@ -202,7 +203,8 @@ def test_a_home_that_refuses_has_its_sentence_told(home: int) -> None:
     client.publish("t", b"a", b"b")
     keeper.answer(how="full")
     client.read()
-    assert client.refused == [([[1, 2]], f"the disk of node{home} is full")] and whole(client)
+    whose = "home node2: " if home == 2 else ""
+    assert client.refused == [([[1, 2]], f"{whose}the disk of node{home} is full")] and whole(client)
     client.send(1, again=True)
     keeper.answer()
     client.read()
@@ -654,7 +656,7 @@ def test_a_large_body_of_which_a_piece_is_refused_is_refused_once_and_as_a_whole
     home.answer(how="full")
     client.read()
     client.say(*frames[3:])
-    assert client.refused[0] == ([[1, 1]], "the disk of node2 is full")
+    assert client.refused[0] == ([[1, 1]], "home node2: the disk of node2 is full")
     assert len(home.asked) == 1, "no piece is asked for after that"
     assert whole(client) and client.acked == []
 

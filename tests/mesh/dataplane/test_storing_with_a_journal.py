@@ -123,7 +123,7 @@ def test_a_full_disk_refuses_what_is_new_and_acknowledges_what_came_before(pair:
     client.publish("jobs.a", b"b")
     pair.settle(client)
     assert client.acked == [([[1, 1]], [], ["alpha"])]
-    assert client.refused == [([[2, 2]], "the disk is full")]
+    assert client.refused == [([[2, 2]], "home alpha: the disk is full")]
     pair.world.journal.full = False
     client.send(2, again=True)
     pair.settle(client)

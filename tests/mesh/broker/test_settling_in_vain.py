@@ -1,0 +1,74 @@
+"""Settling what is unknown, settled already or another's changes nothing, however often it is said."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from mesh import Broker, Client
+from mesh.dataplane.queue_status import QueueStatus
+from mesh.wire.durable_frames import Durable
+from tests.mesh.broker.raw_sessions import raw_session
+from tests.mesh.loopback import Cluster, crash
+
+pytestmark = pytest.mark.virtual
+
+
+def queue(broker: Broker) -> QueueStatus:
+    (found,) = broker._running.home.queues()
+    return found
+
+
+async def test_a_session_that_settles_what_it_was_never_given_settles_nothing_and_goes_on() -> None:
+    async with Cluster() as cluster:
+        broker = await cluster.broker("home", state_dir="/state")
+        async with (
+            Client(broker.url) as client,
+            client.subscribe("jobs.#", durable="mail", window=1) as jobs,
+            raw_session(broker.url) as liar,
+        ):
+            await client.publish("jobs.a", b"one", level="stored")
+            mine = await anext(jobs)
+            row = mine._portion.row
+            liar.say(Durable.ATTACH, 1, "mail", [], 8, 1 << 20)
+            await liar.hear(Durable.ATTACHED)
+            for _ in range(3):
+                liar.say(Durable.DONE, 1, [[row, 0, b"\x01"]])  # another's
+                liar.say(Durable.DONE, 1, [[row + 99, 0, b"\xff"], [row, 4095, b"\x01"]])  # there is none
+                liar.say(Durable.DONE, 9, [[row, 0, b"\x01"]])  # by a number that was never attached
+                liar.say(Durable.RETRY, 1, row, 0, 0)
+                liar.say(Durable.DROP, 1, row, 0, "a lie")
+                liar.say(Durable.DETACH, 9)
+                await liar.lives()
+            assert queue(broker).waiting == 1 and not liar.work, "it is still the client's"
+            counters = queue(broker).counters
+            assert counters is not None
+            assert (counters.settled, counters.retried, counters.buried) == (0, 0, 0)
+            assert counters.not_held == 9 and counters.unknown == 27
+            assert mine.done()
+            for _ in range(3):
+                assert not mine.done() and not mine.retry() and not mine.drop("again"), "it was settled"
+            await asyncio.sleep(1)
+            assert queue(broker).waiting == 0
+
+
+async def test_what_a_program_settles_after_its_session_is_counted_and_comes_again() -> None:
+    """A restarted home may have given the row to somebody else."""
+    async with Cluster() as cluster:
+        broker = await cluster.broker("home", state_dir="/state")
+        async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail") as jobs:
+            await client.publish("jobs.a", b"one", level="stored")
+            old = await anext(jobs)
+            listen = broker.url
+            await crash(broker)
+            again = await cluster.broker("home", listen=listen, state_dir="/state")
+            new = await anext(jobs)
+            assert new.body == b"one" and new.id == old.id and jobs.interrupted == 1
+            for _ in range(3):
+                assert not old.done() and not old.retry() and not old.drop()
+            assert jobs.late == 1, "the message, once; nobody was told"
+            assert queue(again).waiting == 1
+            assert new.done()
+            await asyncio.sleep(1)
+            assert queue(again).waiting == 0
