@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mesh.journal.port import OpenedJournal
+from mesh.outbox.port import OpenedOutbox
 from mesh.storage import Storage, ThreadStorage
 
 DEFAULT_NAME: Final = "broker"
@@ -51,9 +52,30 @@ async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
     return journal
 
 
+class OpenOutbox(Protocol):
+    """How a client opens the outbox at a path."""
+
+    async def __call__(self, path: str, *, max_bytes: int) -> OpenedOutbox:
+        """Make it if there is none. Raises what `mesh.outbox.outbox.Outbox.open` raises."""
+
+
+async def open_outbox(path: str, *, max_bytes: int) -> OpenedOutbox:
+    """An outbox on this machine's disk, on a thread of its own."""
+    from mesh.outbox.outbox import Outbox  # needs apsw, which is loaded by those who have one
+    from mesh.outbox.thread import OutboxThread
+
+    def opened() -> Outbox:
+        now_us = int(time.time() * 1_000_000)
+        return Outbox.open(path, token=os.urandom, now_us=now_us, max_bytes=max_bytes)
+
+    outbox = OutboxThread(opened, time.time)
+    await outbox.open()
+    return outbox
+
+
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The world of one broker. The maker of an environment closes its ``storage``."""
+    """The world of one broker, or of one client. The maker of an environment closes its ``storage``."""
 
     storage: Storage
     rng: random.Random
@@ -67,6 +89,7 @@ class Environment:
     rss_bytes: Callable[[], int] = rss_bytes
     """Memory in use, for statistics only."""
     open_journal: OpenJournal = open_journal
+    open_outbox: OpenOutbox = open_outbox
 
     @classmethod
     def real(cls) -> Environment:

@@ -54,7 +54,7 @@ PURE_CLUSTER = (
 PURE_MESH = ("mesh.wire", "mesh.topics", "mesh.dataplane", *PURE_CLUSTER)
 PURE_DATABASE = ("room", "wal")
 PURE_JOURNAL = ("letters", "port", "records")
-PURE_OUTBOX = ("draining", "records")
+PURE_OUTBOX = ("draining", "port", "records")
 PURE_CLIENTS = (
     "arguments",
     "calls",
@@ -253,7 +253,12 @@ LAYERS = (
         tuple(f"mesh.outbox.{name}" for name in PURE_OUTBOX),
         pure=True,
     ),
-    Layer(("mesh.outbox.thread",), ("mesh.errors", "mesh.outbox"), (*HEAVY, "time", "logging")),
+    Layer(
+        ("mesh.outbox.background",),
+        ("mesh.errors", "mesh.outbox"),
+        (*HEAVY, "threading", "time", "logging"),
+    ),
+    Layer(("mesh.outbox.thread",), ("mesh.outbox",), ("asyncio", *HEAVY, "time", "logging")),
     Layer(
         ("mesh.outbox",),
         (
@@ -265,7 +270,10 @@ LAYERS = (
         ),
         ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
     ),
-    Layer(("mesh.storage", "mesh.environment"), ("mesh.errors", "mesh.storage", "mesh.journal")),
+    Layer(
+        ("mesh.storage", "mesh.environment"),
+        ("mesh.errors", "mesh.storage", "mesh.journal", "mesh.outbox"),
+    ),
     Layer(
         ("mesh.cluster",),
         (

@@ -399,6 +399,8 @@ class Conversation(Publishing):
                 return self._refused(ranges, reason, now)
             case [Durable.PENDING, first, last, kept, waiting]:
                 self._waits_for(first, last, kept, waiting)
+            case [Durable.PAST, first, last, homes]:
+                return self._is_past(first, last, homes, now)
             case [Kind.WELCOME, *fields]:
                 return self._welcomed(read_welcome(fields, self._offered), now)
             case [Kind.SUBSCRIBED, number, unreached]:

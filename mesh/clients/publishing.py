@@ -23,6 +23,7 @@ from typing import Final
 from mesh.clients.tickets import Ticket, Waitable
 from mesh.clients.unacknowledged import Sealed, Unacknowledged
 from mesh.errors import NotAccepted, Unknown
+from mesh.printable import listed
 from mesh.topics import check_public_topic
 from mesh.wire import blocks
 from mesh.wire.session_frames import AGAIN, SendCredit, data_head
@@ -455,6 +456,21 @@ class Publishing:
             else:
                 error = NotAccepted(f"broker {self.broker} refused the message: {reason}")
                 ticket.refuse(sealed.first, sealed.last, error)
+        return woken
+
+    def _is_past(self, first: int, last: int, homes: list[str], now: float) -> list[Waitable]:
+        """Homes were told that nobody waits for these numbers any more, which this publisher never said."""
+        woken: list[Waitable] = []
+        for sealed in self._unacked.find([(first, last)]):
+            self._unacked.remove(sealed)
+            if not sealed.ticket.done:
+                woken.append(sealed.ticket)
+            sealed.ticket.doubt(
+                Unknown(
+                    f"{listed(homes)} forgot what came under the number of the message: another client"
+                    " publishes under the id of this one"
+                )
+            )
         return woken
 
     def _put_off_until_later(self, sealed: Sealed, reason: str, now: float) -> None:

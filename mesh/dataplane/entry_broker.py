@@ -36,7 +36,7 @@ from mesh.dataplane.intake import Intake, merge
 from mesh.dataplane.members import Members, Neighbour
 from mesh.dataplane.ports import Turn
 from mesh.dataplane.sessions import Session
-from mesh.dataplane.stored import CONFLICT, Key, Part, Publication, Stored
+from mesh.dataplane.stored import CONFLICT, PAST, Key, Part, Publication, Stored
 from mesh.errors import SessionError
 from mesh.wire import blocks
 from mesh.wire.durable_frames import BEHIND_MAX, KEEP, NAMES_MAX, SENTENCE_MAX, Durable, Kept
@@ -314,6 +314,10 @@ class EntryBroker:
             return
         self._stored.end(publication)
         session, first, last = publication.sender, publication.first, publication.last
+        if outcome is PAST:
+            names = [home.name for home in publication.past]
+            session.send_control(encode(Durable.PAST, first, last, names[:NAMES_MAX]))
+            return
         if not outcome.kept:
             sentence = outcome.sentence or f"nobody keeps {publication.topic.decode()}"
             self._refuse(session, first, last, sentence, publication.piecewise)

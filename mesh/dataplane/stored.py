@@ -8,10 +8,11 @@ memory, with its sender's credit, until every home has said that it is kept, and
 
     nothing ---> kept      for certain: it has all of it on its disk
             ---> refused   for certain: it has not, and no copy is on its way there any more
-            ---> doubtful  it may be kept, and nobody knows; or its publisher said it waits no more (PAST)
+            ---> past      its publisher said earlier that it waits for these numbers no more
+            ---> doubtful  it may be kept, and nobody knows
             ---> unwanted  the home does not count any more
 
-A home that is doubtful is asked again, but for PAST. ``waiting`` of a part counts the copies on their way to
+A home that is doubtful is asked again. ``waiting`` of a part counts the copies on their way to
 each home that has not kept it. A home answers each copy, in any order. It judges a copy by those that came
 before. So a refusal is certain once the last copy that is on its way is refused. Copies that a link lost
 count no more, as the next one comes after them.
@@ -21,7 +22,8 @@ count no more, as the next one comes after them.
     all kept                 acknowledged, with the names of the homes
     all refused              refused, with the sentence of the first
     none counts              refused: nobody keeps it
-    some kept, some refused  not ended: it is offered again to those that refused
+    all kept it, or past     neither: its publisher is told which homes hold it for past, and judges itself
+    some kept, some refused  not ended: it is offered again to those that refused; past counts as kept here
 
 Of a large body one piece that is refused refuses it, and the last missing piece that is kept keeps it. A
 piece is let go once every home has it, or else a body could be no larger than its sender's credit.
@@ -99,6 +101,7 @@ class Publication:
         "last",
         "over",
         "parts",
+        "past",
         "piecewise",
         "refused",
         "sender",
@@ -137,6 +140,8 @@ class Publication:
         self.kept: dict[KnownHome, None] = {}
         self.refused: dict[KnownHome, str] = {}
         """For certain, with what each said."""
+        self.past: dict[KnownHome, None] = {}
+        """Homes that its publisher told that it waits for it no more."""
         self.final: dict[KnownHome, None] = {}
         """Homes whose answer will stay what it is."""
         self.doubted = False
@@ -159,13 +164,15 @@ class Publication:
 
     def outcome(self) -> Outcome | None:
         """How it ends; None: it goes on."""
-        kept, refused = self.kept, self.refused
+        kept, refused, past = self.kept, self.refused, self.past
         for home in self.homes:
-            if home not in kept and home not in refused:
+            if home not in kept and home not in refused and home not in past:
                 return None
-        if not refused:
-            return KEPT if kept else UNWANTED
-        return None if kept else Outcome(False, next(iter(refused.values())))
+        if refused:
+            return None if kept or past else Outcome(False, next(iter(refused.values())))
+        if past:
+            return PAST
+        return KEPT if kept else UNWANTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +185,7 @@ class Outcome:
 
 KEPT: Final = Outcome(True)
 UNWANTED: Final = Outcome(False)
+PAST: Final = Outcome(False, "past")
 
 
 class Source:
@@ -329,6 +337,7 @@ class Stored:
                 publication.refused[home] = CONFLICT
                 publication.final[home] = None
             case Kept.PAST:
+                publication.past[home] = None
                 publication.final[home] = None
             case Kept.REFUSED:
                 part.waiting[home] -= 1
@@ -343,18 +352,19 @@ class Stored:
         """A home does not count any more: what wanted the topic there was removed."""
         publication.homes.pop(home, None)
         publication.refused.pop(home, None)
+        publication.past.pop(home, None)
         for part in list(publication.parts.values()):
             self._has(publication, part, home)
 
     @staticmethod
     def ask_again(part: Part, home: KnownHome) -> bool:
         """Whether a part is to be offered to a home again. One that refused for certain is asked again only
-        if another has kept it, as it cannot be refused any more then."""
+        if another has kept it, or holds it for past, as it cannot be refused any more then."""
         publication = part.publication
         if publication.over or home not in part.waiting or home in publication.final:
             return False
         if home in publication.refused:
-            if not publication.kept:
+            if not publication.kept and not publication.past:
                 return False
             del publication.refused[home]
         return True

@@ -19,7 +19,13 @@ homes forget what lies below, and refuse it if it comes again. So it never rises
 again: one that is not freed *on disk*, since a power loss would bring it back, or one that was passed over.
 While a topic is held it does not rise at all.
 
-A row that is damaged is never sent. The outbox keeps it, and ``damaged`` counts it.
+A row that is damaged is never sent. The outbox keeps it, and ``damaged`` counts it. The lowest number does
+not rise above it: a backup may have it whole. A large body with a damaged piece is damaged.
+
+**Numbers that homes hold for past** lie below a lowest number that they were told. What lay in the outbox at
+its opening was freed then, and has come back: by a backup, a copy, or a disk that lied. So it was stored.
+Of what was appended since, this program has said no such thing. So another one sends under its numbers, and
+the block is refused: the message is kept, and its topic held.
 
 What is said to take long (PENDING) stays under way, and takes its part of the window.
 """
@@ -39,6 +45,8 @@ WINDOW_BLOCKS: Final = 1024
 HELD_MAX: Final = 64
 PAUSE_MIN_S: Final = 0.5
 PAUSE_MAX_S: Final = 60.0
+PIECE_MISSING: Final = "another piece of its body is damaged"
+CONFLICT: Final = "another program, perhaps a copy of this one, has sent other messages under their numbers"
 
 Range = tuple[int, int]
 """Rows, or numbers of messages: the first and the last."""
@@ -95,8 +103,7 @@ class Draining:
         self.held_max = held_max
         self.session_boot: int | None = None
         """The boot of the current session; None: there is none."""
-        self.damaged = 0
-        self._end = self._sent_to = opened_at
+        self._opened_at = self._end = self._sent_to = opened_at
         self._cursor = 0
         """Rows up to here were read, or passed over."""
         self._asked: Range | None = None
@@ -109,11 +116,14 @@ class Draining:
         self._under_way_bytes = 0
         self._freeing: dict[int, _Sent] = {}
         self._held: dict[bytes, _Held] = {}
-        self._damaged_rows: set[int] = set()
+        self._damaged: dict[int, Damaged] = {}
+        self._broken: set[tuple[int, int]] = set()
+        """Their boots and first numbers."""
         self._alone = False
         """Whether one number is under way at most, since all was refused."""
         self._pause_s = PAUSE_MIN_S
         self._paused_to: float | None = None
+        self._paused_why = ""
         self._told: dict[int, int] = {}
         """Of each boot, the lowest number that homes were told."""
 
@@ -145,10 +155,13 @@ class Draining:
             return  # it was put back meanwhile
         self._cursor = rows[-1].row if rows else end
         for row in rows:
+            if row.row in self._under_way or row.row in self._freeing:
+                continue
             if isinstance(row, Damaged):
-                self._damaged_rows.add(row.row)
-                self.damaged = len(self._damaged_rows)
-            elif row.row not in self._under_way and row.row not in self._freeing:
+                self._leave_out(row)
+            elif (row.boot, row.first) in self._broken:
+                self._damaged[row.row] = Damaged(row.row, row.boot, row.first, row.last, PIECE_MISSING)
+            else:
                 self._add_ready(row)
         if self._cursor >= self._end:
             self._give_up_probes()
@@ -160,9 +173,19 @@ class Draining:
             self._ready or self._under_way or self._freeing or self._held or self._asked
         )
 
+    @property
+    def damaged(self) -> int:
+        """Blocks that were found damaged."""
+        return len(self._damaged)
+
     def held(self) -> dict[bytes, str]:
         """Topics that are refused, and why."""
         return {topic: held.reason for topic, held in self._held.items()}
+
+    @property
+    def paused(self) -> str:
+        """Why sending as a whole pauses; empty while it does not."""
+        return self._paused_why if self._paused_to is not None or self._alone else ""
 
     # --- sessions
 
@@ -200,14 +223,16 @@ class Draining:
             default=None,
         )
 
-    def take(self, now: float, bytes_max: int) -> list[Send]:
-        """What to send now, in order, of about so many bytes; it is under way then. Ask again after whatever
-        happened, and then look at `wants`."""
+    def take(self, now: float, bytes_max: int, messages_max: int = 1 << 62) -> list[Send]:
+        """What to send now, in order, of so many bytes and messages or one block more; it is under way then.
+        Ask again after whatever happened, and then look at `wants`."""
         self._end_pauses(now)
         if self.session_boot is None or self._paused_to is not None:
             return []
         rows: list[Waiting] = []
-        while bytes_max > 0 and self._ready and self._has_room_for(row := self._ready[0]):
+        while (
+            bytes_max > 0 and messages_max > 0 and self._ready and self._has_room_for(row := self._ready[0])
+        ):
             if row.boot != self.session_boot:
                 break
             self._ready.popleft()
@@ -216,6 +241,7 @@ class Draining:
                 self._begin(row)
                 rows.append(row)
                 bytes_max -= len(row.block)
+                messages_max -= row.last - row.first + 1
         if not rows:
             return []
         lowest = self._lowest(self.session_boot)
@@ -225,7 +251,15 @@ class Draining:
 
     def acknowledged(self, ranges: Iterable[Range]) -> list[Range]:
         """Homes have stored these numbers: rows to free. `freed` says when they are."""
+        return self._acknowledged([row for first, last in ranges for row in self._pop(first, last)])
+
+    def past(self, ranges: Iterable[Range], now: float) -> list[Range]:
+        """Homes hold these numbers for past: rows to free, as `acknowledged`."""
         rows = [row for first, last in ranges for row in self._pop(first, last)]
+        self._refuse([row for row in rows if row.row > self._opened_at], CONFLICT, now)
+        return self._acknowledged([row for row in rows if row.row <= self._opened_at])
+
+    def _acknowledged(self, rows: list[_Sent]) -> list[Range]:
         if not rows:
             return []
         self._alone = False
@@ -246,23 +280,38 @@ class Draining:
 
     def refused(self, ranges: Iterable[Range], reason: str, now: float) -> None:
         """Certainly no home has these numbers."""
-        for first, last in ranges:
-            for row in self._pop(first, last):
-                if self._paused_to is None:
-                    self._hold(row, reason, now)
-                else:  # all begins anew; what was read meanwhile left it out, as it was under way
-                    self._put_back(row.row - 1)
+        self._refuse([row for first, last in ranges for row in self._pop(first, last)], reason, now)
+
+    # --- within
+
+    def _refuse(self, rows: Iterable[_Sent], reason: str, now: float) -> None:
+        for row in rows:
+            if self._paused_to is None:
+                self._hold(row, reason, now)
+            else:  # all begins anew; what was read meanwhile left it out, as it was under way
+                self._put_back(row.row - 1)
         if len(self._held) > self.held_max:
             self._held.clear()
             self._alone = True
+            self._paused_why = reason
             self._paused_to = now + self._pause_s
             self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
             self._put_back(0)
 
-    # --- within
-
     def _reads_ahead(self) -> bool:
         return self._ready_bytes < self.window_bytes and len(self._ready) < WINDOW_BLOCKS
+
+    def _leave_out(self, row: Damaged) -> None:
+        self._damaged[row.row] = row
+        self._broken.add((row.boot, row.first))
+        pieces = [it for it in self._ready if (it.boot, it.first) == (row.boot, row.first)]
+        for piece in pieces:
+            self._ready.remove(piece)
+            self._ready_bytes -= len(piece.block)
+        sent = self._pop(row.first, row.first) if row.boot == self.session_boot else []
+        others: list[Waiting | _Sent] = [*pieces, *sent]
+        for it in others:
+            self._damaged[it.row] = Damaged(it.row, it.boot, it.first, it.last, PIECE_MISSING)
 
     def _add_ready(self, row: Waiting) -> None:
         self._ready.append(row)
@@ -354,7 +403,11 @@ class Draining:
         """The lowest number of a boot that may be told."""
         if self._held or self._paused_to is not None:
             return self._told.get(boot, 0)
-        unfreed = [*self._under_way.values(), *self._freeing.values()]
+        unfreed: list[_Sent | Damaged] = [
+            *self._under_way.values(),
+            *self._freeing.values(),
+            *self._damaged.values(),
+        ]
         lowest = self._told[boot] = min(row.first for row in unfreed if row.boot == boot)
         return lowest
 

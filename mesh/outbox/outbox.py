@@ -28,12 +28,11 @@ from mesh.database.files import Files, RealFiles
 from mesh.database.opening import Place
 from mesh.database.settings import every, one
 from mesh.errors import OutboxError, StoreFull
-from mesh.outbox.records import Counts, Damaged, Waiting
+from mesh.outbox.records import MAX_BYTES, Damaged, Holding, Opening, Waiting
 from mesh.outbox.schema import outbox_of
 from mesh.wire import blocks
 from mesh.wire.session_opening import SECRET_SIZE, client_id, verified
 
-MAX_BYTES: Final = 1 << 30
 ROW_COST: Final = 64
 """Bytes that each block counts for beside its own."""
 ROWS_MAX: Final = 1024
@@ -57,6 +56,8 @@ class Outbox:
         self.opened_at = self._row = every(self._db, "select coalesce(max(row), 0) from block")[0][0]
         """The last row that lay there when it was opened: it may have been sent before."""
         self._last = 0
+        oldest = one(self._db, "select appended_us from block order by row limit 1")
+        self._oldest_us: int | None = oldest[0] if oldest else None
         self.copied = self._note_identity()
         """Whether this file is not the one that was opened last under its name: what lies in it may be sent
         from the other one, too."""
@@ -159,11 +160,25 @@ class Outbox:
             raise self._database.fail(error) from error
         return found
 
-    def counts(self) -> Counts:
+    @property
+    def holding(self) -> Holding:
         """What it holds."""
-        self._check_process()
-        oldest = one(self._db, "select appended_us from block order by row limit 1")
-        return Counts(self._blocks, self._messages, self._size, oldest[0] if oldest else None)
+        return Holding(self._blocks, self._messages, self._size)
+
+    @property
+    def opening(self) -> Opening:
+        """What was found when it was opened."""
+        return Opening(
+            self.path,
+            self.secret,
+            self.publisher,
+            self.boot,
+            self.opened_at,
+            self.copied,
+            self.damaged_before,
+            self.max_bytes,
+            self._oldest_us,
+        )
 
     @property
     def failure(self) -> str | None:

@@ -6,7 +6,12 @@ the boot of its publisher and the numbers of its messages. The pieces of a large
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+MAX_BYTES: Final = 1 << 30
+"""Bytes of an outbox at most, if nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +37,29 @@ class Damaged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Holding(NamedTuple):
     """What an outbox holds. ``size``: bytes of its blocks, as its bound counts them."""
 
     blocks: int
     messages: int
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What was found when an outbox was opened."""
+
+    path: str
+    secret: bytes
+    publisher: int
+    boot: int
+    """That of blocks that are sealed from now on."""
+    opened_at: int
+    """The last row that lay there: it may have been sent before."""
+    copied: bool
+    """Whether this file is not the one that was opened last under its name."""
+    damaged_before: Sequence[str]
+    """Outboxes of this name that were set aside earlier and are still there."""
+    max_bytes: int
     oldest_us: int | None
-    """When its oldest block was appended, in microseconds since the epoch."""
+    """When its oldest block was appended, in microseconds since the epoch; None: it was empty."""

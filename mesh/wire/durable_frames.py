@@ -21,6 +21,7 @@ A publisher's block of level stored goes to its entry broker as DATA, and from t
     DATA  ------------>       DATA with KEEP ---->        the head's subscription field: see `BEHIND_MAX`
                               LOWEST ------------>        the publisher waits for nothing below it
           <------------ PENDING                           it takes long: who has kept it, who has not said
+          <------------ PAST                              homes were told that nobody waits for it any more
                               <------------------ KEPT    what became of it, on disk
           <------------ ACK with the homes
 
@@ -76,6 +77,7 @@ class Durable(IntEnum):
     RETRY = 70
     DROP = 71
     PENDING = 72
+    PAST = 73
     LOWEST = 80
     KEPT = 81
 
@@ -193,6 +195,7 @@ LAYOUTS: Final[dict[int, Layout]] = {
     Durable.RETRY: (("number", _number), ("row", _row), ("index", _index), ("after_ms", number(BACK_OFF))),
     Durable.DROP: (("number", _number), ("row", _row), ("index", _index), ("reason", text(SENTENCE_MAX))),
     Durable.PENDING: (("first", _sequence), ("last", _sequence), ("kept", _names), ("waiting", _names)),
+    Durable.PAST: (("first", _sequence), ("last", _sequence), ("homes", _names)),
     Durable.LOWEST: (("publisher", _u64), ("boot", _u64), ("lowest", _sequence)),
     Durable.KEPT: (("blocks", list_of(_kept, SETTLED_MAX)),),
 }

@@ -99,6 +99,18 @@ def test_what_is_not_acknowledged_is_sent_again_as_it_was() -> None:
     assert ticket.receipt(0).homes == ("h",)
 
 
+def test_what_homes_hold_for_past_though_it_is_waited_for_is_unknown() -> None:
+    """Somebody else said under this id that it waits for nothing below."""
+    conversation = settled()
+    ticket, other = publish(conversation, b"1"), publish(conversation, b"2")
+    assert ticket in said(conversation, Durable.PAST, 1, 1, ["h"])
+    with pytest.raises(Unknown, match=r"h forgot what came under the number of the message: another client"):
+        ticket.receipt(0)
+    assert said(conversation, Durable.PAST, 1, 1, ["h"]) == [] and not other.done
+    again(conversation)
+    assert [first for first, *_ in sent(conversation)][-1] == 2
+
+
 def test_what_no_home_has_is_not_accepted() -> None:
     conversation = settled()
     ticket = publish(conversation, b"1")

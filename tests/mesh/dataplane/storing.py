@@ -126,6 +126,7 @@ class StoredClient:
         """Ranges, absent brokers and homes of each ACK."""
         self.refused: list[tuple[list[list[int]], str]] = []
         self.pending: list[tuple[int, int, list[str], list[str]]] = []
+        self.past: list[tuple[int, int, list[str]]] = []
         self.errors: list[str] = []
         self.credit = 0
         """Messages given back since the beginning."""
@@ -164,6 +165,9 @@ class StoredClient:
                 self._is_over(ranges)
             case [Durable.PENDING, first, last, kept, waiting]:
                 self.pending.append((first, last, kept, waiting))
+            case [Durable.PAST, first, last, homes]:
+                self.past.append((first, last, homes))
+                self._is_over([[first, last]])
             case [Kind.CREDIT, 0, messages, _]:
                 self.credit += messages
             case [Kind.ERROR, _, sentence]:

@@ -304,7 +304,8 @@ def test_a_home_whose_journal_failed_is_named_at_once_and_asked_again() -> None:
     assert client.acked == [([[1, 1]], [], ["node2"])] and client.refused == []
 
 
-def test_what_is_past_is_neither_acknowledged_nor_refused_until_nobody_waits_for_it() -> None:
+def test_what_is_past_is_neither_acknowledged_nor_refused_and_its_publisher_is_told_so() -> None:
+    """An outbox whose freeing a disk had lost sent a block again for ever, and everything behind it stood."""
     mesh = FakeMesh(2)
     home = FakeHome(mesh, 2, prompt=False)
     made(mesh, 2, "mail", "t")
@@ -313,12 +314,25 @@ def test_what_is_past_is_neither_acknowledged_nor_refused_until_nobody_waits_for
     home.say(Kept.PAST)
     client.turn(100.0)
     assert client.acked == client.refused == [] and home.asked == []
-    assert client.pending == [(1, 1, [], ["node2"])]
-    client.publish("t", b"b", behind=0)
+    assert client.past == [(1, 1, ["node2"])]
+    assert whole(client) and mesh.nodes[1].exchange.statistics().storing == 0
+
+
+def test_what_is_past_at_one_home_is_past_once_all_others_keep_it() -> None:
+    mesh = FakeMesh(3)
+    past, home = (FakeHome(mesh, node, prompt=False) for node in (2, 3))
+    made(mesh, 2, "mail", "t")
+    made(mesh, 3, "log", "t")
+    client = StoredClient(mesh)
+    client.publish("t", b"a")
+    past.say(Kept.PAST)
+    home.say(Kept.REFUSED, "the disk is full")
+    client.turn(0.5)
+    assert client.past == client.refused == [] and client.pending == [(1, 1, [], ["node2", "node3"])]
+    client.turn(6.0)
     home.answer()
     client.read()
-    assert whole(client) and mesh.nodes[1].exchange.statistics().storing == 0
-    assert mesh.nodes[1].exchange.statistics().drops == {"stored_given_up": 1}
+    assert client.past == [(1, 1, ["node2"])] and client.acked == [] and whole(client)
 
 
 def test_a_conflict_is_refused_if_no_home_has_kept_it() -> None:

@@ -9,7 +9,17 @@ from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.durable_routes import KnownHome
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.sessions import Session
-from mesh.dataplane.stored import KEPT, ORPHANED_S, PAUSES_S, UNWANTED, Outcome, Part, Publication, Stored
+from mesh.dataplane.stored import (
+    KEPT,
+    ORPHANED_S,
+    PAST,
+    PAUSES_S,
+    UNWANTED,
+    Outcome,
+    Part,
+    Publication,
+    Stored,
+)
 from mesh.wire.capabilities import Agreed
 from mesh.wire.durable_frames import Kept
 from mesh.wire.session_frames import Keepalive, ReceiveWindow
@@ -78,6 +88,11 @@ class Desk:
         ([(A, Kept.UNWANTED), (B, Kept.REFUSED)], Outcome(False, "b says")),
         ([(A, Kept.REFUSED), (B, Kept.KEPT)], None),
         ([(A, Kept.REFUSED), (B, Kept.DOUBT)], None),
+        ([(A, Kept.PAST)], None),
+        ([(A, Kept.PAST), (B, Kept.PAST)], PAST),
+        ([(A, Kept.KEPT), (B, Kept.PAST)], PAST),
+        ([(A, Kept.UNWANTED), (B, Kept.PAST)], PAST),
+        ([(A, Kept.DOUBT), (B, Kept.PAST)], None),
         ([(A, Kept.REFUSED), (B, Kept.PAST)], None),
         ([(A, Kept.KEPT), (B, Kept.CONFLICT)], None),
         ([(A, Kept.KEPT), (B, Kept.PART)], None),

@@ -32,7 +32,7 @@ def opened_on(disk: MemoryDisk, rng: random.Random) -> Outbox:
 def state(outbox: Outbox) -> State:
     found = waiting(outbox)
     assert [row.row for row in found] == sorted(row.row for row in found)
-    counts = outbox.counts()
+    counts = outbox.holding
     assert (counts.blocks, counts.messages) == (len(found), len(found))
     return frozenset((row.boot, row.first) for row in found)
 

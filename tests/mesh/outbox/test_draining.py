@@ -303,6 +303,22 @@ def test_what_is_damaged_is_counted_and_not_sent() -> None:
     assert sorted(file.rows) == [2]
 
 
+def test_a_body_with_a_damaged_piece_is_damaged_and_nothing_waits_for_it() -> None:
+    """Its other pieces were sent and waited for the one that never came, and the outbox never drained."""
+    file = File()
+    file.append_body(b"a", 5)
+    file.append(b"a")
+    file.damage(4)
+    draining = Draining(file.last, window_bytes=100)
+    draining.session_began(1)
+    read(file, draining)
+    sent = took(file, draining)
+    assert len(sent) == 3 and sent[-1] == 2, "two pieces were under way when the damaged one was read"
+    stored(file, draining, 2, 2)
+    assert draining.drained and draining.damaged == 5
+    assert sorted(file.rows) == [1, 2, 3, 4, 5]
+
+
 def test_a_refused_block_that_is_damaged_since_holds_its_topic_no_longer() -> None:
     file, draining = filled(b"a")
     draining.session_began(1)
@@ -374,6 +390,49 @@ def test_what_is_refused_during_a_pause_of_everything_is_not_held() -> None:
     assert took(file, draining, PAUSE_MIN_S) == [2, 3]
 
 
+def test_what_homes_hold_for_past_was_stored_before_the_outbox_was_opened() -> None:
+    """A disk that lied had lost the freeing: the row came back, and everything behind it stood still."""
+    file, draining = filled(b"a", b"a")
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2]
+    assert draining.past([(1, 1)], 0.0) == [(1, 1)]
+    stored(file, draining, 2, 2)
+    file.free([(1, 1)])
+    draining.freed([(1, 1)])
+    assert draining.drained
+
+
+def test_what_was_appended_since_and_is_past_is_another_programs_and_stays() -> None:
+    """A machine was restored as it was minutes ago, and its program went on under numbers that were taken."""
+    file, draining = filled(b"a")
+    draining.appended([file.append(b"a")])
+    draining.session_began(1)
+    assert took(file, draining) == [1, 2]
+    assert draining.past([(1, 2)], 0.0) == [(1, 1)]
+    assert "another program" in draining.held()[b"a"] and not draining.drained
+    assert took(file, draining, PAUSE_MIN_S) == [2]
+
+
+def test_the_lowest_number_does_not_rise_above_a_damaged_row() -> None:
+    """A backup that was put back had it whole, and homes held it for past: it was taken for stored."""
+    file, draining = filled(b"a", b"a", b"a")
+    file.damage(2)
+    draining.session_began(1)
+    assert took(file, draining) == [1, 3]
+    stored(file, draining, 1, 3)
+    draining.appended([file.append(b"a")])
+    assert [4 - it.below for it in draining.take(0.0, 1 << 20)] == [2]
+
+
+def test_no_more_is_sent_than_there_is_credit_for() -> None:
+    file, draining = filled()
+    draining.session_began(1)
+    draining.appended([file.append(b"a", 2), file.append(b"a", 2), file.append(b"a", 2)])
+    assert len(draining.take(0.0, 1 << 20, 3)) == 2
+    assert draining.take(0.0, 1 << 20, 0) == []
+    assert len(draining.take(0.0, 1 << 20, 1)) == 1
+
+
 # --- any way it may go
 
 
@@ -393,6 +452,7 @@ class Drains(RuleBasedStateMachine):
         self.stored: dict[bytes, list[tuple[int, int]]] = {topic: [] for topic in TOPICS}
         self.parts: dict[tuple[int, int], set[bytes]] = {}
         self.marks: dict[int, int] = {}
+        self.freed: dict[int, Waiting | Damaged] = {}
         self.of: dict[int, Waiting] = {}
         """Whose block this object is; all are kept."""
         self.start()
@@ -400,7 +460,7 @@ class Drains(RuleBasedStateMachine):
     def start(self) -> None:
         self.draining = Draining(self.file.last, window_bytes=WINDOW, held_max=1)
         self.wire: deque[Send] = deque()
-        self.answers: deque[tuple[bool, int, int]] = deque()
+        self.answers: deque[tuple[str, int, int]] = deque()
         self.freeing: deque[list[Range]] = deque()
         self.asked: Any = None
 
@@ -428,6 +488,14 @@ class Drains(RuleBasedStateMachine):
         self.file.boot += 1
         self.file.number = 0
         self.start()
+
+    @precondition(lambda self: self.freed)
+    @rule(data=st.data())
+    def crash_of_a_disk_that_lied(self, data: st.DataObject) -> None:
+        """Rows that were freed are back."""
+        back = data.draw(st.sets(st.sampled_from(sorted(self.freed)), min_size=1))
+        self.file.rows.update({row: self.freed.pop(row) for row in back})
+        self.crash()
 
     # --- the shell
 
@@ -487,6 +555,7 @@ class Drains(RuleBasedStateMachine):
             for row in range(first, last + 1):
                 it = self.file.rows.get(row)
                 assert it is None or (it.boot, it.first) in self.stored[it.topic]  # type: ignore[union-attr]
+            self.freed.update({row: it for row, it in self.file.rows.items() if first <= row <= last})
         self.file.free(ranges)
         self.draining.freed(ranges)
 
@@ -503,12 +572,15 @@ class Drains(RuleBasedStateMachine):
         assert row.boot == self.draining.session_boot
         assert sent.below >= 0
         mark = self.marks.get(row.boot, 0)
-        assert row.first >= mark, "homes were told that this number is not waited for"
+        key = (row.boot, row.first)
         if row.topic in self.away:
-            self.answers.append((False, row.first, row.last))
+            self.answers.append(("away", row.first, row.last))
+            return
+        if row.first < mark:
+            assert key in self.stored[row.topic], "homes were told that this number is not waited for"
+            self.answers.append(("past", row.first, row.last))
             return
         self.marks[row.boot] = max(mark, row.first - sent.below)
-        key = (row.boot, row.first)
         parts = self.parts.setdefault(key, set())
         parts.add(sent.block)
         head = sent.block.partition(b"\0")[0]
@@ -517,19 +589,21 @@ class Drains(RuleBasedStateMachine):
             return
         if key not in self.stored[row.topic]:
             self.stored[row.topic].append(key)
-        self.answers.append((True, row.first, row.last))
+        self.answers.append(("", row.first, row.last))
 
     @precondition(lambda self: self.answers)
     @rule(count=st.integers(1, 4))
     def hear(self, count: int) -> None:
         for _ in range(min(count, len(self.answers))):
-            good, first, last = self.answers.popleft()
-            if good:
-                ranges = self.draining.acknowledged([(first, last)])
-                if ranges:
-                    self.freeing.append(ranges)
-            else:
-                self.draining.refused([(first, last)], "away", self.now)
+            said, first, last = self.answers.popleft()
+            if said == "away":
+                self.draining.refused([(first, last)], said, self.now)
+                continue
+            numbers = [(first, last)]
+            past = said == "past"
+            ranges = self.draining.past(numbers, self.now) if past else self.draining.acknowledged(numbers)
+            if ranges:
+                self.freeing.append(ranges)
 
     @rule(topic=st.sampled_from(TOPICS))
     def home_changes(self, topic: bytes) -> None:

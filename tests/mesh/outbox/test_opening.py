@@ -143,7 +143,7 @@ def test_a_torn_last_commit_is_no_damage(tmp_path: Path) -> None:
     os.truncate(log, log.stat().st_size - 5000)
     outbox = opened(tmp_path)
     assert numbers(outbox) == [1, 2, 3, 4]
-    assert outbox.counts().messages == 4
+    assert outbox.holding.messages == 4
     outbox.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mesh.errors import OutboxFailed, StoreFull
 from mesh.outbox.outbox import ROW_COST, Outbox
-from mesh.outbox.records import Counts, Damaged
+from mesh.outbox.records import Damaged, Holding
 from mesh.wire import blocks
 from tests.mesh.database.disks import FaultyFiles, faulty_disk
 from tests.mesh.outbox.outboxes import NOW_US, appended, numbers, opened, sealed, waiting
@@ -29,12 +29,12 @@ def test_what_is_appended_is_read_from_the_oldest_and_freed(tmp_path: Path) -> N
         (1, outbox.boot, 1, 10, b"a"),
         (2, outbox.boot, 11, 20, b"a"),
     ]
-    assert outbox.counts() == Counts(10, 100, sum(map(len, made)) + 10 * ROW_COST, NOW_US)
+    assert outbox.holding == Holding(10, 100, sum(map(len, made)) + 10 * ROW_COST)
     outbox.free([(1, 3), (5, 5), (70, 90)])
     assert [row.row for row in waiting(outbox)] == [4, 6, 7, 8, 9, 10]
-    assert outbox.counts().messages == 60
+    assert outbox.holding.messages == 60
     outbox.free([(1, 10)])
-    assert outbox.counts() == Counts(0, 0, 0, None)
+    assert outbox.holding == Holding(0, 0, 0)
     # Rows rise within a life, so that who reads behind a row misses none.
     assert appended(outbox, sealed(outbox, 101)) == [11]
     outbox.close()
@@ -66,8 +66,8 @@ def test_a_large_body_is_many_rows_of_one_number_and_one_message(tmp_path: Path)
     )
     appended(outbox, *pieces)
     assert [(row.first, row.last) for row in waiting(outbox)] == [(7, 7)] * 4
-    assert outbox.counts().messages == 1
-    assert outbox.counts().blocks == 4
+    assert outbox.holding.messages == 1
+    assert outbox.holding.blocks == 4
     outbox.close()
 
 
@@ -83,7 +83,7 @@ def test_after_a_restart_it_is_the_same_publisher_with_a_new_boot(tmp_path: Path
     (row,) = waiting(outbox)
     assert (row.block, row.boot) == (block, before[2])
     assert outbox.opened_at == 1
-    assert outbox.counts().messages == 5
+    assert outbox.holding.messages == 5
     # Numbers begin anew with the boot.
     assert appended(outbox, sealed(outbox, 1)) == [2]
     outbox.close()
@@ -108,7 +108,7 @@ def test_blocks_of_others_and_numbers_given_already_are_refused(tmp_path: Path) 
 def test_blocks_that_pass_the_bound_are_refused_whole_and_fit_once_it_drained(tmp_path: Path) -> None:
     outbox = opened(tmp_path, max_bytes=10_000)
     appended(outbox, *(sealed(outbox, number, body=bytes(2000)) for number in range(1, 5)))
-    size = outbox.counts().size
+    size = outbox.holding.size
     more = [sealed(outbox, number, body=bytes(500)) for number in range(5, 9)]
     with pytest.raises(
         StoreFull, match=rf"holds {size} of 10000 bytes, and \d+ more do not fit; let it drain"
@@ -168,7 +168,7 @@ def test_a_full_disk_refuses_and_an_error_of_the_disk_ends_it(tmp_path: Path) ->
         for refused in (lambda: appended(outbox, sealed(outbox, 4)), lambda: outbox.free([(1, 1)])):
             with pytest.raises(OutboxFailed, match="the disk failed under the outbox"):
                 refused()
-        assert outbox.counts().messages == 2
+        assert outbox.holding.messages == 2
         outbox.close()
     outbox = opened(tmp_path)
     assert numbers(outbox) == [1, 2]
@@ -234,7 +234,7 @@ child = os.fork()
 if not child:
     code = 0
     for use in (lambda: appended(outbox, block), lambda: outbox.free([(1, 1)]), lambda: outbox.read(0, 1),
-                outbox.counts, outbox.checkpoint):
+                outbox.checkpoint):
         try:
             use()
             code = 1

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from mesh.errors import Locked, OutboxFailed, StorageError, StoreFull
-from mesh.outbox import gathering, thread
+from mesh.outbox import background, gathering
 from mesh.outbox.gathering import Change, Question, carry_out
 from mesh.outbox.outbox import Outbox
 from mesh.outbox.records import Waiting
@@ -62,9 +62,20 @@ def threaded(open_outbox: Callable[[], Any]) -> OutboxThread:
     return OutboxThread(cast(Callable[[], Outbox], open_outbox), lambda: NOW_US / 1e6)
 
 
+async def gate(folder: Path) -> tuple[OutboxThread, Gated]:
+    made: list[Gated] = []
+
+    def open_gated() -> Gated:
+        made.append(Gated(opened(folder)))
+        return made[0]
+
+    outbox = threaded(open_gated)
+    await outbox.open()
+    return outbox, made[0]
+
+
 async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> None:
-    outbox = threaded(lambda: Gated(opened(tmp_path)))
-    gated = cast(Gated, await outbox.open())
+    outbox, gated = await gate(tmp_path)
     real = gated._outbox
     told, read, counted = Told(), Told(), Told()
     outbox.append([sealed(real, 1)], told)
@@ -73,7 +84,7 @@ async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> N
         outbox.append([sealed(real, number)], told)
     outbox.free([(1, 2)], told)
     outbox.read(0, 1 << 20, (), read)
-    outbox.ask(Outbox.counts, counted)
+    outbox.ask(lambda outbox: outbox.holding, counted)
     gated.gate.release(2)
     results = await told.wait(52)
     assert gated.commits == [1, 50]
@@ -81,8 +92,9 @@ async def test_what_gathers_during_a_commit_is_the_next_one(tmp_path: Path) -> N
     # A question that was asked behind them sees them. Rows that were appended with it are not freed yet.
     (rows,) = await read.wait()
     assert [row.first for row in rows] == list(range(2, 52))
-    (counts,) = await counted.wait()
-    assert counts.messages == 50
+    (held,) = await counted.wait()
+    assert held.messages == outbox.holding.messages == 50
+    assert (outbox.opening.boot, outbox.opening.opened_at) == (real.boot, 0)
     await outbox.aclose()
     await outbox.aclose()
     for refused in (lambda: outbox.append([], told), lambda: outbox.free([], told)):
@@ -105,9 +117,8 @@ async def test_errors_of_opening_reach_who_opens(tmp_path: Path) -> None:
 async def test_more_than_may_wait_is_refused_but_a_large_body_alone_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread, "WAITING_MAX", 1000)
-    outbox = threaded(lambda: Gated(opened(tmp_path)))
-    gated = cast(Gated, await outbox.open())
+    monkeypatch.setattr(background, "WAITING_MAX", 1000)
+    outbox, gated = await gate(tmp_path)
     told = Told()
     outbox.append([sealed(gated._outbox, 1, body=bytes(5000))], told)
     with pytest.raises(StorageError, match=r"bytes of blocks wait for the outbox; the disk does not keep up"):

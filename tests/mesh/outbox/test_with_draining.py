@@ -108,7 +108,7 @@ def test_over_power_losses_all_that_was_appended_is_stored_in_order(
         program.turn()
         if program.draining.drained:
             break
-    assert program.outbox.counts().blocks == 0
+    assert program.outbox.holding.blocks == 0
     assert home.stored == appended
     program.outbox.close()
     disk.unregister()

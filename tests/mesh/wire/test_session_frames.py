@@ -68,6 +68,7 @@ GOOD: dict[Kind | Durable, tuple[object, ...]] = {
     Durable.RETRY: (1, 7, 3, BACK_OFF),
     Durable.DROP: (1, 7, 3, "cannot be read"),
     Durable.PENDING: (1, 4096, ["alpha"], ["beta"]),
+    Durable.PAST: (1, 4096, ["alpha"]),
     Durable.LOWEST: ((1 << 64) - 1, 1 << 62, 9),
     Durable.KEPT: ([[(1 << 64) - 1, 1 << 62, 1, 4096, 0, Kept.REFUSED, "the disk is full"]],),
 }

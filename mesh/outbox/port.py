@@ -1,0 +1,45 @@
+"""What a client asks of its open outbox, which works in the background of the event loop.
+
+`mesh.outbox.thread` has it in production. The methods return at once; ``told`` is called in a later turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from mesh.outbox.records import Damaged, Holding, Opening, Waiting
+
+
+class OpenedOutbox(Protocol):
+    """An open outbox. Methods but `aclose` raise `StorageError` once it is closed, or in a fork."""
+
+    @property
+    def opening(self) -> Opening:
+        """What was found when it was opened."""
+
+    @property
+    def holding(self) -> Holding:
+        """What it holds, as of the last change that was told."""
+
+    def append(self, sealed: Sequence[bytes], told: Callable[[list[Waiting] | Exception], None], /) -> None:
+        """`Outbox.append`, in a commit with what else waits. Raises `StorageError`, too, when too much
+        waits."""
+
+    def free(
+        self, ranges: Sequence[tuple[int, int]], told: Callable[[list[Waiting] | Exception], None], /
+    ) -> None:
+        """`Outbox.free`, in a commit with what else waits."""
+
+    def read(
+        self,
+        after_row: int,
+        bytes_max: int,
+        without: Sequence[bytes],
+        told: Callable[[list[Waiting | Damaged] | Exception], None],
+        /,
+    ) -> None:
+        """`Outbox.read`."""
+
+    async def aclose(self) -> None:
+        """Finish what was handed over and close the outbox. May be called twice."""
