@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from mesh.broker.options import BrokerOptions
 from mesh.errors import MeshError
 from mesh.logs import log
 from mesh.storage import Storage, StoredFile, disk_reason
@@ -25,6 +26,13 @@ class Retention:
 
     age_s: float | None = None
     bytes_max: int | None = None
+
+
+def retention_of(options: BrokerOptions) -> Retention:
+    """As a broker's options say."""
+    age_s = None if options.log_keep_days is None else options.log_keep_days * 86_400
+    bytes_max = None if options.log_keep_mb is None else int(options.log_keep_mb * 1_000_000)
+    return Retention(age_s, bytes_max)
 
 
 def outdated(files: Iterable[StoredFile], stem: str, retention: Retention) -> list[str]:

@@ -1,4 +1,4 @@
-"""Warnings for operators: deaths, lost links, brokers of one name, isolation and dropped messages.
+"""Warnings for operators: deaths, lost links, open addresses, namesakes, isolation and dropped messages.
 
 All are warnings, their ends included, since a log at its usual level must say that the trouble is over. At
 most `BURST` of a kind are written at once and one in `PAUSE_S` after that: a mesh that falls apart must not
@@ -8,7 +8,7 @@ others' words; the logger escapes them (`mesh.logs`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from mesh.dataplane.counters import NO_LOSS
@@ -56,6 +56,26 @@ class Notices:
         """Ids of other brokers of this name that are told already."""
         self._isolated = False
         self._drops: Mapping[str, int] = {}
+
+    def open_addresses(self, clients: Sequence[str], peers: Sequence[str], *, has_key: bool) -> None:
+        """Addresses at which strangers of other hosts are served, at the start. A mesh key is asked of
+        brokers only, so it does not close an address to clients."""
+        if clients:
+            log.warning(
+                "broker %s serves clients of other hosts at %s without a certificate, so anybody who reaches"
+                " it may publish and read%s; require certificates of clients, listen for clients on"
+                " 127.0.0.1 or keep strangers off the port",
+                self._name,
+                ", ".join(clients),
+                " (the mesh key is asked of brokers only)" if has_key else "",
+            )
+        if peers and not has_key:
+            log.warning(
+                "broker %s lets brokers of other hosts join at %s without key or certificate, so anybody who"
+                " reaches it may join, publish and read; set a mesh key or require certificates of peers",
+                self._name,
+                ", ".join(peers),
+            )
 
     def member(self, name: str, from_state: str, to_state: str, reason: str) -> None:
         """Another broker came into another state."""

@@ -21,7 +21,7 @@ LOCAL = "tcp://127.0.0.1:0"
 def home_of(broker: Broker) -> Home:
     node = broker._node
     assert node is not None
-    return node.home
+    return node.home_shell.home
 
 
 async def kept(broker: Broker, first: int, *bodies: bytes) -> tuple[Kept, str]:

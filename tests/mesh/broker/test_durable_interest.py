@@ -118,7 +118,7 @@ def test_a_removed_subscription_does_not_come_back_with_a_broker_that_was_away()
         node = mesh.broker("broker-1")._node
         assert node is not None
         said: list[str] = []
-        node.home.remove("mail", said.append)
+        node.home_shell.home.remove("mail", said.append)
         node.work_pending()
         world.run_for(2.0)
         assert said == [""] and known(mesh, "broker-2") == {}

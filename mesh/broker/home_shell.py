@@ -1,0 +1,141 @@
+"""What the home of this broker (`mesh.dataplane.home`) needs of the world: the shell around that machine.
+
+It has the journal opened and closed, and turns the home on time. It carries what is made or removed there to
+the other brokers, and questions of operators to the home. Of trouble with durable subscriptions it tells
+programs, by messages of this broker, and the operator, in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Final
+
+from mesh.broker.identity import format_id
+from mesh.broker.journal_opening import JournalOpening
+from mesh.broker.notices import Notices
+from mesh.broker.options import BrokerOptions
+from mesh.cluster.peering import Peering
+from mesh.dataplane.exchange import Exchange
+from mesh.dataplane.home import Home
+from mesh.dataplane.queue_watch import topic_of
+from mesh.environment import DEFAULT_NAME, Environment
+from mesh.errors import MeshError
+from mesh.logs import log
+
+WATCH_PERIOD_S: Final = 1.0
+"""How often trouble with durable subscriptions is looked for."""
+
+
+class HomeShell:
+    """See the module. ``leaving`` is set once the broker leaves."""
+
+    def __init__(
+        self,
+        options: BrokerOptions,
+        environment: Environment,
+        exchange: Exchange,
+        peering: Peering,
+        notices: Notices,
+        *,
+        work_pending: Callable[[], None],
+    ) -> None:
+        self.leaving = False
+        self.work_pending = work_pending
+        self._name = exchange.name
+        self._environment = environment
+        self._exchange = exchange
+        self._peering = peering
+        self._notices = notices
+        self._loop = asyncio.get_running_loop()
+        self.home = exchange.home = Home(self._name, self, exchange.options)
+        self.journal = JournalOpening(
+            self.home,
+            environment,
+            folder=options.state_dir and f"{options.state_dir}/{options.name or DEFAULT_NAME}",
+            name=self._name,
+            broker=format_id(exchange.id),
+            mesh=options.mesh,
+            clock=self._loop.time,
+        )
+        self._wake: asyncio.TimerHandle | None = None
+        self._watch_due = self._loop.time()
+
+    # --- beginning and end
+
+    async def begin(self) -> None:
+        """Open the journal, if there is one, and route by all durable subscriptions that are known.
+
+        Without its journal this home goes on with what its file says, or what others say: level stored must
+        not skip it.
+        """
+        await self.journal.begin()
+        if not self.home.failure:
+            self._peering.durable.set_own(self.home.table)
+        self._peering.durable.tell()
+
+    def serve_operators(self) -> None:
+        """Answer their questions, see `mesh.dataplane.operating`."""
+        self.home.set_forget(self._forget)
+        for topic in ("$sys.queues", f"$sys.queues.{format_id(self._exchange.id)}"):
+            self._exchange.respond_later(topic, self._operate)
+
+    async def aclose(self) -> None:
+        """Write what was settled, and close the journal."""
+        await self.journal.aclose()
+        if self._wake is not None:
+            self._wake.cancel()
+
+    # --- the home's hooks
+
+    def open_journal(self) -> None:
+        self.journal.make()
+
+    def durable_changed(self, added: dict[str, tuple[str, ...]], removed: list[str]) -> int:
+        return self._peering.durable.change_own(added, removed)
+
+    def wake_at(self, at: float) -> None:
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self._loop.call_at(at, self.work_pending)
+
+    def storing_failed(self, why: str) -> None:
+        log.warning("broker %s stores no messages from now on: %s", self._name, why)
+
+    # --- operators
+
+    def _operate(self, topic: str, body: bytes, answer: Callable[[bytes], None]) -> None:
+        self.home.operate(body, int(self._environment.wall_time() * 1e6), answer)
+
+    def _forget(self, home: str) -> list[str]:
+        """An operator says that another home will not come back. Raises `MeshError`."""
+        homes = self._exchange.durable_routes.homes.values()
+        found = [each for each in homes if home in (each.name, format_id(each.id))]
+        if not found:
+            raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
+        if len(found) > 1:
+            ids = ", ".join(format_id(each.id) for each in found)
+            raise MeshError(f"{len(found)} brokers are called {home!r}; name one by its id: {ids}")
+        (gone,) = found
+        record = self._peering.membership.record(gone.id)
+        if gone.id == self._exchange.id or (record is not None and record.state in ("alive", "suspect")):
+            raise MeshError(
+                f"broker {gone.name} lives, and would say again what it keeps; remove its durable"
+                " subscriptions with mesh queue rm"
+            )
+        names = list(gone.subscriptions)
+        self._peering.durable.forget(gone.id)
+        return names
+
+    # --- trouble
+
+    def watch(self, now: float) -> float:
+        """Tell of trouble; returns when to be called again."""
+        if now >= self._watch_due:
+            self._watch_due = now + WATCH_PERIOD_S
+            for notice in self.home.notices(now) if not self.leaving else ():
+                about = {"queue": notice.name, "broker": self._name, **notice.about}
+                self._notices.queue(notice.name, notice.kind, notice.about)
+                self._exchange.publish(topic_of(notice), [json.dumps(about).encode()], "sent", now)
+        return self._watch_due
