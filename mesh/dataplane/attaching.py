@@ -2,7 +2,8 @@
 
 A subscription that is not here is made: written into the journal, told to the other brokers, and confirmed
 once every live one has it on disk, or the time for that is over. Several clients may ask meanwhile; each is
-answered by itself. A client that is gone by then leaves a subscription without consumers.
+answered by itself. A client that is gone by then leaves a subscription without consumers. The dead letters of
+one that is here are made for whoever asks before there is any.
 
 What cannot be is refused by DETACHED with one sentence, before which the client puts this broker's name. The
 session goes on.
@@ -128,23 +129,22 @@ class Attaching:
             elif making is not None:
                 making.attachments.append(attachment)
             return None
-        elsewhere = self._elsewhere(name)
-        if elsewhere is not None:
-            return elsewhere
+        found = self.elsewhere(name)
+        if found is None and not patterns and name.startswith(records.DEAD_PREFIX):
+            if name.removeprefix(records.DEAD_PREFIX) in self._durables.by_name:
+                return self._make(attachment, name, ())
+            found = self.elsewhere(name.removeprefix(records.DEAD_PREFIX))
+        if found is not None:
+            broker, url = found
+            return "held_elsewhere", f"durable subscription {name!r} has its home at broker {broker}", url
         if not patterns:
             return "unknown", f"there is no durable subscription {name!r}, and no pattern to make it of"
         return self._make(attachment, name, patterns)
 
-    def _elsewhere(self, name: str) -> tuple[str, str, str] | None:
-        found = self.elsewhere(name)
-        if found is None:
-            return None
-        return "held_elsewhere", f"durable subscription {name!r} has its home at broker {found[0]}", found[1]
-
     def _make(self, attachment: Attachment, name: str, patterns: tuple[str, ...]) -> tuple[str, str] | None:
         if self._journal.refusing:
             return "no_state", f"durable subscription {name!r} cannot live here: {self._journal.refusing}"
-        if name.startswith("$"):
+        if patterns and name.startswith("$"):
             return "bad_name", f"names that begin with '$' are the mesh's own, such as {name!r}"
         for pattern in patterns:
             if pattern.startswith("$"):
@@ -173,7 +173,10 @@ class Attaching:
             self._not_made(name, result)
             return
         making = self._making.pop(name)
-        durable = self.add(records.Kept(result[0].subscription, name, making.patterns, 0, 0, 0, 0))
+        id = result[0].subscription
+        durable = self._durables.by_id.get(id)  # there since the first dead letter, perhaps
+        if durable is None:
+            durable = self.add(records.Kept(id, name, making.patterns, 0, 0, 0, 0))
         for attachment in making.attachments:
             if not attachment.over:
                 self._found(attachment, durable)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mesh.broker.broker import Broker
+from mesh.dataplane.home import Home
 from tests.support import waiting
 
 PERIOD_S = 0.3
@@ -62,6 +63,11 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [
         json.loads(line) for path in sorted(folder.glob("*.jsonl*")) for line in path.read_text().splitlines()
     ]
+
+
+def home_of(broker: Broker) -> Home:
+    """What keeps its durable subscriptions."""
+    return broker._running.home_shell.home
 
 
 async def crash(broker: Broker) -> None:

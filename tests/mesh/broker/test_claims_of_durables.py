@@ -8,7 +8,7 @@ from mesh import Client
 from mesh.errors import NotAccepted
 from mesh.wire.durable_frames import Durable
 from tests.mesh.broker.raw_sessions import raw_session
-from tests.mesh.loopback import Cluster, crash, whole
+from tests.mesh.loopback import Cluster, crash, home_of, whole
 
 pytestmark = pytest.mark.virtual
 
@@ -36,7 +36,7 @@ async def test_a_name_of_300_bytes_is_refused_by_the_client_and_by_the_broker() 
             async with client.subscribe("jobs.#", durable="n" * 255) as jobs:
                 await client.publish("jobs.a", b"x", level="stored")
                 assert (await anext(jobs)).done()
-        assert broker._running.home.table == {"n" * 255: ("jobs.#",)}
+        assert home_of(broker).table == {"n" * 255: ("jobs.#",)}
 
 
 @pytest.mark.long
@@ -50,11 +50,11 @@ async def test_ten_thousand_durable_subscriptions_are_made_and_known_everywhere(
                     raw.say(Durable.ATTACH, 1 + number - start, f"q{number}", [f"jobs.{number}"], 8, 1 << 20)
                 for _ in range(2000):
                     await raw.hear(Durable.ATTACHED)
-        assert len(home._running.home.table) == MANY
+        assert len(home_of(home).table) == MANY
         await crash(home)
         home = await cluster.broker("home", other, listen=home.url, state_dir="/state")
         await whole([home, other])
-        assert len(home._running.home.table) == MANY
+        assert len(home_of(home).table) == MANY
         async with Client(other.url) as client:
             receipt = await client.publish(f"jobs.{MANY - 1}", b"x", level="stored")
             assert receipt.homes == ("home",)

@@ -9,19 +9,11 @@ import pytest
 
 from mesh import Broker, Client
 from mesh.broker.journal_opening import JOURNAL
-from mesh.dataplane.home import Home
 from mesh.errors import NotAccepted
 from mesh.wire import blocks
 from mesh.wire.durable_frames import Kept
 from simulations import Mesh, World
-
-LOCAL = "tcp://127.0.0.1:0"
-
-
-def home_of(broker: Broker) -> Home:
-    node = broker._node
-    assert node is not None
-    return node.home_shell.home
+from tests.mesh.loopback import LOCAL, home_of
 
 
 async def kept(broker: Broker, first: int, *bodies: bytes) -> tuple[Kept, str]:

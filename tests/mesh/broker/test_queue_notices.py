@@ -10,6 +10,7 @@ from mesh import Client
 from mesh.dataplane.queue_watch import CALM_S, POISON_S, STALE_S
 from mesh.errors import NotAccepted
 from simulations import Mesh, World
+from tests.mesh.loopback import home_of
 
 HOME = "broker-1"
 
@@ -77,7 +78,7 @@ def test_a_consumer_that_never_settles_is_told_of_once_and_others_are_served() -
         world.scheduler.after(0, released.set)
         ((topic, about),) = watched.take()
         assert (topic, about["state"]) == ("$sys.queue.mail.stale", "over")
-        assert mesh.broker(HOME)._running.home.queues()[0].waiting == 0
+        assert home_of(mesh.broker(HOME)).queues()[0].waiting == 0
 
 
 def test_a_full_disk_is_told_of_when_it_begins_and_when_it_is_over() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mesh import Client
 from mesh.errors import Detached, NotAccepted
-from tests.mesh.loopback import Cluster, eventually
+from tests.mesh.loopback import Cluster, eventually, home_of
 
 pytestmark = pytest.mark.virtual
 
@@ -63,7 +63,7 @@ async def test_consumers_and_publishers_are_told_and_other_subscriptions_lose_no
                     pass
             keeping = tasks.create_task(archive(there))
             workers = [tasks.create_task(work(each, each is here)) for each in (here, there)]
-            table = home._running.home.queues
+            table = home_of(home).queues
             await eventually(lambda: sum(queue.consumers for queue in table()) == 3, "three consumers")
             publisher = tasks.create_task(publish(there))
             await eventually(lambda: len(stored) > 100, "messages to be stored")

@@ -10,13 +10,13 @@ from mesh import Broker, Client
 from mesh.dataplane.queue_status import QueueStatus
 from mesh.wire.durable_frames import Durable
 from tests.mesh.broker.raw_sessions import raw_session
-from tests.mesh.loopback import Cluster, crash
+from tests.mesh.loopback import Cluster, crash, home_of
 
 pytestmark = pytest.mark.virtual
 
 
 def queue(broker: Broker) -> QueueStatus:
-    (found,) = broker._running.home.queues()
+    (found,) = home_of(broker).queues()
     return found
 
 
