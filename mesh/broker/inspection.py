@@ -20,14 +20,8 @@ from mesh.broker.status import JournalView, LinkStatus, Load, MemberStatus, Traf
 from mesh.broker.stock import StockPublishers, StockRequests
 from mesh.cluster.durable_table import HomeTable
 from mesh.cluster.membership import MemberRecord
-from mesh.cluster.peering import (
-    Addresses,
-    FramesOut,
-    InterestView,
-    LinkInfo,
-    Peering,
-    PeeringStatistics,
-)
+from mesh.cluster.peering import Peering
+from mesh.cluster.view import Addresses, FramesOut, InterestView, LinkInfo, PeeringStatistics
 from mesh.dataplane.counters import ExchangeStatistics, LinkLoss
 from mesh.dataplane.exchange import Exchange
 from mesh.dataplane.queue_status import QueueStatus
@@ -125,7 +119,7 @@ class Inspection:
     @property
     def records(self) -> tuple[MemberRecord, ...]:
         """The records of all members, this broker's own first. Cheap."""
-        return self._peering.records()
+        return self._peering.view.records()
 
     @property
     def digest(self) -> bytes:
@@ -135,9 +129,9 @@ class Inspection:
     @property
     def members(self) -> tuple[MemberStatus, ...]:
         """All members with their links and counters, this broker first."""
-        links = {link.peer: link for link in self._peering.links()}
+        links = {link.peer: link for link in self._peering.view.links()}
         views: list[MemberStatus] = []
-        for member in self._peering.members():
+        for member in self._peering.view.members():
             record = member.record
             link = links.get(record.id)
             views.append(
@@ -159,12 +153,12 @@ class Inspection:
     @property
     def linked(self) -> tuple[int, ...]:
         """Ids of the members to which a link is up. Cheap."""
-        return self._peering.linked
+        return self._peering.view.linked
 
     @property
     def links(self) -> tuple[LinkStatus, ...]:
         """Also those that are down now, if they carried anything: counters are since boot."""
-        links = {link.peer: link for link in self._peering.links()}
+        links = {link.peer: link for link in self._peering.view.links()}
         others = [record.id for record in self.records[1:]]
         views = [self._link(peer, links.get(peer)) for peer in others]
         return tuple(view for view in views if view.peer in links or any(view.traffic))
@@ -172,17 +166,17 @@ class Inspection:
     @property
     def admissions(self) -> tuple[str, ...]:
         """The stage of each connection that asks to become a link."""
-        return self._peering.admissions
+        return self._peering.view.admissions
 
     @property
     def addresses(self) -> Addresses:
         """Addresses at which it looks for others, besides those of members."""
-        return self._peering.addresses()
+        return self._peering.view.addresses()
 
     @property
     def interest(self) -> InterestView:
         """Its own interest and what it holds of the others'. Costs by the number of patterns."""
-        return self._peering.interest_view()
+        return self._peering.view.interest()
 
     @property
     def homes(self) -> Mapping[int, HomeTable]:
@@ -203,7 +197,7 @@ class Inspection:
     @property
     def peering(self) -> PeeringStatistics:
         """Counters of heartbeat, gossip and admission."""
-        return self._peering.statistics()
+        return self._peering.view.statistics()
 
     @property
     def last_void_round(self) -> float | None:
@@ -213,7 +207,7 @@ class Inspection:
     @property
     def frames_out(self) -> FramesOut:
         """Sent to other brokers."""
-        return self._peering.frames_out()
+        return self._peering.view.frames_out()
 
     # --- the disk
 
@@ -299,7 +293,7 @@ class Inspection:
             "stock_publisher": self._stock.publishers.refused,
             "stock_request": self._stock.requests.refused,
         }
-        for counts in (self._listeners.refused(), self._peering.statistics().refused, sessions, stock):
+        for counts in (self._listeners.refused(), self._peering.view.statistics().refused, sessions, stock):
             for said, count in counts.items():
                 if count:
                     reason = as_key(said)

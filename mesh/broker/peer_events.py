@@ -14,7 +14,8 @@ from mesh.broker.identity import Identity, format_id, peers_worth_keeping
 from mesh.broker.log_rows import link_fields, member_fields
 from mesh.broker.notices import Notices
 from mesh.cluster.durable_interest import HomeChanged
-from mesh.cluster.peering import MemberRecord, Peering
+from mesh.cluster.membership import MemberRecord
+from mesh.cluster.peering import Peering
 from mesh.cluster.remote_interest import Change
 from mesh.dataplane.exchange import Exchange
 from mesh.errors import PeerError
@@ -87,7 +88,7 @@ class PeerEvents:
         if self.leaving:
             return  # peers go one by one; those of before are worth remembering
         peering = self.peering
-        records = [member.record for member in peering.members() if not member.is_self]
+        records = [member.record for member in peering.view.members() if not member.is_self]
         peers = peers_worth_keeping(records, self._earlier_peers, own_url=peering.url)
         self._identity.remember(peering.incarnation, peers)
 

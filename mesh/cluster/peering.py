@@ -9,7 +9,8 @@ tell the broker what changed. The work at links is done by
 * `mesh.cluster.bus_probe`: whether the Bus, on which they do not travel, is alive;
 * `mesh.cluster.gossip`: tables, changes of members and of interest, and who has heard them;
 * `mesh.cluster.durable_gossip`: durable subscriptions, which outlive their homes;
-* `mesh.cluster.own_address`: where the others are told to find this broker.
+* `mesh.cluster.own_address`: where the others are told to find this broker;
+* `mesh.cluster.view`: what of all this others may read.
 
 This module joins them: one timer, the order in which each hears of a link, and the phases of a broker from
 joining to leaving. The frames of sessions (kinds 0 to 31) are passed on unopened; one of them, PING, is also
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from mesh.cluster.bus_probe import SILENT_ROUNDS_MAX
@@ -49,6 +49,7 @@ from mesh.cluster.overlay import Dial
 from mesh.cluster.own_address import OwnAddress
 from mesh.cluster.remote_interest import InterestTable, Pattern
 from mesh.cluster.standstill import Standstill
+from mesh.cluster.view import PeeringView
 from mesh.environment import Environment
 from mesh.errors import LinkError
 from mesh.wire.capabilities import Agreed
@@ -113,86 +114,6 @@ class PeeringHooks(GossipHooks, DurableHooks, RoundHooks, Protocol):
         """Called once, if this broker began as joining, and after each `Peering.stood_still`: what is
         published can be routed from now on. All interest is known, or `absent_changed` has named who is
         missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberView:
-    """One member; ``since`` is when it came into its state, on the loop's clock."""
-
-    record: MemberRecord
-    since: float
-    is_self: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LinkInfo:
-    """One link that is up; ``rtt_s`` is of the last answer, of the admission before that."""
-
-    peer: int
-    dialed: bool
-    up_since: float
-    rtt_s: float
-    remote_address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Addresses:
-    """Where this broker looks for others, besides the members that it knows."""
-
-    join: tuple[str, ...]
-    """The URLs it was given to join by."""
-    known: tuple[str, ...]
-    """The URLs of an earlier run whose members it has not met yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class FramesOut:
-    """Frames sent to other brokers since the start."""
-
-    control: int
-    """Surveys and answers."""
-    bus: int
-    """All others."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldInterest:
-    """What is held of one member's interest; version 0: nothing."""
-
-    version: int
-    patterns: tuple[Pattern, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class InterestView:
-    """Interest as this broker holds it: (pattern, role) pairs."""
-
-    version: int
-    """Of its own interest."""
-    own: tuple[Pattern, ...]
-    held: Mapping[int, HeldInterest]
-    """Of each linked member, by id."""
-    barriers: int
-    """Versions of its own that somebody waits for."""
-
-
-@dataclass(frozen=True, slots=True)
-class PeeringStatistics:
-    """Cumulative, but ``members``, ``links`` and ``strangers``, which are now."""
-
-    rounds: int
-    void_rounds: dict[str, int]
-    """By reason: ``late`` (this broker was), ``silent`` (nobody answered)."""
-    late_answers: int
-    refutations: int
-    refused_records: int
-    syncs: int
-    refused: dict[str, int]
-    """Connections that were not admitted, or lost for a broken rule, by reason."""
-    dial_failures: dict[str, int]
-    members: int
-    links: int
-    strangers: int
 
 
 class Peering:
@@ -274,6 +195,7 @@ class Peering:
             met={text for peer in identity.peers for text in (peer.name, peer.url)},
             hooks=hooks,
         )
+        self.view = PeeringView(core, self.interest, self.rounds, self.link_manager, self.dialer)
         self._address = OwnAddress(advertise)
         self._client_address = OwnAddress(None)
         self._timer: asyncio.TimerHandle | None = None
@@ -307,76 +229,9 @@ class Peering:
     def incarnation(self) -> int:
         return self.membership.me.incarnation
 
-    def members(self) -> list[MemberView]:
-        """All that are known, this broker first."""
-        me = self.membership.me
-        others = [MemberView(record, since, False) for record, since in self.membership.others()]
-        return [MemberView(me, self.membership.since(me.id), True), *others]
-
     def live(self) -> list[tuple[int, str]]:
         """Ids and names of the others that are alive or suspect."""
         return [(record.id, record.name) for record in self.membership.live()]
-
-    def links(self) -> list[LinkInfo]:
-        """Those that are up."""
-        return [
-            LinkInfo(id, link.bus.dialed, link.up_since, link.rtt_s, link.bus.remote_address)
-            for id, link in self._links.items()
-        ]
-
-    def statistics(self) -> PeeringStatistics:
-        counted = self.membership.statistics()
-        return PeeringStatistics(
-            rounds=counted.rounds,
-            void_rounds={"late": counted.late_rounds, "silent": counted.silent_rounds},
-            late_answers=self.rounds.late_answers,
-            refutations=counted.refutations,
-            refused_records=counted.refused_records,
-            syncs=counted.syncs,
-            refused=dict(self.link_manager.refusals.counts),
-            dial_failures=dict(self.dialer.failures),
-            members=counted.members,
-            links=len(self._links),
-            strangers=self.link_manager.strangers,
-        )
-
-    def frames_out(self) -> FramesOut:
-        """Over all links since the start; costs by their number."""
-        manager = self.link_manager
-        surveyor, respondent = manager.surveyor.statistics(), manager.respondent.statistics()
-        return FramesOut(
-            control=surveyor.frames_out + respondent.frames_out, bus=manager.bus.statistics().frames_out
-        )
-
-    def records(self) -> tuple[MemberRecord, ...]:
-        """What is held of all members, this broker first; cheaper than `members`."""
-        return tuple(self.membership.records())
-
-    @property
-    def linked(self) -> tuple[int, ...]:
-        """Ids of the members to which a link is up."""
-        return tuple(self._links)
-
-    @property
-    def admissions(self) -> tuple[str, ...]:
-        """The stage of each admission under way."""
-        return tuple(stage.value for stage in self.link_manager.admissions)
-
-    def addresses(self) -> Addresses:
-        return Addresses(self.overlay.join, self.overlay.known)
-
-    def interest_view(self) -> InterestView:
-        """Copies every pattern that is held, so it costs by their number."""
-        interest = self.interest
-        return InterestView(
-            version=interest.version,
-            own=tuple(interest.own),
-            held={
-                id: HeldInterest(interest.held_version(id), tuple(interest.patterns(id)))
-                for id in self._links
-            },
-            barriers=interest.barriers,
-        )
 
     # --- what the broker does
 
@@ -618,19 +473,3 @@ class Peering:
 
     def link_writable(self, bus: Pipe) -> None:
         self._hooks.link_writable(bus)
-
-
-__all__ = [
-    "Addresses",
-    "FramesOut",
-    "HeldInterest",
-    "IdentityLike",
-    "InterestView",
-    "LinkInfo",
-    "MemberRecord",
-    "MemberView",
-    "NodeState",
-    "Peering",
-    "PeeringHooks",
-    "PeeringStatistics",
-]

@@ -123,10 +123,10 @@ class Peer:
         return self.peering.url
 
     def states(self) -> dict[str, str]:
-        return {view.record.name: str(view.record.state) for view in self.peering.members()}
+        return {view.record.name: str(view.record.state) for view in self.peering.view.members()}
 
     def linked(self) -> set[int]:
-        return {link.peer for link in self.peering.links()}
+        return {link.peer for link in self.peering.view.links()}
 
     # --- PeeringHooks
 

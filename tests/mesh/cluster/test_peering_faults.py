@@ -37,8 +37,8 @@ async def test_an_exception_in_the_timer_is_reported_and_the_rounds_go_on(
             return tick(now)
 
         monkeypatch.setattr(peering.membership, "tick", broken)
-        before = peering.statistics().rounds
-        await until(lambda: peering.statistics().rounds > before + 2, "rounds after the fault")
+        before = peering.view.statistics().rounds
+        await until(lambda: peering.view.statistics().rounds > before + 2, "rounds after the fault")
         assert peering.faults == 2 and [str(each["exception"]) for each in told] == ["a defect"] * 2
 
 
