@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import msgpack
 import msgspec
 
+from mesh.broker.identity import StateStatus
 from mesh.cluster.durable_table import HomeTable, TableParts, table_frames
 from mesh.errors import LinkError, MeshError, StorageError
 from mesh.logs import log
@@ -61,10 +62,8 @@ class DurableFile:
     def __init__(self, storage: Storage | None = None, path: str = "") -> None:
         self.tables: dict[int, HomeTable] = {}
         """What an earlier run kept, by home."""
-        self.errors = 0
-        """Failed attempts to save it."""
-        self.failing: str | None = None
-        """Why it cannot be saved now; None: it can."""
+        self._errors = 0
+        self._failing: str | None = None
         self._storage = storage
         self._path = path
         self._packed: dict[int, _Packed] = {}
@@ -101,6 +100,10 @@ class DurableFile:
             aside,
         )
 
+    def status(self) -> StateStatus | None:
+        """How the file fares; None: there is none."""
+        return None if self._storage is None else StateStatus(self._errors, self._failing)
+
     def changed(self, tables: Tables) -> None:
         """There is something to write."""
         if self._storage is None:
@@ -113,7 +116,7 @@ class DurableFile:
         while True:
             await self._unsaved.wait()
             await self._save(tables)
-            if self.failing is not None:
+            if self._failing is not None:
                 await asyncio.sleep(RETRY_S)
 
     async def aclose(self, tables: Tables) -> None:
@@ -123,8 +126,8 @@ class DurableFile:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._save(tables)
-            if self.failing is not None:
-                log.warning("%s lacks the latest changes (%s)", self._path, self.failing)
+            if self._failing is not None:
+                log.warning("%s lacks the latest changes (%s)", self._path, self._failing)
         except TimeoutError:
             log.warning("%s is not saved: the disk did not answer in %g s", self._path, CLOSE_TIMEOUT_S)
 
@@ -135,15 +138,15 @@ class DurableFile:
         try:
             await self._storage.write_atomic(self._path, self._encode(tables))
         except (OSError, MeshError) as error:
-            self.errors += 1
+            self._errors += 1
             self._unsaved.set()
-            failing, self.failing = self.failing, disk_reason(error)
+            failing, self._failing = self._failing, disk_reason(error)
             if failing is None:
-                log.warning("cannot save %s (%s); trying again every second", self._path, self.failing)
+                log.warning("cannot save %s (%s); trying again every second", self._path, self._failing)
             return
-        if self.failing is not None:
+        if self._failing is not None:
             log.warning("%s is saved again", self._path)
-        self.failing = None
+        self._failing = None
         tables.saved(versions)
 
     def _encode(self, tables: Tables) -> bytes:

@@ -72,7 +72,7 @@ def peers_worth_keeping(
 
 @dataclass(frozen=True, slots=True)
 class StateStatus:
-    """How the state file fares."""
+    """How a file of the state folder fares."""
 
     errors: int
     """Failed attempts to save it."""

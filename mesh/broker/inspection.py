@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from mesh.broker.durable_file import DurableFile
 from mesh.broker.event_log import EventLog, LogStatus
 from mesh.broker.identity import Identity, StateStatus
 from mesh.broker.journal_opening import JournalOpening
@@ -52,6 +53,7 @@ class Inspection:
         peering: Peering,
         listeners: Listeners,
         stock: Stock,
+        durable_file: DurableFile,
         journal: JournalOpening,
         clock: Callable[[], float],
     ) -> None:
@@ -64,6 +66,7 @@ class Inspection:
         self._peering = peering
         self._listeners = listeners
         self._stock = stock
+        self._durable_file = durable_file
         self._journal = journal
         self._clock = clock
 
@@ -220,6 +223,11 @@ class Inspection:
     def state_file(self) -> StateStatus | None:
         """The file that keeps id, incarnation and known peers; None: there is none."""
         return self._identity.status()
+
+    @property
+    def durable_file(self) -> StateStatus | None:
+        """The file that keeps the durable subscriptions of all homes; None: there is none."""
+        return self._durable_file.status()
 
     # --- durable subscriptions
 

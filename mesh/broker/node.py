@@ -157,6 +157,7 @@ class Node:
             peering=self.peering,
             listeners=self.listeners,
             stock=Stock(requests, publishers),
+            durable_file=durable_file,
             journal=self.home_shell.journal,
             clock=clock,
         )

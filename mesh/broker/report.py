@@ -77,6 +77,7 @@ class Report:
             stored=self._stored(),
             log=inspection.log,
             state_file=inspection.state_file,
+            durable_file=inspection.durable_file,
             faults=self.faults(),
             now=inspection.now,
         )

@@ -254,6 +254,7 @@ def build_snapshot(
     stored: Stored,
     log: LogStatus,
     state_file: StateStatus | None,
+    durable_file: StateStatus | None,
     faults: int,
     now: float,
 ) -> dict[str, Any]:
@@ -297,6 +298,7 @@ def build_snapshot(
         "journal": None if stored.journal is None else stored.journal.entry(),
         "log": log.entry(),
         "state_file": None if state_file is None else state_file.entry(),
+        "durable_file": None if durable_file is None else durable_file.entry(),
         "events": list(events),
         "omitted": {},
     }

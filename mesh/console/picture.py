@@ -292,11 +292,14 @@ def _node(
 def _disk_trouble(status: Status) -> tuple[str, ...]:
     found = []
     log, state, journal = status.get("log"), status.get("state_file"), status.get("journal")
+    durable = status.get("durable_file")
     if isinstance(log, dict) and (log.get("failing") or _number(log, "lost")):
         waiting, lost = _number(log, "waiting") or 0, _number(log, "lost") or 0
         found.append(f"event log {log.get('failing') or 'works again'}: {waiting} rows wait, {lost} lost")
     if isinstance(state, dict) and state.get("failing"):
         found.append(f"state not saved: {state['failing']}")
+    if isinstance(durable, dict) and durable.get("failing"):
+        found.append(f"durable subscriptions of all homes not saved: {durable['failing']}")
     if isinstance(journal, dict) and journal.get("failing"):
         found.append(f"stores no messages: {journal['failing']}")
     if isinstance(journal, dict) and _number(journal, "refused"):

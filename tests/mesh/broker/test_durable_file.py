@@ -11,6 +11,7 @@ import msgpack
 import pytest
 
 from mesh.broker.durable_file import DurableFile, _crc
+from mesh.broker.identity import StateStatus
 from mesh.cluster.durable_table import Difference, HomeTable, Subscriptions, table_frames
 from mesh.errors import StorageError
 from tests.mesh.faulty_storage import FaultyStorage
@@ -88,7 +89,7 @@ async def test_without_a_state_folder_nothing_is_written_and_all_counts_as_writt
     file = await load(storage, None)
     file.changed(tables)
     await file.aclose(tables)
-    assert storage.contents == {} and tables.held == {1: 2}
+    assert storage.contents == {} and tables.held == {1: 2} and file.status() is None
 
 
 @pytest.mark.virtual
@@ -99,11 +100,11 @@ async def test_a_failing_disk_is_told_once_and_tried_again(caplog: pytest.LogCap
     storage.fail = True
     file.changed(tables)
     await asyncio.sleep(3.5)
-    assert (file.errors, file.failing) == (4, "No space left on device")
+    assert file.status() == StateStatus(4, "No space left on device")
     assert caplog.text.count("cannot save") == 1 and tables.held == {}
     storage.fail = False
     await asyncio.sleep(1.0)
-    assert tables.held == {1: 2} and file.failing is None and "is saved again" in caplog.text
+    assert tables.held == {1: 2} and file.status() == StateStatus(4, None) and "is saved again" in caplog.text
     running.cancel()
     await asyncio.wait([running])
 

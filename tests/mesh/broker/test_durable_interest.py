@@ -161,10 +161,12 @@ def test_a_disk_that_fails_is_named_to_who_makes_a_durable_subscription() -> Non
         world.inject("disk_fault", ["broker-3"])
         mesh.run(make, at="broker-1")
         assert unreached == [("broker-3",)] and known(mesh, "broker-3") == MAIL
+        assert mesh.broker("broker-3").statistics()["durable_file"]["failing"] == "Input/output error"
         assert mesh.run(store, at="broker-3") == ("broker-1",)
         world.heal()
         world.run_for(3.0)
         assert PATH.format("broker-3") in world.disk("broker-3").files
+        assert mesh.broker("broker-3").statistics()["durable_file"]["failing"] is None
 
 
 def test_a_bad_file_is_learned_again_from_the_others() -> None:

@@ -97,6 +97,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         stored=STORED,
         log=LOG,
         state_file=StateStatus(2, None),
+        durable_file=StateStatus(1, "No space left on device"),
         faults=3,
         now=11.0,
     )
@@ -119,6 +120,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
             "journal",
             "log",
             "state_file",
+            "durable_file",
             "events",
             "omitted",
         ),
@@ -131,6 +133,7 @@ def test_a_snapshot_is_json_with_the_documented_keys() -> None:
         "failing": "No space left on device",
     }
     assert status["state_file"] == {"errors": 2, "failing": None}
+    assert status["durable_file"] == {"errors": 1, "failing": "No space left on device"}
     assert status["loop"]["faults"] == 3
     assert status["uptime_s"] == 10.0
     assert status["members"][0]["link"] is None and status["members"][0]["self"]
@@ -179,6 +182,7 @@ def test_durable_subscriptions_are_in_the_status_and_in_stats_rows() -> None:
         stored=STORED,
         log=LOG,
         state_file=None,
+        durable_file=None,
         faults=0,
         now=11.0,
     )

@@ -208,10 +208,12 @@ def test_a_disk_that_cannot_be_written_is_trouble_with_the_rows_at_stake() -> No
     over = full | {"waiting": 0, "failing": None}
     first, second = statuses.calm()[:2]
     first |= {"log": full, "state_file": {"errors": 1, "failing": "Read-only file system"}}
+    first |= {"durable_file": {"errors": 4, "failing": "Input/output error"}}
     second |= {"log": over, "state_file": {"errors": 1, "failing": None}}
     lines = [line.plain for line in trouble_lines(compose([first, second]), 10)]
     assert "alpha: event log No space left on device: 12 rows wait, 3 lost" in lines
     assert "alpha: state not saved: Read-only file system" in lines
+    assert "alpha: durable subscriptions of all homes not saved: Input/output error" in lines
     assert "beta: event log works again: 0 rows wait, 3 lost" in lines
     calm = statuses.calm()[0] | {"log": over | {"lost": 0}, "state_file": None}
     assert not any("event log" in line.plain for line in trouble_lines(compose([calm]), 10))
