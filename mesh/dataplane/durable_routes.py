@@ -11,7 +11,6 @@ Pure.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +18,6 @@ from mesh.topics import PatternTrie, check_pattern, is_starred, matches, widened
 
 if TYPE_CHECKING:
     from mesh.dataplane.members import Neighbour
-    from mesh.dataplane.stored import Part
 
 CACHE_BYTES_MAX: Final = 16 << 20
 ENTRY_BYTES: Final = 250
@@ -29,7 +27,7 @@ ENTRY_BYTES: Final = 250
 class KnownHome:
     """A broker that has durable subscriptions."""
 
-    __slots__ = ("counts", "id", "line", "link", "name", "subscriptions", "url")
+    __slots__ = ("counts", "id", "link", "name", "subscriptions", "url")
 
     def __init__(self, id: int) -> None:
         self.id = id
@@ -42,8 +40,6 @@ class KnownHome:
         """How many of them have each pattern."""
         self.link: Neighbour | None = None
         """By which blocks go there; None: there is none, or it is this broker."""
-        self.line: deque[tuple[Part, int]] = deque()
-        """Blocks to be offered before any that come now, with the flags of their DATA frames."""
 
 
 class DurableRoutes:

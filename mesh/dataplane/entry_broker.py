@@ -2,8 +2,9 @@
 
 A block goes to all live subscribers at once, as at any level, and to each home whose durable subscriptions
 want its topic. Which these are is known (`mesh.dataplane.durable_routes`), and what they say decides
-(`mesh.dataplane.stored`). This joins both to sessions and links. A home that is also a live taker gets one
-copy.
+(`mesh.dataplane.stored`). This joins both to sessions, whose publishers hear how it ends
+(`mesh.dataplane.stored_replies`), and to homes, which get copies (`mesh.dataplane.offering`). A home that is
+also a live taker gets one copy.
 
 Certainly nobody has a block that is refused here: no home wants its topic, a home that does has no link, or
 what some member keeps is not known. Once it was handed out, only the homes can refuse it.
@@ -13,9 +14,6 @@ acknowledged lately (`PAST_MAX` blocks, with their CRC) is acknowledged again. A
 offered to the homes, whose journals know it. The same numbers with other messages are a conflict, and
 refused.
 
-**Order.** Blocks go to a home in the order in which they came. Those that a new link is owed stand in
-its line, behind which new ones wait. They go in steps, since they may be many.
-
 Pure.
 """
 
@@ -24,32 +22,26 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from mesh.dataplane.backlogs import Buffer
 from mesh.dataplane.counters import Tally
 from mesh.dataplane.credit import HeldCredit
 from mesh.dataplane.durable_routes import DurableRoutes, KnownHome
-from mesh.dataplane.home_for_peers import PUBLISHERS_MAX, HomeForPeers
-from mesh.dataplane.intake import Intake, merge
+from mesh.dataplane.home_for_peers import HomeForPeers
+from mesh.dataplane.intake import Intake
 from mesh.dataplane.members import Members, Neighbour
+from mesh.dataplane.offering import Offering
 from mesh.dataplane.ports import Turn
+from mesh.dataplane.publications import CONFLICT, PAST, Key, Part, Publication
 from mesh.dataplane.sessions import Session
-from mesh.dataplane.stored import CONFLICT, PAST, Key, Part, Publication, Stored
+from mesh.dataplane.stored import Stored
+from mesh.dataplane.stored_replies import StoredReplies
 from mesh.errors import SessionError
 from mesh.wire import blocks
-from mesh.wire.durable_frames import BEHIND_MAX, KEEP, NAMES_MAX, SENTENCE_MAX, Durable, Kept
-from mesh.wire.session_frames import AGAIN, Kind, encode
+from mesh.wire.durable_frames import BEHIND_MAX, Kept
 
 PAST_MAX: Final = 16384
-OFFERED_AT_ONCE: Final = 256
-"""Blocks that one step offers by a new link, some milliseconds."""
-REASONS_MAX: Final = 16
-"""Different sentences with which one turn refuses a session's blocks."""
-FRAMES_MAX: Final = 64
-"""PENDING frames that one look sends to a session; the others follow with the next."""
-MANY_REASONS: Final = "not stored, as others of these, for more reasons than are told at once"
 
 Past = tuple[int, int, tuple[str, ...], tuple[str, ...]]
 """Last number and CRC of what was acknowledged, the homes that keep it, and who was absent. Without homes: of
@@ -78,16 +70,14 @@ class EntryBroker:
         self._members = members
         self._intake = intake
         self._own = own
-        self._turn = turn
         self._tally = tally
         self._work_pending = work_pending
         self._stored = Stored()
         self._past: OrderedDict[tuple[Key, int], Past] = OrderedDict()
-        self._acks: dict[Session, dict[tuple[tuple[str, ...], tuple[str, ...]], list[list[int]]]] = {}
-        """Ranges to be acknowledged in this turn, by the homes and who was absent."""
-        self._refused: dict[Session, None] = {}
-        self._changed: dict[Publication, None] = {}
-        """Those of whose state their publishers are to be told."""
+        self._replies = StoredReplies(intake, turn)
+        self.offering = Offering(
+            id, self.routes, self._stored, intake, own, turn, told=self._told, work_pending=work_pending
+        )
 
     @property
     def storing(self) -> int:
@@ -130,7 +120,7 @@ class EntryBroker:
             refusal = self._refusal(topic, homes)
             if refusal:
                 held.release()
-                self._refuse(session, sequence, last, refusal, piecewise)
+                self._replies.refuse(session, sequence, last, refusal, piecewise)
                 return
             publication = self._stored.begin(
                 session, topic, sequence, last, homes, lowest, now, piecewise=piecewise
@@ -168,12 +158,12 @@ class EntryBroker:
             same = not piecewise and past[:2] == (last, zlib.crc32(block))
             if not same:
                 held.release()
-                self._refuse(session, sequence, last, CONFLICT, piecewise)
+                self._replies.refuse(session, sequence, last, CONFLICT, piecewise)
                 return True
             if past[2]:
                 held.release()
                 self._tally.drop("duplicate", count)
-                self._acknowledge(session, sequence, *past)
+                self._replies.acknowledge(session, sequence, last, *past[2:])
                 return True
         publication = self._stored.find(key, sequence)
         if publication is None:
@@ -183,13 +173,13 @@ class EntryBroker:
             return False
         if part is None or bytes(part.block) != bytes(block):
             held.release()
-            self._refuse(session, sequence, last, CONFLICT, piecewise)
+            self._replies.refuse(session, sequence, last, CONFLICT, piecewise)
             return True
         self._tally.drop("duplicate", count)
         was_told = publication.told is not None
         self._stored.sent_again(publication, part, session, held, now)
         if was_told:
-            self._changed[publication] = None
+            self._replies.changed((publication,))
         return True
 
     def _refusal(self, topic: bytes, homes: tuple[KnownHome, ...]) -> str:
@@ -243,45 +233,13 @@ class EntryBroker:
         if len(homes) > 1:
             homes.sort(key=lambda home: home.id != self._id)
         for number, home in enumerate(homes):
-            self._offer(part, home, flags, now)
+            self.offering.offer(part, home, flags, now)
             if home in publication.refused and not publication.piecewise:
                 for other in homes[number + 1 :]:  # by this broker itself: nobody else is asked
                     self._stored.no_home(publication, other)
                 self._decide(publication)
             if publication.over:
                 return
-
-    def _offer(self, part: Part, home: KnownHome, flags: int, now: float) -> None:
-        """Ask a home to keep a block, once."""
-        publication = part.publication
-        source = publication.source
-        if home.id == self._id:
-            if self._own.home is not None:
-                part.waiting[home] += 1
-                self._own.home.keep(
-                    bytes(part.block),
-                    *source.key,
-                    publication.first,
-                    publication.last,
-                    source.lowest,
-                    part.offset,
-                    partial(self._told, home, source.key, publication.first, part.offset),
-                    bool(flags & AGAIN),
-                )
-        elif home.line:
-            home.line.append((part, flags))
-        elif home.link is not None:
-            self._send(part, home, home.link, flags, now)
-
-    def _send(self, part: Part, home: KnownHome, link: Neighbour, flags: int, now: float) -> None:
-        source, told = part.publication.source, link.lowest_told
-        if source.lowest > told.get(source.key, 0):
-            told[source.key] = source.lowest
-            if len(told) > PUBLISHERS_MAX:
-                told.popitem(last=False)
-            link.send(encode(Durable.LOWEST, *source.key, source.lowest))
-        part.waiting[home] += 1
-        self._intake.hand_out((link.outlet,), part.block, part.count, 0, flags | KEEP, None, now, part.held)
 
     def _told(self, home: KnownHome, key: Key, first: int, offset: int, verdict: Kept, sentence: str) -> None:
         """The home of this broker itself says what became of a block."""
@@ -305,7 +263,7 @@ class EntryBroker:
         if publication is not None:
             self._decide(publication)
             if not publication.over and publication.is_doubtful:
-                self._changed[publication] = None
+                self._replies.changed((publication,))
 
     def _decide(self, publication: Publication) -> None:
         """Tell its publisher, if it ends."""
@@ -315,16 +273,15 @@ class EntryBroker:
         self._stored.end(publication)
         session, first, last = publication.sender, publication.first, publication.last
         if outcome is PAST:
-            names = [home.name for home in publication.past]
-            session.send_control(encode(Durable.PAST, first, last, names[:NAMES_MAX]))
+            self._replies.past(publication)
             return
         if not outcome.kept:
             sentence = outcome.sentence or f"nobody keeps {publication.topic.decode()}"
-            self._refuse(session, first, last, sentence, publication.piecewise)
+            self._replies.refuse(session, first, last, sentence, publication.piecewise)
             return
         homes = tuple([home.name for home in publication.kept])
         self._remember(publication, homes)
-        self._acknowledge(session, first, last, 0, homes, publication.absent)
+        self._replies.acknowledge(session, first, last, homes, publication.absent)
 
     def _remember(self, publication: Publication, homes: tuple[str, ...]) -> None:
         if publication.piecewise:
@@ -351,42 +308,6 @@ class EntryBroker:
                     self._stored.no_home(publication, home)
                     self._decide(publication)
 
-    def link_up(self, link: Neighbour) -> None:
-        """A link to a broker came up: if it is a home, offer to it what it has not kept."""
-        home = self.routes.homes.get(link.member.id)
-        if home is None or not link.durable:
-            return
-        home.link = link
-        for publication in self._stored:
-            for part in publication.parts.values():
-                if home in part.waiting:
-                    part.waiting[home] = 0  # what the link before carried has arrived, or will not
-                    self._line_up(part, home)
-
-    def link_down(self, link: Neighbour) -> None:
-        """A link is over."""
-        home = self.routes.homes.get(link.member.id)
-        if home is not None and home.link is link:
-            home.link = None
-            home.line.clear()
-
-    def _line_up(self, part: Part, home: KnownHome) -> None:
-        """Offer a block again, behind others that are offered again."""
-        if self._stored.ask_again(part, home):
-            if not home.line:
-                self._turn.jobs.append(partial(self._offer_line, home))
-                self._work_pending()
-            home.line.append((part, AGAIN))
-
-    def _offer_line(self, home: KnownHome, now: float) -> bool:
-        """A step along a line; whether there is more of it."""
-        line = home.line
-        for _ in range(min(OFFERED_AT_ONCE, len(line))):
-            part, flags = line.popleft()
-            if home.link is not None and home in part.waiting and not part.publication.over:
-                self._send(part, home, home.link, flags, now)
-        return bool(line)
-
     # --- time
 
     def session_over(self, session: Session, now: float) -> None:
@@ -395,79 +316,15 @@ class EntryBroker:
 
     def scan(self, now: float) -> None:
         """Do what is due; to be called about twice a second."""
-        self._changed.update(dict.fromkeys(self._stored.slow(now)))
+        self._replies.changed(self._stored.slow(now))
         for publication in self._stored.due(now):
             for part in list(publication.parts.values()):
                 for home, copies in list(part.waiting.items()):
-                    self._offer_again(part, home, copies, now)
+                    self.offering.offer_again(part, home, copies, now)
         self._give_up(self._stored.expire(now))
-        if self._changed:
-            self._tell_pending()
-
-    def _offer_again(self, part: Part, home: KnownHome, copies: int, now: float) -> None:
-        if home.id == self._id:
-            if copies <= 0 and self._stored.ask_again(part, home):  # else it will answer
-                self._offer(part, home, AGAIN, now)
-        elif home.link is not None and not home.line and not home.link.outlet.behind:
-            self._line_up(part, home)
+        self._replies.tell_pending()
 
     def _give_up(self, publications: Iterable[Publication]) -> None:
         for publication in publications:
             self._tally.drop("stored_given_up", publication.last - publication.first + 1)
             self._remember(publication, ())
-
-    # --- what sessions are told
-
-    def _acknowledge(
-        self,
-        session: Session,
-        first: int,
-        last: int,
-        crc: int,
-        homes: tuple[str, ...],
-        absent: tuple[str, ...],
-    ) -> None:
-        self._say_at_the_end()
-        merge(self._acks.setdefault(session, {}).setdefault((homes, absent), []), first, last)
-
-    def _refuse(self, session: Session, first: int, last: int, sentence: str, piecewise: bool) -> None:
-        self._say_at_the_end()
-        self._refused[session] = None
-        sentence = sentence[:SENTENCE_MAX]
-        if len(session.refused) >= REASONS_MAX and sentence not in session.refused:
-            sentence = MANY_REASONS
-        self._intake.refused(session, first, last, sentence, piecewise=piecewise)
-
-    def _say_at_the_end(self) -> None:
-        if not self._acks and not self._refused:
-            self._turn.ends.append(self._say)
-
-    def _say(self) -> None:
-        acks, self._acks = self._acks, {}
-        refused, self._refused = self._refused, {}
-        for session in refused:
-            self._intake.acknowledge(session)
-        for session, ranges_of in acks.items():
-            for (homes, absent), ranges in ranges_of.items():
-                session.send_control(encode(Kind.ACK, blocks.STORED, ranges, absent, homes))
-
-    def _tell_pending(self) -> None:
-        changed, self._changed = self._changed, {}
-        frames: dict[Session, list[list[Any]]] = {}
-        for publication in changed:
-            session, state = publication.sender, publication.state
-            if publication.over or session.closed or publication.told == state:
-                continue
-            said = frames.setdefault(session, [])
-            kept, waiting = state
-            if said and said[-1][1] + 1 == publication.first and said[-1][2:] == [kept, waiting]:
-                said[-1][1] = publication.last
-            elif len(said) < FRAMES_MAX:
-                said.append([publication.first, publication.last, kept, waiting])
-            else:
-                self._changed[publication] = None
-                continue
-            publication.told = state
-        for session, said in frames.items():
-            for first, last, kept, waiting in said:
-                session.send(encode(Durable.PENDING, first, last, kept[:NAMES_MAX], waiting[:NAMES_MAX]))

@@ -79,7 +79,7 @@ class PeerControl:
             id, name, pipe, boot=boot, rtt_s=rtt_s, counts=counts, durable=durable, now=now
         )
         self._router.forget_routes()
-        self._entry.link_up(link)
+        self._entry.offering.link_up(link)
 
     def link_down(self, id: int, now: float) -> None:
         """A link is over. The broker's interest is kept while it is live."""
@@ -93,7 +93,7 @@ class PeerControl:
 
     def _link_over(self, link: Neighbour, now: float) -> None:
         self._members.link_down(link)
-        self._entry.link_down(link)
+        self._entry.offering.link_down(link)
         self._router.forget_routes()
         self._requests.broker_gone(link.member, now)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.dataplane.entry_broker import REASONS_MAX
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.stored import ORPHANED_S
+from mesh.dataplane.stored_replies import REASONS_MAX
 from mesh.errors import PeerError
 from mesh.wire import blocks
 from mesh.wire.blocks import STORED

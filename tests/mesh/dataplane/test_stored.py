@@ -8,18 +8,9 @@ from mesh.dataplane.credit import HeldCredit, Ingress
 from mesh.dataplane.deduplication import Publishers
 from mesh.dataplane.durable_routes import KnownHome
 from mesh.dataplane.options import ExchangeOptions
+from mesh.dataplane.publications import KEPT, PAST, UNWANTED, Outcome, Part, Publication
 from mesh.dataplane.sessions import Session
-from mesh.dataplane.stored import (
-    KEPT,
-    ORPHANED_S,
-    PAST,
-    PAUSES_S,
-    UNWANTED,
-    Outcome,
-    Part,
-    Publication,
-    Stored,
-)
+from mesh.dataplane.stored import ORPHANED_S, PAUSES_S, Stored
 from mesh.wire.capabilities import Agreed
 from mesh.wire.durable_frames import Kept
 from mesh.wire.session_frames import Keepalive, ReceiveWindow

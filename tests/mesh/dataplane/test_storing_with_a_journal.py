@@ -153,4 +153,4 @@ def test_what_its_publisher_gave_up_is_forgotten_by_the_home_and_a_late_copy_is_
     client.send(1, again=True, behind=0)
     pair.settle(client)
     client.turn(2.0)
-    assert client.acked == [] and client.pending == [(1, 1, [], ["alpha"])]
+    assert client.acked == client.pending == [] and client.past == [(1, 1, ["alpha"])]
