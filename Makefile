@@ -64,6 +64,7 @@ lint: $(VENV)/.all-installed
 
 types: $(VENV)/.all-installed
 	$(BIN)/mypy
+	$(BIN)/mypy docs/examples/*.py
 
 architecture: $(VENV)/.all-installed
 	$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_architecture.py

@@ -6,7 +6,8 @@
   on once it has said that it is ready or subscribed; everything else must end with exit code 0.
   A line ``#> text`` says what must stand in the output of the command before it (for a background command: by
   the end of the page).
-* Ports 7770 to 7779 are replaced by free ones, and home and runtime folders are the test's own.
+* Ports 7770 to 7779 are replaced by free ones, and home and runtime folders are the test's own. The shell
+  stands in a folder with `docs` in it, as that of a clone.
 * ``<!-- not run: why -->`` on the line before a block leaves it out.
 """
 
@@ -112,6 +113,7 @@ class Shell:
         self.background: list[Background] = []
         runtime = folder / "run"
         runtime.mkdir(mode=0o700)
+        (folder / "docs").symlink_to(ROOT / "docs")
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(folder),
