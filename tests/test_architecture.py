@@ -234,7 +234,12 @@ LAYERS = (
     ),
     Layer(
         tuple(f"mesh.journal.{name}" for name in PURE_JOURNAL),
-        ("mesh.errors", "mesh.wire.blocks", *(f"mesh.journal.{name}" for name in PURE_JOURNAL)),
+        (
+            "mesh.errors",
+            "mesh.wire.blocks",
+            "mesh.wire.durable_frames",
+            *(f"mesh.journal.{name}" for name in PURE_JOURNAL),
+        ),
         pure=True,
     ),
     Layer(
@@ -245,7 +250,7 @@ LAYERS = (
     Layer(("mesh.journal.thread",), ("mesh.journal",), ("asyncio", *HEAVY, "time", "logging")),
     Layer(
         ("mesh.journal",),
-        ("mesh.errors", "mesh.wire.blocks", "mesh.database", "mesh.journal"),
+        ("mesh.errors", "mesh.wire.blocks", "mesh.wire.durable_frames", "mesh.database", "mesh.journal"),
         ("asyncio", "threading", "time", "logging", *(name for name in HEAVY if name != "apsw")),
     ),
     Layer(

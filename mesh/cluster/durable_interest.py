@@ -15,8 +15,10 @@ file, or was forgotten) raises its own above that, and says its table again. Unt
 home's journal holds (`set_own`), a broker takes the word of others for itself, too.
 
 **Known.** A live member's table is current if the member said on a link, since it came to life for this
-broker, which version it has, and this broker holds it. Whose table is not, is `unknown`, and a message of
-level stored cannot be acknowledged: a home might be skipped. Members without the capability are no homes.
+broker, which version it has, and this broker holds it. It holds, too, whatever else the member held when the
+link began: of a home that is dead nobody else may tell. Whose table is not current, is `unknown`, and a
+message of level stored cannot be acknowledged: a home might be skipped. Members without the capability are no
+homes.
 
 **The barrier.** A version of the own table is known when all live members with the capability have said that
 they hold it (`mesh.cluster.barriers`), and when this broker itself routes by it.
@@ -133,6 +135,8 @@ class DurableInterest:
         self._incapable: dict[int, None] = {}
         self._claims: dict[int, int] = {}
         """What live members said of the version of their own table."""
+        self._owed: dict[int, dict[int, int]] = {}
+        """What members held of other homes when their links began, and this broker does not hold yet."""
         self._current: dict[int, None] = {}
         self._refused: dict[int, str] = {}
         """Homes whose tables had no room, by name."""
@@ -169,8 +173,7 @@ class DurableInterest:
     @property
     def version(self) -> int:
         """Of the own table; 0 if there never was anything in it."""
-        table = self._tables.get(self._me)
-        return 0 if table is None else table.version
+        return self._held_version(self._me)
 
     def unknown(self) -> tuple[str, ...]:
         """Names of those who may be homes of which this broker does not know."""
@@ -276,7 +279,7 @@ class DurableInterest:
     def members(self, live: Mapping[int, str]) -> list[BarrierDone]:
         """Who is alive or suspect, by name, this broker not among them."""
         self._live = dict(live)
-        for known in (self._current, self._claims, self._incapable):
+        for known in (self._current, self._claims, self._owed, self._incapable):
             for member in [each for each in known if each not in live and each not in self._links]:
                 del known[member]
         return self._await()
@@ -291,6 +294,7 @@ class DurableInterest:
         """A link is admitted, perhaps in place of another; ``capable``: both sides have the capability."""
         self._current.pop(member, None)
         self._claims.pop(member, None)
+        self._owed.pop(member, None)
         self._barriers.forget(member)
         if capable:
             self._incapable.pop(member, None)
@@ -323,10 +327,12 @@ class DurableInterest:
                     done += self._barriers.acknowledged(member, version)
             elif home == member:
                 self._claims[member] = version
-                self._check_current(member)
+            elif not link.heard and version > self._held_version(home):
+                self._owed.setdefault(member, {})[home] = version
         if not link.heard:
             link.heard = True
             link.sends.update(dict.fromkeys(self._tables))
+        self._check_current(member)
         return done
 
     def whole_received(self, member: int, fields: list[Any], now: float) -> None:
@@ -341,7 +347,9 @@ class DurableInterest:
             return
         table = self._tables.get(home)
         if not self._make_room(home, new.weight, table):
-            self._refused[home] = new.name or f"{home:016x}"
+            if new.weight:  # else it makes no difference
+                self._refused[home] = new.name or f"{home:016x}"
+            self._settle_owed(home, new.version)
             return
         if table is None:
             table = self._tables[home] = HomeTable(0, new.name, new.client_url)
@@ -363,6 +371,7 @@ class DurableInterest:
         check_bounds(count, size)
         if not self._make_room(home, size, table):
             self._refused[home] = table.name
+            self._settle_owed(home, version)
             return
         self._learned(home, table, table.change(version, change), now)
 
@@ -406,13 +415,26 @@ class DurableInterest:
         self._refused.pop(home, None)
         self._changed(home, table, changed)
         self._check_current(home)
+        self._settle_owed(home, table.version)
         self._fresh[home] = None
         self._relay_due = min(self._relay_due, now + RELAY_S)
 
+    def _settle_owed(self, home: int, version: int) -> None:
+        """Nobody owes this version of a home any more."""
+        for member in [each for each, owed in self._owed.items() if owed.get(home, version + 1) <= version]:
+            del self._owed[member][home]
+            if not self._owed[member]:
+                del self._owed[member]
+            self._check_current(member)
+
     def _check_current(self, member: int) -> None:
-        claim, table = self._claims.get(member), self._tables.get(member)
-        if claim is not None and claim <= (0 if table is None else table.version):
+        claim = self._claims.get(member)
+        if claim is not None and claim <= self._held_version(member) and member not in self._owed:
             self._current[member] = None
+
+    def _held_version(self, home: int) -> int:
+        table = self._tables.get(home)
+        return 0 if table is None else table.version
 
     def _changed(self, home: int, table: HomeTable, changed: Difference) -> None:
         self._dirty = True

@@ -13,10 +13,10 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from mesh.dataplane.options import ExchangeOptions
-from mesh.journal.records import DEAD_PREFIX, Kept
+from mesh.journal.records import Kept
 from mesh.topics import is_starred
 from mesh.topics.trie import PatternTrie
-from mesh.wire.durable_frames import PATTERNS_MAX
+from mesh.wire.durable_frames import DEAD_PREFIX, PATTERNS_MAX
 from mesh.work.options import WorkOptions
 from mesh.work.queue import WorkQueue
 

@@ -41,6 +41,7 @@ from mesh.errors import SessionError
 from mesh.journal import records
 from mesh.journal.port import JournalPort, Result
 from mesh.wire.blocks import PIECE
+from mesh.wire.durable_frames import DEAD_PREFIX
 from mesh.wire.durable_frames import Durable as Kind
 from mesh.wire.session_frames import name_of
 
@@ -294,7 +295,7 @@ class Home:
             buried_in = self._durables.by_id.get(entry.subscription)
             if buried_in is None:
                 return
-            name = records.DEAD_PREFIX + buried_in.name
+            name = DEAD_PREFIX + buried_in.name
             dead = self._attaching.add(records.Kept(answer.subscription, name, (), 0, 0, 0, 0))
         dead.stored += 1
         if dead.queue is not None:

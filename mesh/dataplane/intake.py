@@ -123,6 +123,8 @@ class Intake:
             blocks.check_headers(frame, at)
             if level == STORED:
                 session.agreed.require(capabilities.STORED, "the session")
+                if kind & blocks.PIECE:
+                    blocks.check_piece(frame, at)
         if size > blocks.BLOCK_MAX:
             raise BlockError(f"a block of {size} bytes is above the limit of {blocks.BLOCK_MAX}")
         if publisher != session.client or boot != session.boot:
@@ -207,6 +209,8 @@ class Intake:
             if mark != DATA_MARK or bin32 != 0xC6 or zero or size != end - DATA_SIZE:
                 raise SessionError("a DATA frame's head does not have its fixed form")
             blocks.check(frame, DATA_SIZE)  # before it is kept for long
+            if kind & blocks.PIECE:
+                blocks.check_piece(frame, DATA_SIZE)
         if hops:
             raise SessionError(f"a block with {hops} hops came over a link; in a full mesh it has 0")
         if size > blocks.BLOCK_MAX:

@@ -38,7 +38,7 @@ from mesh.errors import BlockError, MeshError
 from mesh.journal import records
 from mesh.journal.port import Result
 from mesh.wire import blocks
-from mesh.wire.durable_frames import name_problem
+from mesh.wire.durable_frames import DEAD_PREFIX, name_problem
 
 UNDER_WAY_MAX: Final = 64
 LISTED_MAX: Final = 256
@@ -136,10 +136,10 @@ class Operating:
 
     def _dead_letters(self, question: Mapping[str, Any]) -> Durable | None:
         durable = self._durable(question)
-        if durable.name.startswith(records.DEAD_PREFIX):
-            name = durable.name.removeprefix(records.DEAD_PREFIX)
+        if durable.name.startswith(DEAD_PREFIX):
+            name = durable.name.removeprefix(DEAD_PREFIX)
             raise _Refused(f"{durable.name!r} holds the dead letters of {name!r}; name that one")
-        return self._durables.by_name.get(records.DEAD_PREFIX + durable.name)
+        return self._durables.by_name.get(DEAD_PREFIX + durable.name)
 
     # --- looking
 
@@ -165,7 +165,7 @@ class Operating:
         durable = self._durables.by_name.get(name)
         if durable is None:
             return {"error": f"durable subscription {name!r} was removed just now"}
-        dead = self._durables.by_name.get(records.DEAD_PREFIX + name)
+        dead = self._durables.by_name.get(DEAD_PREFIX + name)
         return {
             "queue": {
                 **status_of(durable).entry(now_us),

@@ -25,7 +25,6 @@ from mesh.errors import BlockError
 from mesh.journal import letters
 from mesh.journal.duplicates import FIRST, LAST, Duplicates, Source
 from mesh.journal.records import (
-    DEAD_PREFIX,
     Answer,
     Attempts,
     Bury,
@@ -43,6 +42,7 @@ from mesh.journal.records import (
     settled_mask,
 )
 from mesh.wire import blocks
+from mesh.wire.durable_frames import DEAD_PREFIX
 
 CHORES: Final = 64
 """Rows of removed subscriptions or of unfinished bodies that one commit lets go."""

@@ -14,10 +14,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-DEAD_PREFIX: Final = "$dlq."
-"""With a subscription's name behind it, the name of the subscription that keeps its dead letters."""
-
-
 # --- what goes in
 
 

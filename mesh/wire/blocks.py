@@ -356,6 +356,21 @@ def check(data: bytes, start: int) -> None:
         _tables(data, at, end, form, flags, count, size)
 
 
+def check_piece(data: bytes, start: int) -> None:
+    """Raise `BlockError` unless a checked block with the flag PIECE is one that `seal_pieces` makes.
+
+    Whoever keeps pieces until a body is whole asks for it: so a body has at most ``BODY_MAX // SPLIT + 1`` of
+    them, each with its place.
+    """
+    block = open_block(data, start)
+    offset, size = block.offset, len(block.bodies[0])
+    if offset % SPLIT or size != min(SPLIT, block.whole_size - offset) or (offset and not size):
+        raise BlockError(
+            f"a piece of {size} bytes at {offset} of a body of {block.whole_size} bytes; pieces have {SPLIT}"
+            " bytes, but for the last"
+        )
+
+
 def is_last_piece(data: bytes, start: int) -> bool:
     """Whether a checked block with the flag PIECE ends its body."""
     block = open_block(data, start)

@@ -44,7 +44,10 @@ KIND_MIN: Final = 64
 KIND_MAX: Final = 95
 
 NAME_MAX: Final = 255
-"""Characters of a durable subscription's name, and its bytes in UTF-8."""
+"""Characters of a durable subscription's name, and its bytes in UTF-8, with `DEAD_PREFIX` if it has that."""
+DEAD_PREFIX: Final = "$dlq."
+"""With a subscription's name behind it, the name of the subscription that keeps its dead letters. So a name
+without it is that much shorter."""
 PATTERN_MAX: Final = 255
 PATTERNS_MAX: Final = 64
 """Patterns of one durable subscription."""
@@ -125,7 +128,8 @@ def name_problem(name: str) -> str | None:
     if not name.isprintable():
         return f"is {shown(name)}, with characters that cannot be printed"
     size = len(name.encode())
-    return f"has {size} bytes, the limit is {NAME_MAX}" if size > NAME_MAX else None
+    size_max = NAME_MAX if name.startswith(DEAD_PREFIX) else NAME_MAX - len(DEAD_PREFIX)
+    return f"has {size} bytes, the limit is {size_max}" if size > size_max else None
 
 
 def _settled(name: str, value: Any) -> tuple[int, int, bytes]:
@@ -143,8 +147,8 @@ def _kept(name: str, value: Any) -> tuple[int, int, int, int, int, int, str]:
         if (
             _within(publisher, 0, 1 << 64)
             and _within(boot, 0, 1 << 64)
-            and _within(first, 0, 1 << 62)
-            and _within(last, first, 1 << 62)
+            and _within(first, 0, 1 << 63)
+            and _within(last, first, 1 << 63)
             and _within(offset, 0, 1 << 32)
             and _within(verdict, 0, len(Kept))
             and type(sentence) is str
@@ -161,8 +165,7 @@ def _within(value: Any, least: int, below: int) -> bool:
 
 
 _number = number((1 << 32) - 1)
-_row = number((1 << 63) - 1)
-_sequence = number((1 << 62) - 1)
+_row = _sequence = number((1 << 63) - 1)
 _index = number((1 << 16) - 1)
 _name = text(NAME_MAX)
 _names = list_of(_name, NAMES_MAX)

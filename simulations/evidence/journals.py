@@ -17,9 +17,10 @@ from mesh.database.database import Database
 from mesh.database.opening import Place
 from mesh.errors import BlockError, StorageError
 from mesh.journal.journal import Journal
-from mesh.journal.records import DEAD_PREFIX, Damaged, Waiting, settled_mask
+from mesh.journal.records import Damaged, Waiting, settled_mask
 from mesh.journal.schema import journal_of
 from mesh.wire import blocks
+from mesh.wire.durable_frames import DEAD_PREFIX
 from simulations.kernel.files import SectorFile
 from simulations.kernel.sqlite_files import SqliteDisk
 from simulations.kernel.storage import STATE_FOLDER, Disk

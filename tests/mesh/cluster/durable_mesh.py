@@ -33,6 +33,8 @@ class DurableBroker:
         """Versions of its own table in this run."""
         self.alive = False
         self.reached: list[BarrierDone] = []
+        self.greeted: dict[int, dict[int, int]] = {}
+        """What each linked member held when it first said so on its link: homes and versions."""
 
     def start(self) -> None:
         self.alive = True
@@ -93,6 +95,7 @@ class DurableBroker:
         interest, now = self.interest, self.brokers.now
         match decode(frame):
             case [LinkKind.DURABLE_HELD, versions]:
+                self.greeted.setdefault(sender, dict(versions))
                 self.done(*interest.held_received(sender, versions))
                 self.made.append(interest.version)
             case [LinkKind.DURABLE, *fields]:
@@ -138,10 +141,12 @@ class Brokers:
         """A new link, perhaps in place of another."""
         for here, there in ((one, other), (other, one)):
             self.wires[here, there] = deque()
+            self.broker(here).greeted.pop(there, None)
             self.broker(here).done(*self.broker(here).interest.link_up(there, capable=True))
 
     def cut(self, one: int, other: int) -> None:
         for here, there in ((one, other), (other, one)):
+            self.broker(here).greeted.pop(there, None)
             if self.wires.pop((here, there), None) is not None and self.broker(here).alive:
                 self.broker(here).interest.link_down(there)
 
@@ -210,3 +215,14 @@ class Brokers:
             for home, (version, content) in broker.tables().items():
                 known = self.contents.setdefault((home, version), content)
                 assert known == content, f"version {version} of {home} has two contents"
+            self._check_known(broker)
+
+    def _check_known(self, broker: DurableBroker) -> None:
+        """Who is not unknown told of no home that is not held here."""
+        unknown, tables = broker.interest.unknown(), broker.tables()
+        for member, versions in broker.greeted.items():
+            if f"n{member}" in unknown or not self.broker(member).alive:
+                continue
+            for home, version in versions.items():
+                held = tables[home][0] if home in tables else 0
+                assert home == broker.id or held >= version, f"{member} is known, and what it held of {home}"

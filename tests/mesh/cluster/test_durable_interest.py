@@ -330,6 +330,51 @@ def test_a_live_member_is_unknown_until_what_it_holds_now_is_held_here() -> None
     assert asker.unknown() == ("n1",), "in another run"
 
 
+def test_a_member_is_unknown_until_all_that_it_held_of_dead_homes_is_held_here() -> None:
+    """It was known with its own table. What it told of homes that are dead came behind that, and a message
+    of level stored was acknowledged meanwhile that these did not have."""
+    brokers = linked(3)
+    brokers.broker(1).change({"own": ("o",)}, [])
+    brokers.settle()
+    brokers.broker(2).change({"mail": ("m",)}, [])
+    brokers.crash(3, loses_file=True)
+    brokers.settle()
+    brokers.crash(2)
+    brokers.start(3)
+    brokers.link(1, 3)
+    asker = brokers.broker(3).interest
+    while not asker.homes.get(1):
+        brokers.say(1)
+        brokers.deliver(1, 3)
+        brokers.deliver(3, 1)
+        brokers.check()
+    assert 2 not in asker.homes and asker.unknown() == ("n1",)
+    brokers.say(1)
+    brokers.deliver(1, 3)
+    assert asker.unknown() == () and asker.homes[2].subscriptions == {"mail": ("m",)}
+
+
+def test_what_a_member_held_is_owed_by_nobody_once_there_is_no_room_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(durable_interest, "TOTAL_MAX", 100)
+    interest = one_link()
+    interest.held_received(2, [(2, 2), (3, 10), (4, 10)])
+    claims(interest, 2, [], version=2)
+    assert interest.unknown() == ("n2",), "it held tables of 3 and 4"
+    claims(interest, 3, [("s", ("t",))])
+    assert interest.unknown() == ("n2",)
+    claims(interest, 4, [(f"s{n}", ("t",)) for n in range(100)])
+    assert interest.unknown() == ("h4",)
+    interest.link_up(2, capable=True)
+    interest.held_received(2, [(2, 2), (5, 10)])
+    assert interest.unknown() == ("n2", "h4")
+    interest.link_down(2)
+    interest.members({})
+    interest.members({2: "n2"})
+    assert interest.unknown() == ("n2", "h4"), "nobody says what was owed any more, and it is alive again"
+
+
 def test_whom_a_joining_broker_has_not_heard_of_may_be_a_home() -> None:
     interest = DurableInterest(1, "n1")
     interest.set_own({}, 1000)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mesh.cluster.durable_table import HomeTable, table_frames
 from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import StoreFull
 from mesh.wire.durable_frames import Durable, Kept
+from mesh.wire.link_frames import decode
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, Kind, Role
 from tests.mesh.dataplane.homes import RawClient, World
 
@@ -72,7 +74,7 @@ def test_who_goes_while_it_is_made_leaves_it_without_consumers(world: World) -> 
     ("name", "patterns", "reason", "said"),
     [
         ("", ["a"], "bad_name", "is empty"),
-        ("ä" * 200, ["a"], "bad_name", "has 400 bytes, the limit is 255"),
+        ("ä" * 200, ["a"], "bad_name", "has 400 bytes, the limit is 250"),
         ("line\nbreak", ["a"], "bad_name", "cannot be printed"),
         ("$mine", ["a"], "bad_name", "the mesh's own"),
         ("$dlq.mail", [], "unknown", "there is no durable subscription '$dlq.mail'"),
@@ -90,6 +92,22 @@ def test_what_cannot_be_is_one_sentence_and_the_session_goes_on(
     assert said in sentence(client) and world.disk is None
     client.attach("fine", "a", number=1)
     assert client.heard(Durable.ATTACHED) == [[1, 0, []]]
+
+
+@pytest.mark.parametrize("name", ["n" * 250, "ä" * 125])
+def test_other_brokers_can_be_told_of_the_dead_letters_of_the_longest_name(world: World, name: str) -> None:
+    """Names of 255 bytes were taken. Those of their dead letters had 260, which every other broker took for a
+    broken rule: it dropped the link, each time."""
+    client = world.client()
+    client.attach(name, "jobs.#")
+    assert world.keep(b"a") == [(Kept.KEPT, "")]
+    client.drop(*client.take())
+    world.wait(1.0)
+    assert list(world.table) == [name, "$dlq." + name]
+    for frame in table_frames(1, HomeTable(2, "alpha", "", world.table)):
+        assert len(decode(frame)) == 8
+    client.attach(name + "n", "jobs.#", number=2)
+    assert "has 251 bytes, the limit is 250" in sentence(client)
 
 
 def test_other_patterns_under_the_same_name_are_refused(world: World) -> None:

@@ -898,3 +898,44 @@ def test_large_bodies_that_were_begun_and_never_ended_have_a_bound(monkeypatch: 
     assert mesh.nodes[1].exchange.statistics().drops == {"stored_given_up": 15}
     client.send(1, again=True)
     assert client.acked == [([[1, 1]], [], ["node2"])], "its pieces make a forgotten one known again"
+
+
+@pytest.mark.parametrize("first", [(1 << 62) - 1, 1 << 62, (1 << 63) - 4])
+def test_the_greatest_numbers_that_a_client_may_use_cost_no_link(first: int) -> None:
+    """KEPT and LOWEST took numbers below 2^62, and a client's block may have greater ones: each broker that
+    was told of one dropped the link."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.next = first
+    client.publish("t", b"a", b"b", b"c", behind=0)
+    assert client.acked == [([[first, first + 2]], [], ["node2"])] and home.lowest == [first]
+
+
+def test_the_publisher_of_the_greatest_numbers_is_told_what_it_waits_for() -> None:
+    mesh = FakeMesh(2)
+    FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    client.next = 1 << 62
+    client.publish("t", b"a", behind=0)
+    client.turn(1.0)
+    assert client.pending == [(1 << 62, 1 << 62, [], ["node2"])]
+
+
+def test_a_body_in_more_pieces_than_it_needs_costs_the_session() -> None:
+    """A home remembers each piece until the body is whole, and looks at all of them for each: 100 000 tiny
+    ones of one body stopped its journal for minutes."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    named = {"publisher": client.source[0], "boot": client.boot, "sequence": 1, "level": STORED}
+    piece = blocks.seal_pieces(b"t", bytes(2 * blocks.SPLIT), **named)[1]
+    *front, _, sequence, publisher, boot = blocks.HEAD.unpack_from(piece)
+    head = blocks.HEAD.pack(*front, 1, sequence, publisher, boot)
+    client.sealed[1] = [head + piece[blocks.HEAD_SIZE : -blocks.SPLIT] + b"x"]
+    client.send(1)
+    (sentence,) = client.errors
+    assert "a piece of 1 bytes at 65024 of a body of 130048 bytes" in sentence and not home.disk

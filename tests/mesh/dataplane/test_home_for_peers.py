@@ -9,6 +9,7 @@ import pytest
 from mesh.dataplane import home_for_peers
 from mesh.dataplane.home_for_peers import HandedPieces
 from mesh.dataplane.options import ExchangeOptions
+from mesh.errors import BlockError
 from mesh.wire import blocks
 from mesh.wire.blocks import STORED
 from mesh.wire.durable_frames import KEEP, Durable, Kept
@@ -33,8 +34,12 @@ class Peer:
         self.exchange.peer_up(2, "b2", self.pipe, 0.001, self.mesh.now, durable=True)
 
     def bring(self, sequence: int, *bodies: bytes, flags: int = KEEP) -> None:
+        self.bring_block(
+            blocks.seal(b"t", bodies, publisher=8, boot=9, sequence=sequence, level=STORED), flags
+        )
+
+    def bring_block(self, block: bytes, flags: int = KEEP) -> None:
         self.number += 1
-        block = blocks.seal(b"t", bodies, publisher=8, boot=9, sequence=sequence, level=STORED)
         frame = data_head(0, flags, 0, self.number, len(block)) + block
         self.exchange.peer_frames(2, [frame], self.mesh.now)
 
@@ -131,3 +136,14 @@ def test_pieces_are_new_once_and_bodies_are_remembered_up_to_a_bound(
     assert not pieces.is_new((1, 1, 1), 0)
     assert pieces.is_new((1, 1, 2), 0) and pieces.is_new((1, 1, 3), 0)
     assert pieces.is_new((1, 1, 1), 0), "it was forgotten"
+
+
+def test_a_peer_brings_pieces_only_as_they_are_sealed() -> None:
+    peer = Peer()
+    piece = blocks.seal_pieces(b"t", bytes(70_000), publisher=8, boot=9, sequence=1, level=STORED)[1]
+    *front, size, sequence, publisher, boot = blocks.HEAD.unpack_from(piece)
+    shorter = blocks.HEAD.pack(*front, size - 1, sequence, publisher, boot) + piece[blocks.HEAD_SIZE : -1]
+    peer.bring_block(piece)
+    with pytest.raises(BlockError, match="a piece of 4975 bytes at 65024"):
+        peer.bring_block(shorter)
+    assert len(peer.home.asked) == 1

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mesh.dataplane.options import ExchangeOptions
-from mesh.journal.records import DEAD_PREFIX
 from mesh.wire import blocks
-from mesh.wire.durable_frames import Durable, Kept
+from mesh.wire.durable_frames import DEAD_PREFIX, Durable, Kept
 from tests.mesh.dataplane.homes import RawClient, Work, World
 
 PICKS = st.integers(0, 1 << 20)

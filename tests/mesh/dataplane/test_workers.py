@@ -8,9 +8,8 @@ import pytest
 
 from mesh.dataplane import settling, workers
 from mesh.dataplane.options import ExchangeOptions
-from mesh.journal.records import DEAD_PREFIX
 from mesh.wire import blocks
-from mesh.wire.durable_frames import REDELIVERED, SUSPECT, Durable, Kept
+from mesh.wire.durable_frames import DEAD_PREFIX, REDELIVERED, SUSPECT, Durable, Kept
 from mesh.wire.session_frames import Kind, Role
 from tests.mesh.dataplane.homes import RawClient, Work, World
 from tests.mesh.dataplane.neighbourhood import FakePipe

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -361,6 +363,22 @@ def test_tiny_pieces_count_for_more_than_their_bytes() -> None:
         tiny.bodies = [b""]
         assembler.add(tiny)
     assert len(assembler._open) == 100 and assembler.given_up == 100
+
+
+def test_only_pieces_as_they_are_sealed_pass_as_such() -> None:
+    body = bytes(2 * SPLIT + 5)
+    for piece in seal_pieces(b"t", body, publisher=1, boot=2, sequence=3, headers=b"\x81\xa1a\x01"):
+        blocks.check_piece(b"before" + piece, 6)
+    for body in (b"", b"x"):
+        for piece in seal_pieces(b"t", body, publisher=1, boot=2, sequence=3):
+            blocks.check_piece(piece, 0)
+    for whole, offset, size in ((100, 0, 99), (100, 1, 99), (2 * SPLIT, SPLIT, SPLIT - 1), (SPLIT, SPLIT, 0)):
+        flags, each, table = blocks.layout([bytes(size)])
+        head = blocks.HEAD.pack(blocks.FORMAT, flags | blocks.PIECE, 2, 1, 1, each, 3, 1, 2)
+        data = b"".join((head, b"t", struct.pack(">II", whole, offset), table, bytes(size)))
+        blocks.check(data, 0)
+        with pytest.raises(BlockError, match=f"a piece of {size} bytes at {offset}"):
+            blocks.check_piece(data, 0)
 
 
 def test_pieces_that_do_not_fit_their_body_are_refused() -> None:

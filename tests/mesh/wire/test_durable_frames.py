@@ -95,7 +95,7 @@ def test_what_is_settled_is_read_strictly(settled: object) -> None:
     [
         (0, -1),
         (2, 5),
-        (3, 1 << 62),
+        (3, 1 << 63),
         (4, -1),
         (5, 7),
         (5, True),

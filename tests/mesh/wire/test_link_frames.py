@@ -130,7 +130,7 @@ def test_a_frame_with_one_byte_changed_is_read_or_refused(
         ),
         (
             msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["ü" * 128, []]]]),
-            "subscriptions has 256 bytes, the limit is 255",
+            "subscriptions has 256 bytes, the limit is 250",
         ),
         (
             msgpack.packb([LinkKind.DURABLE, 1, 2, 0, 1, "n", "", [["s", ["t"] * 65]]]),
