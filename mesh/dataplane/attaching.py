@@ -130,10 +130,10 @@ class Attaching:
                 making.attachments.append(attachment)
             return None
         found = self.elsewhere(name)
-        if found is None and not patterns and name.startswith(records.DEAD_PREFIX):
-            if name.removeprefix(records.DEAD_PREFIX) in self._durables.by_name:
+        if found is None and not patterns and name.startswith(frames.DEAD_PREFIX):
+            if name.removeprefix(frames.DEAD_PREFIX) in self._durables.by_name:
                 return self._make(attachment, name, ())
-            found = self.elsewhere(name.removeprefix(records.DEAD_PREFIX))
+            found = self.elsewhere(name.removeprefix(frames.DEAD_PREFIX))
         if found is not None:
             broker, url = found
             return "held_elsewhere", f"durable subscription {name!r} has its home at broker {broker}", url
