@@ -17,7 +17,7 @@ import pytest
 
 from mesh.broker.event_log import EventLog
 from mesh.broker.inspection import Inspection
-from mesh.broker.node import Node
+from mesh.broker.peer_events import PeerEvents
 from mesh.cluster.link import Link
 from mesh.cluster.link_dialer import LinkDialer
 from mesh.cluster.links import LinkManager
@@ -430,13 +430,13 @@ def forget_a_pattern(patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_twice(patch: pytest.MonkeyPatch) -> None:
-    told = Node.member_changed
+    told = PeerEvents.member_changed
 
-    def broken(self: Node, *news: Any) -> None:
+    def broken(self: PeerEvents, *news: Any) -> None:
         told(self, *news)
         told(self, *news)
 
-    patch.setattr(Node, "member_changed", broken)
+    patch.setattr(PeerEvents, "member_changed", broken)
 
 
 def drop_rows(patch: pytest.MonkeyPatch) -> None:
@@ -455,34 +455,34 @@ def drop_rows(patch: pytest.MonkeyPatch) -> None:
 
 def tell_no_suspicion(patch: pytest.MonkeyPatch) -> None:
     """Changes to suspect are in no log."""
-    told = Node.member_changed
+    told = PeerEvents.member_changed
 
-    def broken(self: Node, record: MemberRecord, *news: Any) -> None:
+    def broken(self: PeerEvents, record: MemberRecord, *news: Any) -> None:
         if record.state is not State.SUSPECT:
             told(self, record, *news)
 
-    patch.setattr(Node, "member_changed", broken)
+    patch.setattr(PeerEvents, "member_changed", broken)
 
 
 def count_twice(patch: pytest.MonkeyPatch) -> None:
-    heard = Node.heard_answer
+    heard = PeerEvents.heard_answer
 
-    def broken(self: Node, *answer: Any) -> None:
+    def broken(self: PeerEvents, *answer: Any) -> None:
         heard(self, *answer)
         heard(self, *answer)
 
-    patch.setattr(Node, "heard_answer", broken)
+    patch.setattr(PeerEvents, "heard_answer", broken)
 
 
 def misnumber(patch: pytest.MonkeyPatch) -> None:
     """One answer in a hundred is taken for one to the round to come."""
-    heard = Node.heard_answer
+    heard = PeerEvents.heard_answer
     numbers = count(1)
 
-    def broken(self: Node, member: int, round: int, *when: float) -> None:
+    def broken(self: PeerEvents, member: int, round: int, *when: float) -> None:
         heard(self, member, round if next(numbers) % 100 else round + 1, *when)
 
-    patch.setattr(Node, "heard_answer", broken)
+    patch.setattr(PeerEvents, "heard_answer", broken)
 
 
 count_no_strangers: Final = instead(Inspection, "_refused", lambda *_: {})

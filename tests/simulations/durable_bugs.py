@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from mesh.broker.node import Node
+from mesh.broker.peer_events import PeerEvents
 from mesh.cluster.membership import MemberRecord, State
 from mesh.database import settings
 from mesh.dataplane import keeping, workers
@@ -135,15 +135,15 @@ def deliver_to_all(patch: pytest.MonkeyPatch) -> None:
 
 def forget_dead_homes(patch: pytest.MonkeyPatch) -> None:
     """Who is dead is no home any more."""
-    told = Node.member_changed
+    told = PeerEvents.member_changed
 
-    def broken(self: Node, record: MemberRecord, *news: Any) -> None:
+    def broken(self: PeerEvents, record: MemberRecord, *news: Any) -> None:
         told(self, record, *news)
-        home = self.exchange.durable_routes.homes.get(record.id)
+        home = self._exchange.durable_routes.homes.get(record.id)
         if record.state is State.DEAD and home is not None:
-            self.exchange.home_changed(home.id, home.name, home.url, {}, list(home.subscriptions))
+            self._exchange.home_changed(home.id, home.name, home.url, {}, list(home.subscriptions))
 
-    patch.setattr(Node, "member_changed", broken)
+    patch.setattr(PeerEvents, "member_changed", broken)
 
 
 def bury_nowhere(patch: pytest.MonkeyPatch) -> None:
