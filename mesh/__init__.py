@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from mesh.clients.client import Client
     from mesh.clients.jobs import Job
     from mesh.clients.messages import Batch, Delivery
+    from mesh.clients.publishing_soon import Pending
     from mesh.clients.questions import Answer, SurveyResult
     from mesh.clients.subscription import Subscription
     from mesh.clients.work import Work
     from mesh.environment import Environment
     from mesh.errors import (
+        BatchFailed,
         ConfigError,
         Detached,
         Disconnected,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         MeshTimeout,
         NoResponders,
         NotAccepted,
+        NotReady,
         OtherPatterns,
         StorageError,
         TopicError,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "Batch",
+    "BatchFailed",
     "BlockingClient",
     "Broker",
     "Client",
@@ -69,7 +73,9 @@ __all__ = [
     "MeshTimeout",
     "NoResponders",
     "NotAccepted",
+    "NotReady",
     "OtherPatterns",
+    "Pending",
     "Receipt",
     "StorageError",
     "Subscription",
@@ -83,6 +89,7 @@ __all__ = [
 _MODULES = {
     "Answer": "mesh.clients.questions",
     "Batch": "mesh.clients.messages",
+    "BatchFailed": "mesh.errors",
     "BlockingClient": "mesh.clients.blocking_client",
     "Broker": "mesh.broker.broker",
     "Client": "mesh.clients.client",
@@ -102,7 +109,9 @@ _MODULES = {
     "MeshTimeout": "mesh.errors",
     "NoResponders": "mesh.errors",
     "NotAccepted": "mesh.errors",
+    "NotReady": "mesh.errors",
     "OtherPatterns": "mesh.errors",
+    "Pending": "mesh.clients.publishing_soon",
     "Receipt": "mesh.wire.session_frames",
     "StorageError": "mesh.errors",
     "Subscription": "mesh.clients.subscription",

@@ -8,7 +8,9 @@ MeshError
   NotAccepted           certainly not accepted: nothing was routed, publishing again cannot duplicate
     HeldElsewhere       another broker is the home of a durable subscription
     OtherPatterns       a durable subscription of that name has other patterns
+    NotReady            `publish_soon` has no room for the message now
   Unknown               perhaps accepted: the answer was lost; publishing again may duplicate
+  BatchFailed           some messages of a batch were not accepted, or perhaps
   NoResponders          nobody who answers subscribes to the topic
   MeshTimeout           a deadline passed (also a builtin TimeoutError)
   Disconnected          there is no connection to a broker
@@ -39,6 +41,8 @@ Every message is one sentence: what is wrong, with the numbers, and what to do w
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class MeshError(Exception):
@@ -76,8 +80,34 @@ class OtherPatterns(NotAccepted):
     """A durable subscription of that name has other patterns."""
 
 
+class NotReady(NotAccepted):
+    """As many messages are pending as there may be, or the broker gives no credit now: wait for
+    ``ready()``."""
+
+
 class Unknown(MeshError):
     """The messages may or may not have been taken; the answer was lost."""
+
+
+class BatchFailed(MeshError):
+    """Some messages of a batch did not succeed; the others did.
+
+    ``errors`` has `NotAccepted` or `Unknown` for each of them, by its place in the batch, from 0.
+    """
+
+    def __init__(self, sentence: str, errors: Mapping[int, MeshError]) -> None:
+        super().__init__(sentence)
+        self.errors = errors
+
+    @property
+    def not_accepted(self) -> int:
+        """How many certainly were not accepted: they may be published again."""
+        return sum(isinstance(error, NotAccepted) for error in self.errors.values())
+
+    @property
+    def unknown(self) -> int:
+        """How many may have been accepted."""
+        return len(self.errors) - self.not_accepted
 
 
 class NoResponders(MeshError):

@@ -47,6 +47,15 @@ def checked_name(name: Any) -> str:
     return name
 
 
+def checked_pending_max(given: Any) -> int:
+    """How many messages of ``publish_soon`` may be pending at once. Raises TypeError, ValueError."""
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise TypeError(f"pending_max is {shown(given)}; it is a number of messages")
+    if given < 1:
+        raise ValueError(f"pending_max is {given}; it is a number of messages from 1")
+    return given
+
+
 def level_number(level: str) -> int:
     """The number a level has in a block. Raises ValueError."""
     try:

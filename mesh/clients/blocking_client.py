@@ -17,9 +17,15 @@ from mesh.clients.arguments import (
     by_topic,
     checked_body,
     checked_name,
+    checked_pending_max,
     checked_seconds,
     level_number,
     packed,
+)
+from mesh.clients.blocking_publishing_soon import (
+    BlockingPending,
+    BlockingPendingBatch,
+    BlockingSoonPublisher,
 )
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.blocking_subscription import BlockingSubscription
@@ -42,6 +48,7 @@ from mesh.clients.calls import (
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import Place, broker_place
+from mesh.clients.pending import PENDING_MAX
 from mesh.clients.questions import Question, SurveyResult
 from mesh.clients.tickets import Ticket
 from mesh.clients.work_feeds import WORK_WINDOW
@@ -72,6 +79,7 @@ class BlockingClient:
         tls: TlsConfig | None = None,
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
+        pending_max: int = PENDING_MAX,
     ) -> None:
         place = broker_place(url)
         self.url = place.url
@@ -84,8 +92,10 @@ class BlockingClient:
             tls=tls,
             connect_timeout_s=limit_s,
             keepalive_s=interval_s,
+            pending_max=checked_pending_max(pending_max),
         )
         self._session = self._session_with(place)
+        self._soon = BlockingSoonPublisher(self._session)
         self._works: list[BlockingWork] = []
 
     # ------------------------------------------------------------------ opening and closing
@@ -164,6 +174,32 @@ class BlockingClient:
         deadline = time.monotonic() + limit_s
         receipts = [self._publish(topic, found, level, b"", deadline, limit_s) for topic, found, _ in given]
         return joined(receipts, level, self.broker)
+
+    def publish_soon(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        level: str = "accepted",
+        headers: Mapping[str, HeaderValue] | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> BlockingPending:
+        """Publish one message without waiting; as `Client.publish_soon`, and ``result()`` waits.
+
+        After a pause it leaves at once. While messages keep coming they leave together, and the last ones
+        with the next call that waits, such as ``result``, `flush` or `close`.
+        """
+        return self._soon.publish(topic, checked_body(body), level, packed(headers, key), timeout)
+
+    def ready(self, timeout: float | None = None) -> None:
+        """Until `publish_soon` takes another message; as `Client.ready`."""
+        self._soon.ready(timeout)
+
+    def batch(self, *, level: str = "accepted", timeout: float | None = None) -> BlockingPendingBatch:
+        """Messages to wait for together, at the end of ``with client.batch() as batch``; as
+        `Client.batch`."""
+        return BlockingPendingBatch(self._soon, level, timeout)
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything gathered. Raises `MeshTimeout` when credit does not come in time, and `Unknown` if

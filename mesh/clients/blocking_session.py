@@ -26,6 +26,8 @@ from mesh.clients.blocking_connection import BlockingConnection, BrokerDialer
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
 from mesh.clients.finding import Place, nobody_at, why_no_session
+from mesh.clients.pending import PENDING_MAX
+from mesh.clients.pending_warnings import PendingWarnings
 from mesh.clients.session_schedule import SessionSchedule
 from mesh.clients.silence import Next, Silence
 from mesh.errors import Disconnected, MeshError, NotAccepted, PeerError, Unknown
@@ -47,7 +49,13 @@ class BlockingSession:
     """See the module. A fork replaces ``conversation``; use it within `ours`."""
 
     def __init__(
-        self, place: Place, name: str, tls: TlsConfig | None, connect_timeout_s: float, keepalive_s: float
+        self,
+        place: Place,
+        name: str,
+        tls: TlsConfig | None,
+        connect_timeout_s: float,
+        keepalive_s: float,
+        pending_max: int = PENDING_MAX,
     ) -> None:
         self._place = place
         self.url = place.url
@@ -55,6 +63,7 @@ class BlockingSession:
         self._tls = tls
         self._keepalive_s = keepalive_s
         self._connect_timeout_s = connect_timeout_s
+        self._pending_max = pending_max
         self._dialer = BrokerDialer(self.url, tls, time.monotonic)
         self.closed = False
         self._closing = False
@@ -85,6 +94,10 @@ class BlockingSession:
         self.conversation = Conversation.of(
             self.rng, os.urandom, name=self.name, keepalive_s=0.0, now=time.monotonic()
         )
+        self._calling_back = False
+        self._pending_warnings = PendingWarnings(time.monotonic)
+        self.conversation.pendings.most = self._pending_max
+        self.conversation.pendings.tell = self._pending_warnings.unheard
 
     # ------------------------------------------------------------------ its life
 
@@ -138,11 +151,13 @@ class BlockingSession:
                     self._drain(time.monotonic() + LINGER_S)
                 self.closed = True
                 self.cuts += self.conversation.gathered
-                self.conversation.close("closed")
+                for item in self.conversation.close("closed"):
+                    item.wake()
                 self.send()
             finally:
                 self.closed = True
                 self._drop("closed")
+            self.call_back()
 
     def _drain(self, deadline: float) -> None:
         conversation = self.conversation
@@ -294,7 +309,8 @@ class BlockingSession:
         try:
             frames = wire.receive()
             if frames:
-                conversation.received(frames, time.monotonic())
+                for item in conversation.received(frames, time.monotonic()):
+                    item.wake()
         except (OSError, SPError, PeerError) as error:
             if wire is self._wire:
                 self._lose(error)
@@ -334,6 +350,10 @@ class BlockingSession:
         limit = INF if deadline is None else deadline
         while True:
             told = self.lock.told
+            self.expire()
+            if self.conversation.pendings.calls and not self._calling_back:
+                self.call_back()
+                continue
             wire, conversation = self._wire, self.conversation
             if conversation.resend_at < INF:
                 conversation.resend(time.monotonic())
@@ -360,9 +380,30 @@ class BlockingSession:
             if now >= limit:
                 return False
             end = min(limit, self._session_by) if reconnect else limit
+            end = min(end, conversation.pendings.due)
             if self.conversation.settled:
                 end = min(end, conversation.resend_at, self._silence.due(conversation.keepalive.heard_at))
             self._await_events(wire, min(end - now, WAIT_S), told)
+
+    def expire(self) -> None:
+        """End what is pending for too long."""
+        pendings = self.conversation.pendings
+        if pendings.due < INF:
+            now = time.monotonic()
+            if pendings.due <= now:
+                pendings.expire(now, self.why_away)
+
+    def call_back(self) -> None:
+        """Make the calls that are due, one after the other and without the lock; not within one of them."""
+        calls = self.conversation.pendings.calls
+        if self._calling_back:
+            return
+        try:
+            self._calling_back = True
+            while calls:
+                self.lock.without(partial(self._pending_warnings.call, *calls.popleft()))
+        finally:
+            self._calling_back = False
 
     def _asks(self, wire: BlockingConnection, now: float) -> bool:
         """Whether a silent broker was asked for a sign, or given up; then there is more to do than wait."""

@@ -20,7 +20,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, cast, overload
 
-from mesh.clients.arguments import by_topic, checked_body, checked_name, checked_seconds, packed
+from mesh.clients.arguments import (
+    by_topic,
+    checked_body,
+    checked_name,
+    checked_pending_max,
+    checked_seconds,
+    packed,
+)
 from mesh.clients.calls import (
     ANSWERS_DURABLY,
     CONNECT_TIMEOUT_S,
@@ -34,8 +41,10 @@ from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import Place, broker_place
+from mesh.clients.pending import PENDING_MAX
 from mesh.clients.publisher import Publisher
 from mesh.clients.publishing import MESSAGE_COST
+from mesh.clients.publishing_soon import Pending, PendingBatch, SoonPublisher
 from mesh.clients.questions import Question, SurveyResult
 from mesh.clients.subscription import Subscription
 from mesh.clients.work import Work
@@ -81,6 +90,7 @@ class Client:
         tls: TlsConfig | None = None,
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
+        pending_max: int = PENDING_MAX,
         environment: Environment | None = None,
     ) -> None:
         self._place = broker_place(url)
@@ -89,6 +99,7 @@ class Client:
         self._tls = tls
         self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
+        self._pending_max = checked_pending_max(pending_max)
         self._environment = environment
         self._closed = False
         self._opened = False
@@ -96,6 +107,7 @@ class Client:
         self._conversation = cast(Conversation, _NOT_OPEN)
         self._writer = cast(Writer, _NOT_OPEN)
         self._publisher = cast(Publisher, _NOT_OPEN)
+        self._soon = cast(SoonPublisher, _NOT_OPEN)
         self._works: list[Work] = []
 
     # ------------------------------------------------------------------ opening and closing
@@ -117,6 +129,7 @@ class Client:
         self._conversation = self._connection.conversation
         self._writer = self._connection.writer
         self._publisher = Publisher(self._connection)
+        self._soon = SoonPublisher(self._connection, self._pending_max)
         self._opened = True
         await self._connection.open()
         self.url = self._connection.url
@@ -142,7 +155,10 @@ class Client:
         for work in self._works:
             await work.aclose()
         if self._opened:
-            await self._connection.aclose()
+            try:
+                await self._connection.aclose()
+            finally:
+                self._soon.close()
 
     # ------------------------------------------------------------------ publishing
 
@@ -224,6 +240,42 @@ class Client:
         ``accepted`` some of several topics may have been accepted when it raises.
         """
         return await self._publisher.publish_many(by_topic(messages, bodies), level, timeout)
+
+    def publish_soon(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        level: str = "accepted",
+        headers: Mapping[str, HeaderValue] | None = None,
+        key: str | None = None,
+        timeout: float | None = None,
+    ) -> Pending:
+        """Publish one message without waiting; the result says later what became of it, as `publish` does.
+
+        Messages published in one turn of the loop share a block and its acknowledgement. ``timeout`` (10 s)
+        bounds how long the message may be pending; it ends as `Unknown` then, or as `NotAccepted` if it was
+        not sent. Of level ``sent`` nothing more is heard: it is done at once.
+
+        Raises:
+            NotReady: ``pending_max`` messages are pending, or there is no credit: wait for `ready`.
+            TopicError, TypeError, ValueError: the message cannot be sent as it is.
+            NotAccepted: the client is closed, or its broker does not speak the level.
+        """
+        return self._soon.publish(topic, checked_body(body), level, packed(headers, key), timeout)
+
+    async def ready(self, timeout: float | None = None) -> None:
+        """Until `publish_soon` takes another message; at once if it does now. Raises `MeshTimeout` after
+        ``timeout`` (10 s), `Disconnected` when the client is closed."""
+        await self._soon.ready(timeout)
+
+    def batch(self, *, level: str = "accepted", timeout: float | None = None) -> PendingBatch:
+        """Messages to wait for together: ``async with client.batch(level="stored") as batch`` waits at its
+        end for all that ``await batch.publish(topic, body)`` published, each for ``timeout`` (10 s) at most.
+
+        Raises `BatchFailed` there, which says how many did not succeed, and why each of them.
+        """
+        return PendingBatch(self._soon, level, timeout)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Hand everything gathered to the connection. Raises `MeshTimeout` when credit does not come in time,

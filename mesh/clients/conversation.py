@@ -69,6 +69,8 @@ class ConversationStatistics:
     forgotten: int = 0
     """Publishers, and ranges of their numbers, that subscriptions forgot for want of room (256 publishers,
     1024 ranges of each): a retry may come through twice."""
+    unheard: int = 0
+    """Messages of `publish_soon` that failed, at whose failure nobody looked."""
 
 
 class Conversation(Publishing):
@@ -510,4 +512,5 @@ class Conversation(Publishing):
             bad_blocks=sum(feed.bad_blocks for feed in self.feeds),
             sessions=self._sessions,
             forgotten=sum(feed.seen.forgotten for feed in self.feeds),
+            unheard=self.pendings.unheard,
         )

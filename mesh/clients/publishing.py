@@ -20,6 +20,7 @@ from collections import deque
 from math import inf
 from typing import Final
 
+from mesh.clients.pending import Pendings
 from mesh.clients.tickets import Ticket, Waitable
 from mesh.clients.unacknowledged import Sealed, Unacknowledged
 from mesh.errors import NotAccepted, Unknown
@@ -91,6 +92,8 @@ class Publishing:
         self._kept = TURN
         self.dropped = 0
         """Messages that were not taken for want of credit."""
+        self.pendings = Pendings(self.cancel)
+        """What became of those that nobody waits for."""
         self.resend_at = inf
         """When `resend` is to be called."""
         self._resend_s = RESEND_S

@@ -123,16 +123,24 @@ class Ticket(Waitable):
 
     def receipt(self, index: int, count: int = 1) -> Receipt:
         """The receipt of ``count`` messages from the ``index``-th on. Raises what else became of them."""
+        outcome = self.outcome(index, count)
+        if isinstance(outcome, MeshError):
+            raise outcome
+        return outcome
+
+    def outcome(self, index: int, count: int = 1, error: MeshError | None = None) -> Receipt | MeshError:
+        """What became of ``count`` messages; ``error`` is what their caller gave up with, if it did."""
         first = self.number(index)
         last = first + count - 1
-        if self.error is not None and _shared(self._accepted, first, last) < count:
+        error = error or self.error
+        if error is not None and _shared(self._accepted, first, last) < count:
             sealed = ((self.first, self.sealed_to),) if self.sealed else ()
             sent = _shared(sealed, first, last) - _shared(self._refused, first, last)
-            if isinstance(self.error, NotAccepted) and sent:
-                raise Unknown(f"some of the messages may have been accepted: {self.error}")
-            if isinstance(self.error, Unknown) and not sent:
-                raise NotAccepted(f"none of the messages was accepted, others may have been: {self.error}")
-            raise self.error
+            if isinstance(error, NotAccepted) and sent:
+                return Unknown(f"some of the messages may have been accepted: {error}")
+            if isinstance(error, Unknown) and not sent:
+                return NotAccepted(f"none of the messages was accepted, others may have been: {error}")
+            return error
         return Receipt(blocks.LEVELS[self.level], self.broker, first, count, self.absent, self.homes)
 
 

@@ -16,7 +16,12 @@ from typing import TypeVar
 
 import pytest
 
-from mesh.clients import blocking_client, blocking_session, blocking_subscription
+from mesh.clients import (
+    blocking_client,
+    blocking_publishing_soon,
+    blocking_session,
+    blocking_subscription,
+)
 from protocols.errors import ConnectionRefused
 from tests.mesh.dataplane.neighbourhood import FakeMesh, FakePipe, Node
 
@@ -197,7 +202,7 @@ def simulate(patch: pytest.MonkeyPatch, broker: Broker) -> None:
     """Blocking clients made from now on are the broker's, in its mesh's time."""
     numbers = itertools.count(1)
     clock = SimpleNamespace(monotonic=lambda: broker.mesh.now)
-    for module in (blocking_client, blocking_session, blocking_subscription):
+    for module in (blocking_client, blocking_publishing_soon, blocking_session, blocking_subscription):
         patch.setattr(module, "time", clock)
     patch.setattr(blocking_session, "BlockingLock", lambda whose: Lock(broker))
     patch.setattr(blocking_session, "BrokerDialer", lambda *_: FakeDialer(broker))

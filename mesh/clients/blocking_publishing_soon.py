@@ -1,0 +1,189 @@
+"""`BlockingClient.publish_soon` and ``batch``: publish now, hear of it later (``pending``).
+
+No thread works in the background. What is published soon leaves after a pause at once, and while messages
+keep coming by the millisecond or the full block. What came last leaves with the next call that publishes or
+waits. The threads that call read acknowledgements, end what waited for too long, and call back: one callback
+after the other, without the lock, in whichever thread is there.
+
+In a forked child nobody hears of what its parent published.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Final, Self
+
+from mesh.clients.arguments import checked_body, checked_seconds, level_number, packed
+from mesh.clients.blocking_session import BlockingSession
+from mesh.clients.calls import PUBLISH_TIMEOUT_S
+from mesh.clients.pending import Group, Outcome
+from mesh.clients.pending_batch import BatchOutcome
+from mesh.errors import MeshError, MeshTimeout, NotReady, Unknown
+from mesh.wire.blocks import HeaderValue
+from mesh.wire.session_frames import Receipt
+
+DEFER_S: Final = 0.001
+"""Longest time that a message waits for others while they keep coming."""
+
+
+class BlockingPending(Outcome, eq=False, gc=False):
+    """What becomes of a message that was published soon: `result` waits for it.
+
+    It is known with the message's own ``timeout`` at the latest. A failure that nobody looks at is logged.
+    """
+
+    _session: BlockingSession
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """The `Receipt`, waited for if need be. Raises as ``publish`` does, and `MeshTimeout` when
+        ``timeout`` is over before it is known: the message goes on."""
+        if not self._group.over:
+            limit_s = None if timeout is None else checked_seconds("timeout", timeout)
+            if not wait_for(self._session, self._group, limit_s):
+                raise MeshTimeout(f"what becomes of the message is not known after {limit_s:g} s")
+        return self._result()
+
+    def on_done(self, callback: Callable[[Self], object]) -> None:
+        """Have ``callback(pending)`` called once it is known, at once if it is now. The thread that calls it
+        is one that uses the client then."""
+        session, group = self._session, self._group
+        if not group.over:
+            must_be_ours(session, group)
+        with session.lock.held:
+            super().on_done(callback)
+            session.call_back()
+
+
+def must_be_ours(session: BlockingSession, group: Group) -> None:
+    """Raises `Unknown` for what the process published that this one was forked from."""
+    if session.lock.foreign or group.owner is not session.conversation.pendings:
+        raise Unknown("the process that published the message hears what becomes of it, not its fork")
+
+
+def wait_for(session: BlockingSession, group: Group, limit_s: float | None) -> bool:
+    """Until a group is over; False when the time is."""
+    must_be_ours(session, group)
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    with session.ours():
+        session.catch_up()
+        session.pump(lambda: group.over, deadline)
+        return group.over
+
+
+class BlockingSoonPublisher:
+    """See the module."""
+
+    def __init__(self, session: BlockingSession) -> None:
+        self._session = session
+        self._turn_at = -inf
+
+    def publish(
+        self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None
+    ) -> BlockingPending:
+        """Gather a message. Raises `NotReady` and what ``publish`` raises at once."""
+        number = level_number(level)
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        session = self._session
+        with session.ours():
+            conversation, pendings = session.conversation, session.conversation.pendings
+            now = time.monotonic()
+            if conversation.room <= 0 or pendings.full:
+                self._turn(now)
+                session.expire()
+                if conversation.room <= 0 or pendings.full:
+                    why = pendings.why_full(0.0, session.why_away)
+                    raise NotReady(f"{why}; wait for ready()")
+            ticket, index = conversation.add_many(topic, [body], number, headers)
+            group = pendings.sent if ticket is None else pendings.add(ticket, index, limit_s, now)
+            if conversation.room <= 0 or now - self._turn_at >= DEFER_S:
+                self._turn(now)
+            if pendings.calls:
+                session.call_back()
+            return BlockingPending(group, index, session)
+
+    def _turn(self, now: float) -> None:
+        """Send what is gathered, and read what is there."""
+        session = self._session
+        self._turn_at = now
+        session.conversation.pendings.new_turn()
+        session.conversation.flush()
+        session.send()
+        session.catch_up()
+
+    def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
+        """Until a message may be published soon. Raises ``kind`` when that takes too long, `Disconnected`."""
+        session = self._session
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        with session.ours():
+            session.catch_up()
+            conversation, pendings = session.conversation, session.conversation.pendings
+            ready = session.pump(
+                lambda: conversation.room > 0 and not pendings.full, time.monotonic() + limit_s
+            )
+            if not ready:
+                raise session.unless_closed(kind(pendings.why_full(limit_s, session.why_away)))
+
+    def publish_when_ready(
+        self, topic: str, body: bytes, level: str, headers: bytes, limit_s: float
+    ) -> BlockingPending:
+        """Gather a message once there is room, which no other thread takes first."""
+        with self._session.ours():
+            self.ready(limit_s, NotReady)
+            return self.publish(topic, body, level, headers, limit_s)
+
+    def wait(self, group: Group) -> None:
+        """Until a group is over."""
+        if not group.over:
+            wait_for(self._session, group, None)
+
+
+class BlockingPendingBatch:
+    """Messages that are waited for together: ``with client.batch() as batch: batch.publish(topic, body)``.
+
+    See `PendingBatch`, whose methods it has without ``await``.
+    """
+
+    def __init__(self, soon: BlockingSoonPublisher, level: str, timeout: float | None) -> None:
+        level_number(level)
+        self._soon = soon
+        self._level = level
+        self._limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        self._outcome = BatchOutcome(level)
+
+    def __len__(self) -> int:
+        """Messages so far."""
+        return self._outcome.count
+
+    @property
+    def receipt(self) -> Receipt:
+        """One for all of its messages, once it was left and all have succeeded."""
+        return self._outcome.receipt()
+
+    def publish(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        key: str | None = None,
+    ) -> BlockingPending:
+        """Publish a message soon; waits only while there is no room for one. Raises `NotReady` when there was
+        none in time, and as ``publish_soon``."""
+        soon, checked, encoded = self._soon, checked_body(body), packed(headers, key)
+        try:
+            pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
+        except NotReady:
+            pending = soon.publish_when_ready(topic, checked, self._level, encoded, self._limit_s)
+        self._outcome.add(pending)
+        return pending
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            for group in self._outcome.open():
+                self._soon.wait(group)
+            self._outcome.end()

@@ -1,0 +1,263 @@
+"""Messages that nobody stands and waits for, and what a client keeps of them. Pure.
+
+`publish_soon` gathers a message and returns an `Outcome`, which is two words: a `Group`, and a place in it. A
+group is what was gathered of one batch in one turn. Its messages share one `Ticket`, and nearly always one
+block and one acknowledgement. While they wait there is one group for hundreds of them and one time at which
+their patience is over, but no task, no future and no timer.
+
+A group is *open* until its ticket is done or its time is over. Then it is *over*, and what became of each of
+its messages changes no more: a receipt, or the error in ``errors``. Of an acknowledgement and the end of the
+time the first counts.
+
+Errors are never silent. Those that nobody has looked at when the last `Outcome` of a group is forgotten are
+counted in ``unheard``, and the shell warns of them. To look is to await, or to call `result` or `exception`;
+to be called back is not.
+
+At most ``most`` messages are open. Beyond them, as without credit, `publish_soon` takes none: `NotReady`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from copy import copy
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any, Final, Self
+
+import msgspec
+
+from mesh.clients.calls import unacknowledged
+from mesh.clients.tickets import Ticket, Waitable
+from mesh.errors import MeshError
+from mesh.wire import blocks
+from mesh.wire.session_frames import Receipt
+
+PENDING_MAX: Final = 4096
+"""Messages that may be pending at once, unless a client is told otherwise."""
+STALE_MIN: Final = 64
+"""Deadlines of groups that are over, before the others are sorted anew without them."""
+
+
+class Group(Waitable):
+    """Neighbouring messages of one batch, from its ``first``-th on. Woken when it is over."""
+
+    __slots__ = (
+        "_owner",
+        "_unseen",
+        "callbacks",
+        "count",
+        "deadline",
+        "errors",
+        "first",
+        "limit_s",
+        "number",
+        "over",
+        "ticket",
+    )
+
+    def __init__(
+        self, owner: Pendings, number: int, ticket: Ticket, first: int, limit_s: float, deadline: float
+    ) -> None:
+        super().__init__()
+        self.number = number
+        self.ticket = ticket
+        self.first = first
+        self.count = 0
+        self.limit_s = limit_s
+        self.deadline = deadline
+        self.over = False
+        self.errors: dict[int, MeshError] = {}
+        """Of those that failed, by their place in the batch."""
+        self.callbacks: list[tuple[Callable[[Any], object], Outcome]] = []
+        self._owner = owner
+        self._unseen: set[int] = set()
+        """Places of the failed ones that nobody has looked at."""
+
+    def __del__(self) -> None:
+        if self._unseen:
+            self._owner.forgotten(len(self._unseen), self.errors[min(self._unseen)])
+
+    @property
+    def owner(self) -> Pendings:
+        return self._owner
+
+    def end(self) -> None:
+        """Its ticket is done."""
+        if not self.over:
+            if self.ticket.error is not None:
+                for index in range(self.first, self.first + self.count):
+                    outcome = self.ticket.outcome(index)
+                    if isinstance(outcome, MeshError):
+                        self.errors[index] = outcome
+            self._end()
+
+    def end_in_vain(self, error: MeshError, *, taken_back: bool) -> None:
+        """Its time is over; ``taken_back``: none of it is under way, or ever was."""
+        if not self.over:
+            for index in range(self.first, self.first + self.count):
+                outcome = error if taken_back else self.ticket.outcome(index, 1, error)
+                if isinstance(outcome, MeshError):
+                    self.errors[index] = outcome
+            self._end()
+
+    def _end(self) -> None:
+        self.over = True
+        self._unseen = set(self.errors)
+        self._owner.ended(self)
+        callbacks, self.callbacks = self.callbacks, []
+        self.wake()
+        for callback, outcome in callbacks:
+            self._owner.call(callback, outcome)
+
+    def look(self, index: int) -> MeshError | None:
+        """What a message failed with; now somebody knows."""
+        if index not in self.errors:
+            return None
+        self._unseen.discard(index)
+        return self.errors[index]
+
+
+class Outcome(msgspec.Struct, eq=False, gc=False):
+    """What becomes of one published message. A `msgspec.Struct` as a `Delivery` is, for the same reasons: one
+    is made for every message. The only cycle it could be in, by `on_done`, ends with its time."""
+
+    _group: Group
+    _index: int
+
+    def __repr__(self) -> str:
+        group = self._group
+        error = group.errors.get(self._index)
+        state = "waits" if not group.over else "succeeded" if error is None else f"failed: {error}"
+        return f"<{type(self).__name__} {state}>"
+
+    @property
+    def place(self) -> tuple[Group, int]:
+        """Its group, and where in the batch of that it is."""
+        return self._group, self._index
+
+    def done(self) -> bool:
+        """Whether it is known what became of the message."""
+        return self._group.over
+
+    def exception(self) -> MeshError | None:
+        """What it failed with, None if it succeeded. Raises `MeshError` while that is not known."""
+        self._must_be_done()
+        return self._group.look(self._index)
+
+    def _result(self) -> Receipt:
+        error = self._group.look(self._index)
+        if error is not None:
+            raise copy(error)  # hundreds share one, and each raise would add to its traceback
+        return self._group.ticket.receipt(self._index)
+
+    def _must_be_done(self) -> None:
+        if not self._group.over:
+            raise MeshError("what becomes of the message is not known yet")
+
+    def on_done(self, callback: Callable[[Self], object]) -> None:
+        """Have ``callback(pending)`` called once it is known, at once if it is now."""
+        if self._group.over:
+            self._group.owner.call(callback, self)
+        else:
+            self._group.callbacks.append((callback, self))
+
+
+class Pendings:
+    """The open groups of one client. ``cancel`` gives messages of a ticket up, as `Publishing.cancel`."""
+
+    def __init__(self, cancel: Callable[[Ticket, int, int], bool]) -> None:
+        self.count = 0
+        """Messages of open groups."""
+        self.most = PENDING_MAX
+        self.unheard = 0
+        """Messages that failed, of which nobody heard."""
+        self.tell: Callable[[int, MeshError], None] = _nobody
+        """Set by a shell: told how many more these are, with the error of the first."""
+        self.calls: deque[tuple[Callable[[Any], object], Outcome]] = deque()
+        """Callbacks that are due, for a shell that does not set ``call``."""
+        self.call: Callable[[Callable[[Any], object], Outcome], None] = lambda *due: self.calls.append(due)
+        self.gate = Waitable()
+        """Woken when a full number of messages is full no more."""
+        self._cancel = cancel
+        self._open: dict[Ticket, Group] = {}
+        """Those that may still grow."""
+        self._groups: dict[int, Group] = {}
+        self._number = 0
+        self._by_deadline: list[tuple[float, int]] = []
+        """Also of groups that are over: they are to be forgotten, not kept until their time."""
+        self.sent = Group(self, 0, Ticket(blocks.SENT), 0, 0.0, 0.0)
+        """That of messages of level sent, of which nothing more is heard."""
+        self.sent.over = True
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self.most
+
+    @property
+    def due(self) -> float:
+        """When `expire` is to be called; infinite: never, as things are. It may find nothing to do."""
+        return self._by_deadline[0][0] if self._by_deadline else inf
+
+    def new_turn(self) -> None:
+        """What is added from now on has more time than what was before."""
+        self._open.clear()
+
+    def add(self, ticket: Ticket, index: int, limit_s: float, now: float) -> Group:
+        """The group of a message, the ``index``-th of its batch. ``now`` is used once a turn and batch."""
+        group = self._open.get(ticket)
+        if group is None or group.first + group.count != index or group.limit_s != limit_s:
+            group = self._open[ticket] = self._group(ticket, index, limit_s, now)
+        group.count += 1
+        self.count += 1
+        return group
+
+    def _group(self, ticket: Ticket, index: int, limit_s: float, now: float) -> Group:
+        self._number += 1
+        group = self._groups[self._number] = Group(self, self._number, ticket, index, limit_s, now + limit_s)
+        ticket.waiters[group.end] = None
+        if len(self._by_deadline) > 2 * len(self._groups) + STALE_MIN:
+            self._by_deadline = [(each.deadline, number) for number, each in self._groups.items()]
+            heapify(self._by_deadline)
+        else:
+            heappush(self._by_deadline, (group.deadline, group.number))
+        return group
+
+    def ended(self, group: Group) -> None:
+        """A group is over."""
+        was_full = self.full
+        self.count -= group.count
+        del self._groups[group.number]
+        if self._open.get(group.ticket) is group:
+            del self._open[group.ticket]
+        if was_full and not self.full:
+            self.gate.wake()
+
+    def expire(self, now: float, why: str) -> None:
+        """End groups whose time is over. ``why`` there was no acknowledgement."""
+        while self._by_deadline and self._by_deadline[0][0] <= now:
+            _, number = heappop(self._by_deadline)
+            group = self._groups.get(number)
+            if group is None:
+                continue
+            ticket = group.ticket
+            ticket.waiters.pop(group.end, None)
+            why_not = ticket.why(why)
+            taken_back = self._cancel(ticket, group.first, group.count)
+            group.end_in_vain(unacknowledged(taken_back, group.limit_s, why_not), taken_back=taken_back)
+
+    def forgotten(self, count: int, error: MeshError) -> None:
+        """Nobody can look any more at these errors."""
+        self.unheard += count
+        self.tell(count, error)
+
+    def why_full(self, limit_s: float, why_away: str) -> str:
+        """Why no message can be taken, now or after that many seconds."""
+        when = f"in {limit_s:g} s" if limit_s else "now"
+        if self.full:
+            return f"no room for a message {when}: {self.count} are pending, the most there may be"
+        return f"no credit to publish {when}: {why_away}"
+
+
+def _nobody(count: int, error: MeshError) -> None:
+    """No shell, nobody to tell."""

@@ -1,0 +1,50 @@
+"""What a log is told of pending messages: failures that nobody looked at, and callbacks that raise.
+
+Both are told at the rate of `PeerWarnings`: a broker that is away may fail thousands of messages a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mesh.clients.blocking_copies import belongs_to_this_process
+from mesh.clients.pending import Outcome
+from mesh.errors import MeshError
+from mesh.logs import log
+from protocols.peer_warnings import PeerWarnings
+
+
+class PendingWarnings:
+    """Those of one client; ``clock`` gives seconds. A forked child leaves them to its parent."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._unheard = PeerWarnings(log)
+        self._raised = PeerWarnings(_WithTraceback())
+        self._copied = False
+        belongs_to_this_process(self)
+
+    def forget_received(self) -> None:
+        """This is the copy of a child."""
+        self._copied = True
+
+    def unheard(self, count: int, error: MeshError) -> None:
+        """Nobody has looked at what messages failed with, and nobody can any more."""
+        if not self._copied:
+            what = f"{count} published messages" if count > 1 else "a published message"
+            self._unheard.warn(self._clock(), None, "nobody looked at what became of %s: %s", what, error)
+
+    def call(self, callback: Callable[[Any], object], outcome: Outcome) -> None:
+        """Call back. What the callback raises is logged, unless it ends the program."""
+        try:
+            callback(outcome)
+        except Exception as error:
+            self._raised.warn(self._clock(), type(error), "a callback of %r raised", outcome)
+
+
+class _WithTraceback:
+    """The log, for what is being handled."""
+
+    def warning(self, message: str, /, *arguments: object) -> None:
+        log.warning(message, *arguments, exc_info=True)

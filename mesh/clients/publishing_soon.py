@@ -1,0 +1,192 @@
+"""`Client.publish_soon` and `Client.batch`: publish now, hear of it later (``pending``).
+
+Gathering a message never waits. When there is no room for one, `publish_soon` raises `NotReady`, and
+``ready`` waits for it. One timer ends all that waits for too long.
+
+Cancelling: who no longer awaits a `Pending` takes nothing back; the message goes on to its acknowledgement or
+to the end of its time. So do the messages of a batch that is left by an exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Mapping
+from functools import partial
+from math import inf
+from typing import Any, Self
+
+from mesh.clients.arguments import checked_body, checked_seconds, level_number, packed
+from mesh.clients.calls import PUBLISH_TIMEOUT_S
+from mesh.clients.connection import ClientConnection
+from mesh.clients.pending import Group, Outcome
+from mesh.clients.pending_batch import BatchOutcome
+from mesh.clients.pending_warnings import PendingWarnings
+from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, NotReady
+from mesh.wire.blocks import HeaderValue
+from mesh.wire.session_frames import Receipt
+
+
+class Pending(Outcome, eq=False, gc=False):
+    """What becomes of a message that was published soon: await it, now or later, once or several times.
+
+    Awaiting returns the `Receipt`, or raises as `Client.publish` does: `NotAccepted`, `Unknown`. It ends with
+    the message's own ``timeout`` at the latest. A failure that nobody looks at is logged.
+    """
+
+    def result(self) -> Receipt:
+        """The receipt, without waiting. Raises what else became of the message, `MeshError` while that is not
+        known."""
+        self._must_be_done()
+        return self._result()
+
+    def __await__(self) -> Generator[Any, None, Receipt]:
+        if not self._group.over:
+            yield from _over(self._group).__await__()
+        return self._result()
+
+
+async def _over(group: Group) -> None:
+    """Until a group is over."""
+    while not group.over:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = partial(_settle, future)
+        group.waiters[waiter] = None
+        try:
+            await future
+        finally:
+            group.waiters.pop(waiter, None)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class SoonPublisher:
+    """See the module."""
+
+    def __init__(self, connection: ClientConnection, pending_max: int) -> None:
+        self._connection = connection
+        self._loop = connection.loop
+        self._writer = connection.writer
+        self._conversation = connection.conversation
+        self._pendings = pendings = connection.conversation.pendings
+        self._timer: asyncio.TimerHandle | None = None
+        warnings = PendingWarnings(self._loop.time)
+        pendings.most = pending_max
+        pendings.call, pendings.tell = warnings.call, warnings.unheard
+
+    def publish(self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None) -> Pending:
+        """Gather a message. Raises `NotReady` and what `Client.publish` raises at once."""
+        number = level_number(level)
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        conversation, writer, pendings = self._conversation, self._writer, self._pendings
+        if conversation.room <= 0 or pendings.count >= pendings.most:
+            self._must_be_ready()
+        ticket, index = conversation.add_many(topic, [body], number, headers)
+        if not writer.scheduled:
+            pendings.new_turn()
+            writer.schedule()
+            if writer.lone:
+                writer.flush_lone()
+        if conversation.room <= 0:
+            writer.seal()
+        if ticket is None:
+            return Pending(pendings.sent, 0)
+        group = pendings.add(ticket, index, limit_s, self._loop.time())
+        if self._timer is None:
+            self._plan()
+        return Pending(group, index)
+
+    def _must_be_ready(self) -> None:
+        if self._connection.closed:
+            raise NotAccepted("the client is closed")
+        self._writer.flush()
+        if self._conversation.room <= 0 or self._pendings.full:
+            raise NotReady(f"{self._pendings.why_full(0.0, self._connection.why_away)}; wait for ready()")
+
+    async def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
+        """Until a message may be published soon. Raises ``kind`` when that takes too long, `Disconnected`."""
+        pendings, conversation = self._pendings, self._conversation
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        deadline = self._loop.time() + limit_s
+        while True:
+            if self._connection.closed:
+                raise Disconnected("the client is closed")
+            if conversation.room <= 0:
+                self._writer.flush()
+            if pendings.full:
+                gate = pendings.gate
+            elif conversation.room <= 0:
+                gate = conversation.gate
+            else:
+                return
+            if not await self._connection.wait(gate, max(0.0, deadline - self._loop.time())):
+                raise kind(pendings.why_full(limit_s, self._connection.why_away))
+
+    def _plan(self) -> None:
+        if self._pendings.due < inf and not self._connection.closed:
+            self._timer = self._loop.call_at(self._pendings.due, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._pendings.expire(self._loop.time(), self._connection.why_away)
+        self._plan()
+
+    def close(self) -> None:
+        """The client is closed, and nothing is pending any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class PendingBatch:
+    """Messages that are waited for together: ``async with client.batch() as batch: await
+    batch.publish(...)``.
+
+    Leaving waits until it is known what became of each, and raises `BatchFailed` if not all have succeeded.
+    Leaving by an exception does not wait; the messages are not taken back.
+    """
+
+    def __init__(self, soon: SoonPublisher, level: str, timeout: float | None) -> None:
+        level_number(level)
+        self._soon = soon
+        self._level = level
+        self._limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        self._outcome = BatchOutcome(level)
+
+    def __len__(self) -> int:
+        """Messages so far."""
+        return self._outcome.count
+
+    @property
+    def receipt(self) -> Receipt:
+        """One for all of its messages, once it was left and all have succeeded."""
+        return self._outcome.receipt()
+
+    async def publish(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, HeaderValue] | None = None,
+        key: str | None = None,
+    ) -> Pending:
+        """Publish a message soon; waits only while there is no room for one. Raises `NotReady` when there was
+        none in time, and as `Client.publish_soon`."""
+        soon, checked, encoded = self._soon, checked_body(body), packed(headers, key)
+        try:
+            pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
+        except NotReady:
+            await soon.ready(self._limit_s, NotReady)
+            pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
+        self._outcome.add(pending)
+        return pending
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            for group in self._outcome.open():
+                await _over(group)
+            self._outcome.end()
