@@ -15,7 +15,7 @@ A new database is made under another name and renamed, so an empty file under it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -120,7 +120,7 @@ def _whose(db: apsw.Connection, path: str, kind: Kind) -> None:
 def _whole(db: apsw.Connection, place: Place) -> None:
     """Refuse a log with damage before synced commits, and a database that was cut."""
     log = wal.scan(place.files.read(place.path + LOG), PAGE_SIZE)
-    if log.damaged_at is not None:
+    if log.damaged_at is not None and not _is_in(place, log.ignored):
         raise Damage(f"its log is damaged at byte {log.damaged_at}, with {log.lost} commits behind that")
     (pages,) = one(db, "pragma page_count") or (0,)
     (page_size,) = one(db, "pragma page_size") or (0,)
@@ -130,6 +130,23 @@ def _whole(db: apsw.Connection, place: Place) -> None:
     missing = sum(page not in log.pages for page in range(there + 1, pages + 1))
     if missing:
         raise Damage(f"{missing} of its {pages} pages are missing")
+
+
+def _is_in(place: Place, pages: Mapping[int, memoryview]) -> bool:
+    """Whether the database's file holds these pages, of which there are some.
+
+    SQLite's own way to the file: to close a descriptor of ours would drop its lock.
+    """
+    if not pages:
+        return False
+    flags = apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY
+    file = apsw.VFSFile(place.vfs or "", os.path.abspath(place.path), [flags, 0])
+    try:
+        return all(
+            file.xRead(PAGE_SIZE, (number - 1) * PAGE_SIZE) == page for number, page in sorted(pages.items())
+        )
+    finally:
+        file.xClose()
 
 
 def _settle(db: apsw.Connection, kind: Kind) -> None:

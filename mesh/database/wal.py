@@ -19,9 +19,9 @@ continues its predecessor belongs to the log whatever its salts, unless a neighb
 then both are of an older generation. A frame's head may be torn between its salts and its checksum, so that
 frames of that generation continue it.
 
-A log whose header fails its checksum is ignored as a whole. If the power failed while the log was begun
-again, then its frames are those of the generation before, all of them in the database already. Their header
-had a sequence number one lower; if their checksums do not follow from that header, the header is damaged.
+SQLite ignores a log as a whole if the header fails its checksum. A power loss tears the header only while the
+log begins again, and then the database holds all that is in the frames. So who opens the database compares:
+`Scan.ignored` has the pages as the last commit left them.
 
 When SQLite thinks that a device harms the neighbours of what it overwrites, it fills the last sector with
 copies of the commit's last frame. A copy is no commit of its own.
@@ -32,8 +32,8 @@ Format: https://sqlite.org/fileformat2.html#walformat. Pure: bytes in, a verdict
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -59,6 +59,9 @@ class Scan:
     """Offset of a bad frame, or of a bad header, with commits behind it."""
     lost: int = 0
     """Commits that SQLite would ignore because of it; at least 1 if there is damage."""
+    ignored: Mapping[int, memoryview] = field(default_factory=dict)
+    """Behind a bad header: the pages of the commits up to the first bad frame, as the last commit left them.
+    If the database holds the same, the log was beginning again, and nothing is lost."""
 
 
 def scan(data: bytes, page_size: int) -> Scan:
@@ -70,7 +73,7 @@ def scan(data: bytes, page_size: int) -> Scan:
     log = _Log(data, size if known else page_size, magic == MAGIC + 1)
     stored = (stored0, stored1)
     if not known or log.sum(data[:24], (0, 0)) != stored:
-        return _without_header(log, known, stored)
+        return _without_header(log, stored)
     salt = (salts[0], salts[1])
     committed = at = 0
     before = stored
@@ -184,22 +187,31 @@ def _is_copy(log: _Log, index: int, linked: bool) -> bool:
     return (frame.page, frame.commit) == (last.page, last.commit) and log.body(index) == log.body(index - 1)
 
 
-def _without_header(log: _Log, known: bool, stored: Sum) -> Scan:
+def _without_header(log: _Log, stored: Sum) -> Scan:
     """The verdict on a log whose header is not valid, so that SQLite ignores all of it."""
-    nothing = Scan(0, frozenset())
     if not log.count:
-        return nothing
+        return Scan(0, frozenset())
     salts = log.frame(0).salts
-    if known:
-        magic, version, size, sequence = struct.unpack_from(">4I", log.data)
-
-        def begins_with(number: int) -> bool:
-            head = struct.pack(">6I", magic, version, size, number & 0xFFFFFFFF, *salts)
-            return log.sum_of(0, log.sum(head, (0, 0))) == log.frame(0).sum
-
-        if begins_with(sequence - 1):
-            return nothing
-        if not begins_with(sequence) and log.sum_of(0, stored) != log.frame(0).sum:
-            return nothing
     _, commits = _runs(log, 0, stored, salts)
-    return Scan(0, frozenset(), 0, commits) if commits else nothing
+    if not commits:
+        return Scan(0, frozenset())
+    return Scan(0, frozenset(), 0, commits, _committed(log, salts))
+
+
+def _committed(log: _Log, salts: tuple[int, int]) -> dict[int, memoryview]:
+    """What the commits at the beginning of a log left in each page. Frame 0 is believed: its checksum follows
+    from the header."""
+    data = memoryview(log.data)
+    pages: dict[int, memoryview] = {}
+    unfinished: dict[int, memoryview] = {}
+    before = log.frame(0).sum
+    for index in range(log.count):
+        frame = log.frame(index)
+        if index and (frame.salts != salts or log.sum_of(index, before) != frame.sum):
+            break
+        before = frame.sum
+        unfinished[frame.page] = data[log.offset(index) + FRAME.size : log.offset(index + 1)]
+        if frame.commit:
+            pages |= unfinished
+            unfinished = {}
+    return pages

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import apsw
 import pytest
 
 from mesh.database.files import RealFiles
+from mesh.database.wal import HEADER
 from mesh.errors import (
     JournalDamaged,
     JournalError,
@@ -121,6 +123,7 @@ def test_a_journal_that_is_open_is_locked(tmp_path: Path) -> None:
 
 CHILD = """
 import sys
+from contextlib import closing
 from pathlib import Path
 from tests.mesh.journal.journals import done, opened, store, subscribed
 journal = opened(Path(sys.argv[1]))
@@ -264,6 +267,53 @@ def test_a_torn_last_commit_is_no_damage(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     assert len(bodies(journal, mail)) == 5
     journal.close()
+
+
+def restarted(folder: Path) -> tuple[bytes, bytes, bytes]:
+    """A journal into which its log was moved: its file, that log, and the header of the next one."""
+    filled(folder, killed=True)
+    log = (folder / "journal.db-wal").read_bytes()
+    with closing(opened(folder)):
+        database = (folder / "journal.db").read_bytes()
+        assert (folder / "journal.db-wal").read_bytes()[:32] == log[:32]
+    magic, version, size, number, salt, *_ = HEADER.unpack_from(log)
+    new = HEADER.pack(magic, version, size, number + 1, salt + 1, 0x1234ABCD, 0x5555AAAA, 0x66669999)
+    return database, log, new
+
+
+def put(folder: Path, database: bytes, log: bytes) -> None:
+    (folder / "journal.db").write_bytes(database)
+    (folder / "journal.db-wal").write_bytes(log)
+
+
+def test_a_header_torn_while_the_log_began_again_is_no_damage(tmp_path: Path) -> None:
+    """Whichever half of it is the new one: the database holds all that the log held."""
+    database, log, new = restarted(tmp_path)
+    for cut in range(1, 32):
+        for torn in (new[:cut] + log[cut:32], log[:cut] + new[cut:]):
+            put(tmp_path, database, torn + log[32:])
+            with closing(opened(tmp_path)) as journal:
+                assert bodies(journal, 1) == [b"body %d" % number for number in range(1, 6)]
+
+
+OPENS = "import sys; from tests.mesh.journal.test_opening import *; opened(Path(sys.argv[1]))"
+
+
+@pytest.mark.process
+def test_a_journal_stays_locked_when_its_pages_were_compared_with_the_log(tmp_path: Path) -> None:
+    database, log, new = restarted(tmp_path)
+    put(tmp_path, database, log[:23] + new[23:] + log[32:])
+    with closing(opened(tmp_path)):
+        other = [sys.executable, "-c", OPENS, str(tmp_path)]
+        ended = subprocess.run(other, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ended.returncode == 1 and in_use_by(os.getpid()) in ended.stderr
+
+
+@pytest.mark.parametrize("at", range(4, 32, 3))
+def test_a_bad_header_of_a_log_that_the_database_does_not_hold_is_damage(tmp_path: Path, at: int) -> None:
+    filled(tmp_path, killed=True)
+    flip(tmp_path / "journal.db-wal", at)
+    assert "its log is damaged at byte 0, with" in refused(tmp_path, JournalDamaged)
 
 
 def test_what_a_torn_commit_left_is_no_damage_at_the_next_crash(tmp_path: Path) -> None:
