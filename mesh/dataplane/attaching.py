@@ -34,8 +34,9 @@ class Telling(Protocol):
     def durable_changed(self, added: dict[str, tuple[str, ...]], removed: list[str]) -> int:
         """This home has these durable subscriptions more, with their patterns, and those no longer.
 
-        Returns the version of its table. Once every live broker has that version on disk, or the time for it
-        is over, `Home.barrier_reached` is called, in a later turn.
+        Returns the version of its table, which only grows, and is the present one if nothing changes. Once
+        every live broker has that version on disk, or the time for it is over, counted from this call,
+        `Home.barrier_reached` is called, in a later turn.
         """
 
 
@@ -70,9 +71,10 @@ class Attaching:
         self._hooks = hooks
         self._options = options
         self._making: dict[str, _Making] = {}
-        self._unconfirmed: dict[Attachment, None] = {}
-        """Those that wait for the barrier."""
-        self._reached = 0
+        self._unconfirmed: dict[Attachment, int] = {}
+        """Those that wait for the barrier of this version. They ascend."""
+        self._known = -1
+        """The version of the table that every live broker had on disk, none left out; in this run."""
         self._count = 0
         """Attachments of all sessions, those that wait among them."""
         self.elsewhere: Elsewhere = lambda name: None
@@ -199,19 +201,23 @@ class Attaching:
 
     def _found(self, attachment: Attachment, durable: Durable) -> None:
         attachment.durable = durable
-        if durable.version <= self._reached:
+        if durable.version <= self._known:
             self._confirm(attachment, durable, [])
         else:
-            self._unconfirmed[attachment] = None
+            self._unconfirmed[attachment] = self._hooks.durable_changed({}, [])
 
     def reached(self, version: int, unreached: list[str]) -> None:
         """Every live broker has the table on disk up to ``version``, except those named."""
-        self._reached = max(self._reached, version)
-        for attachment in list(self._unconfirmed):
-            durable = attachment.durable
-            if durable is not None and durable.version <= version:
-                del self._unconfirmed[attachment]
-                self._confirm(attachment, durable, unreached)
+        if not unreached:
+            self._known = max(self._known, version)
+        unconfirmed = self._unconfirmed
+        while unconfirmed:
+            attachment, waits_for = next(iter(unconfirmed.items()))
+            if waits_for > version:
+                return
+            del unconfirmed[attachment]
+            assert attachment.durable is not None
+            self._confirm(attachment, attachment.durable, unreached)
 
     def _confirm(self, attachment: Attachment, durable: Durable, unreached: list[str]) -> None:
         waiting = max(0, durable.waiting)

@@ -262,7 +262,7 @@ class World:
         for name in removed:
             del self.table[name]
         self.table.update(added)
-        self.version += 1
+        self.version += bool(added or removed)
         if not self.hold_barrier:
             self.home.barrier_reached(self.version)
         return self.version

@@ -50,9 +50,57 @@ def test_it_is_confirmed_once_every_broker_knows_it_and_works_from_then_on(world
     world.home.barrier_reached(1, ["slow"])
     assert one.heard(Durable.ATTACHED) == other.heard(Durable.ATTACHED) == [[1, 1, ["slow"]]]
     assert one.take() or other.take()
-    late = world.client()
-    late.attach("mail")
-    assert late.heard(Durable.ATTACHED) == [[1, 1, []]], "who comes later waits for nothing"
+
+
+def test_who_comes_after_a_barrier_that_left_brokers_out_waits_for_them_again(world: World) -> None:
+    """It was told that every broker had the subscription, which those that were left out had not."""
+    world.hold_barrier = True
+    first, second, third, fourth = (world.client() for _ in range(4))
+    first.attach("mail", "jobs.#")
+    world.home.barrier_reached(1, ["slow"])
+    assert first.heard(Durable.ATTACHED) == [[1, 0, ["slow"]]]
+    second.attach("mail")
+    assert second.heard(Durable.ATTACHED) == []
+    world.home.barrier_reached(1, ["slow", "slower"])
+    assert second.heard(Durable.ATTACHED) == [[1, 0, ["slow", "slower"]]]
+    third.attach("mail")
+    assert third.heard(Durable.ATTACHED) == []
+    world.home.barrier_reached(1)
+    assert third.heard(Durable.ATTACHED) == [[1, 0, []]]
+    fourth.attach("mail")
+    assert fourth.heard(Durable.ATTACHED) == [[1, 0, []]], (
+        "all had it once: who comes later waits for nothing"
+    )
+    assert world.version == 1
+
+
+def test_a_subscription_of_an_earlier_run_is_confirmed_by_a_barrier_of_this_one(world: World) -> None:
+    client = world.client()
+    client.attach("mail", "jobs.#")
+    after = world.restart()
+    after.hold_barrier = True
+    one, other = after.client(), after.client()
+    one.attach("mail")
+    other.attach("mail")
+    assert one.heard(Durable.ATTACHED) == other.heard(Durable.ATTACHED) == []
+    one.die()
+    after.home.barrier_reached(0, ["away"])
+    assert other.heard(Durable.ATTACHED) == [[1, 0, ["away"]]]
+
+
+def test_a_barrier_confirms_who_waits_for_it_or_an_earlier_one_and_nobody_else(world: World) -> None:
+    world.hold_barrier = True
+    clients = [world.client() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.attach(f"mail{number}", "jobs.#")
+    assert world.version == 3
+    world.home.barrier_reached(2)
+    assert [len(client.heard(Durable.ATTACHED)) for client in clients] == [1, 1, 0]
+    for client in clients:
+        client.attach("mail1", number=2)
+    assert [len(client.heard(Durable.ATTACHED)) for client in clients] == [2, 2, 1]
+    world.home.barrier_reached(3)
+    assert [len(client.heard(Durable.ATTACHED)) for client in clients] == [2, 2, 2]
 
 
 def test_who_goes_while_it_is_made_leaves_it_without_consumers(world: World) -> None:
