@@ -190,7 +190,10 @@ class EntryBroker:
             return f"nobody keeps {topic.decode()}"
         away = [home.name for home in homes if home.link is None and home.id != self._id]
         if away:
-            return f"there is no link to {', '.join(away)}, where {topic.decode()} is kept"
+            return (
+                f"there is no link to {', '.join(away)}, where {topic.decode()} is kept; if it will not come"
+                f" back: mesh queue forget {away[0]}"
+            )
         if self._own.home is None and any(home.id == self._id for home in homes):
             return f"broker {self._name} keeps no messages"
         return ""

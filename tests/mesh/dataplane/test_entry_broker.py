@@ -164,7 +164,9 @@ def test_a_home_that_cannot_be_asked_refuses_by_name(how: str) -> None:
     client = StoredClient(mesh)
     client.publish("never" if how == "never linked" else "t", b"a")
     away, topic = ("node3", "never") if how == "never linked" else ("node2", "t")
-    assert client.refused == [([[1, 1]], f"there is no link to {away}, where {topic} is kept")]
+    what_to_do = f"if it will not come back: mesh queue forget {away}"
+    said = f"there is no link to {away}, where {topic} is kept; {what_to_do}"
+    assert client.refused == [([[1, 1]], said)]
 
 
 def test_a_member_of_which_it_is_not_known_what_it_keeps_refuses_by_name() -> None:
