@@ -135,6 +135,16 @@ class Circumstances:
         """Of all brokers, those that overlap each by itself."""
         return [*self._deaths(), *self._silences]
 
+    @cached_property
+    def slow_readers(self) -> list[Outage]:
+        """Who read little, or nothing: what was sent to them waited with the senders."""
+        return [
+            Outage(name, span.start_s, until_s, fault.kind)
+            for span, fault, until_s in self._spans
+            if fault.kind == "slow_reader"
+            for name in fault.a
+        ]
+
     def _deaths(self) -> Iterator[Outage]:
         for lives in self.evidence.brokers.values():
             for life, following in zip(lives, [*lives[1:], None], strict=True):

@@ -1,8 +1,9 @@
 """Nothing is lost in silence: what a subscription is owed was delivered, or one of the two brokers concerned
 counted it as dropped.
 
-A message is owed to a subscription that stood when its publisher was told `accepted`, unless the receipt
-named the subscriber's broker as absent. This is asked of the whole run, also of the time of the faults. What
+A message is owed to a subscription that stood when its publisher was told `accepted` or `stored`, unless the
+receipt named the subscriber's broker as absent. Level stored promises that to durable subscriptions only, but
+no broker may lose it in silence either. This is asked of the whole run, also of the time of the faults. What
 may go without a counter is told apart by what really happened, message by message:
 
 * a broker that had the message in its memory was killed or left;
@@ -113,7 +114,7 @@ class _Drops:
 def _owed(evidence: Evidence, subscription: Subscribed) -> Iterator[Publication]:
     for publication in evidence.ledger.publications.values():
         if (
-            publication.outcome is Outcome.ACCEPTED
+            publication.outcome in (Outcome.ACCEPTED, Outcome.STORED)
             and subscription.since_s <= publication.at_s < subscription.until_s
             and any(matches(pattern, publication.topic) for pattern in subscription.patterns)
         ):

@@ -15,10 +15,14 @@ LOOK_S: Final = 1.0
 def passed_s(
     circumstances: Circumstances, here: str, there: str, at_s: float, passage_s: float = PASSAGE_S
 ) -> float:
-    """When a message has certainly passed: silences and bad links hold it up, and TCP comes back as late
-    after a cut as that lasted."""
+    """When a message has certainly passed: silences, slow readers and bad links hold it up, and TCP comes
+    back as late after a cut as that lasted."""
     until_s = at_s + passage_s
-    troubles = [(each.from_s, each.until_s) for each in circumstances.outages if each.broker in (here, there)]
+    troubles = [
+        (each.from_s, each.until_s)
+        for each in (*circumstances.outages, *circumstances.slow_readers)
+        if each.broker in (here, there)
+    ]
     troubles += [
         (each.from_s, 2 * each.until_s - each.from_s)
         for each in circumstances.impairments

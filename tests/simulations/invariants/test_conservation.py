@@ -184,6 +184,26 @@ def test_a_cut_holds_a_message_up_for_as_long_as_it_lasts_and_as_long_again() ->
         assert verdict(evidence).ok is right
 
 
+@pytest.mark.parametrize(
+    ("who", "stop_s", "right"), [(ONE, 16.0, True), (ONE, 19.0, False), (THREE, 16.0, False)]
+)
+def test_a_slow_reader_holds_a_message_up_until_it_reads(who: str, stop_s: float, right: bool) -> None:
+    """Swarm seed 9272168229, shifted: a broker that ended had ten messages for one that read little."""
+    evidence = lost()
+    evidence.faults += [
+        Span(Fault(9.0, "slow_reader", (who,), value=400.0), 9.0, 15.0),
+        Span(Fault(stop_s, "stop", (TWO,)), stop_s),
+    ]
+    assert verdict(evidence).ok is right
+
+
+def test_a_stored_message_that_a_live_subscriber_lacks_is_found() -> None:
+    """Only level accepted was asked for."""
+    evidence = lost()
+    publication(evidence).outcome = Outcome.STORED
+    assert not verdict(evidence).ok
+
+
 def test_a_session_made_anew_loses_what_came_meanwhile() -> None:
     for sessions, right in (
         ([(1.0, 10.0), (11.0, 22.0)], True),
