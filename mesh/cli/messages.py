@@ -21,7 +21,7 @@ from cyclopts import Parameter
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.gaps import Gaps
 from mesh.cli.lines import LineReader, LineTooLong
-from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
+from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Seconds, connected
 from mesh.clients.messages import Delivery
 from mesh.clients.questions import Answer, SurveyResult
 from mesh.config import ClientConfig
@@ -45,10 +45,8 @@ def pub(
     header: Header = None,
     level: Literal["sent", "accepted", "stored"] = "accepted",
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
     timeout: float | None = None,
-    config: str | None = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Publish a message and print its receipt.
 
@@ -66,15 +64,11 @@ def pub(
         What a success is worth: sent, accepted or stored.
     json
         Print receipts as JSON.
-    url
-        The broker to talk to.
     timeout
         Seconds to wait for the broker.
-    config
-        Read this TOML file instead of looking for one.
     """
     check_public_topic(topic)
-    settings = client_settings(url, timeout, tls, config)
+    settings = flags.settings(timeout)
     headers = _headers(header or [])
     if file is not None and body is not None:
         raise CommandFailed(ExitCode.USAGE, "give a body or --file, not both")
@@ -90,9 +84,7 @@ def sub(
     timeout: Seconds | None = None,
     raw: bool = False,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    config: str | None = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Subscribe, and print each message as topic, space, body.
 
@@ -108,10 +100,6 @@ def sub(
         Print bodies only, byte for byte, each followed by a line feed.
     json
         Print one JSON object a line: topic, body (or body_base64) and headers.
-    url
-        The broker to talk to.
-    config
-        Read this TOML file instead of looking for one.
     """
     if not patterns:
         raise CommandFailed(
@@ -119,7 +107,7 @@ def sub(
         )
     if raw and json:
         raise CommandFailed(ExitCode.USAGE, "give --raw or --json, not both")
-    settings = client_settings(url, None, tls, config)
+    settings = flags.settings()
     show = _shown_as_json if json else _shown_raw if raw else _shown_as_text
     for pattern in patterns:
         check_pattern(pattern)
@@ -134,9 +122,7 @@ def request(
     header: Header = None,
     timeout: float | None = None,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    config: str | None = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Ask one of those who answer on a topic, the nearest first, and print its answer.
 
@@ -152,12 +138,8 @@ def request(
         Seconds to wait for the answer; exit code 75 when they are over, 69 at once if nobody answers there.
     json
         Print the answer as JSON.
-    url
-        The broker to talk to.
-    config
-        Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, timeout, tls, config)
+    settings = flags.settings(timeout)
     question = (body or "").encode("utf-8", "surrogateescape")
     check_topic(topic)
     return asyncio.run(_request(settings, topic, question, _headers(header or []), json))
@@ -171,9 +153,7 @@ def survey(
     header: Header = None,
     deadline: Seconds = 1.0,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    config: str | None = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Ask all of those who answer on a topic; print the answers and name the missing.
 
@@ -189,12 +169,8 @@ def survey(
         Seconds within which answers count; exit code 75 if somebody who was asked stayed silent.
     json
         Print one JSON document: answers, missing, late.
-    url
-        The broker to talk to.
-    config
-        Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, None, tls, config)
+    settings = flags.settings()
     question = (body or "").encode("utf-8", "surrogateescape")
     check_topic(topic)
     return asyncio.run(_survey(settings, topic, question, _headers(header or []), deadline, json))

@@ -12,7 +12,7 @@ import json as jsonlib
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from cyclopts import App, Parameter
 from rich.console import Console
@@ -21,7 +21,7 @@ from mesh import Client
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.exported import Exported, exported
 from mesh.cli.messages import described
-from mesh.cli.settings import NO_TLS, TlsFlags, client_settings, connected
+from mesh.cli.settings import NO_FLAGS, BrokerFlags, Timeout, connected
 from mesh.config import ClientConfig
 from mesh.console.queues import queue_report, queues_table
 from mesh.errors import NoResponders
@@ -31,6 +31,10 @@ from mesh.wire.durable_frames import DEAD_PREFIX
 QUEUES: Final = "$sys.queues"
 PLAIN_WIDTH: Final = 120
 LINES_AT_ONCE: Final = 256
+
+HomeFlag = Annotated[
+    str | None, Parameter(help="Name or id of its home, where two brokers have one of that name.")
+]
 
 app = App(
     name="queue",
@@ -45,10 +49,8 @@ def ls(
     *,
     all: bool = False,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """List the durable subscriptions that have their home at a broker.
 
@@ -58,14 +60,8 @@ def ls(
         Ask every broker, not only the one connected to; exit code 75 if one was silent.
     json
         Print an object for each, a line each.
-    url
-        The broker to ask.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    return _run(_ls(client_settings(url, timeout, tls, config), everyone=all, as_json=json))
+    return _run(_ls(flags.settings(timeout), everyone=all, as_json=json))
 
 
 @app.command
@@ -73,12 +69,10 @@ def show(
     name: str,
     /,
     *,
-    home: str | None = None,
+    home: HomeFlag = None,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Show one durable subscription: what waits, who works, what failed.
 
@@ -86,18 +80,10 @@ def show(
     ----------
     name
         Its name; its dead letters are in $dlq.NAME.
-    home
-        Name or id of its home, where two brokers have one of that name.
     json
         Print one JSON object.
-    url
-        The broker to ask.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    return _run(_show(client_settings(url, timeout, tls, config), name, home, as_json=json))
+    return _run(_show(flags.settings(timeout), name, home, as_json=json))
 
 
 @app.command
@@ -106,12 +92,10 @@ def rm(
     /,
     *,
     yes: bool = False,
-    home: str | None = None,
+    home: HomeFlag = None,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Remove a durable subscription with all that waits in it, for good.
 
@@ -121,18 +105,10 @@ def rm(
         Its name. Dead letters stay in $dlq.NAME, which is removed by itself.
     yes
         Do not ask first.
-    home
-        Name or id of its home, where two brokers have one of that name.
     json
         Print one JSON object; needs --yes.
-    url
-        The broker to ask.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    return _run(_rm(client_settings(url, timeout, tls, config), name, home, sure=yes, as_json=json))
+    return _run(_rm(flags.settings(timeout), name, home, sure=yes, as_json=json))
 
 
 @app.command
@@ -142,12 +118,12 @@ def forget(
     *,
     yes: bool = False,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Say that a home will not come back: nothing is stored for its durable subscriptions any longer.
+
+    The broker that is told tells all others.
 
     Parameters
     ----------
@@ -157,14 +133,8 @@ def forget(
         Do not ask first.
     json
         Print one JSON object; needs --yes.
-    url
-        The broker to ask; it tells all others.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    return _run(_forget(client_settings(url, timeout, tls, config), broker, sure=yes, as_json=json))
+    return _run(_forget(flags.settings(timeout), broker, sure=yes, as_json=json))
 
 
 @app.command
@@ -172,12 +142,10 @@ def requeue(
     name: str,
     /,
     *ids: str,
-    home: str | None = None,
+    home: HomeFlag = None,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Send dead letters back to the subscription that they died in, to be tried again.
 
@@ -187,18 +155,10 @@ def requeue(
         The subscription (not $dlq.NAME).
     ids
         Ids of the messages, as export --dead prints them; all of them by default.
-    home
-        Name or id of its home, where two brokers have one of that name.
     json
         Print one JSON object.
-    url
-        The broker to ask.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    return _run(_requeue(client_settings(url, timeout, tls, config), name, list(ids), home, as_json=json))
+    return _run(_requeue(flags.settings(timeout), name, list(ids), home, as_json=json))
 
 
 @app.command
@@ -207,11 +167,9 @@ def export(
     /,
     *,
     dead: bool = False,
-    home: str | None = None,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    home: HomeFlag = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Write what waits as lines of JSON, the oldest first, and remove nothing.
 
@@ -221,16 +179,8 @@ def export(
         The subscription.
     dead
         Write its dead letters instead.
-    home
-        Name or id of its home, where two brokers have one of that name.
-    url
-        The broker to ask.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    return _run(_export(client_settings(url, timeout, tls, config), DEAD_PREFIX * dead + name, home))
+    return _run(_export(flags.settings(timeout), DEAD_PREFIX * dead + name, home))
 
 
 def _run(command: Coroutine[Any, Any, int]) -> int:

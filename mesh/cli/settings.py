@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
@@ -9,7 +10,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from mesh import Client
-from mesh.config import ClientConfig, load, seconds_problem
+from mesh.config import ClientConfig, Config, load, seconds_problem
 from mesh.tls import tls_config
 
 
@@ -23,11 +24,16 @@ Seconds = Annotated[float, Parameter(validator=_check_seconds)]
 Count = Annotated[int | None, Parameter(validator=Number(gt=0))]
 
 
+Timeout = Annotated[float | None, Parameter(help="Seconds to wait for answers.")]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
-class TlsFlags:
-    """TLS of a command that talks to a broker, for tls+tcp:// and wss:// addresses."""
+class BrokerFlags:
+    """Which broker a command talks to, and how. The TLS flags are for tls+tcp:// and wss:// addresses."""
 
+    url: str | None = None
+    "The broker to talk to."
     tls_ca: str | None = None
     "PEM file with the authorities trusted; default: the system's."
     tls_cert: str | None = None
@@ -38,20 +44,21 @@ class TlsFlags:
     "Name the broker's certificate has; default: the URL's host."
     tls_insecure: bool = False
     "Trust any certificate: no protection from impostors."
+    config: str | None = None
+    "Read this TOML file instead of looking for one."
+
+    def loaded(self, flags: Mapping[str, Any]) -> Config:
+        """The configuration, these flags first, and others of the command; those not given are None."""
+        ours = {f"client.{name}": value or None for name, value in asdict(self).items()}
+        del ours["client.config"]
+        return load({**ours, "client.url": self.url, **flags}, path=self.config).config
+
+    def settings(self, timeout: float | None = None) -> ClientConfig:
+        """The client's part of the configuration."""
+        return self.loaded({"client.timeout_s": timeout}).client
 
 
-NO_TLS: Final = TlsFlags()
-
-
-def client_flags(url: str | None, timeout: float | None, tls: TlsFlags) -> dict[str, Any]:
-    """Flags as overrides of the configuration; those not given are None."""
-    given = {f"client.{name}": value or None for name, value in asdict(tls).items()}
-    return {"client.url": url, "client.timeout_s": timeout, **given}
-
-
-def client_settings(url: str | None, timeout: float | None, tls: TlsFlags, path: str | None) -> ClientConfig:
-    """The client's part of the configuration, flags first."""
-    return load(client_flags(url, timeout, tls), path=path).config.client
+NO_FLAGS: Final = BrokerFlags()
 
 
 def connected(settings: ClientConfig) -> Client:

@@ -10,8 +10,8 @@ import sys
 from rich.console import Console
 
 from mesh.cli.exits import CommandFailed, ExitCode
-from mesh.cli.settings import NO_TLS, Count, TlsFlags, client_flags, client_settings, connected
-from mesh.config import ClientConfig, load
+from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Timeout, connected
+from mesh.config import ClientConfig
 from mesh.console import app
 from mesh.console.probe import Look, look
 from mesh.console.signs import signs_for
@@ -25,10 +25,8 @@ def status(
     *,
     all: bool = False,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    timeout: float | None = None,
-    config: str | None = None,
+    timeout: Timeout = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Show a broker and the mesh as it sees it.
 
@@ -38,14 +36,8 @@ def status(
         Ask every broker, not only the one connected to; exit code 75 if one was silent.
     json
         Print the whole status as JSON (a list of them with --all).
-    url
-        The broker to ask.
-    timeout
-        Seconds to wait for answers.
-    config
-        Read this TOML file instead of looking for one.
     """
-    settings = client_settings(url, timeout, tls, config)
+    settings = flags.settings(timeout)
     seen = asyncio.run(_look(settings, all))
     if json:
         print(jsonlib.dumps(list(seen.statuses) if all else seen.statuses[0], indent=2))
@@ -64,9 +56,7 @@ def top(
     once: bool = False,
     plain: bool = False,
     count: Count = None,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    config: str | None = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Watch the mesh live; q quits.
 
@@ -80,12 +70,8 @@ def top(
         Print a line a look and a line an event even on a terminal, as is done where there is none.
     count
         With plain lines: end after this many looks.
-    url
-        The broker to ask.
-    config
-        Read this TOML file instead of looking for one.
     """
-    loaded = load({**client_flags(url, None, tls), "console.interval_s": interval}, path=config).config
+    loaded = flags.loaded({"console.interval_s": interval})
     console = _console()
     if once:
         seen = asyncio.run(_look(loaded.client, True))

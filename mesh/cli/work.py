@@ -23,7 +23,7 @@ from cyclopts.validators import Number
 
 from mesh.cli.exits import CommandFailed, ExitCode
 from mesh.cli.messages import described
-from mesh.cli.settings import NO_TLS, Count, Seconds, TlsFlags, client_settings, connected
+from mesh.cli.settings import NO_FLAGS, BrokerFlags, Count, Seconds, connected
 from mesh.clients.jobs import Job
 from mesh.clients.work import Work
 from mesh.clients.work_feeds import WORK_WINDOW, check_durable_name
@@ -46,9 +46,7 @@ def work(
     count: Count = None,
     retry_after: Seconds = 1.0,
     json: bool = False,
-    url: str | None = None,
-    tls: TlsFlags = NO_TLS,
-    config: str | None = None,
+    flags: BrokerFlags = NO_FLAGS,
 ) -> int:
     """Work off a durable subscription: by a command for each message, or by printing it.
 
@@ -73,10 +71,6 @@ def work(
         Seconds until a message is tried again whose command ended with 75.
     json
         Print one JSON object a line: what became of each message, or without --exec the message.
-    url
-        The broker to talk to.
-    config
-        Read this TOML file instead of looking for one.
     """
     try:
         check_durable_name(name)
@@ -84,7 +78,7 @@ def work(
         raise CommandFailed(ExitCode.USAGE, str(error)) from error
     for pattern in patterns:
         check_pattern(pattern)
-    settings = client_settings(url, None, tls, config)
+    settings = flags.settings()
     if exec is None:
         return asyncio.run(_print(settings, name, patterns, window or WORK_WINDOW, count, json))
     runner = Runner(exec, jobs, count, retry_after, json)

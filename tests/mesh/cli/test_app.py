@@ -15,7 +15,7 @@ import pytest
 from mesh.cli import app as application
 from mesh.cli import broker, messages, status
 from mesh.cli.exits import ExitCode, explain
-from mesh.cli.settings import NO_TLS, TlsFlags
+from mesh.cli.settings import NO_FLAGS, BrokerFlags
 from mesh.errors import ConfigError, Disconnected, Locked, MeshTimeout, NoResponders, TopicError
 from protocols.errors import AddressError, ConnectionRefused
 from tests.protocols.blocking.support import silent_listener
@@ -214,10 +214,10 @@ def test_the_reference_page_has_every_flag(name: str, function: object) -> None:
     flags = [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not NO_TLS
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is not NO_FLAGS
     ]
     if name != "broker":
-        flags += [flag.name for flag in fields(TlsFlags)]
+        flags += [flag.name for flag in fields(BrokerFlags)]
     for flag in flags:
         assert f"`--{flag.replace('_', '-')}`" in section, f"mesh {name}: {flag}"
 
