@@ -171,6 +171,21 @@ def test_stored_twice_if_it_is_published_again_after_unknown() -> None:
         assert len({job.id for job in worker.jobs}) == 2
 
 
+def test_stored_once_though_its_acknowledgement_is_lost_and_the_retry_comes_by_a_new_broker() -> None:
+    with World(1) as world:
+        mesh = with_a_queue(world, brokers=2)
+        program = Program(mesh, "broker-2")
+        world.inject("slow_disk", ["broker-1"], value=1, for_s=2)
+        program.begin(publishing(b"1", timeout=60))
+        world.run_for(0.5)
+        world.inject("crash", ["broker-2"], for_s=5)
+        worker = Worker(mesh)
+        assert program.end().level == "stored"
+        assert settled(world, worker, 1) == [b"1"]
+        journal = mesh.run(lambda client: client.status())["journal"]
+        assert journal["duplicates"] == 1
+
+
 def test_stored_twice_if_the_retry_comes_after_seven_days_of_silence() -> None:
     """The word of the home is lost with the entry broker, and that comes back a week later."""
     with World(1) as world:
