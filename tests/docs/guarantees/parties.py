@@ -67,8 +67,12 @@ class Program:
         self._next: Callable[[Client], Awaitable[Any]] | None = None
         self._outcomes: list[Any] = []
         self._opened = False
+        self._enter(mesh, at)
+        self._world.run_until(lambda: self._opened, timeout_s=10, what="its client")
+
+    def _enter(self, mesh: Mesh, at: str) -> None:
+        """Begin its process."""
         mesh.client(self.name, self._obey, at=at)
-        self._world.run_until(lambda: self._opened, timeout_s=10, what="a session")
 
     def begin(self, handler: Callable[[Client], Awaitable[Any]]) -> None:
         """Have it begin with something; `end` waits for the outcome."""
@@ -160,3 +164,10 @@ class Worker:
             except MeshError as error:
                 self.ends.append(str(error))
             await asyncio.sleep(0.5)
+
+
+def settled(world: World, worker: Worker, count: int) -> list[bytes]:
+    """What a worker got, once that is so many messages and nothing more has come for a while."""
+    world.run_until(lambda: len(worker.got) >= count, timeout_s=60, what=f"{count} messages")
+    world.run_for(10)
+    return worker.got

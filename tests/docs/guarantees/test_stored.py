@@ -16,6 +16,7 @@ from tests.docs.guarantees.parties import (
     bodies,
     make_queue,
     publishing,
+    settled,
     with_a_queue,
 )
 
@@ -26,13 +27,6 @@ def restart(mesh: Mesh, name: str = "broker-1", how: str = "crash") -> None:
     mesh.world.inject(how, [name])
     mesh.world.inject("start", [name])
     mesh.wait_whole()
-
-
-def settled(world: World, worker: Worker, count: int) -> list[bytes]:
-    """What a worker got, once that is so many messages and nothing more has come for a while."""
-    world.run_until(lambda: len(worker.got) >= count, timeout_s=60, what=f"{count} messages")
-    world.run_for(10)
-    return worker.got
 
 
 def test_stored_outlives_a_kill_of_all_and_the_loss_of_power() -> None:
