@@ -67,6 +67,7 @@ PURE_CLIENTS = (
     "pending_batch",
     "publishing",
     "questions",
+    "resending",
     "session_schedule",
     "tickets",
     "unacknowledged",

@@ -270,14 +270,18 @@ class ClientConnection:
             self.writer.hand_over()
         for item in woken:
             item.wake()
-        if self._resend_timer is None:
+        if conversation.resend_at < inf:
             self._plan_resend()
         self.writer.credit_came()
 
     def _plan_resend(self) -> None:
-        """If a broker refused to have something stored again, try it after a pause."""
-        if self.conversation.resend_at < inf and not self.closed:
-            self._resend_timer = self.loop.call_at(self.conversation.resend_at, self._resend)
+        """Some of what was stored by no home so far is sent again after a pause."""
+        at, timer = self.conversation.resend_at, self._resend_timer
+        if at == inf or self.closed or (timer is not None and timer.when() <= at):
+            return
+        if timer is not None:
+            timer.cancel()
+        self._resend_timer = self.loop.call_at(at, self._resend)
 
     def _resend(self) -> None:
         self._resend_timer = None

@@ -400,7 +400,7 @@ class Conversation(Publishing):
             case [Kind.REFUSED, ranges, reason]:
                 return self._refused(ranges, reason, now)
             case [Durable.PENDING, first, last, kept, waiting]:
-                self._waits_for(first, last, kept, waiting)
+                self._waits_for(first, last, kept, waiting, now)
             case [Durable.PAST, first, last, homes]:
                 return self._is_past(first, last, homes, now)
             case [Kind.WELCOME, *fields]:

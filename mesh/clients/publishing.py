@@ -9,18 +9,17 @@ Sealing stops where credit stops; the rest stays gathered. Order is per topic wi
 are given at sealing and never change: a block of level accepted or stored is kept until its ACK and sent
 again as it is, marked ``AGAIN``, when a new session begins.
 
-A broker that refuses a block of level stored which an earlier session has sent knows nothing of what homes
-did with it then. Such a block is sent again after a pause, for as long as somebody waits for it.
+Some blocks of level stored are sent again within a session (``resending``).
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from math import inf
 from typing import Final
 
 from mesh.clients.pending import Pendings
+from mesh.clients.resending import Resending
 from mesh.clients.tickets import Ticket, Waitable
 from mesh.clients.unacknowledged import Sealed, Unacknowledged
 from mesh.errors import NotAccepted, Unknown
@@ -39,9 +38,6 @@ TURN: Final = blocks.SPLIT - TURN_TOPIC
 TURN_MAX: Final = 8 << 20
 TOPICS_MAX: Final = 65536
 """Topics whose encoding is remembered."""
-RESEND_S: Final = 0.1
-RESEND_MAX_S: Final = 2.0
-"""First and longest pause before a block that was refused is sent again."""
 # backtrace, DATA head, block head up to the sequence number; publisher, boot and topic are the cached suffix
 _FRAME: Final = struct.Struct(">4sBBBBBBHIQBIBBBBIIQ")
 _frame: Final = _FRAME.pack
@@ -94,10 +90,7 @@ class Publishing:
         """Messages that were not taken for want of credit."""
         self.pendings = Pendings(self.cancel)
         """What became of those that nobody waits for."""
-        self.resend_at = inf
-        """When `resend` is to be called."""
-        self._resend_s = RESEND_S
-        self._put_off: list[Sealed] = []
+        self._resending = Resending()
         self._accepting: dict[str, Batch] = {}
         self._storing: dict[str, Batch] = {}
         self._backlog: deque[Batch] = deque()
@@ -432,10 +425,11 @@ class Publishing:
                 woken.append(ticket)
         return woken
 
-    def _waits_for(self, first: int, last: int, kept: list[str], waiting: list[str]) -> None:
+    def _waits_for(self, first: int, last: int, kept: list[str], waiting: list[str], now: float) -> None:
         """Some homes of a block have not said yet that they keep it."""
         for sealed in self._unacked.find([(first, last)]):
             sealed.ticket.wait_for(kept, waiting)
+            self._resending.takes_long(sealed, now)
 
     def _refused(self, ranges: list[list[int]], reason: str, now: float) -> list[Waitable]:
         woken: list[Waitable] = []
@@ -444,7 +438,8 @@ class Publishing:
                 continue
             ticket = sealed.ticket
             if sealed.again and ticket.level == blocks.STORED and not ticket.done:
-                self._put_off_until_later(sealed, reason, now)
+                ticket.standing = f"broker {self.broker} refused to have it stored again: {reason}"
+                self._resending.refused(sealed, now)
                 continue
             self._unacked.remove(sealed)
             if not ticket.done:
@@ -476,27 +471,24 @@ class Publishing:
             )
         return woken
 
-    def _put_off_until_later(self, sealed: Sealed, reason: str, now: float) -> None:
-        sealed.ticket.standing = f"broker {self.broker} refused to have it stored again: {reason}"
-        sealed.put_off = True
-        self._put_off.append(sealed)
-        if self.resend_at == inf:
-            self.resend_at = now + self._resend_s
-            self._resend_s = min(2 * self._resend_s, RESEND_MAX_S)
+    @property
+    def resend_at(self) -> float:
+        """When `resend` is to be called."""
+        return self._resending.at
 
     def resend(self, now: float) -> None:
-        """Send what was put off, if it is time; what nobody waits for any more is forgotten."""
-        if now < self.resend_at:
-            return
-        self.resend_at = inf
-        put_off, self._put_off = self._put_off, []
-        for sealed in put_off:
-            sealed.put_off = False
+        """Send again what is due; what nobody waits for any more is forgotten."""
+        for sealed in self._resending.due(now, self._is_sent):
             if sealed.ticket.done:
                 self._unacked.remove(sealed)
             elif not sealed.over:
+                sealed.again = True
                 self._again += ((block, sealed.count) for block in sealed.blocks)
         self.flush()
+
+    def _is_sent(self, sealed: Sealed) -> bool:
+        waiting = {id(block) for block, _ in self._again}
+        return not any(id(block) in waiting for block in sealed.blocks)
 
     def _resume(self) -> None:
         """A new session: everything that is not acknowledged goes out again, before anything new.
@@ -505,8 +497,7 @@ class Publishing:
         """
         heads = [blocks.HEAD.unpack_from(block) for block, _ in self._again]
         self.dropped += len({head[6] for head in heads if head[2] == blocks.SENT})
-        self._put_off.clear()
-        self.resend_at, self._resend_s = inf, RESEND_S
+        self._resending.clear()
         self._again.clear()
         for sealed in list(self._unacked):
             if sealed.ticket.done:
@@ -548,7 +539,6 @@ class Publishing:
         self._storing.clear()
         self._backlog.clear()
         self._again.clear()
-        self._put_off.clear()
-        self.resend_at = inf
+        self._resending.clear()
         self.forming = {}
         return woken

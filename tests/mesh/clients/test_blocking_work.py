@@ -16,11 +16,12 @@ from mesh.broker.broker import Broker
 from mesh.clients.blocking_client import BlockingClient
 from mesh.clients.blocking_work import BlockingWork
 from mesh.clients.jobs import Job
+from mesh.clients.resending import BODY_S
 from mesh.errors import Detached, Disconnected, HeldElsewhere, MeshTimeout, OtherPatterns, Unknown
 from mesh.wire.durable_frames import Durable
 from mesh.wire.session_frames import Kind, encode
 from tests.mesh.clients.blocking_programs import until
-from tests.mesh.clients.homes import Home
+from tests.mesh.clients.homes import Home, forgets_pieces
 from tests.mesh.clients.simulated_homes import Homes, client, homes
 
 __all__ = ["client", "homes"]
@@ -230,6 +231,16 @@ def test_what_is_stored_is_worked_off(homes: Homes, client: BlockingClient) -> N
         receipt = client.publish("jobs.a", b"1", level="stored")
         assert (receipt.level, receipt.homes) == ("stored", (HERE,))
         take(1, work)[0].done()
+
+
+def test_a_large_body_that_takes_long_is_sent_again_within_the_call(
+    homes: Homes, client: BlockingClient
+) -> None:
+    came = forgets_pieces(home_of(homes))
+    began = homes.now
+    receipt = client.publish("jobs.a", bytes(200_000), level="stored")
+    assert receipt.homes == (HERE,) and came == [*came[:4]] * 2
+    assert homes.now - began == pytest.approx(BODY_S, abs=0.1)
 
 
 def test_a_second_copy_that_is_refused_is_sent_again_within_the_call(

@@ -8,7 +8,7 @@ import pytest
 
 from mesh.clients.calls import joined
 from mesh.clients.conversation import Conversation
-from mesh.clients.publishing import RESEND_MAX_S, RESEND_S
+from mesh.clients.resending import BODY_S, REFUSED_MAX_S, REFUSED_S
 from mesh.clients.tickets import Ticket
 from mesh.errors import NotAccepted, Unknown
 from mesh.wire import blocks
@@ -134,7 +134,7 @@ def test_a_second_copy_that_is_refused_is_sent_again_until_it_is_stored() -> Non
         now = conversation.resend_at
         conversation.resend(now)
         assert sent(conversation) == [(1, AGAIN, 0)] and conversation.resend_at == inf
-    assert pauses[:3] == [RESEND_S, 2 * RESEND_S, 4 * RESEND_S] and pauses[-1] == RESEND_MAX_S
+    assert pauses[:3] == [REFUSED_S, 2 * REFUSED_S, 4 * REFUSED_S] and pauses[-1] == REFUSED_MAX_S
     assert "refused to have it stored again: home h has no link" in ticket.why("connected to alpha")
     assert said(conversation, Kind.ACK, STORED, [[1, 1]], [], ["h"]) == [ticket]
     assert ticket.receipt(0).homes == ("h",)
@@ -187,6 +187,50 @@ def test_all_pieces_of_a_large_body_are_sent_again_after_a_refusal() -> None:
     assert sent(conversation) == [(2, AGAIN, 1)] * 3
     said(conversation, Kind.ACK, STORED, [[2, 2]], [], ["h"])
     assert ticket.receipt(0).seq == 2
+
+
+def test_a_large_body_that_takes_long_is_sent_again_whole_as_long_as_somebody_waits() -> None:
+    """A home that restarts drops the pieces it has, and nobody but the publisher has them then."""
+    conversation = settled(size=1 << 30)
+    ticket = publish(conversation, bytes(3 * blocks.SPLIT))
+    publish(conversation, b"y")
+    assert sent(conversation) == [(1, 0, 0)] * 3 + [(2, 0, 1)] and conversation.resend_at == inf
+    said(conversation, Durable.PENDING, 1, 2, [], ["h"], now=0.5)
+    said(conversation, Durable.PENDING, 1, 2, ["g"], ["h"], now=1.0)
+    assert conversation.resend_at == 0.5 + BODY_S, "the first word counts, and for the body only"
+    conversation.resend(0.4 + BODY_S)
+    assert sent(conversation) == []
+    conversation.resend(0.5 + BODY_S)
+    assert sent(conversation) == [(1, AGAIN, 0)] * 3
+    assert conversation.resend_at == 0.5 + 3 * BODY_S, "twice as long"
+    said(conversation, Kind.REFUSED, [[1, 1]], "home h has no link", now=3.0)
+    assert not ticket.done, "it may be kept by now"
+    conversation.resend(3.0 + REFUSED_S)
+    assert sent(conversation) == [(1, AGAIN, 0)] * 3
+    conversation.cancel(ticket, 0)
+    conversation.resend(0.5 + 3 * BODY_S)
+    assert sent(conversation) == [] and conversation.resend_at == inf
+
+
+def test_a_large_body_is_not_sent_again_before_all_of_it_was_sent() -> None:
+    conversation = settled(size=2 * blocks.SPLIT)
+    ticket = publish(conversation, bytes(5 * blocks.SPLIT))
+    assert len(sent(conversation)) == 2
+    said(conversation, Durable.PENDING, 1, 1, [], ["h"], now=0.5)
+    conversation.resend(0.5 + BODY_S)
+    said(conversation, Kind.CREDIT, 0, 100, 1 << 30, now=4.0)
+    conversation.flush()
+    assert len(sent(conversation)) == 3, "the rest, once"
+    said(conversation, Kind.ACK, STORED, [[1, 1]], [], ["h"])
+    conversation.resend(conversation.resend_at)
+    assert ticket.receipt(0).homes == ("h",) and conversation.resend_at == inf
+
+
+def test_what_is_small_is_the_brokers_to_offer_again() -> None:
+    conversation = settled()
+    publish(conversation, b"1")
+    said(conversation, Durable.PENDING, 1, 1, [], ["h"])
+    assert conversation.resend_at == inf
 
 
 def test_who_has_kept_it_and_who_has_not_said_is_told_to_whoever_gives_up() -> None:

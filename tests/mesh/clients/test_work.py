@@ -10,6 +10,7 @@ import pytest
 
 from mesh.clients.client import Client
 from mesh.clients.jobs import Job
+from mesh.clients.resending import BODY_S
 from mesh.clients.work import HANDS_MIN, Work
 from mesh.errors import (
     Detached,
@@ -24,7 +25,7 @@ from mesh.wire import blocks
 from mesh.wire.durable_frames import Durable, work_head
 from mesh.wire.session_frames import Kind, encode
 from protocols import Pipe, RawSocket, Rep0, SharedListener
-from tests.mesh.clients.homes import Home
+from tests.mesh.clients.homes import Home, forgets_pieces
 from tests.mesh.clients.taking import LOOPBACK
 from tests.support.waiting import until
 
@@ -424,6 +425,16 @@ async def test_a_second_copy_that_is_refused_is_sent_again_within_the_call() -> 
     async with serving(home) as url, Client(url) as client:
         receipt = await client.publish("jobs.a", b"1", level="stored")
         assert receipt.homes == ("home",) and left == [0]
+
+
+async def test_a_large_body_that_takes_long_is_sent_again_within_the_call() -> None:
+    home = Home(asyncio.get_running_loop().time)
+    came = forgets_pieces(home)
+    async with serving(home) as url, Client(url) as client:
+        began = asyncio.get_running_loop().time()
+        receipt = await client.publish("jobs.a", bytes(200_000), level="stored")
+        assert receipt.homes == ("home",) and came == [*came[:4]] * 2
+        assert asyncio.get_running_loop().time() - began == pytest.approx(BODY_S, abs=0.1)
 
 
 async def test_who_gives_up_is_told_who_has_it_and_who_has_not_said() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mesh.wire.blocks import STORED
 from tests.mesh.dataplane.homes import World
 from tests.mesh.dataplane.neighbourhood import FakeMesh
 from tests.mesh.dataplane.storing import StoredClient
@@ -154,3 +155,30 @@ def test_what_its_publisher_gave_up_is_forgotten_by_the_home_and_a_late_copy_is_
     pair.settle(client)
     client.turn(2.0)
     assert client.acked == client.pending == [] and client.past == [(1, 1, ["alpha"])]
+
+
+def test_a_body_whose_first_pieces_a_home_lost_by_a_restart_is_stored_once_it_is_sent_again(
+    pair: Pair,
+) -> None:
+    """The home drops the pieces of unfinished bodies when it starts, and the entry broker had let them go:
+    the publisher waited for its timeout, which ended as `Unknown`."""
+    client = pair.mesh.client(2)
+    body = bytes(range(250)) * 1000
+    ticket, _ = client.conversation.add_many("jobs.a", [body], STORED)
+    client.conversation.flush()
+    pieces = client.conversation.take_frames()
+    assert ticket is not None and len(pieces) == 4
+    client.conversation._frames = pieces[:2]
+    pair.settle()
+    pair.restart_home()
+    client.conversation._frames = pieces[2:]
+    pair.settle()
+    began = pair.mesh.now
+    while not ticket.done and pair.mesh.now < began + 9.0:
+        pair.mesh.turn(0.25)
+        client.conversation.resend(pair.mesh.now)
+        pair.settle()
+    assert ticket.done and ticket.receipt(0).homes == ("alpha",)
+    assert pair.mesh.now <= began + 3.5
+    (row,) = pair.world.rows()
+    assert row.count == 1
