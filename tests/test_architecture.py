@@ -57,6 +57,7 @@ PURE_JOURNAL = ("letters", "port", "records")
 PURE_OUTBOX = ("draining", "port", "records")
 PURE_CLIENTS = (
     "arguments",
+    "attached_work",
     "calls",
     "conversation",
     "feeds",

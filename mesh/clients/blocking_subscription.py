@@ -19,47 +19,20 @@ from mesh.clients.blocking_copies import belongs_to_this_process
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.feeds import Feed, Run, Token
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
-from mesh.clients.redeliveries import Redeliveries
+from mesh.clients.subscribed import Subscribed
 from mesh.errors import Disconnected
 
 
-class BlockingSubscription:
+class BlockingSubscription(Subscribed):
     """Messages of some patterns: iterate it, or `receive` with a timeout."""
 
     def __init__(self, session: BlockingSession, feed: Feed) -> None:
+        super().__init__(feed)
         self._session = session
         self._pid = os.getpid()
         self._conversation = session.conversation
-        self._feed = feed
         self._deliveries: deque[Delivery] = deque()
-        self._again = Redeliveries()
         belongs_to_this_process(self)
-        self.dropped = 0
-        """Messages this program refused by `Delivery.drop`."""
-        self.malformed = 0
-        """Messages and questions dropped here because nobody can read their headers."""
-        self.late = 0
-        """Answers not given because the connection by which they were asked was gone."""
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        return tuple(self._feed.patterns)
-
-    @property
-    def unreached(self) -> tuple[str, ...]:
-        return self._feed.unreached
-
-    @property
-    def lost(self) -> int:
-        """Blocks the broker dropped because this program was slow to take them, and large bodies given up
-        here because more than 128 MiB of them were unfinished at once."""
-        return self._feed.lost
-
-    @property
-    def interrupted(self) -> int:
-        """How often the session with the broker was made anew, or that broker was apart from others for a
-        while: each time messages may be missing."""
-        return self._feed.interrupted
 
     def __enter__(self) -> BlockingSubscription:
         return self

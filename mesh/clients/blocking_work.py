@@ -20,10 +20,11 @@ from math import inf
 from typing import Final
 
 from mesh.clients.arguments import checked_seconds
+from mesh.clients.attached_work import AttachedWork
 from mesh.clients.blocking_copies import belongs_to_this_process
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unattached
-from mesh.clients.home_search import ATTACHED, WAIT, Ask, Failed, Follow, HomeSearch, Step
+from mesh.clients.home_search import ATTACHED, WAIT, Ask, Failed, Follow, Step
 from mesh.clients.jobs import Job, JobBatch, jobs
 from mesh.clients.work_feeds import Portion, WorkFeed
 from mesh.errors import Disconnected
@@ -32,7 +33,7 @@ from protocols import AddressError
 GATHER_S: Final = 0.001
 
 
-class BlockingWork:
+class BlockingWork(AttachedWork[BlockingSession]):
     """Messages of a durable subscription: iterate it, or `receive` with a timeout, and settle each message.
 
     See `Work`, whose methods it has without ``await``.
@@ -41,61 +42,12 @@ class BlockingWork:
     def __init__(
         self, entry: BlockingSession, dial: Callable[[str], BlockingSession], feed: WorkFeed
     ) -> None:
-        self._entry = entry
-        self._dial = dial
-        self._at = entry
-        self._feed = feed
-        self._counters = feed.counters
+        super().__init__(entry, dial, feed)
         self._pid = os.getpid()
         self._moving = threading.Lock()
-        self.closed = False
-        self._search = HomeSearch(entry.rng)
-        self._portion: Portion | None = None
         self._jobs: deque[Job] = deque()
         self._hands: dict[int, Job] = {}
-        self._said_at = -inf
         belongs_to_this_process(self)
-
-    # ------------------------------------------------------------------ what is known of it
-
-    @property
-    def name(self) -> str:
-        return self._feed.name
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        return tuple(self._feed.patterns)
-
-    @property
-    def home(self) -> str:
-        """The name of the broker that keeps the messages."""
-        return self._at.conversation.broker if self._search.found else ""
-
-    @property
-    def waiting(self) -> int:
-        """Messages that waited at the home when this program attached."""
-        return self._feed.waiting
-
-    @property
-    def unreached(self) -> tuple[str, ...]:
-        """Brokers that had not confirmed the subscription when the barrier ended: level ``stored`` at one of
-        them is refused until it has."""
-        return self._feed.unreached
-
-    @property
-    def late(self) -> int:
-        """Messages settled when their session was over: they are delivered again."""
-        return self._counters.late
-
-    @property
-    def malformed(self) -> int:
-        """Messages made dead letters here because nobody can read them or their headers."""
-        return self._counters.malformed
-
-    @property
-    def interrupted(self) -> int:
-        """How often the session with the home was lost."""
-        return self._counters.interrupted
 
     # ------------------------------------------------------------------ its life
 

@@ -16,12 +16,12 @@ from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unconfirmed
 from mesh.clients.connection import ClientConnection
 from mesh.clients.feeds import Feed, Run, Token
 from mesh.clients.messages import Batch, Delivery, deliveries, keep_sound
-from mesh.clients.redeliveries import Redeliveries
+from mesh.clients.subscribed import Subscribed
 from mesh.errors import Disconnected
 from mesh.printable import listed
 
 
-class Subscription:
+class Subscription(Subscribed):
     """Messages of some patterns: await it or enter it to pass the barrier, then iterate.
 
     Iterating passes the barrier first, too. Where the broker refuses the subscription, because it is above a
@@ -30,40 +30,13 @@ class Subscription:
     """
 
     def __init__(self, connection: ClientConnection, feed: Feed) -> None:
+        super().__init__(feed)
         self._connection = connection
         self._conversation = connection.conversation
         self._writer = connection.writer
-        self._feed = feed
         self._loop = connection.loop
         self._deliveries: Iterator[Delivery] = iter(())
-        self._again = Redeliveries()
         self._passed = False
-        self.dropped = 0
-        """Messages this program refused by `Delivery.drop`."""
-        self.malformed = 0
-        """Messages and questions dropped here because nobody can read their headers."""
-        self.late = 0
-        """Answers not given because the connection by which they were asked was gone."""
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        return tuple(self._feed.patterns)
-
-    @property
-    def unreached(self) -> tuple[str, ...]:
-        return self._feed.unreached
-
-    @property
-    def lost(self) -> int:
-        """Blocks the broker dropped because this program was slow to take them, and large bodies given up
-        here because more than 128 MiB of them were unfinished at once."""
-        return self._feed.lost
-
-    @property
-    def interrupted(self) -> int:
-        """How often the session with the broker was made anew, or that broker was apart from others for a
-        while: each time messages may be missing."""
-        return self._feed.interrupted
 
     # ------------------------------------------------------------------ the barrier
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from math import inf
 from typing import Final
 
+from mesh.clients.attached_work import AttachedWork
 from mesh.clients.calls import SUBSCRIBE_TIMEOUT_S, unattached
 from mesh.clients.connection import ClientConnection
-from mesh.clients.home_search import ATTACHED, WAIT, Ask, Failed, Follow, HomeSearch, Step
+from mesh.clients.home_search import ATTACHED, WAIT, Ask, Failed, Follow, Step
 from mesh.clients.jobs import Job, JobBatch, jobs
 from mesh.clients.work_feeds import Portion, WorkFeed
 from mesh.errors import Disconnected, MeshError
@@ -29,7 +29,7 @@ HANDS_MIN: Final = 64
 """Tasks whose last message is remembered before those that settled theirs are forgotten."""
 
 
-class Work:
+class Work(AttachedWork[ClientConnection]):
     """Messages of a durable subscription: enter it, then iterate it, and settle each message.
 
     Entering returns once the subscription is on disk at every live broker but those in ``unreached``. It
@@ -44,63 +44,14 @@ class Work:
     def __init__(
         self, entry: ClientConnection, dial: Callable[[str], ClientConnection], feed: WorkFeed
     ) -> None:
-        self._entry = entry
-        self._dial = dial
-        self._at = entry
-        self._feed = feed
+        super().__init__(entry, dial, feed)
         self._loop = entry.loop
         self._moving = asyncio.Lock()
-        self.closed = False
-        self._search = HomeSearch(entry.rng)
-        self._portion: Portion | None = None
         self._jobs: Iterator[Job] = iter(())
         self._hands: dict[asyncio.Task[object] | None, Job] = {}
         self._hands_max = HANDS_MIN
         self._turn = False
         """True while `_end_turn` is to come."""
-        self._said_at = -inf
-        self._counters = feed.counters
-
-    # ------------------------------------------------------------------ what is known of it
-
-    @property
-    def name(self) -> str:
-        return self._feed.name
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        return tuple(self._feed.patterns)
-
-    @property
-    def home(self) -> str:
-        """The name of the broker that keeps the messages; empty until it is known."""
-        return self._at.conversation.broker if self._search.found else ""
-
-    @property
-    def waiting(self) -> int:
-        """Messages that waited at the home when this program attached."""
-        return self._feed.waiting
-
-    @property
-    def unreached(self) -> tuple[str, ...]:
-        """Brokers that had not confirmed the subscription when the barrier ended: level ``stored`` at one of
-        them is refused until it has."""
-        return self._feed.unreached
-
-    @property
-    def late(self) -> int:
-        """Messages settled when their session was over: they are delivered again."""
-        return self._counters.late
-
-    @property
-    def malformed(self) -> int:
-        """Messages made dead letters here because nobody can read them or their headers."""
-        return self._counters.malformed
-
-    @property
-    def interrupted(self) -> int:
-        """How often the session with the home was lost."""
-        return self._counters.interrupted
 
     # ------------------------------------------------------------------ its life
 
