@@ -143,7 +143,11 @@ class Intake:
             route = self._router.route(topic)
         if topic[0] == 0x24:
             raise TopicError(f"topic {route.topic!r} begins with '$': such topics are the mesh's own")
-        if self.refusing or (kind & blocks.PIECE and sequence in session.cut_bodies):
+        cut = kind & blocks.PIECE and sequence in session.cut_bodies
+        if cut and level == STORED and flags and not blocks.offset_of(frame, at):
+            cut = False  # its first piece: the whole body comes again, as often as it is refused
+            del session.cut_bodies[sequence]
+        if self.refusing or cut:
             if level != STORED or not self.stored.is_retry(session, frame[at:], sequence, count, now):
                 self._refuse(session, sequence, count, size, level, kind)
             return

@@ -677,6 +677,24 @@ def test_a_large_body_of_which_a_piece_is_refused_is_refused_once_and_as_a_whole
     assert whole(client) and client.acked == []
 
 
+def test_a_large_body_that_was_refused_is_stored_when_it_comes_again_in_the_session() -> None:
+    """Its pieces were refused for as long as the session lasted: the broker took them for the rest of the
+    copy that it had refused. So a client that sent a body again after a lost session, while the home was
+    away, was told Unknown although the home was back."""
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    mesh.unlink(1, 2)
+    first = client.publish("t", bytes(300_000))
+    (reason,) = {reason for _, reason in client.refused[:1]}
+    assert "there is no link to node2" in reason and not home.disk
+    mesh.link(1, 2)
+    client.send(first, again=True)
+    assert client.acked == [([[1, 1]], [], ["node2"])] and home.has(client.source, first)
+    assert whole(client)
+
+
 # --- what peers may say
 
 
