@@ -5,6 +5,10 @@ once every live one has it on disk, or the time for that is over. Several client
 answered by itself. A client that is gone by then leaves a subscription without consumers. The dead letters of
 one that is here are made for whoever asks before there is any.
 
+Before one is made it must be known what other brokers keep, or a broker that joins would make a second one of
+a name that it has not heard of. So who asks meanwhile waits (`UNSURE_S` at most), and is told then that the
+home is not known.
+
 What cannot be is refused by DETACHED with one sentence, before which the client puts this broker's name. The
 session goes on.
 """
@@ -13,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from math import inf
+from typing import Final, NamedTuple, Protocol
 
 from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal
@@ -26,6 +31,9 @@ from mesh.journal.port import Result
 from mesh.topics import check_pattern
 from mesh.wire import durable_frames as frames
 from mesh.wire.session_frames import SUBSCRIPTIONS_MAX, encode
+
+UNSURE_S: Final = 8.0
+"""A client waits for `mesh.clients.calls.SUBSCRIBE_TIMEOUT_S`; it is to hear before that why in vain."""
 
 
 class Telling(Protocol):
@@ -54,6 +62,14 @@ class _Making:
         self.attachments: list[Attachment] = []
 
 
+class _Undecided(NamedTuple):
+    """What somebody asked for while it was not known what others keep, and until when he waits."""
+
+    name: str
+    patterns: tuple[str, ...]
+    until: float
+
+
 class Attaching:
     """See the module."""
 
@@ -77,13 +93,24 @@ class Attaching:
         """The version of the table that every live broker had on disk, none left out; in this run."""
         self._count = 0
         """Attachments of all sessions, those that wait among them."""
+        self._undecided: dict[Attachment, _Undecided] = {}
+        """In the order in which their time is over."""
         self.elsewhere: Elsewhere = lambda name: None
+        self.unsure: Callable[[], str] = lambda: ""
+        """Why it is not known what other brokers keep; empty: it is."""
         self.leaving = ""
 
     # --- ATTACH
 
     def attach(
-        self, session: Session, number: int, name: str, patterns: list[str], messages: int, size: int
+        self,
+        session: Session,
+        number: int,
+        name: str,
+        patterns: list[str],
+        messages: int,
+        size: int,
+        now: float,
     ) -> None:
         """Raises `SessionError`, `TopicError`."""
         if number == 0 or number in session.subscriptions or number in session.work:
@@ -101,14 +128,35 @@ class Attaching:
         )
         session.work[number] = attachment
         self._count += 1
-        refusal = self._begin(attachment, name, wanted)
+        self._answer(attachment, _Undecided(name, wanted, now + UNSURE_S), now)
+
+    def decide(self, now: float) -> None:
+        """Answer those who waited until it is known what others keep, or whose time is over."""
+        for attachment, asked in list(self._undecided.items()):
+            if now < asked.until and self.unsure():
+                return
+            del self._undecided[attachment]
+            self._answer(attachment, asked, now)
+
+    @property
+    def undecided(self) -> bool:
+        return bool(self._undecided)
+
+    @property
+    def next_due(self) -> float:
+        """When `decide` is to be called at the latest."""
+        return next((asked.until for asked in self._undecided.values()), inf)
+
+    def _answer(self, attachment: Attachment, asked: _Undecided, now: float) -> None:
+        refusal = self._begin(attachment, asked, now)
         if refusal is not None:
             self.detached(attachment, *refusal)
 
     def _begin(
-        self, attachment: Attachment, name: str, patterns: tuple[str, ...]
+        self, attachment: Attachment, asked: _Undecided, now: float
     ) -> tuple[str, str] | tuple[str, str, str] | None:
         """Attach it, or begin to; or why not: reason, sentence, URL."""
+        name, patterns, until = asked
         if self.leaving:
             return "leaving", self.leaving
         if problem := frames.name_problem(name):
@@ -139,6 +187,11 @@ class Attaching:
         if found is not None:
             broker, url = found
             return "held_elsewhere", f"durable subscription {name!r} has its home at broker {broker}", url
+        if unsure := self.unsure():
+            if now >= until:
+                return "held_elsewhere", f"durable subscription {name!r} may live elsewhere: {unsure}", ""
+            self._undecided[attachment] = asked
+            return None
         if not patterns:
             return "unknown", f"there is no durable subscription {name!r}, and no pattern to make it of"
         return self._make(attachment, name, patterns)
@@ -244,7 +297,7 @@ class Attaching:
         """Nobody works here any more."""
         for durable in self._durables.by_name.values():
             self.detach_from(durable, reason, sentence, now)
-        for attachment in list(self._unconfirmed):
+        for attachment in [*self._unconfirmed, *self._undecided]:
             self.detached(attachment, reason, sentence)
 
     def detach_from(self, durable: Durable, reason: str, sentence: str, now: float) -> None:
@@ -271,3 +324,4 @@ class Attaching:
         self._count -= 1
         attachment.over = True
         self._unconfirmed.pop(attachment, None)
+        self._undecided.pop(attachment, None)

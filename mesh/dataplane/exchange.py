@@ -374,6 +374,13 @@ class Exchange:
     def set_unknown_homes(self, names: Iterable[str]) -> None:
         """Live brokers that may be homes and of which it is not known what is kept there."""
         self._entry.unknown = tuple(names)
+        self._hand_over(0.0)
+
+    def _unsure(self) -> str:
+        """Why it is not known what other brokers keep; empty: it is."""
+        if self._entry.unknown:
+            return f"it is not known yet what is kept at {', '.join(self._entry.unknown)}"
+        return "this broker does not know yet what others keep" if self.gate.closed else ""
 
     @property
     def durable_routes(self) -> DurableRoutes:
@@ -390,6 +397,7 @@ class Exchange:
         self._home.home = self._sessions.home = home
         if home is not None:
             home.set_elsewhere(partial(self._entry.routes.elsewhere, self.id))
+            home.set_unsure(self._unsure)
             home.set_homes(self._entry.routes.homes_of)
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:

@@ -153,6 +153,10 @@ class Home:
         """How to find the home of a subscription that is not here."""
         self._attaching.elsewhere = elsewhere
 
+    def set_unsure(self, unsure: Callable[[], str]) -> None:
+        """How to ask why it is not known what other brokers keep; who wants to attach waits for that."""
+        self._attaching.unsure = unsure
+
     def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:
         """Every live broker has the table up to ``version`` on disk, except those named."""
         self._journal.put_down(lambda names, now: self._attaching.reached(version, names), list(unreached))
@@ -211,7 +215,7 @@ class Home:
             case [Kind.DROP, number, row, index, reason]:
                 workers.drop(session.work.get(number), row, index, reason, now)
             case [Kind.ATTACH, number, name, patterns, messages, size]:
-                self._attaching.attach(session, number, name, patterns, messages, size)
+                self._attaching.attach(session, number, name, patterns, messages, size, now)
             case [Kind.DETACH, number]:
                 self._attaching.detach(session, number, now)
             case [kind, *_]:
@@ -238,7 +242,9 @@ class Home:
     @property
     def pending(self) -> bool:
         """Whether `hand_over` has something to do."""
-        return bool(self._journal.news or self._keeping.gathered or self._workers.touched)
+        return bool(
+            self._journal.news or self._keeping.gathered or self._workers.touched or self._attaching.undecided
+        )
 
     def hand_over(self, now: float) -> None:
         """Do what this turn left to do."""
@@ -258,11 +264,12 @@ class Home:
     def _work(self, now: float) -> None:
         journal, workers, keeping = self._journal, self._workers, self._keeping
         journal.take_news(now)
+        self._attaching.decide(now)
         settling = self._settling
         workers.step(now, commit=not settling.busy and (keeping.gathered or settling.gathered))
         settling.submit(now)
         keeping.submit()
-        due = min(workers.next_due, settling.next_due)
+        due = min(workers.next_due, settling.next_due, self._attaching.next_due)
         if due < self._wake_at:
             self._wake_at = due
             self._hooks.wake_at(due)

@@ -9,7 +9,7 @@ import pytest
 
 from mesh import Client
 from mesh.broker.inspection import Inspection
-from mesh.errors import NotAccepted
+from mesh.errors import HeldElsewhere, NotAccepted
 from mesh.wire.capabilities import DURABLE, LINK
 from simulations import Mesh, World
 from tests.mesh.loopback import Cluster, whole
@@ -228,14 +228,16 @@ async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_
 
 
 @pytest.mark.virtual
-async def test_who_is_told_to_join_others_refuses_level_stored_until_it_has_met_them() -> None:
-    """They may be homes."""
+async def test_who_is_told_to_join_others_stores_and_makes_nothing_until_it_has_met_them() -> None:
+    """They may be homes, and have a subscription of that name."""
     async with Cluster() as cluster:
         home = await cluster.broker("home", state_dir="/state")
         lost = await cluster.broker("lost", ["tcp://127.0.0.1:9"], state_dir="/state")
         async with Client(home.url) as one, Client(lost.url) as two:
-            for client in (one, two):
-                async with client.subscribe("mail.#", durable="mail"):
+            async with one.subscribe("mail.#", durable="mail"):
+                pass
+            with pytest.raises(HeldElsewhere, match="not known yet what is kept at tcp://127.0.0.1:9"):
+                async with two.subscribe("mail.#", durable="mail"):
                     pass
             assert (await one.publish("mail.uk", b"x", level="stored")).homes == ("home",)
             with pytest.raises(NotAccepted, match="does not know yet what is kept at tcp://127.0.0.1:9"):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh.cluster.durable_table import HomeTable, table_frames
+from mesh.dataplane.attaching import UNSURE_S
 from mesh.dataplane.options import ExchangeOptions
 from mesh.errors import StoreFull
 from mesh.wire.durable_frames import Durable, Kept
@@ -176,6 +177,56 @@ def test_it_is_elsewhere_before_it_is_made_here_also_without_a_state_folder(tmp_
         client.attach("mail", "jobs.#")
         assert refusals(client) == [(1, "held_elsewhere", "tcp://beta:7770")]
         assert "broker beta" in sentence(client)
+
+
+@pytest.mark.parametrize("patterns", [(), ("jobs.#",)])
+@pytest.mark.parametrize("state", [True, False])
+@pytest.mark.parametrize("how", ["joins", "unknown"])
+def test_who_attaches_before_it_is_known_what_others_keep_waits_for_that(
+    how: str, state: bool, patterns: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A broker that had just joined made a second subscription of the name, and its worker waited there for
+    ever."""
+    world = World(tmp_path, state=state)
+    if how == "joins":
+        world.exchange.gate.close()
+    else:
+        world.exchange.set_unknown_homes(["beta"])
+    clients = [world.client() for _ in range(3)]
+    for client in clients:
+        client.attach("mail", *patterns)
+    clients[0].leave()
+    clients[1].say(Durable.DETACH, 1)
+    assert not refusals(clients[2]) and world.table == {}
+    world.exchange.home_changed(9, "beta", "tcp://beta:7770", {"mail": ["jobs.#"]})
+    world.exchange.set_unknown_homes([])
+    world.exchange.open_gate(world.now)
+    assert refusals(clients[2]) == [(1, "held_elsewhere", "tcp://beta:7770")]
+    assert not refusals(clients[1]) and world.home._attaching._count == 0
+
+
+def test_who_attaches_and_nobody_says_in_time_what_others_keep_is_told_of_whom_it_is_not_known(
+    world: World,
+) -> None:
+    world.exchange.set_unknown_homes(["beta", "gamma"])
+    one, other = world.client(), world.client()
+    one.attach("mail", "jobs.#")
+    world.wait(UNSURE_S - 0.1)
+    assert not refusals(one)
+    other.attach("mail", "jobs.#")
+    world.wait(0.1)
+    assert refusals(one) == [(1, "held_elsewhere", "")] and not refusals(other)
+    assert "may live elsewhere: it is not known yet what is kept at beta, gamma" in sentence(one)
+    world.exchange.set_unknown_homes([])
+    assert other.heard(Durable.ATTACHED) and world.table == {"mail": ("jobs.#",)}
+
+
+def test_who_waits_for_what_others_keep_hears_that_the_broker_leaves(world: World) -> None:
+    world.exchange.set_unknown_homes(["beta"])
+    client = world.client()
+    client.attach("mail", "jobs.#")
+    world.home.leave("it stops", world.now)
+    assert refusals(client) == [(1, "leaving", "")]
 
 
 def test_without_a_state_folder_nothing_lives_here_or_is_kept(tmp_path: Path) -> None:
