@@ -1,0 +1,104 @@
+"""Whoever has a part in a stored message is killed by SIGKILL, at each moment that matters: nothing is lost.
+
+Real processes, sockets and disks; `tests/simulations/scenarios/test_kill_matrix.py` is the same in the
+simulator, where what was not synced is lost as well. ``MANGROVE_KILLS=50`` kills so often in each cell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mesh.wire.durable_frames import Durable
+from mesh.wire.session_frames import Kind
+from tests.acceptance.storing import Stage, stage
+from tests.support.gates import Trap
+
+pytestmark = pytest.mark.process
+
+KILLS: Final = int(os.environ.get("MANGROVE_KILLS", "5"))
+VICTIMS: Final = ("publisher", "entry broker", "home", "consumer")
+MOMENTS: Final = ("before the send", "after the write", "after the acknowledgement")
+MESSAGES: Final = 3
+"""At the moment of a kill."""
+SIZES: Final = (10, 100_000)
+"""Bytes of a body, which travels whole, or in pieces."""
+PASSING: Final = (0.0, 0.5, 1.0)
+"""How much of what a gate holds passes, after somebody died."""
+
+
+def moment_trap(moment: str) -> Trap:
+    """What holds the message at the moment: on its way to the entry broker, when the home has it on disk and
+    says so, and when the acknowledgement is on its way to the publisher."""
+    if moment == "before the send":
+        return Trap(Kind.DATA, to_listener=True)
+    return Trap(Durable.KEPT if moment == "after the write" else Kind.ACK)
+
+
+async def strike(stage: Stage, victim: str, moment: str, number: int) -> None:
+    """One kill, and all that follows from it."""
+    unsettled = Trap(Durable.DONE, to_listener=True)
+    at_moment = moment_trap(moment)
+    home, entry = stage.gates["home"], stage.gates["entry broker"]
+    before = dict(stage.got)
+    if victim == "consumer":
+        await drained(stage)  # or the home would wait for what was settled behind the trap
+        home.traps = [unsettled]
+    await stage.works()
+    for gate in (home, entry):
+        gate.traps = [*gate.traps, at_moment]
+    numbers = stage.publish(MESSAGES, SIZES[number % 2])
+    if moment == "after the acknowledgement":
+        at_moment.release()
+        await stage.ended(numbers)
+    else:
+        await at_moment.sprung.wait()
+    if victim == "consumer":
+        await stage.eventually(unsettled.sprung.is_set, "a message was done")
+    stage.kill(victim)
+    for trap in (at_moment, unsettled):
+        trap.release(0.0 if trap is unsettled else PASSING[number % 3])
+    home.traps, entry.traps = [], []
+    if victim == "consumer":
+        stage.take_back(stage.got.keys() - before.keys())
+    await stage.start(victim)
+    if victim != "publisher":
+        await stage.ended(numbers)
+    await stage.delivered()
+
+
+async def play(folder: Path, victim: str, moment: str) -> None:
+    async with stage(folder) as made:
+        for number in range(KILLS):
+            await strike(made, victim, moment, number)
+        queue, (home, _) = await made.queue(), await made.statuses()
+        assert made.programs[victim].lives == KILLS + 1
+        if victim == "consumer":
+            assert queue["redelivered"] >= KILLS, "what the dead had not settled"
+        if victim == "entry broker" and moment == "after the write":
+            assert home["journal"]["duplicates"] >= KILLS, "what the publisher sent again"
+        if victim == "home" and moment == "after the write" and PASSING[(KILLS - 1) % 3] < 1:
+            assert home["journal"]["duplicates"] > 0, "what the entry broker offered again"
+        await made.works()
+        assert not made.unknown
+        assert set(made.stored.values()) == {("home",)} and len(made.stored) > KILLS
+        await drained(made)
+
+
+async def drained(made: Stage) -> None:
+    """All that was stored was delivered, so nothing may wait, or be dead; nobody made a second home."""
+    while (queue := await made.queue())["waiting"]:
+        await asyncio.sleep(0.01)  # what was settled is written with the next commit
+    assert queue["dead"] == 0
+    for status in await made.statuses():
+        assert status["queues_twice"] == {} and status["loop"]["faults"] == 0
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_nothing_acknowledged_is_lost(victim: str, moment: str, tmp_path: Path) -> None:
+    asyncio.run(play(tmp_path, victim, moment))
