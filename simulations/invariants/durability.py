@@ -98,8 +98,11 @@ class Durability:
             if publication.outcome is not Outcome.STORED:
                 continue
             here = self.evidence.host_of(publication.publisher)
+            by_s = publication.accepted_s or publication.at_s
             for (name, home), since_s in self.standing.items():
                 stood = since_s <= publication.at_s and (name, home, here) not in unreached
+                if stood and self.had_twin(home, publication.at_s, by_s):
+                    continue  # one of the two has it, on a disk of its own
                 if stood and any(matches(pattern, publication.topic) for pattern in self.patterns[name]):
                     yield publication, (name, home)
 

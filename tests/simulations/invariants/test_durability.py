@@ -17,6 +17,7 @@ from simulations.faults.ongoing import Span
 from simulations.invariants import Verdict
 from tests.simulations.invariants.histories import (
     BACK_S,
+    IDS,
     KILLED_S,
     ONE,
     THREE,
@@ -211,6 +212,20 @@ def test_a_power_loss_excuses_loss_while_the_disk_lies(until_s: float | None, ri
     lose(evidence, 4)
     fault(3.0, "lying_disk", THREE, until_s=until_s)(evidence)
     fault(KILLED_S, "power_off", THREE, until_s=BACK_S)(evidence)
+    assert judged(evidence, "stored_is_kept").ok is right
+
+
+@pytest.mark.parametrize(
+    ("id", "from_s", "until_s", "right"),
+    [(THREE, 4.0, 9.0, True), (THREE, 1.0, 4.0, False), (THREE, 5.0, None, False), (TWO, 1.0, None, False)],
+)
+def test_what_came_while_a_home_had_a_twin_may_be_on_the_disk_of_that(
+    id: str, from_s: float, until_s: float | None, right: bool
+) -> None:
+    """Swarm seed 43 with durable subscriptions: a copy of its state folder kept what it was to keep."""
+    evidence = stored(THREE)
+    lose(evidence, 4)  # published at 4.1 s
+    evidence.lives.append(Life("twin", 1, "twin", from_s, until_s, "killed", IDS[id], 99))
     assert judged(evidence, "stored_is_kept").ok is right
 
 
