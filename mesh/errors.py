@@ -24,7 +24,8 @@ MeshError
     Locked              another process or broker holds the lock
     StoreFull           the disk has no room for more stored messages; what is stored can be worked off
     JournalError        the journal of durable subscriptions cannot be used
-      JournalForeign    it is another broker's, another mesh's or another program's file
+      JournalForeign    it is another mesh's or another program's file
+        AnothersJournal it is another broker's
       JournalNewer      a newer version wrote it
       JournalReadOnly   it cannot be written
       JournalDamaged    what it holds is damaged; it was set aside under another name
@@ -185,6 +186,10 @@ class JournalError(StorageError):
 
 class JournalForeign(JournalError):
     """The file is another broker's, another mesh's or another program's."""
+
+
+class AnothersJournal(JournalForeign):
+    """The journal is another broker's."""
 
 
 class JournalNewer(JournalError):

@@ -68,12 +68,14 @@ class HomeShell:
         """Open the journal, if there is one, and route by all durable subscriptions that are known.
 
         Without its journal this home goes on with what its file says, or what others say: level stored must
-        not skip it.
+        not skip it. One that says nothing of itself holds up level stored in the whole mesh. So a broker that
+        has lost its id says that the new one keeps nothing; the home of the old one is away.
         """
         await self.journal.begin()
-        if not self.home.failure:
-            self._peering.durable.set_own(self.home.table)
-        self._peering.durable.tell()
+        durable = self._peering.durable
+        if not self.home.failure or (self.journal.is_anothers and not durable.version):
+            durable.set_own(self.home.table)
+        durable.tell()
 
     def serve_operators(self) -> None:
         """Answer their questions, see `mesh.dataplane.operating`."""

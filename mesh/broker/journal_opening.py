@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mesh.dataplane.home import Home
 from mesh.environment import Environment
-from mesh.errors import StorageError
+from mesh.errors import AnothersJournal, StorageError
 from mesh.journal.port import CommitTimes, OpenedJournal
 from mesh.journal.records import Kept
 from mesh.logs import log
@@ -48,6 +48,8 @@ class JournalOpening:
         self._clock = clock
         self._journal: OpenedJournal | None = None
         self._making: asyncio.Task[None] | None = None
+        self.is_anothers = False
+        """The journal there is another broker's."""
 
     async def begin(self) -> None:
         """Open the journal if there is one. What it keeps is `Home.table` then."""
@@ -94,6 +96,7 @@ class JournalOpening:
             self._journal = journal
             kept, damaged = await _first_look(journal)
         except StorageError as error:
+            self.is_anothers = isinstance(error, AnothersJournal)
             self._refuse(str(error), again=not at_start)
             return
         self._home.opened(journal, kept)

@@ -94,6 +94,11 @@ class DurableGossip:
         """Names of those who may be homes of which this broker does not know."""
         return self._interest.unknown()
 
+    @property
+    def version(self) -> int:
+        """Of this home's own table; 0 if there never was anything in it, as far as this broker knows."""
+        return self._interest.version
+
     def set_own(self, subscriptions: Subscriptions) -> None:
         """This is what the home's journal holds. Until then others are believed about this broker, too."""
         self._interest.set_own(subscriptions, self._wall_us())

@@ -188,7 +188,7 @@ class EntryBroker:
             return f"broker {self._name} does not know yet what is kept at {', '.join(self.unknown)}"
         if not homes:
             return f"nobody keeps {topic.decode()}"
-        away = [home.name for home in homes if home.link is None and home.id != self._id]
+        away = [self._called(home) for home in homes if home.link is None and home.id != self._id]
         if away:
             return (
                 f"there is no link to {', '.join(away)}, where {topic.decode()} is kept; if it will not come"
@@ -197,6 +197,13 @@ class EntryBroker:
         if self._own.home is None and any(home.id == self._id for home in homes):
             return f"broker {self._name} keeps no messages"
         return ""
+
+    def _called(self, home: KnownHome) -> str:
+        """Its name; its id if another that lives has that name, as after its own was lost."""
+        live = self._members.live.items()
+        if home.name == self._name or any(name == home.name for id, name in live if id != home.id):
+            return f"{home.id:016x}"
+        return home.name
 
     def _hand_out(self, part: Part, takers: tuple[Any, ...], flags: int, now: float) -> None:
         """Live subscribers get it, unless they had it. A home gets its copy to keep instead."""

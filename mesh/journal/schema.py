@@ -20,6 +20,7 @@ import apsw
 from mesh.database.kind import Errors, Kind
 from mesh.database.settings import every
 from mesh.errors import (
+    AnothersJournal,
     JournalDamaged,
     JournalError,
     JournalFailed,
@@ -66,7 +67,7 @@ def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
     """Refuse another broker's journal."""
     known = dict(every(db, "select key, value from meta"))
     if known.get("broker") != broker:
-        raise JournalForeign(
+        raise AnothersJournal(
             f"the journal {path} belongs to broker {known.get('broker')}, and this one is {broker}; name"
             " another state folder"
         )

@@ -209,6 +209,36 @@ def test_a_home_whose_journal_is_damaged_is_not_skipped() -> None:
         assert "broker-1" in mesh.run(refused, at="broker-2")
 
 
+def test_a_broker_that_lost_its_id_refuses_what_the_old_one_keeps_and_nothing_else() -> None:
+    """Swarm seed 41 with durable subscriptions: its journal was another's now, it said nothing of what it
+    kept, and level stored was refused in the whole mesh, whatever the topic."""
+
+    async def make_news(client: Client) -> None:
+        async with client.subscribe("news.#", durable="news"):
+            pass
+
+    async def store_news(client: Client) -> tuple[str, ...]:
+        return (await client.publish("news.uk", b"x", level="stored")).homes
+
+    with World(10) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        mesh.run(make_news, at="broker-2")
+        home = view(mesh, "broker-1").id
+        for _ in range(2):
+            world.inject("crash", ["broker-1"])
+            del world.disk("broker-1").files["/state/broker-1/identity.json"]
+            restart(mesh, ["broker-1"])
+            mesh.wait_whole()
+            world.run_for(10.0)  # the old id is dead to all
+            assert mesh.run(store_news, at="broker-3") == ("broker-2",)
+            for name in mesh.brokers:
+                said = mesh.run(refused, at=name)
+                assert f"no link to {home:016x}," in said, "broker-1 lives, under another id"
+                assert said.endswith(f"mesh queue forget {home:016x}")
+            assert "belongs to broker" in view(mesh, "broker-1").journal_failure
+
+
 @pytest.mark.virtual
 async def test_a_broker_of_an_earlier_version_is_no_home_and_is_sent_nothing_of_this() -> None:
     """It would close the link on a frame whose kind it does not know."""
