@@ -231,7 +231,7 @@ class Workers:
     def _carry_out(self, durable: Durable, now: float, commit: bool) -> None:
         queue, id = durable.work(), durable.id
         entries: list[records.Entry] = []
-        for order in queue.orders(now, commit=commit):
+        for order in queue.orders(now, commit=commit, ahead=self.reads_ahead):
             match order:
                 case Deliver():
                     self._deliver(durable.attachments[order.consumer], order)
@@ -266,14 +266,15 @@ class Workers:
         return self._ahead < AHEAD_BYTES_MAX
 
     def _read_ahead(self, touched: dict[Durable, None]) -> None:
-        """Read what may be read now: all that waits for it, or a block for each queue that has nothing."""
+        """Read what may be read now: all that waits for it, or a block for each queue that has nothing
+        fresh."""
         loads = self._loads
         while loads and self.reads_ahead:
             durable = next(iter(loads))
             load = loads.pop(durable)
             self._read_rows(durable, load.after_row, load.bytes_max, load.rows_max)
         for durable in touched if loads else ():
-            if durable in loads and not durable.ahead:
+            if durable in loads and not durable.work().has_fresh:
                 self._read_rows(durable, loads.pop(durable).after_row, 1, 1)
 
     def _read_rows(self, durable: Durable, after_row: int, size: int, rows: int) -> None:

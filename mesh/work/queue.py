@@ -63,6 +63,7 @@ class WorkQueue:
         self._unsaved: dict[int, Row] = {}
         self._save_at = NEVER
         self._in_flight = 0
+        self._fetched = 0  # bytes of rows that were read again, or are being
         self._orders: list[Order] = []
         self.counters = WorkCounters()
 
@@ -134,6 +135,8 @@ class WorkQueue:
             known.fetching = False
             if self._consumers and (row in self._returned or row in self._suspects):
                 known.block = block
+            else:
+                self._forget(known)
 
     def unreadable(self, row: int, now: float) -> None:
         """The other answer to `Fetch`. What was to be delivered of that row is tried again later."""
@@ -141,6 +144,7 @@ class WorkQueue:
         if known is None:
             return
         known.fetching = False
+        self._forget(known)
         records = self._returned.discard(row, known.whole) | self._suspects.discard(row, known.whole)
         for index in indices(records):
             self._delays.add(row, index, now + self._options.back_off_max_s)
@@ -208,7 +212,7 @@ class WorkQueue:
 
     def withdraw(self, row: int) -> None:
         """That row is gone from the journal. Who has messages of it meanwhile settles them in vain."""
-        known = self._rows.pop(row, None)
+        known = self._rows.get(row)
         if known is None:
             return
         for consumer, held in list(known.out.items()):
@@ -219,16 +223,19 @@ class WorkQueue:
         self._delays.discard(row, known.whole)
         self._probing.acquit(known, known.whole)
         self._unsaved.pop(row, None)
+        self._remove(known)
 
     # --- what to do
 
-    def orders(self, now: float, *, commit: bool = False) -> list[Order]:
+    def orders(self, now: float, *, commit: bool = False, ahead: bool = True) -> list[Order]:
         """All there is to do now. ``commit``: a commit is about to be made, and may take along what is
-        settled."""
+        settled. ``ahead``: what is delivered again may be read before its turn comes."""
         for number, index in self._delays.due(now):
             self._return(self._rows[number], 1 << index)
         if self._consumers:
             self._hand_out(now)
+            self._fetch(self._returned, FETCH_AHEAD if ahead else 1)
+            self._fetch(self._suspects, FETCH_AHEAD if ahead else 1)
             if self._held < self._options.held_max:
                 load = self._backlog.load()
                 if load is not None:
@@ -240,8 +247,13 @@ class WorkQueue:
 
     @property
     def ahead(self) -> int:
-        """Bytes that were read ahead, about."""
-        return self._backlog.size
+        """Bytes that were read ahead, about, and those that were read again."""
+        return self._backlog.size + self._fetched
+
+    @property
+    def has_fresh(self) -> bool:
+        """Whether something that nobody had is at hand."""
+        return bool(self._backlog.rows)
 
     @property
     def unsaved(self) -> bool:
@@ -294,8 +306,6 @@ class WorkQueue:
                     row.let_go()
             else:
                 break
-        self._fetch(returned)
-        self._fetch(self._suspects)
 
     def _hand_out_suspects(self, now: float) -> None:
         suspects, probing, roster = self._suspects, self._probing, self._roster
@@ -363,17 +373,31 @@ class WorkQueue:
                 return row
         return None
 
-    def _fetch(self, shelf: Shelf) -> None:
-        for number in shelf.rows(FETCH_AHEAD):
+    def _fetch(self, shelf: Shelf, count: int) -> None:
+        for number in shelf.rows(count):
             row = self._rows[number]
             if row.block is None and not row.fetching:
                 row.fetching = True
+                row.fetched = row.size
+                self._fetched += row.size
                 self._orders.append(Fetch(number))
 
     def _let_go(self, row: Row) -> None:
         """Forget the bytes of a row unless they are about to be delivered."""
         if not row.fresh and row.number not in self._returned and row.number not in self._suspects:
-            row.let_go()
+            self._forget(row)
+
+    def _remove(self, row: Row) -> None:
+        """Nothing of a row is left to be done."""
+        del self._rows[row.number]
+        self._fetched -= row.fetched
+        row.fetched = 0
+
+    def _forget(self, row: Row) -> None:
+        row.let_go()
+        if not row.fetching:  # else when they have come
+            self._fetched -= row.fetched
+            row.fetched = 0
 
     def _rest(self) -> None:
         """Nobody works any more: keep what is known of messages, and no bytes."""
@@ -382,7 +406,7 @@ class WorkQueue:
         for shelf in (self._returned, self._suspects):
             for number in shelf.rows(FETCH_AHEAD):
                 if not self._rows[number].fresh:
-                    self._rows[number].let_go()
+                    self._forget(self._rows[number])
 
     # --- taking back
 
@@ -459,7 +483,7 @@ class WorkQueue:
                 del row.attempts[index]
         self._is_unsaved(row, now)
         if row.settled == row.whole:
-            del self._rows[row.number]
+            self._remove(row)
 
     # --- what the journal is to know
 

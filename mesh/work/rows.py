@@ -60,6 +60,7 @@ class Row:
         "attempts_unsaved",
         "block",
         "each",
+        "fetched",
         "fetching",
         "former",
         "fresh",
@@ -90,6 +91,8 @@ class Row:
         self.attempts_unsaved = False
         self.handed_out = False
         self.fetching = False
+        self.fetched = 0
+        """Bytes that were read again, or are being, for what is delivered again."""
 
     def let_go(self) -> None:
         """Forget the bytes; those of a large body are not here."""

@@ -139,6 +139,35 @@ def test_what_all_queues_read_ahead_is_bounded_and_each_goes_on(
     assert got == 20 * 230 and world.home._workers._ahead == 0
 
 
+def test_what_all_queues_read_to_deliver_it_again_is_bounded_and_each_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each subscription held the bytes of eight blocks for consumers without room, half a megabyte."""
+    monkeypatch.setattr(workers, "AHEAD_BYTES_MAX", 200_000)
+    holder, client = world.client(), world.client()
+    for number in range(1, 21):
+        holder.attach(f"sub{number}", "jobs.#", number=number, window=1000, size=1 << 30)
+        client.attach(f"sub{number}", number=number, window=1)
+    for _ in range(10):
+        world.keep(*[bytes(1000)] * 10)
+    works = holder.take() + client.take()
+    assert sum(len(work.bodies) for work in works) == 20 * 100
+    holder.leave()
+    durables = world.home._durables.by_name.values()
+    for _ in range(3):
+        world.pump()
+    held = sum(len(row.block or b"") for durable in durables for row in durable.work()._rows.values())
+    assert held < 200_000 + 20 * 11_000
+    assert held <= sum(durable.work().ahead for durable in durables) == world.home._workers._ahead
+    got = 0
+    while works:
+        for work in works[-20:]:
+            client.done(work)
+            got += len(work.bodies)
+        works = client.take()
+    assert got == 20 * 100 and world.home._workers._ahead == 0
+
+
 def test_live_messages_and_work_share_a_connection(world: World) -> None:
     one = worker(world)
     one.say(Kind.SUBSCRIBE, 2, ["news"], int(Role.LISTEN), 100, 1 << 20)

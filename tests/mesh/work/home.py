@@ -44,6 +44,7 @@ class Home:
         self.now = 0.0
         self.slow = slow
         self.early = early
+        self.ahead = True
         self.kept: dict[int, Kept] = {}
         self.counts: dict[int, int] = {}
         self.damaged: set[int] = set()
@@ -84,7 +85,7 @@ class Home:
 
     def step(self, *, commit: bool = False) -> None:
         """Carry out orders until there are none."""
-        while orders := self.queue.orders(self.now, commit=commit):
+        while orders := self.queue.orders(self.now, commit=commit, ahead=self.ahead):
             for order in orders:
                 match order:
                     case Deliver():

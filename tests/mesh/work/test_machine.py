@@ -284,6 +284,10 @@ class WorkMachine(RuleBasedStateMachine):
 
     # --- what holds
 
+    @rule(ahead=st.booleans())
+    def other_queues_read_much_or_little(self, ahead: bool) -> None:
+        self.home.ahead = ahead
+
     @invariant()
     def all_that_was_ordered_is_within_the_rules(self) -> None:
         self.home.step()
@@ -321,6 +325,10 @@ class WorkMachine(RuleBasedStateMachine):
         queue = self.home.queue
         bytes_held = [len(row.block) for row in queue._rows.values() if row.block is not None]
         assert sum(bytes_held) <= OPTIONS.ahead_bytes + 18 * max([0, *bytes_held])
+        rows = queue._rows.values()
+        assert queue.ahead == queue._backlog.size + sum(row.fetched for row in rows)
+        again = [row for row in rows if row.block and not row.fresh]
+        assert all(row.fetched == len(row.block or b"") for row in again)
         held = queue.snapshot()
         assert len(queue._delays._heap) <= 2 * held.delayed + 65
         assert len(queue._roster) <= len(self.home.windows)
