@@ -3,8 +3,8 @@
 The blocks of one turn are submitted together. What becomes of a block is said by a `Kept`:
 
 * A block that comes again while its commit is under way shares its outcome.
-* When the disk is full the journal refuses a block before it looks whether it came before. So it is asked:
-  what an earlier commit kept is on disk, and only what is new is refused.
+* When the disk is full, or does not keep up, the journal refuses a block before it looks whether it came
+  before. So it is asked: what an earlier commit kept is on disk, and only what is new is refused.
 * When the journal fails, what was in the failed commits may be found when it is opened again. So these blocks
   are in doubt, then and whenever they come again. Others are refused from then on.
 
@@ -45,12 +45,13 @@ SAID: Final = {
 class Block:
     """One block under way, and who wants to know."""
 
-    __slots__ = ("key", "store", "told")
+    __slots__ = ("again", "key", "store", "told")
 
-    def __init__(self, key: Key, store: Store, told: Told) -> None:
+    def __init__(self, key: Key, store: Store, told: Told, again: bool) -> None:
         self.key = key
         self.store = store
         self.told = [told]
+        self.again = again
 
     def tell(self, kept: Kept, sentence: str = "") -> None:
         for told in self.told:
@@ -113,6 +114,7 @@ class Keeping:
         under_way = self._under_way.get(key)
         if under_way is not None and under_way.store.block == block:
             under_way.told.append(told)
+            under_way.again = under_way.again or again
             return
         if block[1] & PIECE:
             try:  # one that cannot be read would fail the commit for all that are in it
@@ -120,7 +122,7 @@ class Keeping:
             except BlockError as error:
                 told(Kept.REFUSED, str(error)[:SENTENCE_MAX])
                 return
-        new = Block(key, Store(publisher, boot, first, last, lowest, block, wants), told)
+        new = Block(key, Store(publisher, boot, first, last, lowest, block, wants), told, again)
         self._batch.append(new)
         if under_way is None:
             self._under_way[key] = new
@@ -143,8 +145,8 @@ class Keeping:
         self._journal.submit([block.store for block in part], partial(self._committed, part))
 
     def _committed(self, part: Sequence[Block], result: Result, now: float) -> None:
-        if isinstance(result, StoreFull):
-            self._look_for(part, str(result))
+        if isinstance(result, Exception) and self._journal.is_open:
+            self._look_for(part, result)
             return
         for block in part:
             self._is_over(block)
@@ -152,10 +154,10 @@ class Keeping:
             self._doubtful.update(dict.fromkeys(block.key for block in part))
             for block in part:
                 block.tell(Kept.DOUBT, str(result)[:SENTENCE_MAX])
-        elif isinstance(result, Exception):
+        elif isinstance(result, Exception):  # it failed before it was given these
             for block in part:
-                self.refused += block.store.last - block.store.first + 1
-                block.tell(Kept.REFUSED, str(result)[:SENTENCE_MAX])
+                doubt = block.again or block.key in self._doubtful
+                block.tell(Kept.DOUBT if doubt else Kept.REFUSED, str(result)[:SENTENCE_MAX])
         else:
             for block, answer in zip(part, result, strict=True):
                 count = block.store.last - block.store.first + 1
@@ -167,8 +169,8 @@ class Keeping:
                     self.stored += count
                 block.tell(SAID[answer.verdict])
 
-    def _look_for(self, part: Sequence[Block], full: str) -> None:
-        """The disk is full: which of these blocks did an earlier commit keep?"""
+    def _look_for(self, part: Sequence[Block], why: Exception) -> None:
+        """There is no room: which of these blocks did an earlier commit keep?"""
         stores = [block.store for block in part]
 
         def judge(journal: Any) -> list[Verdict]:
@@ -183,8 +185,9 @@ class Keeping:
                 elif found[number] is Verdict.STORED:
                     count = block.store.last - block.store.first + 1
                     self.refused += count
-                    self._full(block.store.wants, count)
-                    block.tell(Kept.REFUSED, full[:SENTENCE_MAX])
+                    if isinstance(why, StoreFull):
+                        self._full(block.store.wants, count)
+                    block.tell(Kept.REFUSED, str(why)[:SENTENCE_MAX])
                 else:
                     block.tell(SAID[found[number]])
 

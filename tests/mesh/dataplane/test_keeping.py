@@ -139,8 +139,29 @@ def test_too_much_that_waits_is_refused_with_a_sentence(
     with monkeypatch.context() as patch:
         patch.setattr(world.journal, "submit", submit)
         ((kept, sentence),) = world.keep(b"one", first=1)
-    assert kept is Kept.REFUSED and "does not keep up" in sentence
+        assert kept is Kept.REFUSED and "does not keep up" in sentence
+        status = world.home.journal_status()
+        assert status.refused == 1 and world.home.notices(0.0) == [], "the disk has room"
     assert world.keep(b"one", first=1) == KEPT
+    with monkeypatch.context() as patch:
+        patch.setattr(world.journal, "submit", submit)
+        assert world.keep(b"one", first=1, again=True) == KEPT, "it was refused, as a new block"
+        assert kinds(world.keep(b"other", first=1)) == [Kept.CONFLICT]
+
+
+def test_a_retry_that_a_failed_journal_was_not_given_is_in_doubt(world: World) -> None:
+    """It was refused, though an earlier copy of it was kept."""
+    assert world.keep(b"one", first=1) == KEPT
+    world.keep(b"two", first=2, pump=False)
+    world.turn()
+    retry = world.keep(b"one", first=1, again=True, pump=False)
+    shared = [world.keep(b"three", first=3, again=again, pump=False) for again in (False, True)]
+    new = world.keep(b"four", first=4, pump=False)
+    world.journal.failing = True
+    world.journal.step()
+    world.pump()
+    assert kinds(retry) == [Kept.DOUBT] and kinds(new) == [Kept.REFUSED]
+    assert [kinds(each) for each in shared] == [[Kept.DOUBT]] * 2
 
 
 def test_a_large_body_is_kept_with_its_last_piece_whatever_their_order(world: World) -> None:
