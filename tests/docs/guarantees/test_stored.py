@@ -64,17 +64,27 @@ def test_stored_is_lost_with_the_disk_of_its_home() -> None:
         assert settled(world, worker, 1) == [b"4"]
 
 
-def test_stored_is_lost_with_the_power_of_a_disk_that_lies_about_its_syncs() -> None:
-    with World(1) as world:
+def worked_off_after_loss_of_power(seed: int, *faults: str) -> Worker:
+    """Who comes for twenty stored messages."""
+    with World(seed) as world:
         mesh = with_a_queue(world)
-        world.inject("lying_disk", ["broker-1"])
+        for fault in faults:
+            world.inject(fault, ["broker-1"])
         program = Program(mesh)
         for body in bodies(20):
             assert program.do(publishing(body)).level == "stored"
         restart(mesh, how="power_off")
         worker = Worker(mesh, patterns=("jobs.#",))
         world.run_for(10)
-        assert len(worker.got) < 20
+    return worker
+
+
+def test_stored_is_lost_with_the_power_of_a_disk_that_lies_about_its_syncs() -> None:
+    assert worked_off_after_loss_of_power(1).got == bodies(20), "the disk is honest"
+    unseen = worked_off_after_loss_of_power(1, "lying_disk")
+    assert unseen.got == [] and unseen.work is not None
+    seen = worked_off_after_loss_of_power(2, "lying_disk")
+    assert seen.got == [] and "is damaged" in seen.ends[0]
 
 
 def test_stored_is_set_aside_when_its_journal_is_damaged_until_the_second_start() -> None:
