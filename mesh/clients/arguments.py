@@ -61,7 +61,7 @@ def level_number(level: str) -> int:
     try:
         return blocks.LEVELS.index(level)
     except ValueError:
-        known = ", ".join(repr(name) for name in blocks.LEVELS)
+        known = ", ".join(repr(name) for name in (*blocks.LEVELS, "outbox"))
         raise ValueError(f"level {shown(level)} is not known; levels are {known}") from None
 
 

@@ -29,6 +29,7 @@ GRACE_S: Final = 1.0
 LINGER_S: Final = 1.0
 """How long closing waits for what is gathered to be sent, and for the broker to have read it."""
 
+NO_OUTBOX: Final = "level 'outbox' needs a client that has one, as Client(outbox='PATH')"
 ANSWERS_DURABLY: Final = "a durable subscription gets no requests: answers and durable exclude each other"
 
 GATHERED: Final = Receipt("sent", "", 0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn, cast, overload
 
@@ -34,6 +35,7 @@ from mesh.clients.calls import (
     GATHERED,
     GRACE_S,
     KEEPALIVE_S,
+    NO_OUTBOX,
     REQUEST_TIMEOUT_S,
     SURVEY_DEADLINE_S,
 )
@@ -41,6 +43,8 @@ from mesh.clients.connection import ClientConnection
 from mesh.clients.conversation import Conversation, ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import Place, broker_place
+from mesh.clients.outbox import ClientOutbox, OutboxState, checked_outbox
+from mesh.clients.outbox_conversation import OutboxConversation
 from mesh.clients.pending import PENDING_MAX
 from mesh.clients.publisher import Publisher
 from mesh.clients.publishing import MESSAGE_COST
@@ -52,6 +56,7 @@ from mesh.clients.work_feeds import WORK_WINDOW
 from mesh.clients.writer import Writer
 from mesh.environment import Environment
 from mesh.errors import Disconnected, MeshError
+from mesh.outbox.records import MAX_BYTES
 from mesh.wire.blocks import HeaderValue
 from mesh.wire.session_frames import Receipt, Role
 from protocols import TlsConfig, check_dialable
@@ -61,9 +66,10 @@ class _NotOpen:
     """Stands where `Client.open` puts the parts: who calls before is told so, and no call has to look."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise Disconnected("the client is not open; use it inside `async with Client() as mesh:`")
+        raise Disconnected(NOT_OPEN)
 
 
+NOT_OPEN: Final = "the client is not open; use it inside `async with Client() as mesh:`"
 _NOT_OPEN: Final = _NotOpen()
 
 
@@ -76,6 +82,11 @@ class Client:
 
     ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted
     and no certificate is shown.
+
+    ``outbox`` is the path of a file that keeps what is published at level ``outbox`` until it is stored at
+    its homes, at most ``outbox_max_bytes``; it is made if there is none. With it, entering the client waits
+    for no broker. It raises `Locked` when another client has the file, and an `OutboxError` when it cannot be
+    used: one that is damaged is set aside and named (`OutboxDamaged`), and the next client begins a new one.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
@@ -91,6 +102,8 @@ class Client:
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
         pending_max: int = PENDING_MAX,
+        outbox: str | os.PathLike[str] | None = None,
+        outbox_max_bytes: int = MAX_BYTES,
         environment: Environment | None = None,
     ) -> None:
         self._place = broker_place(url)
@@ -100,6 +113,8 @@ class Client:
         self._keepalive_s = checked_seconds("keepalive_s", keepalive_s)
         self._connect_timeout = checked_seconds("connect_timeout", connect_timeout)
         self._pending_max = checked_pending_max(pending_max)
+        self._outbox_path, self._outbox_max_bytes = checked_outbox(outbox, outbox_max_bytes)
+        self._outbox: ClientOutbox | None = None
         self._environment = environment
         self._closed = False
         self._opened = False
@@ -120,7 +135,8 @@ class Client:
         await self.aclose()
 
     async def open(self) -> None:
-        """Connect. Raises `Disconnected` if no session was to be had within ``connect_timeout``."""
+        """Connect. Raises `Disconnected` if no session was to be had within ``connect_timeout``. With an
+        outbox it opens that, and connects in the background."""
         if self._opened or self._closed:
             raise MeshError("a Client is opened once; make another one")
         environment = self._environment or Environment.real()
@@ -131,34 +147,72 @@ class Client:
         self._publisher = Publisher(self._connection)
         self._soon = SoonPublisher(self._connection, self._pending_max)
         self._opened = True
+        if self._outbox_path:
+            await self._open_outbox(environment)
+            self._connection.begin()
+            return
         await self._connection.open()
         self.url = self._connection.url
 
+    async def _open_outbox(self, environment: Environment) -> None:
+        try:
+            port = await environment.open_outbox(self._outbox_path, max_bytes=self._outbox_max_bytes)
+        except BaseException:
+            await self._connection.aclose()
+            raise
+        conversation = OutboxConversation.of_outbox(
+            port.opening,
+            environment.rng,
+            name=self.name,
+            keepalive_s=self._keepalive_s,
+            now=self._connection.loop.time(),
+        )
+        self._outbox = ClientOutbox(port, self._connected_by(self._place, conversation, warns=False))
+
     def _connection_to(self, place: Place) -> ClientConnection:
+        assert self._environment is not None, "a client has one once it is opened"
+        conversation = Conversation.of(
+            self._environment.rng,
+            self._environment.token,
+            name=self.name,
+            keepalive_s=self._keepalive_s,
+            now=asyncio.get_running_loop().time(),
+        )
+        return self._connected_by(place, conversation)
+
+    def _connected_by(
+        self, place: Place, conversation: Conversation, *, warns: bool = True
+    ) -> ClientConnection:
         assert self._environment is not None, "a client has one once it is opened"
         return ClientConnection(
             place,
-            name=self.name,
+            conversation=conversation,
             tls=self._tls,
-            keepalive_s=self._keepalive_s,
             connect_timeout_s=self._connect_timeout,
             rng=self._environment.rng,
-            token=self._environment.token,
+            warns=warns,
         )
 
     def _connection_to_home(self, url: str) -> ClientConnection:
         return self._connection_to(Place(check_dialable(url)))
 
     async def aclose(self) -> None:
-        """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`."""
+        """Send what is gathered, say goodbye, close. Publishes that nobody acknowledged end as `Unknown`;
+        what waits in the outbox stays there."""
         self._closed = True
         for work in self._works:
             await work.aclose()
         if self._opened:
             try:
-                await self._connection.aclose()
+                await self._close_connections()
             finally:
                 self._soon.close()
+
+    async def _close_connections(self) -> None:
+        if self._outbox is None:
+            await self._connection.aclose()
+        else:
+            await asyncio.gather(self._outbox.aclose(), self._connection.aclose())
 
     # ------------------------------------------------------------------ publishing
 
@@ -176,8 +230,10 @@ class Client:
 
         Level ``sent`` returns once the message is gathered for sending (waiting only for credit);
         ``accepted`` once the broker has it in memory and has routed it; ``stored`` once it is on disk at the
-        home of every durable subscription that wants it. ``key`` is the program's own id for the message; it
-        travels as the header of that name. ``timeout`` (10 s) bounds the whole call.
+        home of every durable subscription that wants it; ``outbox`` once it is on this program's own disk,
+        from where it goes to these homes whenever they can be reached (``Client(outbox=PATH)``). ``key`` is
+        the program's own id for the message; it travels as the header of that name. ``timeout`` (10 s) bounds
+        the whole call.
 
         Raises:
             TopicError, TypeError, ValueError: the message cannot be sent as it is.
@@ -186,6 +242,9 @@ class Client:
             Unknown: it may have been accepted; no word came in time, or the client was closed. Of level
                 ``stored`` it names who keeps it and who has not said.
             MeshTimeout: level ``sent``: no credit, or no connection, in time; the message was not taken.
+
+        Of level ``outbox``, `NotAccepted` says that the outbox had no room in time or its disk failed, and
+        `Unknown` that the disk failed, or gave no answer, while it wrote the message.
         """
         if level == "sent" and headers is None and key is None and type(body) is bytes:
             conversation = self._conversation
@@ -205,6 +264,8 @@ class Client:
                     await asyncio.sleep(0)
             return GATHERED
         encoded = packed(headers, key)
+        if level == "outbox":
+            return await self._with_outbox().publish([(topic, [checked_body(body)])], encoded, timeout)
         return await self._publisher.publish(topic, [checked_body(body)], level, encoded, timeout)
 
     def publish_nowait(self, topic: str, body: bytes) -> bool:
@@ -237,8 +298,12 @@ class Client:
         """Publish many messages in one call: a topic and a list of bodies, or a list of (topic, body) pairs.
 
         The receipt speaks for all of them, its ``seq`` for the first. Raises as `publish`; with level
-        ``accepted`` some of several topics may have been accepted when it raises.
+        ``accepted`` some of several topics may have been accepted when it raises. Level ``outbox`` keeps all
+        of them or none.
         """
+        if level == "outbox":
+            given = [(topic, found) for topic, found, _ in by_topic(messages, bodies)]
+            return await self._with_outbox().publish(given, b"", timeout)
         return await self._publisher.publish_many(by_topic(messages, bodies), level, timeout)
 
     def publish_soon(
@@ -276,6 +341,29 @@ class Client:
         Raises `BatchFailed` there, which says how many did not succeed, and why each of them.
         """
         return PendingBatch(self._soon, level, timeout)
+
+    async def drained(self, timeout: float | None = None) -> None:
+        """Wait until everything in the outbox is stored at its homes; without ``timeout`` for as long as it
+        takes.
+
+        Raises:
+            MeshTimeout: something still waits; it says how much, and why.
+            OutboxError: some blocks are damaged, and all others stored; or the disk failed.
+            Disconnected: the client was closed, or is not open.
+        """
+        await self._with_outbox().drained(timeout)
+
+    @property
+    def outbox(self) -> OutboxState | None:
+        """What the outbox holds, and why it does not drain; None without an outbox."""
+        return None if self._outbox is None else self._outbox.state
+
+    def _with_outbox(self) -> ClientOutbox:
+        if self._outbox is None:
+            if self._outbox_path:
+                raise Disconnected(NOT_OPEN)
+            raise ValueError(NO_OUTBOX)
+        return self._outbox
 
     async def flush(self, timeout: float | None = None) -> None:
         """Hand everything gathered to the connection. Raises `MeshTimeout` when credit does not come in time,

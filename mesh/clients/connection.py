@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from mesh.clients.calls import LINGER_S
 from mesh.clients.conversation import Conversation
@@ -40,28 +40,27 @@ class ClientConnection:
         self,
         place: Place,
         *,
-        name: str,
+        conversation: Conversation,
         tls: TlsConfig | None,
-        keepalive_s: float,
         connect_timeout_s: float,
         rng: random.Random,
-        token: Callable[[int], bytes],
+        warns: bool = True,
     ) -> None:
+        """``warns``: whether it logs that there is no session, and that there is one again."""
         self._place = place
         self.url = url = place.url
         self._tried = ""
         """The part of a sentence that names the place where nobody listened; empty: there was none."""
         self.closed = False
-        self._keepalive_s = keepalive_s
+        self._keepalive_s = conversation.keepalive_s
         self._connect_timeout_s = connect_timeout_s
         self.loop = asyncio.get_running_loop()
-        self.conversation = Conversation.of(
-            rng, token, name=name, keepalive_s=keepalive_s, now=self.loop.time()
-        )
+        self.conversation = conversation
         self.writer = Writer(self.conversation, self.loop)
         self._socket = RawSocket(Req0, receiver=self, options=replace(OPTIONS, tls=tls), rng=rng)
         self.rng = rng
         self._schedule = SessionSchedule(url, rng)
+        self._warns = warns
         self._warnings = PeerWarnings(log)
         self._lost = asyncio.Event()
         self._connector: asyncio.Task[None] | None = None
@@ -91,20 +90,31 @@ class ClientConnection:
                 raise Disconnected(self._tried + why_no_session(self.url, error)) from error
             raise
         self._schedule.began(self.loop.time())
-        self._connector = self.loop.create_task(self._keep_connected(), name=f"mesh client {self.url}")
+        self._keep(self._keep_connected())
+
+    def begin(self) -> None:
+        """Connect in the background, for as long as it takes."""
+        self._keep(self._connect_and_keep())
+
+    def _keep(self, connecting: Coroutine[Any, Any, None]) -> None:
+        self._connector = self.loop.create_task(connecting, name=f"mesh client {self.url}")
         if self._keepalive_s:
             self._timer = self.loop.call_later(self._keepalive_s, self._tick, self.loop.time())
 
+    async def _dial(self) -> None:
+        """Where there was a session; before that, where somebody listens."""
+        if self._place.otherwise and not self.conversation.broker:
+            self.url, self._tried = self._place.url, ""
+            try:
+                await self._socket.dial_once(self.url, self._connect_timeout_s)
+                return
+            except ConnectionRefused:
+                self._tried = nobody_at(self.url)
+                self.url = self._schedule.url = self._place.otherwise
+        await self._socket.dial_once(self.url, self._connect_timeout_s)
+
     async def _first_session(self) -> None:
-        try:
-            await self._socket.dial_once(self.url, self._connect_timeout_s)
-        except ConnectionRefused:
-            if not self._place.otherwise:
-                raise
-            self._tried = nobody_at(self.url)
-            self.url = self._place.otherwise
-            self._schedule = SessionSchedule(self.url, self.rng)
-            await self._socket.dial_once(self.url, self._connect_timeout_s)
+        await self._dial()
         try:
             await self._settled()
         except Disconnected:
@@ -171,28 +181,38 @@ class ClientConnection:
     async def _keep_connected(self) -> None:
         """Dial again whenever the connection is gone."""
         await self._lost.wait()
-        why = self.conversation.last_error
+        await asyncio.sleep(self._pause_s(self.conversation.last_error))
+        await self._connect_and_keep()
+
+    async def _connect_and_keep(self) -> None:
         while True:
+            why = await self._one_session()
             await asyncio.sleep(self._pause_s(why))
-            self._lost.clear()
-            try:
-                await self._socket.dial_once(self.url, self._connect_timeout_s)
-            except (SPError, OSError) as error:
-                self.conversation.last_error = why_no_session(self.url, error)
-                why = str(error)
-                continue
-            await self._session_or_close()
-            await self._lost_or_back()
-            await self._lost.wait()
-            why = self.conversation.last_error
+
+    async def _one_session(self) -> str:
+        """Dial, and wait until the session is over; why it is, or why there was none."""
+        self._lost.clear()
+        try:
+            await self._dial()
+        except (SPError, OSError) as error:
+            self.conversation.last_error = self._tried + why_no_session(self.url, error)
+            return str(error)
+        await self._session_or_close()
+        await self._lost_or_back()
+        await self._lost.wait()
+        return self.conversation.last_error
 
     def _pause_s(self, why: str) -> float:
         """How long to wait after a session or an attempt has ended; warns of what is new."""
         now = self.loop.time()
         pause_s, sentence = self._schedule.ended(now, why)
         if sentence and not self.conversation.falls_back:
-            self._warnings.warn(now, None, "%s", sentence)
+            self._warn(now, sentence)
         return pause_s
+
+    def _warn(self, now: float, sentence: str) -> None:
+        if self._warns:
+            self._warnings.warn(now, None, "%s", sentence)
 
     async def _session_or_close(self) -> None:
         """Wait for the session on a new connection; close one on which none begins in time."""
@@ -217,7 +237,7 @@ class ClientConnection:
             assert back_at is not None, "there was a limit"
             now = max(back_at, self.loop.time())  # a timer may be early, by the clock's resolution
             subscribed = any(feed.interrupted for feed in self.conversation.feeds)
-            self._warnings.warn(now, None, "%s", self._schedule.back(now, subscribed=subscribed))
+            self._warn(now, self._schedule.back(now, subscribed=subscribed))
 
     def _tick(self, due: float) -> None:
         """Once a keepalive interval."""

@@ -73,6 +73,11 @@ class ConversationStatistics:
     """Messages of `publish_soon` that failed, at whose failure nobody looked."""
 
 
+def new_prefix(rng: random.Random) -> bytes:
+    """The SP backtrace of a session's frames: a request id."""
+    return (0x80000000 | rng.getrandbits(31)).to_bytes(4, "big")
+
+
 class Conversation(Publishing):
     """The session of one client with whichever broker it is connected to.
 
@@ -120,7 +125,7 @@ class Conversation(Publishing):
         cls, rng: random.Random, token: Callable[[int], bytes], *, name: str, keepalive_s: float, now: float
     ) -> Conversation:
         """That of a client which draws a request id, this life of it, and by ``token`` its secret."""
-        prefix = (0x80000000 | rng.getrandbits(31)).to_bytes(4, "big")
+        prefix = new_prefix(rng)
         return cls(
             secret=token(SECRET_SIZE),
             boot=rng.getrandbits(62) + 1,
@@ -400,7 +405,7 @@ class Conversation(Publishing):
             case [Kind.REFUSED, ranges, reason]:
                 return self._refused(ranges, reason, now)
             case [Durable.PENDING, first, last, kept, waiting]:
-                self._waits_for(first, last, kept, waiting, now)
+                return self._waits_for(first, last, kept, waiting, now)
             case [Durable.PAST, first, last, homes]:
                 return self._is_past(first, last, homes, now)
             case [Kind.WELCOME, *fields]:

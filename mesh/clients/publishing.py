@@ -425,11 +425,14 @@ class Publishing:
                 woken.append(ticket)
         return woken
 
-    def _waits_for(self, first: int, last: int, kept: list[str], waiting: list[str], now: float) -> None:
+    def _waits_for(
+        self, first: int, last: int, kept: list[str], waiting: list[str], now: float
+    ) -> list[Waitable]:
         """Some homes of a block have not said yet that they keep it."""
         for sealed in self._unacked.find([(first, last)]):
             sealed.ticket.wait_for(kept, waiting)
             self._resending.takes_long(sealed, now)
+        return []
 
     def _refused(self, ranges: list[list[int]], reason: str, now: float) -> list[Waitable]:
         woken: list[Waitable] = []

@@ -24,14 +24,14 @@ LONGEST_S: Final = 2.0
 class SessionSchedule:
     """The attempts and sessions of one client with the broker at ``url``."""
 
-    __slots__ = ("_away_since", "_began", "_pause_s", "_rng", "_told", "_url", "back_at", "failures")
+    __slots__ = ("_away_since", "_began", "_pause_s", "_rng", "_told", "back_at", "failures", "url")
 
     def __init__(self, url: str, rng: random.Random) -> None:
         self.failures = 0
         """Attempts and short sessions since a session lasted."""
         self.back_at: float | None = None
         """When `back` is to be asked; None: there is nothing to tell."""
-        self._url = url
+        self.url = url
         self._rng = rng
         self._pause_s = 0.0
         self._began: float | None = None
@@ -54,7 +54,7 @@ class SessionSchedule:
         self._told = ""
         assert self._began is not None and self._away_since is not None, "one began, and one had ended"
         away_s, self._away_since = self._began - self._away_since, None
-        sentence = f"the session with the broker at {self._url} is back after {away_s:.1f} s"
+        sentence = f"the session with the broker at {self.url} is back after {away_s:.1f} s"
         return f"{sentence}; subscriptions lack what was published meanwhile" if subscribed else sentence
 
     def ended(self, now: float, why: str) -> tuple[float, str]:
@@ -73,5 +73,5 @@ class SessionSchedule:
         if why == self._told:
             return self._pause_s, ""
         self._told = why
-        sentence = f"no session with the broker at {self._url}: {why}"
+        sentence = f"no session with the broker at {self.url}: {why}"
         return self._pause_s, f"{sentence}; it is dialled again, at least every {LONGEST_S:g} s"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -44,7 +43,6 @@ class BackgroundOutbox(ABC):
         self._wall_time = wall_time
         self._waiting_bytes = 0
         self._open = False
-        self._pid = os.getpid()
         self._ended: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
@@ -63,10 +61,20 @@ class BackgroundOutbox(ABC):
             raise
         self._open = True
 
+    def check(self) -> None:
+        """Raise `OutboxError` in a fork, `StorageError` when it is closed."""
+        if self._is_fork:
+            raise OutboxError(
+                f"the outbox {self.opening.path} was opened by a process of which this is a fork; open one in"
+                " each process, in a file of its own"
+            )
+        if not self._open:
+            raise StorageError("this outbox is closed")
+
     def append(self, sealed: Sequence[bytes], told: Callable[[list[Waiting] | Exception], None]) -> None:
         """`Outbox.append`, with what else waits. Raises `StorageError` when too much waits, or when it is
         closed."""
-        self._check()
+        self.check()
         size = sum(map(len, sealed))
         if self._waiting_bytes and self._waiting_bytes + size > WAITING_MAX:
             raise StorageError(
@@ -79,7 +87,7 @@ class BackgroundOutbox(ABC):
         self, ranges: Sequence[tuple[int, int]], told: Callable[[list[Waiting] | Exception], None]
     ) -> None:
         """`Outbox.free`, with what else waits."""
-        self._check()
+        self.check()
         self._put(Change((), ranges, told, 0))
 
     def read(
@@ -94,27 +102,18 @@ class BackgroundOutbox(ABC):
 
     def ask(self, question: Callable[[Outbox], Any], told: Callable[[Any], None]) -> None:
         """Whatever a short look into the outbox finds."""
-        self._check()
+        self.check()
         self._put(Question(question, told))
 
     async def aclose(self) -> None:
         """Finish what was handed over and close the outbox. May be called twice, and does nothing in a
         fork."""
         self._open = False
-        if self._ended is not None and self._pid == os.getpid():
+        if self._ended is not None and not self._is_fork:
             self._put(None)
             await asyncio.shield(self._ended)
 
     # --- in the loop
-
-    def _check(self) -> None:
-        if self._pid != os.getpid():
-            raise OutboxError(
-                f"the outbox {self.opening.path} was opened by process {self._pid}, of which this is a fork;"
-                " open one in each process, in a file of its own"
-            )
-        if not self._open:
-            raise StorageError("this outbox is closed")
 
     def _tell(self, told: Told) -> None:
         self.holding = told.holding
@@ -125,6 +124,11 @@ class BackgroundOutbox(ABC):
             job.told(result)
 
     # --- where the worker runs
+
+    @property
+    def _is_fork(self) -> bool:
+        """Whether this is another process than that of the worker."""
+        return False
 
     @abstractmethod
     def _begin(self) -> None:

@@ -27,7 +27,8 @@ its opening was freed then, and has come back: by a backup, a copy, or a disk th
 Of what was appended since, this program has said no such thing. So another one sends under its numbers, and
 the block is refused: the message is kept, and its topic held.
 
-What is said to take long (PENDING) stays under way, and takes its part of the window.
+What is said to take long (PENDING) stays under way, and takes its part of the window. A large body is sent
+again then, after a pause: it may wait for a piece that a home has lost and nobody else has any more.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ WINDOW_BLOCKS: Final = 1024
 HELD_MAX: Final = 64
 PAUSE_MIN_S: Final = 0.5
 PAUSE_MAX_S: Final = 60.0
+BODY_S: Final = 2.0
+BODY_MAX_S: Final = 32.0
+"""First and longest pause before a large body is sent again that takes long."""
 PIECE_MISSING: Final = "another piece of its body is damaged"
 CONFLICT: Final = "another program, perhaps a copy of this one, has sent other messages under their numbers"
 
@@ -114,6 +118,8 @@ class Draining:
         self._numbers: dict[int, list[int]] = {}
         """Rows under way by their first number."""
         self._under_way_bytes = 0
+        self._long: dict[int, tuple[float, float]] = {}
+        """When a large body under way is sent again, by its number, and after what pause once more."""
         self._freeing: dict[int, _Sent] = {}
         self._held: dict[bytes, _Held] = {}
         self._damaged: dict[int, Damaged] = {}
@@ -207,6 +213,7 @@ class Draining:
         self.session_boot = None
         self._under_way.clear()
         self._numbers.clear()
+        self._long.clear()
         self._under_way_bytes = 0
         self._put_back(0)
 
@@ -215,18 +222,20 @@ class Draining:
     @property
     def next_due(self) -> float | None:
         """When `take`, and then `wants`, have something to do though nothing has happened."""
+        if self.session_boot is None:
+            return None
         if self._paused_to is not None:
             return None if self._under_way else self._paused_to
         under_way = {row.topic for row in self._under_way.values()}
-        return min(
-            (it.due for topic, it in self._held.items() if it.probe is None and topic not in under_way),
-            default=None,
-        )
+        due = [it.due for topic, it in self._held.items() if it.probe is None and topic not in under_way]
+        return min([*due, *(at for at, _ in self._long.values())], default=None)
 
     def take(self, now: float, bytes_max: int, messages_max: int = 1 << 62) -> list[Send]:
         """What to send now, in order, of so many bytes and messages or one block more; it is under way then.
         Ask again after whatever happened, and then look at `wants`."""
         self._end_pauses(now)
+        if self._long:
+            self._send_again_what_takes_long(now)
         if self.session_boot is None or self._paused_to is not None:
             return []
         rows: list[Waiting] = []
@@ -251,11 +260,11 @@ class Draining:
 
     def acknowledged(self, ranges: Iterable[Range]) -> list[Range]:
         """Homes have stored these numbers: rows to free. `freed` says when they are."""
-        return self._acknowledged([row for first, last in ranges for row in self._pop(first, last)])
+        return self._acknowledged(self._answered(ranges))
 
     def past(self, ranges: Iterable[Range], now: float) -> list[Range]:
         """Homes hold these numbers for past: rows to free, as `acknowledged`."""
-        rows = [row for first, last in ranges for row in self._pop(first, last)]
+        rows = self._answered(ranges)
         self._refuse([row for row in rows if row.row > self._opened_at], CONFLICT, now)
         return self._acknowledged([row for row in rows if row.row <= self._opened_at])
 
@@ -280,9 +289,31 @@ class Draining:
 
     def refused(self, ranges: Iterable[Range], reason: str, now: float) -> None:
         """Certainly no home has these numbers."""
-        self._refuse([row for first, last in ranges for row in self._pop(first, last)], reason, now)
+        self._refuse(self._answered(ranges), reason, now)
+
+    def takes_long(self, ranges: Iterable[Range], now: float) -> None:
+        """Some homes have not said yet that they keep these numbers."""
+        for first, last in ranges:
+            for number, rows in self._numbers.items():
+                if first <= number <= last and len(rows) > 1 and number not in self._long:
+                    self._long[number] = (now + BODY_S, 2 * BODY_S)
 
     # --- within
+
+    def _answered(self, ranges: Iterable[Range]) -> list[_Sent]:
+        rows = [row for first, last in ranges for row in self._pop(first, last)]
+        if self._long:
+            for row in rows:
+                self._long.pop(row.first, None)
+        return rows
+
+    def _send_again_what_takes_long(self, now: float) -> None:
+        for number, (at, pause_s) in list(self._long.items()):
+            if at <= now:
+                self._long[number] = (now + pause_s, min(BODY_MAX_S, 2 * pause_s))
+                is_sent = not self._ready or self._ready[0].first != number
+                if is_sent and number in self._numbers:
+                    self._put_back(self._pop(number, number)[0].row - 1)
 
     def _refuse(self, rows: Iterable[_Sent], reason: str, now: float) -> None:
         for row in rows:

@@ -42,10 +42,13 @@ ROWS_MAX: Final = 1024
 class Outbox:
     """An open outbox; `open` makes one."""
 
-    def __init__(self, database: Database, boot: int, max_bytes: int) -> None:
+    def __init__(
+        self, database: Database, boot: int, max_bytes: int, pid: Callable[[], int] = os.getpid
+    ) -> None:
         self._database = database
         self._db = database.db
-        self._pid = os.getpid()
+        self._process = pid
+        self._pid = pid()
         self.path = database.place.path
         self.max_bytes = max_bytes
         self.secret: bytes = every(self._db, "select value from meta where key = 'secret'")[0][0]
@@ -76,19 +79,20 @@ class Outbox:
         max_bytes: int = MAX_BYTES,
         files: Files | None = None,
         vfs: str | None = None,
+        pid: Callable[[], int] = os.getpid,
     ) -> Outbox:
         """The outbox at a path, made if there is none.
 
         ``token`` gives that many unguessable bytes. ``files`` and ``vfs`` (the name of an apsw VFS) are how
-        the disk is reached. Raises `Locked`, `StoreFull`, or an `OutboxError`: `OutboxForeign`,
-        `OutboxNewer`, `OutboxReadOnly`, `OutboxDamaged` when it had to be set aside.
+        the disk is reached, ``pid`` which process this is. Raises `Locked`, `StoreFull`, or an `OutboxError`:
+        `OutboxForeign`, `OutboxNewer`, `OutboxReadOnly`, `OutboxDamaged` when it had to be set aside.
         """
         if max_bytes < 1:
             raise ValueError(f"an outbox of {max_bytes} bytes holds nothing; max_bytes is 1 or more")
         database = Database(Place(path, files or RealFiles(), vfs), outbox_of(token(SECRET_SIZE)), now_us)
         boot = (int.from_bytes(token(8), "big") >> 2) + 1
         try:
-            return cls(database, boot, max_bytes)
+            return cls(database, boot, max_bytes, pid)
         except (apsw.Error, OSError) as error:
             failed = database.fail(error)
             database.close()
@@ -198,13 +202,13 @@ class Outbox:
 
     def close(self) -> None:
         """Let go of the file. In a forked process nothing happens: it is the parent's."""
-        if os.getpid() == self._pid:
+        if self._process() == self._pid:
             self._database.close()
 
     # --- within
 
     def _check_process(self) -> None:
-        if os.getpid() != self._pid:
+        if self._process() != self._pid:
             raise OutboxError(
                 f"the outbox {self.path} was opened by process {self._pid}, of which this is a fork; open one"
                 " in each process, in a file of its own"

@@ -12,7 +12,7 @@ from mesh.outbox.records import Damaged, Holding, Opening, Waiting
 
 
 class OpenedOutbox(Protocol):
-    """An open outbox. Methods but `aclose` raise `StorageError` once it is closed, or in a fork."""
+    """An open outbox. Methods but `aclose` raise what `check` raises."""
 
     @property
     def opening(self) -> Opening:
@@ -21,6 +21,9 @@ class OpenedOutbox(Protocol):
     @property
     def holding(self) -> Holding:
         """What it holds, as of the last change that was told."""
+
+    def check(self) -> None:
+        """Raise `OutboxError` in a fork, `StorageError` when it is closed."""
 
     def append(self, sealed: Sequence[bytes], told: Callable[[list[Waiting] | Exception], None], /) -> None:
         """`Outbox.append`, in a commit with what else waits. Raises `StorageError`, too, when too much

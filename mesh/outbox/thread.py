@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -22,6 +23,11 @@ class OutboxThread(BackgroundOutbox):
     def __init__(self, open_outbox: Callable[[], Outbox], wall_time: Callable[[], float]) -> None:
         super().__init__(open_outbox, wall_time)
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._pid = os.getpid()
+
+    @property
+    def _is_fork(self) -> bool:
+        return os.getpid() != self._pid
 
     def _begin(self) -> None:
         # A daemon, so that a program which forgets to close its client can still end.

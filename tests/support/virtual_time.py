@@ -20,7 +20,7 @@ import pytest
 from mesh.environment import Environment
 from simulations import World
 from simulations.kernel.storage import Disk, VirtualStorage
-from simulations.programs.environment import journals_of
+from simulations.programs.environment import journals_of, outboxes_of
 from simulations.world import Process
 from simulations.world.failures import Failure
 from tests.support import waiting
@@ -71,6 +71,12 @@ def disk() -> Disk:
     return process.world.disk(process.host.name)
 
 
+def step_clock(seconds: float) -> None:
+    """Set the wall clock of the calling test forward. No time passes."""
+    process = _process()
+    process.world.wall_clock(process.host.name).offset_s += seconds
+
+
 def _process() -> Process:
     process = getattr(asyncio.get_running_loop(), "machine", None)
     assert isinstance(process, Process), "the test is not marked `virtual`"
@@ -100,6 +106,7 @@ def _replace_the_real_one(process: Process, patch: pytest.MonkeyPatch) -> None:
             pid=process.pid,
             rss_bytes=lambda: 0,
             open_journal=journals_of(process, storage, process.stream(f"sqlite of {stream}")),
+            open_outbox=outboxes_of(process, storage, process.stream(f"outbox of {stream}")),
         )
 
     def seeded(self: random.Random, a: Any = None, version: int = 2) -> None:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from mesh.outbox.draining import HELD_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Draining, Range, Send
+from mesh.outbox.draining import BODY_S, HELD_MAX, PAUSE_MAX_S, PAUSE_MIN_S, Draining, Range, Send
 from mesh.outbox.records import Damaged, Waiting
 from mesh.wire import blocks
 
@@ -317,6 +317,29 @@ def test_a_body_with_a_damaged_piece_is_damaged_and_nothing_waits_for_it() -> No
     stored(file, draining, 2, 2)
     assert draining.drained and draining.damaged == 5
     assert sorted(file.rows) == [1, 2, 3, 4, 5]
+
+
+def test_a_body_that_takes_long_is_sent_again_ever_more_rarely_until_it_is_answered() -> None:
+    """Its home had restarted in the middle of it and lost the first pieces; it waited for them for ever."""
+    file = File()
+    file.append_body(b"a", 3)
+    file.append(b"b")
+    draining = Draining(file.last, window_bytes=1000)
+    draining.session_began(1)
+    assert len(took(file, draining)) == 4
+    draining.takes_long([(1, 2)], 0.0)
+    assert draining.next_due == BODY_S and took(file, draining, 1.9) == []
+    now, pauses = 0.0, []
+    for _ in range(7):
+        due = draining.next_due
+        assert due is not None
+        pauses.append(due - now)
+        now = due
+        assert len(took(file, draining, now)) == 3, "and what stands behind it is not"
+        assert sorted(draining._under_way) == [1, 2, 3, 4]
+    assert pauses == [2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0]
+    stored(file, draining, 1, 2)
+    assert draining.drained and draining.next_due is None
 
 
 def test_a_refused_block_that_is_damaged_since_holds_its_topic_no_longer() -> None:

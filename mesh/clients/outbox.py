@@ -1,0 +1,343 @@
+"""A client's outbox: messages go to the client's own disk, and from there to their homes.
+
+It drains through a connection of its own, as the outbox is a publisher with a secret of its own. Three
+machines decide, and this drives them: `Filling`, what goes to the disk next; `Draining` within an
+`OutboxConversation`, what is sent and freed next; `Standstill`, what is logged.
+
+Cancelling: a cancelled call takes its messages back if the disk was not given them yet, otherwise they may be
+sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from mesh.clients.arguments import checked_seconds
+from mesh.clients.calls import PUBLISH_TIMEOUT_S
+from mesh.clients.connection import ClientConnection
+from mesh.clients.outbox_conversation import OutboxConversation
+from mesh.clients.outbox_filling import LEVEL, Filling, Parcel
+from mesh.clients.outbox_notices import Standstill
+from mesh.clients.tickets import Waitable
+from mesh.errors import (
+    Disconnected,
+    MeshError,
+    MeshTimeout,
+    NotAccepted,
+    OutboxError,
+    StorageError,
+    StoreFull,
+    Unknown,
+)
+from mesh.logs import log
+from mesh.outbox.draining import Range
+from mesh.outbox.port import OpenedOutbox
+from mesh.outbox.records import Damaged, Waiting
+from mesh.wire.fields import shown
+from mesh.wire.session_frames import Receipt
+from protocols.peer_warnings import PeerWarnings
+
+FULL_AGAIN_S: Final = 1.0
+"""After so long a disk that had no room is tried again."""
+
+
+def checked_outbox(path: Any, max_bytes: Any) -> tuple[str, int]:
+    """The path of an outbox, empty for None, and its bound. Raises TypeError, ValueError."""
+    if path is not None and not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"outbox is {shown(path)}; it is the path of a file")
+    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool):
+        raise TypeError(f"outbox_max_bytes is {shown(max_bytes)}; it is a number of bytes")
+    if max_bytes < 1:
+        raise ValueError(f"outbox_max_bytes is {max_bytes}; an outbox holds 1 byte or more")
+    named = "" if path is None else os.fspath(path)
+    if not isinstance(named, str) or (path is not None and not named):
+        raise ValueError(f"outbox is {shown(path)}; it is the path of a file")
+    return os.path.abspath(named) if named else "", max_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxState:
+    """What an outbox holds, and why it does not drain."""
+
+    path: str
+    messages: int
+    """Messages that are not stored at their homes yet."""
+    size: int
+    """Bytes of them, as ``size_max`` counts."""
+    size_max: int
+    damaged: int
+    """Blocks among them that the disk has damaged; they stay."""
+    why: str
+    """Why nothing is being stored just now; empty while something is, or while nothing waits."""
+
+
+class ClientOutbox:
+    """An open outbox and the connection it drains through, which is begun at once."""
+
+    def __init__(self, port: OpenedOutbox, connection: ClientConnection) -> None:
+        assert isinstance(connection.conversation, OutboxConversation)
+        self._port = port
+        self._connection = connection
+        self._conversation = connection.conversation
+        self._draining = connection.conversation.draining
+        self._loop = connection.loop
+        opening = port.opening
+        self.path = opening.path
+        self._size_max = opening.max_bytes
+        self._filling = Filling(opening.path, opening.publisher, opening.boot, opening.max_bytes)
+        self._standstill = Standstill(opening.path)
+        self._warnings = PeerWarnings(log)
+        self._closing = self._closed = False
+        self._changed = Waitable()
+        """Woken when it may have drained, and when it has failed or is closed."""
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._unfreed: list[Range] = []
+        """Rows whose freeing found no room."""
+        self._again_at: float | None = None
+        """When the disk is tried again that had no room."""
+        _tell_of(port)
+        connection.begin()
+        self._listen()
+
+    # ------------------------------------------------------------------ publishing
+
+    async def publish(
+        self, given: Sequence[tuple[str, Sequence[bytes]]], headers: bytes, timeout: float | None
+    ) -> Receipt:
+        """Messages by topic, all or none; ``headers`` belong to a single one only. Returns when they are on
+        disk.
+
+        Raises `NotAccepted` when they are certainly not in the outbox, `Unknown` when they may be.
+        """
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        deadline = self._loop.time() + limit_s
+        if self._closing:
+            raise NotAccepted("the client is closed")
+        try:
+            self._port.check()
+        except StorageError as error:
+            raise NotAccepted(str(error)) from error
+        if not given:
+            return Receipt(LEVEL, "", 0, 0)
+        parcel = self._filling.add(given, headers)
+        self._soon()
+        try:
+            await self._connection.wait(parcel, max(0.0, deadline - self._loop.time()))
+        except asyncio.CancelledError:
+            self._filling.give_up(parcel)
+            raise
+        if not parcel.done:
+            raise self._late(parcel, limit_s)
+        return parcel.receipt()
+
+    def _late(self, parcel: Parcel, limit_s: float) -> MeshError:
+        why = self._filling.why_waiting(self._port.holding.size)
+        if self._filling.give_up(parcel):
+            return NotAccepted(f"the message is not in the outbox after {limit_s:g} s: {why}")
+        return Unknown(f"the message may be in the outbox, or not, after {limit_s:g} s: {why}")
+
+    # ------------------------------------------------------------------ what is known of it
+
+    @property
+    def state(self) -> OutboxState:
+        holding = self._port.holding
+        return OutboxState(
+            self.path, holding.messages, holding.size, self._size_max, self._draining.damaged, self._why()
+        )
+
+    def _why(self) -> str:
+        if self._filling.failure:
+            return self._filling.failure
+        return "" if self._draining.drained else self._conversation.why(self._connection.url)
+
+    async def drained(self, timeout: float | None) -> None:
+        """Until nothing waits. Raises `MeshTimeout`, `OutboxError` for what can never be sent, and
+        `Disconnected` once the client is closed."""
+        limit_s = None if timeout is None else checked_seconds("timeout", timeout)
+        deadline = None if limit_s is None else self._loop.time() + limit_s
+        while True:
+            if self._closed:
+                raise Disconnected(f"the client is closed; {self._left()}")
+            if self._filling.failure:
+                raise OutboxError(self._filling.failure)
+            if self._draining.drained and not self._filling.busy:
+                break
+            left_s = None if deadline is None else max(0.0, deadline - self._loop.time())
+            if not await self._connection.wait(self._changed, left_s):
+                why = self._why() or "they are on their way"
+                raise MeshTimeout(f"{self._left()} after {limit_s:g} s: {why}")
+        if self._draining.damaged:
+            raise OutboxError(
+                f"{self._draining.damaged} blocks in the outbox {self.path} are damaged and cannot be sent;"
+                " all others are stored"
+            )
+
+    def _left(self) -> str:
+        return f"{self._port.holding.messages} message(s) wait in the outbox {self.path}"
+
+    # ------------------------------------------------------------------ its end
+
+    async def aclose(self) -> None:
+        """Finish what the disk was given, and leave the rest there for the next time."""
+        if self._closing:
+            return
+        self._closing = True
+        self._fill()
+        try:
+            await self._connection.aclose()
+        finally:
+            self._closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+            try:
+                await self._port.aclose()
+            finally:
+                for parcel in self._filling.fail("the client was closed"):
+                    parcel.wake()
+                self._changed.wake()
+
+    # ------------------------------------------------------------------ a step
+
+    def _listen(self) -> None:
+        self._conversation.news.waiters[self._heard] = None
+        self._soon()
+
+    def _heard(self) -> None:
+        self._listen()
+
+    def _soon(self) -> None:
+        """Do a step at the end of this turn of the loop."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._step)
+
+    def _step(self) -> None:
+        """Do what there is to do, whatever has happened."""
+        self._scheduled = False
+        if self._closed:
+            return
+        now = self._loop.time()
+        if not self._filling.failure:
+            self._conversation.drain(now)
+            self._connection.writer.hand_over()
+            self._free(now)
+            self._fill()
+            self._read()
+        self._tell(now)
+        self._plan(now)
+        if self._draining.drained or self._filling.failure:
+            self._changed.wake()
+
+    def _fill(self) -> None:
+        if self._again_at is None and (sealed := self._filling.next_append(self._port.holding.size)):
+            self._ask(self._port.append, sealed, self._appended)
+
+    def _appended(self, result: list[Waiting] | Exception) -> None:
+        if isinstance(result, Exception):
+            self._failed(result)
+            woken = self._filling.appended(result)
+        else:
+            self._draining.appended(result)
+            woken = self._filling.appended(None)
+        for parcel in woken:
+            parcel.wake()
+        self._soon()
+
+    def _free(self, now: float) -> None:
+        rows = self._conversation.take_freed()
+        if self._unfreed and self._again_at is None:
+            rows, self._unfreed = self._unfreed + rows, []
+        if rows:
+            self._ask(self._port.free, rows, partial(self._freed, rows))
+
+    def _freed(self, rows: list[Range], result: list[Waiting] | Exception) -> None:
+        if isinstance(result, Exception):
+            self._unfreed += rows
+            self._failed(result)
+        else:
+            self._draining.freed(rows)
+            if self._filling.full:
+                self._again_at = None
+        self._soon()
+
+    def _read(self) -> None:
+        wanted = self._draining.wants()
+        if wanted is not None:
+            self._ask(
+                partial(self._port.read, wanted.after_row, wanted.bytes_max), wanted.without, self._found
+            )
+
+    def _found(self, rows: list[Waiting | Damaged] | Exception) -> None:
+        if isinstance(rows, Exception):
+            self._failed(rows)
+            return
+        damaged = self._draining.damaged
+        self._draining.found(rows)
+        if self._draining.damaged > damaged:
+            for row in rows:
+                if isinstance(row, Damaged):
+                    self._warn(
+                        f"messages {row.first} to {row.last} in the outbox {self.path} are damaged, and stay"
+                        f" there: {row.reason}"
+                    )
+        self._soon()
+
+    def _ask(self, ask: Callable[..., None], what: Any, told: Callable[[Any], None]) -> None:
+        """Ask something of the disk, which may refuse at once."""
+        try:
+            ask(what, told)
+        except MeshError as error:
+            self._loop.call_soon(told, error)
+
+    def _failed(self, error: Exception) -> None:
+        """The disk said no, for now or for good."""
+        if isinstance(error, StoreFull):
+            self._again_at = self._loop.time() + FULL_AGAIN_S
+            return
+        if not self._filling.failure and not self._closed:
+            self._warn(str(error))
+        for parcel in self._filling.fail(str(error)):
+            parcel.wake()
+        self._soon()
+
+    def _tell(self, now: float) -> None:
+        if self._filling.failure:
+            return  # that was told
+        sentence = self._standstill.look(now, self._why(), self._port.holding.messages)
+        if sentence:
+            self._warnings.warn(now, None, "%s", sentence)
+
+    def _warn(self, sentence: str) -> None:
+        self._warnings.warn(self._loop.time(), None, "%s", sentence)
+
+    def _plan(self, now: float) -> None:
+        """Do a step when it is due, though nothing happens until then."""
+        if self._timer is not None:
+            self._timer.cancel()
+        times = (self._draining.next_due, self._again_at, self._standstill.due)
+        due = min((at for at in times if at is not None), default=None)
+        self._timer = None if due is None else self._loop.call_at(max(due, now), self._due)
+
+    def _due(self) -> None:
+        if self._again_at is not None and self._loop.time() >= self._again_at:
+            self._again_at = None
+        self._soon()
+
+
+def _tell_of(port: OpenedOutbox) -> None:
+    """Log what an opening has found that its user should know."""
+    opening = port.opening
+    if opening.copied:
+        log.warning(
+            "the outbox %s is a copy, or was moved to another disk; what lay in it may be sent by the other"
+            " one, too, and is stored once",
+            opening.path,
+        )
+    for aside in opening.damaged_before:
+        log.warning("an outbox that was damaged lies at %s; what it held was not sent", aside)

@@ -1,0 +1,173 @@
+"""The session in which an outbox drains: a `Conversation` that publishes what `Draining` gives it. Pure.
+
+It is of the outbox's publisher, and of one boot at a time: when the next block is of another boot, a new
+session begins on the same connection. What is acknowledged, refused or past goes to the draining, which says
+what is to be sent again, and when. So nothing is gathered here, and nothing waits here for an
+acknowledgement.
+
+A shell calls `drain` whenever ``news`` is woken, and at ``draining.next_due``. Then it hands what is in
+`take_freed` and what ``draining`` wants to read to the disk.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from mesh.clients.conversation import Conversation, new_prefix
+from mesh.clients.tickets import Waitable
+from mesh.outbox.draining import Draining, Range
+from mesh.outbox.records import Opening
+from mesh.printable import listed
+from mesh.wire import blocks
+from mesh.wire.durable_frames import BEHIND_MAX
+from mesh.wire.session_frames import AGAIN, data_head
+
+TAKEN_AT_ONCE: Final = 1 << 18
+"""Bytes that are asked of the draining at once."""
+
+
+class OutboxConversation(Conversation):
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        secret: bytes,
+        boot: int,
+        name: str,
+        prefix: bytes,
+        keepalive_s: float,
+        now: float,
+        draining: Draining,
+    ) -> None:
+        super().__init__(secret=secret, boot=boot, name=name, prefix=prefix, keepalive_s=keepalive_s, now=now)
+        self.draining = draining
+        self.news = Waitable()
+        """Woken when there may be something to send, to free or to tell."""
+        self._own_boot = boot
+        self._freed: list[Range] = []
+        self._slow: list[tuple[int, int, str]] = []
+        """Numbers under way that take long, and why."""
+
+    @classmethod
+    def of_outbox(
+        cls, opening: Opening, rng: random.Random, *, name: str, keepalive_s: float, now: float
+    ) -> OutboxConversation:
+        """That of an outbox that was opened."""
+        return cls(
+            secret=opening.secret,
+            boot=opening.boot,
+            name=name,
+            prefix=new_prefix(rng),
+            keepalive_s=keepalive_s,
+            now=now,
+            draining=Draining(opening.opened_at),
+        )
+
+    def drain(self, now: float) -> None:
+        """Send what can be sent now, in a session of its boot."""
+        draining = self.draining
+        boot = draining.boot or self._own_boot
+        if boot != self.boot and (self.settled or not self.attached):
+            self.boot = boot
+            if self.attached:
+                draining.session_over()
+                self.connected(now)
+        if not self.settled or not self.stores:
+            return
+        credit = self.credit
+        while credit.open:
+            sends = draining.take(now, min(credit.bytes, TAKEN_AT_ONCE), credit.messages)
+            if not sends:
+                return
+            for send in sends:
+                count = blocks.HEAD.unpack_from(send.block)[4]
+                flags = AGAIN if send.again else 0
+                head = data_head(0, flags, min(send.below, BEHIND_MAX), 0, len(send.block))
+                self._frames.append(self.prefix + head + send.block)
+                credit.spend(count, len(send.block))
+                self._published += count
+            self._blocks_out += len(sends)
+
+    def take_freed(self) -> list[Range]:
+        """Rows that are to be freed."""
+        freed, self._freed = self._freed, []
+        return freed
+
+    def why(self, url: str) -> str:
+        """Why what waits is not stored; empty: it is on its way."""
+        if not self.settled:
+            return self.standing(url)
+        if not self.stores:
+            return self._stores_nothing()
+        draining = self.draining
+        if draining.paused:
+            return f"broker {self.broker} refuses all that is tried: {draining.paused}"
+        held = draining.held()
+        for topic, reason in held.items():
+            more = f", and so are {len(held) - 1} topics more" if len(held) > 1 else ""
+            return f"topic {topic.decode()} is refused by broker {self.broker}: {reason}{more}"
+        return self._slow[0][2] if self._slow else ""
+
+    # --- what a `Conversation` does with what is published
+
+    @property
+    def gathered(self) -> bool:
+        """Nothing is: what cannot be sent now stays in the outbox."""
+        return False
+
+    def flush(self) -> None:
+        pass
+
+    def _identify(self, publisher: int) -> list[Waitable]:
+        return []  # its blocks name their publisher; a broker that knows it by another id stores nothing
+
+    def _resume(self) -> None:
+        self._slow.clear()
+        if self.stores:
+            self.draining.session_began(self.boot)
+
+    def _credit_came(self) -> list[Waitable]:
+        return [self.news]
+
+    def disconnected(self, why: str = "") -> list[Waitable]:
+        self.draining.session_over()
+        self._slow.clear()
+        return [*super().disconnected(why), self.news]
+
+    def _acknowledged(self, ranges: list[list[int]], absent: list[str], homes: list[str]) -> list[Waitable]:
+        self._answered(ranges)
+        self._freed += self.draining.acknowledged([(first, last) for first, last in ranges])
+        return [self.news]
+
+    def _is_past(self, first: int, last: int, homes: list[str], now: float) -> list[Waitable]:
+        self._answered([[first, last]])
+        self._freed += self.draining.past([(first, last)], now)
+        return [self.news]
+
+    def _refused(self, ranges: list[list[int]], reason: str, now: float) -> list[Waitable]:
+        self._answered(ranges)
+        self.draining.refused([(first, last) for first, last in ranges], reason, now)
+        return [self.news]
+
+    def _waits_for(
+        self, first: int, last: int, kept: list[str], waiting: list[str], now: float
+    ) -> list[Waitable]:
+        self._answered([[first, last]])
+        self.draining.takes_long([(first, last)], now)
+        self._slow.append((first, last, f"{listed(waiting)} has not said yet that it keeps what it was sent"))
+        return [self.news]
+
+    def _answered(self, ranges: list[list[int]]) -> None:
+        """These numbers are slow no more."""
+        for first, last in ranges if self._slow else ():
+            left: list[tuple[int, int, str]] = []
+            for begin, end, why in self._slow:
+                if begin < first <= end:
+                    left.append((begin, first - 1, why))
+                if begin <= last < end:
+                    left.append((last + 1, end, why))
+                if end < first or begin > last:
+                    left.append((begin, end, why))
+            self._slow = left

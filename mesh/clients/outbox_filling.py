@@ -1,0 +1,205 @@
+"""Messages on their way into an outbox: gathered, sealed into blocks, and appended together. Pure.
+
+A call's messages are a `Parcel`, of which all are kept or none. One append is under way at a time; what
+gathers meanwhile is the next one, so that a thousand calls share one sync of the disk. Messages of one topic
+keep the order of the calls.
+
+**When it is full.** Parcels wait in a line for room, first come, first served. An append takes as many from
+its head as the outbox has room for. When the disk itself has none, the first parcel is tried alone, time and
+again. A parcel whose caller gives up leaves the line. One that could never fit is refused at once.
+
+**When the disk fails.** What was being appended may be found when the outbox is opened again, so it is in
+doubt. What had not been handed over is refused, and so is all that comes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mesh.clients.tickets import Waitable
+from mesh.errors import MeshError, NotAccepted, OutboxFailed, StoreFull, Unknown
+from mesh.topics import check_public_topic
+from mesh.wire import blocks
+from mesh.wire.session_frames import Receipt
+
+LEVEL: Final = "outbox"
+APPEND_BYTES: Final = 4 << 20
+"""Bytes of messages in one append, or one parcel."""
+BLOCK_COST: Final = 512
+"""Bytes that an outbox counts for a block beside its messages, at most: its head with a topic of 255 bytes,
+and what it takes in the outbox."""
+MESSAGE_COST: Final = 8
+"""The same for each message."""
+
+
+class Parcel(Waitable):
+    """Messages that a call publishes; done when they are on disk, or when they will not be."""
+
+    __slots__ = ("count", "done", "error", "first", "headers", "parts", "size", "under_way")
+
+    def __init__(self, parts: Sequence[tuple[bytes, Sequence[bytes]]], headers: bytes) -> None:
+        super().__init__()
+        self.parts = parts
+        """Topics and bodies."""
+        self.headers = headers
+        """Of the message, if it is one."""
+        self.count = sum(len(bodies) for _, bodies in parts)
+        size = sum(sum(map(len, bodies)) for _, bodies in parts) + len(headers)
+        cut = 2 * size // blocks.SPLIT + self.count // blocks.COUNT_MAX
+        self.size = size + MESSAGE_COST * self.count + BLOCK_COST * (len(parts) + cut)
+        """What it takes in an outbox, about, and rather less."""
+        self.first = 0
+        """The number of the first message of its first topic, once it is sealed."""
+        self.under_way = False
+        """Whether the disk has been given it."""
+        self.done = False
+        self.error: MeshError | None = None
+
+    def end(self, error: MeshError | None = None) -> None:
+        self.done, self.error = True, error
+
+    def receipt(self) -> Receipt:
+        """Raises what else became of it."""
+        if self.error is not None:
+            raise self.error
+        return Receipt(LEVEL, "", self.first, self.count)
+
+
+class Filling:
+    """See the module. ``room_max``: bytes of the whole outbox."""
+
+    def __init__(self, path: str, publisher: int, boot: int, room_max: int) -> None:
+        self._path = path
+        self._publisher = publisher
+        self._boot = boot
+        self._room_max = room_max
+        self._line: list[Parcel] = []
+        self._under_way: list[Parcel] = []
+        self._last = 0
+        """The last number that an append was given which did not fail."""
+        self.full = ""
+        """Why the disk took nothing more last time; empty when it did."""
+        self.failure = ""
+        """Why nothing is taken any more."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits to be on disk."""
+        return bool(self._line or self._under_way)
+
+    def add(self, given: Sequence[tuple[str, Sequence[bytes]]], headers: bytes = b"") -> Parcel:
+        """Messages by topic; ``headers`` belong to a single message only.
+
+        Raises `TopicError`, and `NotAccepted` when they can never be taken.
+        """
+        parcel = Parcel([(check_public_topic(topic), bodies) for topic, bodies in given], headers)
+        if self.failure:
+            raise NotAccepted(self.failure)
+        if parcel.size > self._room_max:
+            raise NotAccepted(
+                f"{parcel.size} bytes do not fit the outbox {self._path} of {self._room_max} bytes"
+            )
+        self._line.append(parcel)
+        return parcel
+
+    def give_up(self, parcel: Parcel) -> bool:
+        """A caller waits no more: whether its messages are certainly not in the outbox."""
+        if parcel.under_way:
+            parcel.end(Unknown("nobody waits for it any more"))
+            return False
+        if parcel in self._line:
+            self._line.remove(parcel)
+        return True
+
+    def next_append(self, held: int) -> list[bytes]:
+        """Sealed blocks to append now, to an outbox that holds so many bytes; `appended` says what became of
+        them. Empty: there is nothing, no room, or an append is under way."""
+        if self._under_way or not self._line:
+            return []
+        room = APPEND_BYTES if not self.full else 1
+        left = self._room_max - held
+        for parcel in self._line:
+            if parcel.size > left or room <= 0:
+                break
+            left -= parcel.size
+            room -= parcel.size
+            self._under_way.append(parcel)
+        del self._line[: len(self._under_way)]
+        return self._sealed(self._under_way)
+
+    def appended(self, error: Exception | None) -> list[Parcel]:
+        """What became of the last append; whom to wake."""
+        parcels, self._under_way = self._under_way, []
+        if isinstance(error, StoreFull):
+            self.full = str(error)
+            for parcel in parcels:
+                parcel.under_way = False
+            self._line = [parcel for parcel in parcels if not parcel.done] + self._line
+            return []
+        if isinstance(error, OutboxFailed):
+            ended = self._end(parcels, Unknown(f"the message may be in the outbox: {error}"))
+            return [*ended, *self.fail(str(error))]
+        if error is not None:
+            return [*self._end(parcels, NotAccepted(str(error))), *self.fail(str(error))]
+        self.full = ""
+        self._last += sum(parcel.count for parcel in parcels)
+        return self._end(parcels, None)
+
+    def fail(self, why: str) -> list[Parcel]:
+        """Nothing is taken any more; whom to wake."""
+        self.failure = why
+        waiting, self._line = self._line, []
+        return self._end(waiting, NotAccepted(why))
+
+    def why_waiting(self, held: int) -> str:
+        """Why what waits is not on disk: part of a sentence."""
+        if self.full:
+            return self.full
+        if self._under_way:
+            return f"the disk of the outbox {self._path} has not answered"
+        return f"the outbox {self._path} is full: it holds {held} of {self._room_max} bytes"
+
+    # --- within
+
+    @staticmethod
+    def _end(parcels: list[Parcel], error: MeshError | None) -> list[Parcel]:
+        for parcel in parcels:
+            if not parcel.done:
+                parcel.end(error)
+        return parcels
+
+    def _sealed(self, parcels: list[Parcel]) -> list[bytes]:
+        by_topic: dict[bytes, list[tuple[Parcel, Sequence[bytes]]]] = {}
+        for parcel in parcels:
+            parcel.under_way = True
+            for topic, bodies in parcel.parts:
+                by_topic.setdefault(topic, []).append((parcel, bodies))
+        sealed: list[bytes] = []
+        sequence = self._last + 1
+        for topic, together in by_topic.items():
+            gathered: list[bytes] = []
+            headers: list[bytes] = []
+            for parcel, bodies in together:
+                if topic == parcel.parts[0][0]:
+                    parcel.first = sequence + len(gathered)
+                headers += [parcel.headers] if parcel.headers else [b""] * len(bodies)
+                gathered += bodies
+            sealed += self._blocks(topic, gathered, headers, sequence)
+            sequence += len(gathered)
+        return sealed
+
+    def _blocks(self, topic: bytes, bodies: list[bytes], headers: list[bytes], first: int) -> list[bytes]:
+        sealed: list[bytes] = []
+        for start, stop in blocks.split(bodies, headers):
+            named = {"publisher": self._publisher, "boot": self._boot, "sequence": first + start}
+            part, heads = bodies[start:stop], headers[start:stop]
+            if len(part) == 1 and len(part[0]) > blocks.SPLIT:
+                sealed += blocks.seal_pieces(topic, part[0], level=blocks.STORED, headers=heads[0], **named)
+            else:
+                sealed.append(
+                    blocks.seal(
+                        topic, part, level=blocks.STORED, headers=heads if any(heads) else None, **named
+                    )
+                )
+        return sealed
