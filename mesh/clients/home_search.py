@@ -3,7 +3,8 @@
 The client's own broker, the *entry*, is asked first. It is the home, or it says where that is and the client
 goes there. When the session with the home is lost the entry is asked again, since the home may come back at
 another address. Only the first search can fail because the home is not known or cannot be reached: after that
-it is away, and is looked for until it is back.
+it is away, and is looked for until it is back. A broker that is asked at the home's address and names that
+very address is not the home: it has lost its id, or has the address of one that is gone.
 
 The pause before a step doubles with each step since the subscription was attached for a while, so that
 brokers that name each other, or end each session, are not asked without pause.
@@ -61,11 +62,13 @@ WAIT: Final = Wait()
 class HomeSearch:
     """See the module."""
 
-    __slots__ = ("_attached_at", "_rng", "_steps")
+    __slots__ = ("_attached_at", "_followed", "_rng", "_steps")
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self._attached_at: float | None = None
+        self._followed = ""
+        """Where the home was to be found, as the entry said last."""
         self._steps = 0
 
     @property
@@ -80,9 +83,16 @@ class HomeSearch:
             return ATTACHED
         error = feed.error
         if isinstance(error, HeldElsewhere):
-            if error.url:
-                return Follow(error.url, self._pause_s())
-            return Ask(self._pause_s()) if self.found else Failed(error)
+            url = error.url
+            if url and (at_entry or url != self._followed):
+                self._followed = url
+                return Follow(url, self._pause_s())
+            if self.found:
+                return Ask(self._pause_s())
+            if url:
+                there = f"at {url}, where that was, is another broker"
+                error = HeldElsewhere(f"{error}; {there}; if it will not come back: mesh queue forget", "")
+            return Failed(error)
         if error is not None:
             return Failed(error)
         if at_entry or settled:

@@ -76,6 +76,7 @@ class Durability:
                 continue
             kind = span.fault.kind
             spoilt = kind in SPOIL_FILES and span.fault.text("files", "state") == "state"
+            spoilt |= kind == "restart" and span.fault.text("state", "kept") != "kept"
             lied = kind in POWER_LOSSES and any(
                 other.fault.kind == "lying_disk"
                 and home in other.fault.a

@@ -44,6 +44,23 @@ def test_the_first_search_fails_where_the_home_is_not_known_or_not_reached() -> 
     assert str(failed.error) == "the home of mail cannot be reached: nobody there"
 
 
+def test_who_is_at_the_homes_address_and_names_that_is_not_the_home() -> None:
+    """It was dialled again and again, and what the program was told after ten seconds named no home."""
+    search, away = HomeSearch(random.Random(1)), HeldElsewhere("its home is b", "tcp://h:2")
+    assert step(search, feed(away)) == Follow("tcp://h:2", 0.0), "the entry may be the same broker"
+    failed = step(search, feed(away), at_entry=False)
+    assert isinstance(failed, Failed) and isinstance(failed.error, HeldElsewhere) and not failed.error.url
+    assert str(failed.error) == (
+        "its home is b; at tcp://h:2, where that was, is another broker; if it will not come back: mesh queue"
+        " forget"
+    )
+    search = found()
+    assert isinstance(step(search, feed(away)), Follow)
+    assert isinstance(step(search, feed(away), at_entry=False), Ask), "it was there once, and is away"
+    elsewhere = HeldElsewhere("its home is c", "tcp://h:3")
+    assert isinstance(step(search, feed(elsewhere), at_entry=False), Follow), "it has moved"
+
+
 def test_a_home_that_was_found_once_is_looked_for_until_it_is_back() -> None:
     search = found()
     assert step(search, feed(), at_entry=False, settled=False) == Ask(0.0)
