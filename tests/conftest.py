@@ -18,6 +18,7 @@ import inspect
 import os
 import signal
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def takes_long(item: pytest.Item) -> bool:
-    place = item.path.relative_to(Path(__file__).parent)
-    return any(item.get_closest_marker(mark) for mark in LONG_MARKS) or any(
-        place.is_relative_to(long) for long in LONG_PLACES
-    )
+    return lies_in_a_long_place(item.path) or any(item.get_closest_marker(mark) for mark in LONG_MARKS)
+
+
+@cache
+def lies_in_a_long_place(module: Path) -> bool:
+    """Asked for each of twelve thousand tests, by every worker."""
+    place = module.relative_to(Path(__file__).parent)
+    return any(place.is_relative_to(long) for long in LONG_PLACES)
 
 
 @pytest.hookimpl(wrapper=True)
