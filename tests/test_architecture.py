@@ -530,6 +530,7 @@ WORLDLY = (
     "mesh.analysis",
     "mesh.bench",
     "mesh.clients.blocking_client",
+    "mesh.clients.blocking_outbox",
     "mesh.clients.blocking_publishing_soon",
     "mesh.clients.blocking_session",
     "mesh.clients.blocking_subscription",

@@ -8,6 +8,7 @@ child has a client of its own identity that connects again by itself; the parent
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from mesh.clients.arguments import (
     level_number,
     packed,
 )
+from mesh.clients.blocking_outbox import BlockingOutbox
 from mesh.clients.blocking_publishing_soon import (
     BlockingPending,
     BlockingPendingBatch,
@@ -35,6 +37,7 @@ from mesh.clients.calls import (
     CONNECT_TIMEOUT_S,
     GRACE_S,
     KEEPALIVE_S,
+    NO_OUTBOX,
     PUBLISH_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
     SUBSCRIBE_TIMEOUT_S,
@@ -48,11 +51,13 @@ from mesh.clients.calls import (
 from mesh.clients.conversation import ConversationStatistics
 from mesh.clients.feeds import WINDOW, WINDOW_BYTES
 from mesh.clients.finding import Place, broker_place
+from mesh.clients.outbox import OutboxState, checked_outbox
 from mesh.clients.pending import PENDING_MAX
 from mesh.clients.questions import Question, SurveyResult
 from mesh.clients.tickets import Ticket
 from mesh.clients.work_feeds import WORK_WINDOW
 from mesh.errors import Unknown
+from mesh.outbox.records import MAX_BYTES
 from mesh.wire import blocks
 from mesh.wire.blocks import HeaderValue
 from mesh.wire.session_frames import Receipt, Role
@@ -65,6 +70,7 @@ class BlockingClient:
     Use it with ``with``, or `open` and `close`. ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses;
     without it the system's authorities are trusted and no certificate is shown. A call that waits finds out
     within three times ``keepalive_s`` that the broker has vanished, and looks for it again; 0: it does not.
+    ``outbox`` is as for `Client`, and drains in a thread of its own.
 
     Raises:
         AddressError: the URL can never be dialled, or cannot be understood.
@@ -80,6 +86,8 @@ class BlockingClient:
         keepalive_s: float = KEEPALIVE_S,
         connect_timeout: float = CONNECT_TIMEOUT_S,
         pending_max: int = PENDING_MAX,
+        outbox: str | os.PathLike[str] | None = None,
+        outbox_max_bytes: int = MAX_BYTES,
     ) -> None:
         place = broker_place(url)
         self.url = place.url
@@ -97,6 +105,18 @@ class BlockingClient:
         self._session = self._session_with(place)
         self._soon = BlockingSoonPublisher(self._session)
         self._works: list[BlockingWork] = []
+        path, size = checked_outbox(outbox, outbox_max_bytes)
+        self._outbox = None
+        if path:
+            self._outbox = BlockingOutbox(
+                path,
+                size,
+                place,
+                name=self.name,
+                tls=tls,
+                keepalive_s=interval_s,
+                connect_timeout_s=limit_s,
+            )
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -108,12 +128,20 @@ class BlockingClient:
         self.close()
 
     def open(self) -> None:
-        """Connect. Raises `Disconnected` if there is no broker, or no answer within ``connect_timeout``."""
+        """Connect. Raises `Disconnected` if there is no broker, or no answer within ``connect_timeout``. With
+        an outbox it opens that, and the first call that waits connects."""
+        if self._outbox is not None:
+            self._outbox.open()
+            self._session.begin()
+            return
         self._session.open()
         self.url = self._session.url
 
     def close(self) -> None:
-        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye."""
+        """Send what is gathered, wait until the broker has read it (a second at most), say goodbye. What
+        waits in the outbox stays there."""
+        if self._outbox is not None:
+            self._outbox.close()
         self._session.close()
         for work in self._works:
             work.close()
@@ -136,6 +164,8 @@ class BlockingClient:
         accepted, and the exception has a note that says so. A message of level ``sent`` may go out.
         """
         encoded = packed(headers, key)
+        if level == "outbox":
+            return self._with_outbox().publish([(topic, [checked_body(body)])], encoded, timeout)
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         return self._publish(topic, [checked_body(body)], level, encoded, time.monotonic() + limit_s, limit_s)
 
@@ -170,6 +200,8 @@ class BlockingClient:
         """Publish a topic's list of bodies, or a list of (topic, body) pairs; as `Client.publish_many`. One
         topic follows the other, and ``timeout`` bounds the whole call."""
         given = by_topic(messages, bodies)
+        if level == "outbox":
+            return self._with_outbox().publish([(topic, found) for topic, found, _ in given], b"", timeout)
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = time.monotonic() + limit_s
         receipts = [self._publish(topic, found, level, b"", deadline, limit_s) for topic, found, _ in given]
@@ -200,6 +232,21 @@ class BlockingClient:
         """Messages to wait for together, at the end of ``with client.batch() as batch``; as
         `Client.batch`."""
         return BlockingPendingBatch(self._soon, level, timeout)
+
+    def drained(self, timeout: float | None = None) -> None:
+        """Wait until everything in the outbox is stored at its homes; as `Client.drained`."""
+        self._with_outbox().drained(timeout)
+
+    @property
+    def outbox(self) -> OutboxState | None:
+        """What the outbox holds, and why it does not drain; None without an outbox. Raises `Disconnected`
+        when the client is not open."""
+        return None if self._outbox is None else self._outbox.state
+
+    def _with_outbox(self) -> BlockingOutbox:
+        if self._outbox is None:
+            raise ValueError(NO_OUTBOX)
+        return self._outbox
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything gathered. Raises `MeshTimeout` when credit does not come in time, and `Unknown` if

@@ -41,6 +41,7 @@ from protocols.transports.tcp import system_message
 
 INF: Final = float("inf")
 INTERRUPTED: Final = "the connection was dropped: a call was interrupted in the middle of using it"
+ONCE: Final = "a BlockingClient is opened once; make another one"
 WAIT_S: Final = 3600.0
 """Longest single wait: a longer one, or one without an end, is several. The kernel's clocks have bounds."""
 
@@ -101,10 +102,16 @@ class BlockingSession:
 
     # ------------------------------------------------------------------ its life
 
+    def begin(self) -> None:
+        """The next call that waits connects."""
+        if self._opened:
+            raise MeshError(ONCE)
+        self._opened = self._established = True
+
     def open(self) -> None:
         """Wait for the session. Raises `Disconnected` if there was none in time; then it is closed."""
         if self._opened:
-            raise MeshError("a BlockingClient is opened once; make another one")
+            raise MeshError(ONCE)
         self._opened = True
         deadline = time.monotonic() + self._connect_timeout_s
         with self.ours():
@@ -200,6 +207,8 @@ class BlockingSession:
     def _dial_first(self, deadline: float) -> str:
         """Dial the first place where somebody listens. Returns the part of a sentence that names the place
         where nobody did, empty if there is none. Raises `Disconnected`, which names it too."""
+        if self.url != self._place.url:
+            self._move_to(self._place.url)
         try:
             self._dial(deadline)
             return ""
@@ -207,14 +216,16 @@ class BlockingSession:
             if not self._place.otherwise or not isinstance(error.__cause__, ConnectionRefused):
                 raise
         tried = nobody_at(self.url)
-        self.url = self._place.otherwise
-        self._dialer = BrokerDialer(self.url, self._tls, time.monotonic)
-        self._schedule = SessionSchedule(self.url, self.rng)
+        self._move_to(self._place.otherwise)
         try:
             self._dial(deadline)
         except Disconnected as error:
             raise Disconnected(tried + str(error)) from error.__cause__
         return tried
+
+    def _move_to(self, url: str) -> None:
+        self.url = self._schedule.url = url
+        self._dialer = BrokerDialer(url, self._tls, time.monotonic)
 
     def _dial(self, deadline: float) -> None:
         """One attempt, by one thread at a time and without the lock, so that all others can be used and
@@ -246,7 +257,10 @@ class BlockingSession:
         now = time.monotonic()
         if not self._dialling and now >= self._retry_at:
             try:
-                self._dial(deadline)
+                if self._place.otherwise and not self.conversation.broker:
+                    self._dial_first(deadline)
+                else:
+                    self._dial(deadline)
             except Disconnected as error:
                 self.conversation.last_error = str(error)
                 # an attempt has the time that its call has left: the seconds make no other reason of it

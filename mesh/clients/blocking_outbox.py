@@ -1,0 +1,201 @@
+"""The outbox of a `BlockingClient`: that of a `Client`, in an event loop on a thread of its own.
+
+A `BlockingClient` works in the threads that call it. An outbox drains while nobody calls, so it is the one
+thing that has a thread. Callers hand their calls to its loop and wait; Ctrl-C in a call takes the message
+back if the disk was not given it yet. The thread belongs to the process that opened it: a fork has no outbox.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from mesh.clients.arguments import checked_seconds
+from mesh.clients.connection import ClientConnection
+from mesh.clients.finding import Place
+from mesh.clients.outbox import ClientOutbox, OutboxState
+from mesh.clients.outbox_conversation import OutboxConversation
+from mesh.environment import open_outbox
+from mesh.errors import Disconnected, MeshError, NotAccepted, OutboxError
+from mesh.outbox.port import OpenedOutbox
+from mesh.wire.session_frames import Receipt
+from protocols import TlsConfig
+
+T = TypeVar("T")
+CLOSED: Final = "the client is closed"
+
+
+class BlockingOutbox:
+    """See the module. `open` before all else, `close` at the end."""
+
+    def __init__(
+        self,
+        path: str,
+        max_bytes: int,
+        place: Place,
+        *,
+        name: str,
+        tls: TlsConfig | None,
+        keepalive_s: float,
+        connect_timeout_s: float,
+    ) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._place = place
+        self._name = name
+        self._tls = tls
+        self._keepalive_s = keepalive_s
+        self._connect_timeout_s = connect_timeout_s
+        self._pid = os.getpid()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._outbox: ClientOutbox
+        self._ending: asyncio.Event
+        self._closed = self._ended = False
+        self._calls: set[Future[Any]] = set()
+
+    # ------------------------------------------------------------------ its life
+
+    def open(self) -> None:
+        """Raises what opening an `Outbox` raises."""
+        if self._thread is not None:
+            raise MeshError("a BlockingClient is opened once; make another one")
+        opened: Future[None] = Future()
+        # A daemon, so that a program which forgets to close its client can still end.
+        self._thread = threading.Thread(
+            target=self._run, args=(opened,), name="mesh-outbox-client", daemon=True
+        )
+        self._thread.start()
+        try:
+            opened.result()
+        except BaseException:
+            self._closed = True
+            opened.cancel()
+            raise
+
+    def close(self) -> None:
+        """Finish what the disk was given, and leave the rest there. In a fork, nothing happens."""
+        if self._thread is None or os.getpid() != self._pid:
+            return
+        if not self._closed:
+            self._closed = True
+            with suppress(RuntimeError):  # the loop has ended: the thread died of a defect
+                self._loop.call_soon_threadsafe(self._ending.set)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self, opened: Future[None]) -> None:
+        try:
+            asyncio.run(self._main(opened))
+        finally:
+            self._ended = True
+            for call in list(self._calls):  # the loop has not begun it
+                call.cancel()
+
+    async def _main(self, opened: Future[None]) -> None:
+        try:
+            port = await open_outbox(self._path, max_bytes=self._max_bytes)
+        except BaseException as error:  # whatever it is belongs to who opens, not to the thread
+            if opened.set_running_or_notify_cancel():
+                opened.set_exception(error)
+            return
+        if not opened.set_running_or_notify_cancel():  # who opens was interrupted
+            await port.aclose()
+            return
+        self._loop = asyncio.get_running_loop()
+        self._ending = asyncio.Event()
+        self._outbox = ClientOutbox(port, self._connection(port))
+        opened.set_result(None)
+        await self._ending.wait()
+        await self._outbox.aclose()
+
+    def _connection(self, port: OpenedOutbox) -> ClientConnection:
+        rng = random.Random(os.urandom(32))
+        conversation = OutboxConversation.of_outbox(
+            port.opening,
+            rng,
+            name=self._name,
+            keepalive_s=self._keepalive_s,
+            now=self._loop.time(),
+        )
+        return ClientConnection(
+            self._place,
+            conversation=conversation,
+            tls=self._tls,
+            connect_timeout_s=self._connect_timeout_s,
+            rng=rng,
+            warns=False,
+        )
+
+    # ------------------------------------------------------------------ calls
+
+    def publish(
+        self, given: Sequence[tuple[str, Sequence[bytes]]], headers: bytes, timeout: float | None
+    ) -> Receipt:
+        """As `ClientOutbox.publish`."""
+        if timeout is not None:
+            checked_seconds("timeout", timeout)
+        why = self._why_not()
+        if why:
+            raise NotAccepted(why)
+        try:
+            return self._call(self._outbox.publish(given, headers, timeout))
+        except Disconnected as error:  # before the loop began it
+            raise NotAccepted(str(error)) from error
+        except KeyboardInterrupt as error:
+            error.add_note("the message may be in the outbox")
+            raise
+
+    def drained(self, timeout: float | None) -> None:
+        """As `ClientOutbox.drained`."""
+        self._must_be_open()
+        self._call(self._outbox.drained(timeout))
+
+    @property
+    def state(self) -> OutboxState:
+        self._must_be_open()
+        return self._call(self._state())
+
+    async def _state(self) -> OutboxState:
+        return self._outbox.state
+
+    def _must_be_open(self) -> None:
+        if self._pid != os.getpid():
+            raise OutboxError(self._why_not())
+        if self._why_not():
+            raise Disconnected(self._why_not())
+
+    def _why_not(self) -> str:
+        """Why nobody can use it; empty: everybody can."""
+        if self._pid != os.getpid():
+            return (
+                f"the outbox {self._path} was opened by process {self._pid}, of which this is a fork; open"
+                " one in each process, in a file of its own"
+            )
+        if self._thread is None:
+            return "the client is not open; use it inside `with BlockingClient() as mesh:`"
+        return CLOSED if self._closed else ""
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine of the loop. Whatever interrupts the wait cancels it."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:
+            coroutine.close()
+            raise Disconnected(CLOSED) from None
+        self._calls.add(future)
+        try:
+            if self._ended:
+                future.cancel()
+            return future.result()
+        except CancelledError:
+            raise Disconnected(CLOSED) from None
+        finally:
+            future.cancel()
+            self._calls.discard(future)
