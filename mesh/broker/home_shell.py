@@ -23,6 +23,7 @@ from mesh.dataplane.queue_watch import topic_of
 from mesh.environment import DEFAULT_NAME, Environment
 from mesh.errors import MeshError
 from mesh.logs import log
+from mesh.wire.durable_frames import QUEUES
 
 WATCH_PERIOD_S: Final = 1.0
 """How often trouble with durable subscriptions is looked for."""
@@ -80,7 +81,7 @@ class HomeShell:
     def serve_operators(self) -> None:
         """Answer their questions, see `mesh.dataplane.operating`."""
         self.home.set_forget(self._forget)
-        for topic in ("$sys.queues", f"$sys.queues.{format_id(self._exchange.id)}"):
+        for topic in (QUEUES, f"{QUEUES}.{format_id(self._exchange.id)}"):
             self._exchange.respond_later(topic, self._operate)
 
     async def aclose(self) -> None:
@@ -116,19 +117,27 @@ class HomeShell:
         found = [each for each in homes if home in (each.name, format_id(each.id))]
         if not found:
             raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
-        if len(found) > 1:
-            ids = ", ".join(format_id(each.id) for each in found)
-            raise MeshError(f"{len(found)} brokers are called {home!r}; name one by its id: {ids}")
-        (gone,) = found
-        record = self._peering.membership.record(gone.id)
-        if gone.id == self._exchange.id or (record is not None and record.state in ("alive", "suspect")):
+        away = [
+            each for each in found if not self._lives(each.id)
+        ]  # its name may live again, with another id
+        if not away:
             raise MeshError(
-                f"broker {gone.name} lives, and would say again what it keeps; remove its durable"
+                f"broker {found[0].name} lives, and would say again what it keeps; remove its durable"
                 " subscriptions with mesh queue rm"
             )
+        if len(away) > 1:
+            ids = ", ".join(format_id(each.id) for each in away)
+            raise MeshError(
+                f"{len(away)} brokers that are gone are called {home!r}; name one by its id: {ids}"
+            )
+        (gone,) = away
         names = list(gone.subscriptions)
         self._peering.durable.forget(gone.id)
         return names
+
+    def _lives(self, home: int) -> bool:
+        record = self._peering.membership.record(home)
+        return home == self._exchange.id or (record is not None and record.state in ("alive", "suspect"))
 
     # --- trouble
 

@@ -26,9 +26,8 @@ from mesh.config import ClientConfig
 from mesh.console.queues import queue_report, queues_table
 from mesh.errors import NoResponders
 from mesh.printable import listed, printable
-from mesh.wire.durable_frames import DEAD_PREFIX
+from mesh.wire.durable_frames import DEAD_PREFIX, QUEUES
 
-QUEUES: Final = "$sys.queues"
 PLAIN_WIDTH: Final = 120
 LINES_AT_ONCE: Final = 256
 

@@ -66,10 +66,11 @@ def create(db: apsw.Connection, broker: str, mesh: str) -> None:
 def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
     """Refuse another broker's journal."""
     known = dict(every(db, "select key, value from meta"))
-    if known.get("broker") != broker:
+    owner = known.get("broker")
+    if owner != broker:
         raise AnothersJournal(
-            f"the journal {path} belongs to broker {known.get('broker')}, and this one is {broker}; name"
-            " another state folder"
+            f"the journal {path} belongs to broker {owner}, and this one is {broker}; name another state"
+            f" folder, or, if that broker is gone, move the journal away and say mesh queue forget {owner}"
         )
     if known.get("mesh") != mesh:
         raise JournalForeign(

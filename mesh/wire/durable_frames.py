@@ -45,6 +45,8 @@ KIND_MAX: Final = 95
 
 NAME_MAX: Final = 255
 """Characters of a durable subscription's name, and its bytes in UTF-8, with `DEAD_PREFIX` if it has that."""
+QUEUES: Final = "$sys.queues"
+"""Topic of questions about durable subscriptions, to any home; with an id behind it, to that home."""
 DEAD_PREFIX: Final = "$dlq."
 """With a subscription's name behind it, the name of the subscription that keeps its dead letters. So a name
 without it is that much shorter."""

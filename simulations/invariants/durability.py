@@ -4,7 +4,7 @@ A durable subscription is named by its queue and its home: after a partition the
 It stands from the first moment at which a worker was attached to it, or got a message of it, since its home
 last lost files. What a home may lose is told by what was really done to its disk: files that were torn, lost
 or had bits flipped, and a power loss while the disk lied. It may lose all that it kept until then, and until
-it starts again nobody notices.
+it starts again nobody notices. While two brokers have one id, one of them keeps what both should.
 
 A settled message may be delivered again if the word of it was lost: the worker's session, or the home, ended
 before the home had it on disk.

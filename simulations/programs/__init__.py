@@ -3,6 +3,7 @@ workers by the real client."""
 
 from simulations.programs.brokers import broker
 from simulations.programs.clients import Habits, answerer, asker, opened, publisher, subscriber
+from simulations.programs.operators import forgetter
 from simulations.programs.stock import stock_publisher, stock_subscriber
 from simulations.programs.workers import WorkHabits, worker
 
@@ -12,6 +13,7 @@ __all__ = [
     "answerer",
     "asker",
     "broker",
+    "forgetter",
     "opened",
     "publisher",
     "stock_publisher",

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mesh.broker.broker import Broker
 from simulations import faults, programs
 from simulations.evidence import Evidence, Recorder, truth
 from simulations.evidence.ledger import Ledger, Outcome, Said
@@ -23,6 +22,7 @@ from simulations.evidence.measuring import TOLD, Measures, Measuring
 from simulations.faults import KINDS, Fault
 from simulations.invariants import Verdict, judge
 from simulations.kernel.scheduler import nanoseconds
+from simulations.runs.operating import Operator
 from simulations.runs.wholeness import POLL_S, START_S, is_whole, wait_whole_for_good
 from simulations.scenario import Scenario, TooManyBrokers
 from simulations.scenarios.selecting import homes, resolve
@@ -35,9 +35,6 @@ SETTLE_S: Final = 5.0
 DRAIN_S: Final = 5.0
 """In which the last publications arrive."""
 LEAVE_S: Final = 15.0
-RESTART_S: Final = 1.0
-"""How long a home that is started again is down."""
-RESTARTS: Final = 3
 CUTS: Final = ("partition", "cut_one_way", "isolate")
 """Simple kinds of links that let nothing through."""
 GOES_ON: Final = "goes_on"
@@ -329,8 +326,12 @@ class Play:
         if self.scenario.faults:
             self._say("heal")
             self.world.heal()
-            self._restart_failed_homes()
+            operator = self._operator()
+            if operator is not None:
+                operator.restart_failed_homes()
             whole_s = self._wait_whole_for_good()
+            if operator is not None:
+                operator.forget_lost_homes()
         else:
             whole_s = self.world.now_s if self._is_whole() else None
         if whole_s is not None:
@@ -341,23 +342,12 @@ class Play:
             settled_s = (self.world.now_s if whole_s is None else whole_s) + SETTLE_S
             self.world.run_for(max(0.0, settled_s - self.world.now_s))
 
-    def _restart_failed_homes(self) -> None:
-        """A home whose disk failed stores nothing until somebody starts it again."""
-        if not self.scenario.workload.durable_subscriptions:
-            return
-        for _ in range(RESTARTS):  # what opens after a failure may be found damaged, and is set aside
-            self.world.run_for(RESTART_S)
-            brokers = {name: self.world.node(name).exposed for name in self._brokers}
-            failed = [
-                name
-                for name, broker in brokers.items()
-                if isinstance(broker, Broker) and broker.inspect().journal_failure
-            ]
-            if not failed:
-                return
-            self.world.inject("stop", failed, for_s=RESTART_S)
-            self._say(f"restart {' '.join(failed)}, which cannot store")
-            self.world.run_for(RESTART_S)
+    def _operator(self) -> Operator | None:
+        """Who looks after homes, if there are any."""
+        workload = self.scenario.workload
+        if not workload.durable_subscriptions:
+            return None
+        return Operator(self.world, self._brokers, workload.transport, self._say)
 
     def _quiet_time(self) -> None:
         """A time without faults: what is published in it must arrive everywhere."""

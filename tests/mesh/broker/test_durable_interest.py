@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from mesh import Client
 from mesh.broker.inspection import Inspection
 from mesh.errors import HeldElsewhere, NotAccepted
 from mesh.wire.capabilities import DURABLE, LINK
+from mesh.wire.durable_frames import QUEUES
 from simulations import Mesh, World
 from tests.mesh.loopback import Cluster, whole
 
@@ -146,6 +148,32 @@ def test_a_home_that_will_not_come_back_is_forgotten_by_all_also_by_those_that_w
         mesh.wait_whole()
         world.run_for(1.0)
         assert known(mesh, "broker-3") == MAIL, "it lives"
+
+
+def test_a_home_that_came_back_under_another_id_is_forgotten_by_its_name() -> None:
+    """A refusal tells an operator to forget it by name, and the broker of that name lived."""
+
+    async def forget(client: Client) -> str:
+        question = {"do": "forget", "home": "broker-1"}
+        return (await client.request(QUEUES, json.dumps(question).encode())).decode()
+
+    async def make_news(client: Client) -> None:
+        async with client.subscribe("news.#", durable="news"):
+            pass
+
+    with World(8) as world:
+        mesh = Mesh(world, brokers=3)
+        mesh.run(make_mail, at="broker-1")
+        world.inject("crash", ["broker-1"])
+        lose_state(world, "broker-1")
+        restart(mesh, ["broker-1"])
+        world.run_for(10.0)
+        mesh.run(make_news, at="broker-1")
+        assert "mesh queue forget broker-1" in mesh.run(refused, at="broker-2")
+        assert json.loads(mesh.run(forget, at="broker-2"))["forgotten"] == ["mail"]
+        world.run_for(1.0)
+        assert "nobody keeps mail.uk" in mesh.run(refused, at="broker-3")
+        assert "lives" in mesh.run(forget, at="broker-2")
 
 
 def test_a_disk_that_fails_is_named_to_who_makes_a_durable_subscription() -> None:

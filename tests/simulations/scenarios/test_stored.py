@@ -39,6 +39,21 @@ def test_a_home_whose_disk_failed_stores_again_once_it_was_started_again() -> No
     assert result.counts["stored"] > 20
 
 
+def test_a_home_that_lost_its_id_begins_anew_and_what_it_was_is_forgotten() -> None:
+    """Its journal is another broker's to it, and no other home may keep messages in place of the old one."""
+    load = Workload(1, 1, 0.1, stored_share=0.9, durable_subscriptions=1, workers=1, work_s=0.002)
+    fault = Fault(1.0, "restart", ("broker-2",), value=1.0, more=(("how", "crash"), ("state", "torn")))
+    scenario = Scenario(
+        "lost-id", brokers=3, warm_s=1.0, safety_s=3.0, quiet_s=3.0, workload=load, faults=(fault,)
+    )
+    told: list[str] = []
+    result = playing.play(scenario, seed=1, say=lambda now_s, text: told.append(text))
+    assert result.ok, [each.violations[:3] for each in result.verdicts if not each.ok]
+    assert "restart broker-2, which cannot store, without what it kept" in told
+    assert any(text.startswith("forget broker-2 (") for text in told)
+    assert result.counts["stored"] > 20
+
+
 def test_a_failure_is_made_smaller_down_to_no_workers() -> None:
     """A scenario that has durable subscriptions and no workers cannot be made."""
     load = Workload(durable_subscriptions=2, workers=3, slow_workers=2)

@@ -1,0 +1,32 @@
+"""What somebody at a shell asks of a mesh, by the real client, as a program of a simulated process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+
+from mesh.broker.identity import format_id
+from mesh.errors import MeshError
+from mesh.wire.durable_frames import QUEUES
+from simulations.programs.clients import opened
+from simulations.world import Main, Process
+
+
+def forgetter(homes: Sequence[int], transport: str = "tcp") -> Main:
+    """Says that these homes will not come back, as ``mesh queue forget`` does. It exposes the answers, each a
+    JSON object or the sentence of an error."""
+
+    async def main(process: Process) -> None:
+        answers: list[str] = []
+        async with contextlib.aclosing(await opened(process, transport)) as mesh:
+            for home in homes:
+                question = {"do": "forget", "home": format_id(home)}
+                try:
+                    answers.append((await mesh.request(QUEUES, json.dumps(question).encode())).decode())
+                except MeshError as error:
+                    answers.append(str(error))
+        process.exposed = answers
+        await process.stopping.wait()
+
+    return main

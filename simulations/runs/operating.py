@@ -1,0 +1,98 @@
+"""What an operator does for homes of durable subscriptions after faults, as the warnings of brokers advise.
+
+* A home whose disk failed is started again. What then opens may be found damaged and is set aside, so that
+  takes more than one start.
+* A home whose journal is another broker's, because its own id was lost with the file that kept it, begins
+  anew without its state folder.
+* A home that will not come back is forgotten. Its id is nobody's any more.
+
+Then messages of level stored pass again, or the run's checks find what is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mesh.broker.broker import Broker
+from simulations import programs
+from simulations.runs.wholeness import POLL_S
+from simulations.world import ConditionNotMet, World
+
+RESTART_S: Final = 1.0
+"""How long a home that is started again is down, and then has to come up."""
+RESTARTS: Final = 3
+"""Afterwards a home that still cannot store begins anew."""
+FORGOTTEN_S: Final = 10.0
+"""In which the whole mesh knows whom an operator says to forget."""
+KNOWN_S: Final = 60.0
+"""In which all homes are known again. A broker that lost its file names whom it was told of and did not hear
+for as long as that member is remembered."""
+
+
+class Operator:
+    """See the module. ``do`` is told in words what is done."""
+
+    def __init__(
+        self, world: World, brokers: Sequence[str], transport: str, say: Callable[[str], None]
+    ) -> None:
+        self._world = world
+        self._brokers = brokers
+        self._transport = transport
+        self._say = say
+
+    def restart_failed_homes(self) -> None:
+        for attempt in range(RESTARTS + 1):
+            self._world.run_for(RESTART_S)
+            failed = [name for name, broker in self._running().items() if broker.inspect().journal_failure]
+            if not failed:
+                return
+            anew = attempt == RESTARTS
+            self._say(
+                f"restart {' '.join(failed)}, which cannot store" + (", without what it kept" if anew else "")
+            )
+            self._world.inject("stop", failed, for_s=RESTART_S)
+            if anew:
+                self._world.run_for(RESTART_S / 2)
+                self._world.inject("lost_files", failed)
+            self._world.run_for(RESTART_S)
+
+    def forget_lost_homes(self) -> None:
+        """To be called when deaths are known. Raises nothing: what remains is found by checks."""
+        lost = self._lost()
+        if lost:
+            self._say("forget " + ", ".join(f"{name} ({home:016x})" for home, name in lost.items()))
+            host = next(iter(self._running()))
+            main = programs.forgetter(list(lost), self._transport)
+            node = self._world.add_node("operator", main, host=host)
+            node.start()
+            self._wait(lambda: not self._lost(), FORGOTTEN_S, "homes that are forgotten")
+            node.stop()
+        self._wait(self._all_known, KNOWN_S, "homes that are known")
+
+    def _running(self) -> dict[str, Broker]:
+        nodes = {name: self._world.node(name) for name in self._brokers}
+        return {
+            name: node.exposed
+            for name, node in nodes.items()
+            if node.running and isinstance(node.exposed, Broker)
+        }
+
+    def _lost(self) -> dict[int, str]:
+        """Homes that keep something for the brokers that run, and run no longer; their names by id."""
+        views = [broker.inspect() for broker in self._running().values()]
+        running = {view.id for view in views}
+        return {
+            home: table.name
+            for view in views
+            for home, table in view.homes.items()
+            if table.subscriptions and home not in running
+        }
+
+    def _all_known(self) -> bool:
+        return not any(broker.inspect().unknown_homes for broker in self._running().values())
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+        with contextlib.suppress(ConditionNotMet):
+            self._world.run_until(condition, timeout_s=timeout_s, what=what, poll_s=POLL_S)
