@@ -117,9 +117,8 @@ class HomeShell:
         found = [each for each in homes if home in (each.name, format_id(each.id))]
         if not found:
             raise MeshError(f"no broker {home!r} is known here to have durable subscriptions")
-        away = [
-            each for each in found if not self._lives(each.id)
-        ]  # its name may live again, with another id
+        # One of that name may live again, under another id.
+        away = [each for each in found if not self._lives(each.id)]
         if not away:
             raise MeshError(
                 f"broker {found[0].name} lives, and would say again what it keeps; remove its durable"

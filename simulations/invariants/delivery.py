@@ -10,7 +10,6 @@ from simulations.evidence import PHASES, Evidence
 from simulations.evidence.ledger import Outcome, Publication, Receipt, Subscribed
 from simulations.invariants.check import Check, Parameter, at_end
 from simulations.invariants.circumstances import Circumstances, quantile
-from simulations.invariants.durability import Durability
 from simulations.invariants.verdict import Verdict, verdict
 
 TAKEN: Final = (Outcome.ACCEPTED, Outcome.STORED, Outcome.SENT)
@@ -98,7 +97,7 @@ def complete(evidence: Evidence, within_s: float = 5.0, here_s: float = 0.25) ->
         f"number {each.number} of {each.publisher} at {each.at_s:.3f} s is {each.outcome} in a time without "
         "faults"
         for each in quiet
-        if each.outcome not in TAKEN and not _was_kept_by_who_lost_it(evidence, each)
+        if each.outcome not in TAKEN
     ]
     arrived = {(each.subscriber, each.life, each.body): each.at_s for each in ledger.receipts}
     expected = 0
@@ -119,19 +118,6 @@ def complete(evidence: Evidence, within_s: float = 5.0, here_s: float = 0.25) ->
             wrong.append(f"{subscription.subscriber} got {what}, only {at_s - publication.at_s:.2f} s later")
     detail = f"of {len(accepted)} publications from {since_s:.1f} to {until_s:.1f} s"
     return verdict("complete", expected, "deliver(y|ies)", wrong, detail=detail)
-
-
-def _was_kept_by_who_lost_it(evidence: Evidence, publication: Publication) -> bool:
-    """At level stored. A home that lost its id does not come back, and refuses by name until somebody has it
-    forgotten. One that lost its journal keeps nothing of it until a worker asks for it again."""
-    if not publication.stored:
-        return False
-    losses = Durability(evidence).losses
-    return any(
-        len({life.id for life in evidence.brokers.get(attached.home, ())}) > 1 or losses(attached.home)
-        for attached in evidence.ledger.attached
-        if any(matches(pattern, publication.topic) for pattern in attached.patterns)
-    )
 
 
 def _owed(

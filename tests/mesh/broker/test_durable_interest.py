@@ -151,7 +151,7 @@ def test_a_home_that_will_not_come_back_is_forgotten_by_all_also_by_those_that_w
 
 
 def test_a_home_that_came_back_under_another_id_is_forgotten_by_its_name() -> None:
-    """A refusal tells an operator to forget it by name, and the broker of that name lived."""
+    """The broker of that name lives, and is not meant."""
 
     async def forget(client: Client) -> str:
         question = {"do": "forget", "home": "broker-1"}
@@ -169,7 +169,7 @@ def test_a_home_that_came_back_under_another_id_is_forgotten_by_its_name() -> No
         restart(mesh, ["broker-1"])
         world.run_for(10.0)
         mesh.run(make_news, at="broker-1")
-        assert "mesh queue forget broker-1" in mesh.run(refused, at="broker-2")
+        assert "mesh queue forget" in mesh.run(refused, at="broker-2")
         assert json.loads(mesh.run(forget, at="broker-2"))["forgotten"] == ["mail"]
         world.run_for(1.0)
         assert "nobody keeps mail.uk" in mesh.run(refused, at="broker-3")

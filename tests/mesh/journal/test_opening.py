@@ -18,6 +18,7 @@ import pytest
 from mesh.database.files import RealFiles
 from mesh.database.wal import HEADER
 from mesh.errors import (
+    AnothersJournal,
     JournalDamaged,
     JournalError,
     JournalForeign,
@@ -82,7 +83,7 @@ def flip(path: Path, at: int) -> None:
 def test_another_brokers_journal_is_left_alone(tmp_path: Path) -> None:
     mail = filled(tmp_path)
     before = (tmp_path / "journal.db").read_bytes()
-    assert "belongs to broker b0, and this one is b1" in refused(tmp_path, JournalForeign, broker="b1")
+    assert "belongs to broker b0, and this one is b1" in refused(tmp_path, AnothersJournal, broker="b1")
     assert f"belongs to mesh {MESH!r}" in refused(tmp_path, JournalForeign, mesh="other")
     assert (tmp_path / "journal.db").read_bytes() == before
     journal = opened(tmp_path)

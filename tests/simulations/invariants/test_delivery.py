@@ -9,12 +9,8 @@ from typing import Any
 import pytest
 
 from simulations.evidence import Evidence
-from simulations.evidence.ledger import Attached, Outcome, Receipt
-from simulations.faults import Fault
-from simulations.faults.ongoing import Span
+from simulations.evidence.ledger import Outcome, Receipt
 from tests.simulations.invariants.histories import (
-    IDS,
-    THREE,
     Spoilt,
     history,
     judged,
@@ -106,41 +102,6 @@ def test_a_subscriber_that_did_not_stand_throughout_is_owed_nothing() -> None:
     evidence.ledger.subscriptions[0].until_s = 17.0
     evidence.ledger.receipts = [each for each in evidence.ledger.receipts if each.subscriber == "sub-2"]
     assert judged(evidence, "complete").ok
-
-
-@pytest.mark.parametrize(
-    ("stored", "pattern", "id", "right"),
-    [(True, "#", 99, True), (False, "#", 99, False), (True, "other.#", 99, False), (True, "#", None, False)],
-)
-def test_a_home_that_lost_its_id_may_refuse_what_it_keeps(
-    stored: bool, pattern: str, id: int | None, right: bool
-) -> None:
-    """Swarm seed 41 with durable subscriptions: nobody has it forgotten there."""
-    evidence = right_history()
-    since_s, until_s = evidence.phases["quiet_from_s"], evidence.phases["quiet_until_s"]
-    ledger = evidence.ledger
-    refused = next(each for each in ledger.publications.values() if since_s <= each.at_s <= until_s)
-    refused.stored, refused.outcome = stored, Outcome.REFUSED
-    ledger.receipts = [each for each in ledger.receipts if each.body != refused.body]
-    ledger.attached.append(Attached("worker-1", 1, "queue-1", (pattern,), THREE, 2.0))
-    last = max((life for life in evidence.lives if life.name == THREE), key=lambda life: life.number)
-    evidence.lives[evidence.lives.index(last)] = replace(last, id=id or IDS[THREE])
-    assert judged(evidence, "complete").ok is right
-
-
-@pytest.mark.parametrize(("kind", "right"), [("lost_files", True), ("crash", False)])
-def test_what_a_home_keeps_no_more_may_be_refused(kind: str, right: bool) -> None:
-    """Swarm seed 731034 with durable subscriptions: its journal was damaged, and nobody keeps a topic until a
-    worker attaches again."""
-    evidence = right_history()
-    since_s, until_s = evidence.phases["quiet_from_s"], evidence.phases["quiet_until_s"]
-    ledger = evidence.ledger
-    refused = next(each for each in ledger.publications.values() if since_s <= each.at_s <= until_s)
-    refused.stored, refused.outcome = True, Outcome.REFUSED
-    ledger.receipts = [each for each in ledger.receipts if each.body != refused.body]
-    ledger.attached.append(Attached("worker-1", 1, "queue-1", ("#",), THREE, 2.0))
-    evidence.faults.append(Span(Fault(5.0, kind, (THREE,)), 5.0, None))
-    assert judged(evidence, "complete").ok is right
 
 
 def test_another_life_of_a_subscriber_may_get_a_body_again() -> None:
