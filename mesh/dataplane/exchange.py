@@ -457,17 +457,25 @@ class Exchange:
             ends, turn.ends = turn.ends, []
             for end in ends:
                 end()
+        if turn.first:
+            first, turn.first = turn.first, {}
+            self._grant()
+            for pipe in first:
+                pipe.flush()
         if turn.dirty:
             dirty, turn.dirty = turn.dirty, []
             for port in dirty:
                 port.hand_over(now)
         if turn.due:
-            due = turn.due.copy()
-            turn.due.clear()  # those in it keep a reference to this very list
-            for ingress in due:
-                ingress.grant()
+            self._grant()
         if turn.jobs or self.gate.opening:
             self._hooks.work_pending()
+
+    def _grant(self) -> None:
+        due = self._turn.due.copy()
+        self._turn.due.clear()  # those in it keep a reference to this very list
+        for ingress in due:
+            ingress.grant()
 
     def work(self, now: float) -> None:
         """Do a step of long work, some milliseconds, and one of the gate, to which more comes each turn."""

@@ -64,13 +64,16 @@ class Blocked(Protocol):
 class Turn:
     """What one input of the exchange leaves to be done at its end."""
 
-    __slots__ = ("dirty", "due", "ends", "jobs", "unread", "waiting")
+    __slots__ = ("dirty", "due", "ends", "first", "jobs", "unread", "waiting")
 
     def __init__(self) -> None:
         self.dirty: list[Port] = []
         """Ports with frames for their pipes."""
         self.due: list[Ingress] = []
         """Who is owed a grant of credit."""
+        self.first: dict[Pipe, None] = {}
+        """Pipes that are written to before all others: a publisher waits for an acknowledgement, and what its
+        blocks become for others may take a millisecond to write."""
         self.ends: list[Callable[[], None]] = []
         """To be called at its end: they say what gathered in it."""
         self.unread: dict[Session, None] = {}

@@ -76,6 +76,7 @@ class StoredReplies:
         for session, ranges_of in acks.items():
             for (homes, absent), ranges in ranges_of.items():
                 session.send_control(encode(Kind.ACK, blocks.STORED, ranges, absent, homes))
+            self._turn.first[session.port.pipe] = None
 
     def tell_pending(self) -> None:
         """Send what `changed` gathered; to be called about twice a second."""

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
 import apsw
 
 from mesh.database.settings import every, one, signed
 from mesh.errors import BlockError
 from mesh.journal import letters
-from mesh.journal.duplicates import FIRST, LAST, Duplicates, Source
+from mesh.journal.duplicates import FIRST, LAST, Duplicates, Known, Source
 from mesh.journal.records import (
     Answer,
     Attempts,
@@ -41,11 +42,14 @@ from mesh.journal.records import (
     settled_in,
     settled_mask,
 )
+from mesh.journal.statements import insert, places, portions
 from mesh.wire import blocks
 from mesh.wire.durable_frames import DEAD_PREFIX
 
 CHORES: Final = 64
 """Rows of removed subscriptions or of unfinished bodies that one commit lets go."""
+ALIKE: Final = 4
+"""Rows that are done, at least, for which a look at all of them together is worth it."""
 ROWS_AHEAD: Final = 1 << 20
 """Rows whose numbers are taken at once: writing which was the last one would cost a page a commit."""
 
@@ -81,6 +85,8 @@ class Book:
     ceiling: int = 1
     looked_at: Source = FIRST
     """The publisher up to which those that fell silent were looked for."""
+    publishers: dict[Source, Known] = field(default_factory=dict)
+    """What is remembered of some of them."""
 
 
 class _Bytes:
@@ -102,14 +108,33 @@ class Commit:
     def __init__(self, db: apsw.Connection, book: Book, now_us: int) -> None:
         self._db = db
         self._now_us = now_us
-        self._duplicates = Duplicates(db, now_us)
+        self._duplicates = Duplicates(db, now_us, book.publishers)
         self.book = book
         self._changed: dict[int, Named] = {}
+        self._blocks: list[tuple[Any, ...]] = []
+        self._waits: list[tuple[Any, ...]] = []
+        """New rows of the tables ``block`` and ``waiting`` that are to be written."""
 
-    def do(self, entry: Entry) -> Answer:
+    def do_all(self, entries: Sequence[Entry]) -> list[Answer]:
+        """Entries in their order. Rows of one subscription that are done are let go together."""
+        answers: list[Answer] = []
+        for subscription, alike in groupby(entries, _done_of):
+            if subscription in self.book.named:
+                self._write()
+                for rows in portions([entry.row for entry in alike if isinstance(entry, Done)]):
+                    if len(rows) >= ALIKE:
+                        answers += self._done_together(subscription, rows)
+                    else:
+                        answers += [self._done(subscription, row) for row in rows]
+            else:
+                answers += map(self._do, alike)
+        return answers
+
+    def _do(self, entry: Entry) -> Answer:
+        if isinstance(entry, Store):
+            return self._store(entry)
+        self._write()
         match entry:
-            case Store():
-                return self._store(entry)
             case Subscribe():
                 return self._subscribe(entry.name, tuple(sorted(set(entry.patterns))))
             case _ if entry.subscription not in self.book.named:
@@ -129,6 +154,7 @@ class Commit:
 
     def finish(self) -> None:
         """What a commit does besides its entries."""
+        self._write()
         for source, mark in self._duplicates.forget():
             self._drop_parts(source, mark)
         self.book.looked_at, silent = self._duplicates.silent(self.book.looked_at)
@@ -225,16 +251,12 @@ class Commit:
             book.ceiling = row + ROWS_AHEAD
             self._db.execute("update meta set value = ? where key = 'ceiling'", (book.ceiling,))
         book.row += 1
-        self._db.execute(
-            "insert into block values(?, ?, ?, ?, ?, ?, ?, ?)",
-            (row, self._now_us, count, size, struct.pack(f">{len(wants)}I", *wants), parts, crc, data),
-        )
+        wanted_by = struct.pack(f">{len(wants)}I", *wants)
+        self._blocks.append((row, self._now_us, count, size, wanted_by, parts, crc, data))
         return row
 
     def _wait_for(self, row: int, wants: tuple[int, ...], count: int, size: int) -> None:
-        self._db.executemany(
-            "insert into waiting values(?, ?, 0, x'', x'')", [(subscription, row) for subscription in wants]
-        )
+        self._waits += [(subscription, row, 0, b"", b"") for subscription in wants]
         if len(wants) > 1:
             self._db.execute("insert into shared values(?, ?)", (row, len(wants)))
         for subscription in wants:
@@ -246,7 +268,35 @@ class Commit:
         named.messages += messages
         named.size += size
 
+    def _write(self) -> None:
+        """Write the rows that are new, before anything else is read or written."""
+        insert(self._db, "block", self._blocks)
+        self._blocks.clear()
+        insert(self._db, "waiting", self._waits)
+        self._waits.clear()
+
     # --- letting go
+
+    def _done_together(self, subscription: int, rows: Sequence[int]) -> list[Answer]:
+        """Rows that are done. Those that are alike, as nearly all are, take three statements: each waits, is
+        no large body, has one holder and settled messages by its floor alone."""
+        asked = (subscription, *rows)
+        its = f"subscription = ? and row in ({places(len(rows))})"
+        found = one(
+            self._db,
+            "select count(*), sum(b.count), sum(b.size), sum(w.floor)"
+            " from waiting w join block b using(row) left join shared s using(row)"
+            f" where {its} and b.parts = 0 and s.row is null and w.bitmap = x''",
+            asked,
+        )
+        assert found is not None, "a sum has a row"
+        count, messages, size, settled = found
+        if count < len(rows):
+            return [self._done(subscription, row) for row in rows]
+        self._db.execute(f"delete from waiting where {its}", asked)
+        self._db.execute(f"delete from block where row in ({places(len(rows))})", asked[1:])
+        self._count(subscription, -count, settled - messages, -size)
+        return [_DONE] * count
 
     def _done(self, subscription: int, row: int) -> Answer:
         found = every(
@@ -256,9 +306,17 @@ class Commit:
         )
         if not found:
             return _UNKNOWN
-        count, size = one(self._db, "select count, size from block where row = ?", (row,)) or (0, 0)
+        count, size, parts, holders = one(
+            self._db,
+            "select b.count, b.size, b.parts, s.holders from block b left join shared s using(row)"
+            " where row = ?",
+            (row,),
+        ) or (0, 0, 0, None)
         self._count(subscription, -1, settled_in(count, *found[0]) - count, -size)
-        self._let_go(row)
+        if parts or holders:
+            self._let_go(row)
+        else:
+            self._db.execute("delete from block where row = ?", (row,))
         return _DONE
 
     def _let_go(self, row: int) -> None:
@@ -475,6 +533,11 @@ class Commit:
             )
             is not None
         )
+
+
+def _done_of(entry: Entry) -> int:
+    """The subscription of a row that is done, 0 for any other entry."""
+    return entry.subscription if type(entry) is Done else 0
 
 
 def parts_in(data: bytes) -> tuple[int, ...]:

@@ -11,6 +11,9 @@ and the CRC of each block are kept with it, in the same transaction, while the p
 
 Both are done in steps of bounded size, with commits that are made anyway. The pieces of a large body share
 one number and are told apart by their offsets.
+
+Nearly every block is its publisher's newest. So the highest number of each publisher is remembered, and only
+what does not lie above it is looked up.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import apsw
 
 from mesh.database.settings import every, one
 from mesh.journal.records import Verdict
+from mesh.journal.statements import insert
 
 SILENT_US: Final = 7 * 24 * 3600 * 1_000_000
 HEARD_US: Final = 3600 * 1_000_000
@@ -29,6 +33,8 @@ FORGET_MAX: Final = 256
 """Blocks of one publisher that are forgotten in one commit: more than come in most, so that none gather."""
 LOOKED_AT: Final = 4
 """Publishers that one commit looks at for having fallen silent."""
+KNOWN_MAX: Final = 4096
+"""Publishers of which something is remembered."""
 
 Source = tuple[int, int]
 """A publisher and its boot, signed."""
@@ -36,19 +42,38 @@ FIRST: Final = (-(1 << 63), -(1 << 63))
 LAST: Final = (1 << 63) - 1
 
 
-class Duplicates:
-    """What came, within one transaction."""
+class Known:
+    """What is remembered of a publisher: its mark, when it was heard, as both are on disk, and the highest
+    number of a block that was noted."""
 
-    def __init__(self, db: apsw.Connection, now_us: int) -> None:
+    __slots__ = ("heard_us", "mark", "newest")
+
+    def __init__(self, mark: int, heard_us: int, newest: int) -> None:
+        self.mark = mark
+        self.heard_us = heard_us
+        self.newest = newest
+
+
+class Duplicates:
+    """What came, within one transaction. ``known`` outlives it; whoever undoes it empties that."""
+
+    def __init__(self, db: apsw.Connection, now_us: int, known: dict[Source, Known]) -> None:
         self._db = db
         self._now_us = now_us
-        self._marks: dict[Source, tuple[int, int, int]] = {}
-        """Of each publisher in this commit: mark and time that are on disk, and the mark to be."""
+        self._known = known
+        self._marks: dict[Source, int] = {}
+        """Of each publisher in this commit the mark to be."""
+        self._noted: list[tuple[int, ...]] = []
+        """What is to be written."""
 
     def judge(self, source: Source, first: int, last: int, piece: int, crc: int) -> Verdict:
         """STORED if the block is new, or DUPLICATE, CONFLICT, PAST."""
-        if first < self._mark(source):
+        known = self._of(source)
+        if first < self._marks.setdefault(source, known.mark):
             return Verdict.PAST
+        if first > known.newest:
+            return Verdict.STORED
+        self._write()
         before = one(
             self._db,
             "select first, last, piece, crc from came where publisher = ? and boot = ? and first <= ?"
@@ -70,27 +95,31 @@ class Duplicates:
 
     def note(self, source: Source, first: int, last: int, piece: int, crc: int) -> None:
         """A new block is kept."""
-        self._db.execute("insert into came values(?, ?, ?, ?, ?, ?)", (*source, first, piece, last, crc))
+        known = self._of(source)
+        known.newest = max(known.newest, last)
+        self._noted.append((*source, first, piece, last, crc))
 
     def heard(self, source: Source, lowest: int) -> None:
         """A publisher said its lowest number that is not acknowledged."""
-        self._mark(source)
-        mark, heard_us, to_be = self._marks[source]
-        self._marks[source] = (mark, heard_us, max(to_be, lowest))
+        self._marks[source] = max(self._marks.get(source, self._of(source).mark), lowest)
 
     def forget(self) -> list[tuple[Source, int]]:
-        """Write the marks of this commit's publishers and forget what lies below them; marks that rose."""
+        """Write what was noted and the marks of this commit's publishers, and forget what lies below them;
+        marks that rose."""
+        self._write()
         risen = []
-        for source, (mark, heard_us, to_be) in self._marks.items():
-            if to_be > mark:
-                risen.append((source, to_be))
-                self._forget(source, to_be)
-            if to_be > mark or abs(self._now_us - heard_us) >= HEARD_US:
+        for source, mark in self._marks.items():
+            known = self._of(source)
+            if mark > known.mark:
+                risen.append((source, mark))
+                self._forget(source, mark)
+            if mark > known.mark or abs(self._now_us - known.heard_us) >= HEARD_US:
                 self._db.execute(
                     "insert into publisher values(?, ?, ?, ?) on conflict do update set"
                     " lowest = excluded.lowest, heard_us = excluded.heard_us",
-                    (*source, to_be, self._now_us),
+                    (*source, mark, self._now_us),
                 )
+                known.mark, known.heard_us = mark, self._now_us
         return risen
 
     def silent(self, after: Source) -> tuple[Source, Source | None]:
@@ -114,6 +143,7 @@ class Duplicates:
         if one(self._db, "select 1 from came where publisher = ? and boot = ? limit 1", source):
             return False
         self._db.execute("delete from publisher where publisher = ? and boot = ?", source)
+        self._known.pop(source, None)
         return True
 
     def _forget(self, source: Source, below: int) -> None:
@@ -123,13 +153,25 @@ class Duplicates:
             (*source, below, below, FORGET_MAX),
         )
 
-    def _mark(self, source: Source) -> int:
-        known = self._marks.get(source)
+    def _write(self) -> None:
+        insert(self._db, "came", self._noted)
+        self._noted.clear()
+
+    def _of(self, source: Source) -> Known:
+        known = self._known.get(source)
         if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            self._write()
             mark, heard_us = one(
                 self._db,
                 "select lowest, heard_us from publisher where publisher = ? and boot = ?",
                 source,
             ) or (0, -HEARD_US)
-            known = self._marks[source] = (mark, heard_us, mark)
-        return known[2]
+            (newest,) = one(
+                self._db,
+                "select last from came where publisher = ? and boot = ? order by first desc limit 1",
+                source,
+            ) or (0,)
+            known = self._known[source] = Known(mark, heard_us, newest)
+        return known

@@ -89,7 +89,7 @@ class Journal:
             self._database.reserve(wanted)
         with self._database.transaction():
             commit = Commit(self._db, self._book, now_us)
-            answers = [commit.do(entry) for entry in entries]
+            answers = commit.do_all(entries)
             commit.finish()
         return Outcome(answers)
 

@@ -467,6 +467,7 @@ def test_every_look_up_is_by_key(tmp_path: Path) -> None:
         ]
         if statement.startswith("select publisher, boot, first, piece, row from part limit"):
             continue  # a step at a time, of what an earlier run left
+        plan = [step for step in plan if not step.endswith("-ROW VALUES CLAUSE")]  # the rows of an insert
         assert not any("SCAN" in step or "TEMP B-TREE" in step for step in plan), (statement, plan)
     assert looked > 25
     journal.close()

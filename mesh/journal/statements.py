@@ -1,0 +1,45 @@
+"""Statements for many rows at once.
+
+Each statement lets go of Python's lock, and a busy event loop gives it back when it likes. So what is written
+by few statements is written sooner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+import apsw
+
+TOGETHER: Final = 32
+"""Rows of one statement at most; a power of two, as smaller ones are, so that few statements are known."""
+
+Row = TypeVar("Row")
+
+
+def portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """The rows in their order, cut into powers of two."""
+    at = 0
+    while left := len(rows) - at:
+        count = min(TOGETHER, 1 << left.bit_length() - 1)
+        yield rows[at : at + count]
+        at += count
+
+
+def insert(db: apsw.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Insert rows that have a value for each column."""
+    for portion in portions(rows):
+        db.execute(_insert_into(table, len(portion), len(portion[0])), list(chain.from_iterable(portion)))
+
+
+@lru_cache(maxsize=64)  # a memo of a pure function
+def _insert_into(table: str, rows: int, columns: int) -> str:
+    return f"insert into {table} values" + ", ".join([f"({places(columns)})"] * rows)
+
+
+@lru_cache(maxsize=64)  # a memo of a pure function
+def places(count: int) -> str:
+    """So many parameters of a statement."""
+    return ", ".join("?" * count)
