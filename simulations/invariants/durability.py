@@ -30,6 +30,8 @@ from simulations.invariants.verdict import Verdict, verdict
 
 DISK_TROUBLES: Final = ("slow_disk", "disk_fault", "full_disk", "failing_syncs", "lying_disk")
 """Kinds under which a commit may take long, or fail."""
+FAIL_JOURNALS: Final = ("disk_fault", "failing_syncs")
+"""Kinds under which a journal may fail: then its home writes nothing more in that life."""
 SETTLED_S: Final = 0.5
 """Within this what a worker said is on the disk of its home, if nothing is done to either."""
 LAST_S: Final = 3.0
@@ -162,7 +164,8 @@ class Durability:
             if span.fault.kind in DISK_TROUBLES and job.home in span.fault.a:
                 end_s = math.inf if span.end_s is None else span.end_s
                 if span.start_s <= until_s and end_s >= job.said_s:
-                    until_s = max(until_s, end_s + SETTLED_S)
+                    failed = span.fault.kind in FAIL_JOURNALS
+                    until_s = math.inf if failed else max(until_s, end_s + SETTLED_S)
         return until_s
 
 

@@ -294,6 +294,17 @@ def test_a_slow_disk_gives_a_home_more_time_to_write_what_is_settled() -> None:
     assert judged(evidence, "settled_once").ok
 
 
+@pytest.mark.parametrize(
+    ("kind", "right"), [("disk_fault", True), ("failing_syncs", True), ("slow_disk", False)]
+)
+def test_a_journal_that_failed_writes_nothing_until_its_home_starts_again(kind: str, right: bool) -> None:
+    """Swarm seed 700058 with durable subscriptions: the home started again long after the fault."""
+    evidence = stored(THREE)
+    again(evidence, 2, 8.0)
+    fault(3.2, kind, THREE, until_s=3.3)(evidence)
+    assert judged(evidence, "settled_once").ok is right
+
+
 def test_who_asked_for_a_message_again_gets_it_again() -> None:
     assert judged(_retried(), "settled_once").ok
 
