@@ -176,7 +176,7 @@ class BlockingPendingBatch:
             pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
         except NotReady:
             pending = soon.publish_when_ready(topic, checked, self._level, encoded, self._limit_s)
-        self._outcome.add(pending)
+        self._outcome.add(*pending.place)
         return pending
 
     def __enter__(self) -> Self:

@@ -327,6 +327,8 @@ class Client:
             TopicError, TypeError, ValueError: the message cannot be sent as it is.
             NotAccepted: the client is closed, or its broker does not speak the level.
         """
+        if headers is None and key is None and timeout is None and type(body) is bytes:
+            return self._soon.publish_plain(topic, body, level)
         return self._soon.publish(topic, checked_body(body), level, packed(headers, key), timeout)
 
     async def ready(self, timeout: float | None = None) -> None:
@@ -340,7 +342,7 @@ class Client:
 
         Raises `BatchFailed` there, which says how many did not succeed, and why each of them.
         """
-        return PendingBatch(self._soon, level, timeout)
+        return PendingBatch(self.publish_soon, self._soon.ready, level, timeout)
 
     async def drained(self, timeout: float | None = None) -> None:
         """Wait until everything in the outbox is stored at its homes; without ``timeout`` for as long as it

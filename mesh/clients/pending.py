@@ -146,10 +146,11 @@ class Outcome(msgspec.Struct, eq=False, gc=False):
         return self._group.look(self._index)
 
     def _result(self) -> Receipt:
-        error = self._group.look(self._index)
-        if error is not None:
-            raise copy(error)  # hundreds share one, and each raise would add to its traceback
-        return self._group.ticket.receipt(self._index)
+        group, index = self._group, self._index
+        if index in group.errors:
+            group.look(index)
+            raise copy(group.errors[index])  # hundreds share one, and each raise would add to its traceback
+        return group.ticket.receipt(index)
 
     def _must_be_done(self) -> None:
         if not self._group.over:
@@ -180,8 +181,8 @@ class Pendings:
         self.gate = Waitable()
         """Woken when a full number of messages is full no more."""
         self._cancel = cancel
-        self._open: dict[Ticket, Group] = {}
-        """Those that may still grow."""
+        # those that may still grow; read directly by a shell's `publish_soon`
+        self.open: dict[Ticket | None, Group] = {}
         self._groups: dict[int, Group] = {}
         self._number = 0
         self._by_deadline: list[tuple[float, int]] = []
@@ -201,13 +202,13 @@ class Pendings:
 
     def new_turn(self) -> None:
         """What is added from now on has more time than what was before."""
-        self._open.clear()
+        self.open.clear()
 
     def add(self, ticket: Ticket, index: int, limit_s: float, now: float) -> Group:
         """The group of a message, the ``index``-th of its batch. ``now`` is used once a turn and batch."""
-        group = self._open.get(ticket)
+        group = self.open.get(ticket)
         if group is None or group.first + group.count != index or group.limit_s != limit_s:
-            group = self._open[ticket] = self._group(ticket, index, limit_s, now)
+            group = self.open[ticket] = self._group(ticket, index, limit_s, now)
         group.count += 1
         self.count += 1
         return group
@@ -228,8 +229,8 @@ class Pendings:
         was_full = self.full
         self.count -= group.count
         del self._groups[group.number]
-        if self._open.get(group.ticket) is group:
-            del self._open[group.ticket]
+        if self.open.get(group.ticket) is group:
+            del self.open[group.ticket]
         if was_full and not self.full:
             self.gate.wake()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from mesh.clients.pending import Group, Outcome
+from mesh.clients.pending import Group
 from mesh.errors import BatchFailed, MeshError, NotAccepted
 from mesh.wire.session_frames import Receipt
 
@@ -46,9 +46,8 @@ class BatchOutcome:
         self._homes: dict[str, None] = {}
         self._receipt: Receipt | None = None
 
-    def add(self, pending: Outcome) -> None:
-        """The next message."""
-        group, index = pending.place
+    def add(self, group: Group, index: int) -> None:
+        """The next message: the ``index``-th of a group's batch."""
         last = self._stretches[-1] if self._stretches else None
         if last is not None and last.group is group and last.index + last.count == index:
             last.count += 1

@@ -93,6 +93,8 @@ class Publishing:
         self._resending = Resending()
         self._accepting: dict[str, Batch] = {}
         self._storing: dict[str, Batch] = {}
+        # gathered and not sealed, by level and topic; read directly by a shell's `publish_soon`
+        self.waiting = {"accepted": self._accepting, "stored": self._storing}
         self._backlog: deque[Batch] = deque()
         self._again: deque[tuple[bytes, int]] = deque()
         self._unacked = Unacknowledged()

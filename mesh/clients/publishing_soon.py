@@ -10,19 +10,20 @@ to the end of its time. So do the messages of a batch that is left by an excepti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import partial
 from math import inf
 from typing import Any, Self
 
-from mesh.clients.arguments import checked_body, checked_seconds, level_number, packed
+from mesh.clients.arguments import checked_body, checked_seconds, level_number
 from mesh.clients.calls import PUBLISH_TIMEOUT_S
 from mesh.clients.connection import ClientConnection
 from mesh.clients.pending import Group, Outcome
 from mesh.clients.pending_batch import BatchOutcome
 from mesh.clients.pending_warnings import PendingWarnings
+from mesh.clients.publishing import MESSAGE_COST
 from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, NotReady
-from mesh.wire.blocks import HeaderValue
+from mesh.wire.blocks import SPLIT, HeaderValue
 from mesh.wire.session_frames import Receipt
 
 
@@ -36,7 +37,8 @@ class Pending(Outcome, eq=False, gc=False):
     def result(self) -> Receipt:
         """The receipt, without waiting. Raises what else became of the message, `MeshError` while that is not
         known."""
-        self._must_be_done()
+        if not self._group.over:
+            self._must_be_done()
         return self._result()
 
     def __await__(self) -> Generator[Any, None, Receipt]:
@@ -75,6 +77,36 @@ class SoonPublisher:
         warnings = PendingWarnings(self._loop.time)
         pendings.most = pending_max
         pendings.call, pendings.tell = warnings.call, warnings.unheard
+
+    def publish_plain(self, topic: str, body: bytes, level: str) -> Pending:
+        """The fast way, for a message without headers whose batch is being gathered: without a call."""
+        conversation, pendings = self._conversation, self._pendings
+        try:
+            batch = conversation.waiting[level][topic]
+            group = pendings.open[batch.ticket]
+        except (KeyError, TypeError):
+            return self.publish(topic, checked_body(body), level, b"", None)
+        bodies = batch.bodies
+        index = len(bodies)
+        size = len(body)
+        if (
+            group.first + group.count != index
+            or group.limit_s != PUBLISH_TIMEOUT_S
+            or batch.headers is not None
+            or conversation.room <= 0
+            or pendings.count >= pendings.most
+            or size > SPLIT
+            or not self._writer.scheduled
+        ):
+            return self.publish(topic, checked_body(body), level, b"", None)
+        bodies.append(body)
+        group.count += 1
+        pendings.count += 1
+        group.ticket.waited += 1
+        conversation.room = room = conversation.room - size - MESSAGE_COST
+        if room <= 0:
+            self._writer.seal()
+        return Pending(group, index)
 
     def publish(self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None) -> Pending:
         """Gather a message. Raises `NotReady` and what `Client.publish` raises at once."""
@@ -147,11 +179,18 @@ class PendingBatch:
     Leaving by an exception does not wait; the messages are not taken back.
     """
 
-    def __init__(self, soon: SoonPublisher, level: str, timeout: float | None) -> None:
+    def __init__(
+        self,
+        publish_soon: Callable[..., Pending],
+        ready: Callable[[float | None, type[MeshError]], Awaitable[None]],
+        level: str,
+        timeout: float | None,
+    ) -> None:
         level_number(level)
-        self._soon = soon
+        self._publish_soon = publish_soon
+        self._ready = ready
         self._level = level
-        self._limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        self._timeout = None if timeout is None else checked_seconds("timeout", timeout)
         self._outcome = BatchOutcome(level)
 
     def __len__(self) -> int:
@@ -173,13 +212,15 @@ class PendingBatch:
     ) -> Pending:
         """Publish a message soon; waits only while there is no room for one. Raises `NotReady` when there was
         none in time, and as `Client.publish_soon`."""
-        soon, checked, encoded = self._soon, checked_body(body), packed(headers, key)
-        try:
-            pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
-        except NotReady:
-            await soon.ready(self._limit_s, NotReady)
-            pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
-        self._outcome.add(pending)
+        while True:
+            try:
+                pending = self._publish_soon(
+                    topic, body, level=self._level, headers=headers, key=key, timeout=self._timeout
+                )
+                break
+            except NotReady:
+                await self._ready(self._timeout, NotReady)
+        self._outcome.add(*pending.place)
         return pending
 
     async def __aenter__(self) -> Self:
