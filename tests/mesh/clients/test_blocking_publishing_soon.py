@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -136,7 +137,7 @@ def test_beyond_the_most_there_may_be_it_says_so_and_ready_waits_for_room(broker
             try:
                 client.publish_soon("t", b"%d" % number)
             except NotReady:
-                client.ready()
+                client.ready(timeout=120.0)
                 client.publish_soon("t", b"%d" % number)
     assert len(got(broker)) == 110
 
@@ -276,10 +277,15 @@ def test_a_batch_that_is_left_by_an_exception_waits_for_nothing(
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def broker_process() -> Iterator[BrokerProcess]:
     broker = BrokerProcess()
-    yield broker.url
+    yield broker
     broker.kill()
+
+
+@pytest.fixture
+def url(broker_process: BrokerProcess) -> str:
+    return broker_process.url
 
 
 @pytest.mark.process
@@ -318,25 +324,27 @@ def test_a_thread_that_waits_for_one_lets_others_publish_and_close(url: str) -> 
 
 
 @pytest.mark.process
-def test_a_forked_child_hears_nothing_of_its_parents_messages(url: str) -> None:
-    with BlockingClient(url) as client:
+def test_a_forked_child_hears_nothing_of_its_parents_messages(broker_process: BrokerProcess) -> None:
+    with BlockingClient(broker_process.url) as client:
         known = client.publish_soon("t", b"known")
         known.result()
-        client.publish_soon("t", b"1")
-        pending = client.publish_soon("t", b"2")
-        assert not pending.done()
-        child = os.fork()
+        broker_process.process.send_signal(signal.SIGSTOP)
+        try:
+            pending = client.publish_soon("t", b"pending")
+            child = os.fork()
+        finally:
+            broker_process.process.send_signal(signal.SIGCONT)
         if child == 0:
             try:
-                assert known.result().count == 1
+                assert known.result().count == 1 and not pending.done()
                 for ask in (pending.result, lambda: pending.on_done(print)):
                     try:
                         ask()
                         os._exit(1)
                     except Unknown as error:
                         assert "the process that published the message" in str(error)
-                client.ready()
-                assert client.publish_soon("t", b"child").result().seq == 1
+                client.ready(timeout=120.0)
+                assert client.publish_soon("t", b"child", timeout=120.0).result().seq == 1
                 os._exit(0)
             finally:
                 os._exit(2)
