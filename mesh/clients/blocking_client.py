@@ -277,6 +277,8 @@ class BlockingClient:
         with session.ours():
             session.catch_up()
             conversation = session.conversation
+            if conversation.room <= 0:
+                conversation.flush()
             if not session.pump(lambda: conversation.room > 0, deadline):
                 raise session.unless_closed(no_credit(number, limit_s, session.why_away))
             ticket, index = conversation.add_many(topic, bodies, number, headers)
@@ -299,6 +301,7 @@ class BlockingClient:
             raise
         if not acknowledged:
             taken_back = session.conversation.cancel(ticket, index, count)
+            session.send()
             why = ticket.why(session.why_away)
             raise session.unless_closed(unacknowledged(taken_back, limit_s, why))
 

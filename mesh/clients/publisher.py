@@ -66,9 +66,11 @@ class Publisher:
             await self._acknowledged(ticket, deadline)
         except asyncio.CancelledError:
             conversation.cancel(ticket, index, len(bodies))
+            writer.hand_over()
             raise
         if not ticket.done:
             taken_back = conversation.cancel(ticket, index, len(bodies))
+            writer.hand_over()
             raise unacknowledged(taken_back, limit_s, ticket.why(self._connection.why_away))
         return ticket.receipt(index, len(bodies))
 

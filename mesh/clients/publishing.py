@@ -26,7 +26,8 @@ from mesh.errors import NotAccepted, Unknown
 from mesh.printable import listed
 from mesh.topics import check_public_topic
 from mesh.wire import blocks
-from mesh.wire.session_frames import AGAIN, SendCredit, data_head
+from mesh.wire.durable_frames import Durable
+from mesh.wire.session_frames import AGAIN, SendCredit, data_head, encode
 
 TURN_TOPIC: Final = 6144
 """Bytes that each topic adds to what is gathered before a flush is due (a flat budget would seal one-message
@@ -98,6 +99,9 @@ class Publishing:
         self._backlog: deque[Batch] = deque()
         self._again: deque[tuple[bytes, int]] = deque()
         self._unacked = Unacknowledged()
+        self._lowest_told = 0
+        """What the broker of this session knows of the lowest number of level stored that waits; 0: nothing,
+        as nothing of that level went there."""
         self._suffixes: dict[str, bytes] = {}
         self._suffixes_max = TOPICS_MAX
         self._sequence = 0
@@ -180,6 +184,7 @@ class Publishing:
         if ticket.waited > 0:
             return False
         ticket.fail(Unknown("nobody waits for the acknowledgement any more"))
+        self._give_up()
         if self._backlog and self._backlog[0].ticket is ticket:  # a rest is first in line
             self._backlog.popleft()
         return ticket.number(index) > ticket.sealed_to
@@ -247,6 +252,7 @@ class Publishing:
         """Seal and queue what is gathered, as far as credit reaches."""
         credit = self.credit
         if not self.settled or credit.messages <= 0 or credit.bytes <= 0:
+            self._give_up()
             self.shut()
             return
         if self._again:
@@ -405,14 +411,28 @@ class Publishing:
         self._blocks_out += 1
         behind = 0
         if block[2] == blocks.STORED:
-            behind = self._unacked.behind(blocks.HEAD.unpack_from(block)[6])
+            first = blocks.HEAD.unpack_from(block)[6]
+            behind = self._unacked.behind(first)
+            self._lowest_told = max(self._lowest_told, first - behind)
         self._frames.append(self.prefix + data_head(0, flags, behind, 0, len(block)) + block)
 
     def _send_again(self) -> None:
         waiting = self._again
         while waiting and self.credit.open:
             block, count = waiting.popleft()
-            self._send_block(block, count, AGAIN)
+            if block[2] == blocks.SENT or self._unacked.waits(blocks.HEAD.unpack_from(block)[6]):
+                self._send_block(block, count, AGAIN)
+
+    def _give_up(self) -> None:
+        """Without credit: the broker holds that of messages of level stored until their homes answer. It is
+        to give back that of those for which nobody waits any more."""
+        if not self._lowest_told or not self.settled or self.credit.open:
+            return
+        lowest = self._unacked.lowest(self._sequence + 1)
+        if lowest > self._lowest_told:
+            self._lowest_told = lowest
+            frame = encode(Durable.LOWEST, self.publisher, self.boot, lowest)
+            self._frames.append(self.prefix + frame)
 
     def _acknowledged(self, ranges: list[list[int]], absent: list[str], homes: list[str]) -> list[Waitable]:
         woken: list[Waitable] = []

@@ -78,9 +78,18 @@ class Unacknowledged:
         for sealed in list(self):
             self.remove(sealed)
 
-    def behind(self, first: int) -> int:
-        """How far below a stored block's first number the lowest one lies that still waits."""
+    def waits(self, first: int) -> bool:
+        """Whether what begins with that number waits, and a caller for it."""
+        sealed = self._by_first.get(first)
+        return sealed is not None and not sealed.ticket.done
+
+    def lowest(self, otherwise: int) -> int:
+        """The lowest number of level stored that still waits, ``otherwise`` if none does."""
         stored = self._stored
         while stored and (stored[0].over or stored[0].ticket.done):
             stored.popleft()
-        return min(max(0, first - stored[0].first), BEHIND_MAX) if stored else 0
+        return stored[0].first if stored else otherwise
+
+    def behind(self, first: int) -> int:
+        """How far below a stored block's first number the lowest one lies that still waits."""
+        return min(max(0, first - self.lowest(first)), BEHIND_MAX)

@@ -135,6 +135,10 @@ class EntryBroker:
             self._stored.end(publication)
             raise
 
+    def heard_lowest(self, session: Session, lowest: int) -> None:
+        """A client without credit: it waits for nothing below that number."""
+        self._give_up(self._stored.waits_from(session.publisher.key, lowest))
+
     def is_retry(self, session: Session, block: Buffer, sequence: int, count: int, now: float) -> bool:
         """Whether a block that cannot be accepted now came before and is treated as that; if so its credit is
         settled here."""

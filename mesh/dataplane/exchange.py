@@ -152,6 +152,7 @@ class Exchange:
             publishers=self._publishers,
             tally=self._tally,
             session_over=self._entry.session_over,
+            heard_lowest=self._entry.heard_lowest,
         )
         self._held = HeldBlocks(
             name, self.gate, self._intake, self._publishers, self._tally, self._sessions.refuse

@@ -33,7 +33,7 @@ from mesh.errors import PeerError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks
 from mesh.wire.capabilities import INTERRUPTED, STORED
-from mesh.wire.durable_frames import KIND_MIN
+from mesh.wire.durable_frames import KIND_MIN, Durable
 from mesh.wire.session_frames import (
     Keepalive,
     Kind,
@@ -99,6 +99,7 @@ class SessionControl:
         publishers: Publishers,
         tally: Tally,
         session_over: Callable[[Session, float], None],
+        heard_lowest: Callable[[Session, int], None],
     ) -> None:
         self.pipes: dict[Pipe, ClientPipe] = {}
         self.leaving = ""
@@ -113,6 +114,7 @@ class SessionControl:
         self._publishers = publishers
         self._tally = tally
         self._session_over = session_over
+        self._heard_lowest = heard_lowest
         self.home: Home | None = None
         """What keeps messages for durable subscriptions, if anything does."""
         self._last_id = 0
@@ -196,6 +198,11 @@ class SessionControl:
                 place = self.pipes[session.port.pipe]
                 del place.sessions[session.prefix]
                 self._end(place, session, now, said_bye=frame[0] == Kind.BYE)
+            case [Durable.LOWEST, publisher, boot, lowest]:
+                session.agreed.require(STORED, "the session")
+                if (publisher, boot) != session.publisher.key:
+                    raise SessionError("a LOWEST frame names another publisher than its session's HELLO")
+                self._heard_lowest(session, lowest)
             case [kind, *_] if kind >= KIND_MIN:
                 session.agreed.require(STORED, "the session")
                 if self.home is None:

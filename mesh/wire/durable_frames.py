@@ -19,6 +19,7 @@ A publisher's block of level stored goes to its entry broker as DATA, and from t
 
     client              entry broker              home
     DATA  ------------>       DATA with KEEP ---->        the head's subscription field: see `BEHIND_MAX`
+    LOWEST ----------->                                   without credit: it waits for nothing below
                               LOWEST ------------>        the publisher waits for nothing below it
           <------------ PENDING                           it takes long: who has kept it, who has not said
           <------------ PAST                              homes were told that nobody waits for it any more

@@ -14,7 +14,7 @@ from mesh.errors import NotAccepted, Unknown
 from mesh.wire import blocks
 from mesh.wire.blocks import ACCEPTED, SENT, STORED
 from mesh.wire.durable_frames import Durable
-from mesh.wire.session_frames import AGAIN, DATA_SIZE, Kind, Receipt, encode, read_data
+from mesh.wire.session_frames import AGAIN, DATA_SIZE, Kind, Receipt, decode, encode, read_data
 from tests.mesh.clients.brokerless import PREFIX, STORELESS, opened, settled, welcomed
 
 
@@ -271,3 +271,59 @@ def test_a_next_broker_without_level_stored_ends_what_waits_and_nothing_else() -
         gathered.receipt(0)
     conversation.flush()
     assert sent(conversation) == [(2, AGAIN, 0)]
+
+
+def lowest(conversation: Conversation) -> list[int]:
+    """What the broker is told of the lowest number for which somebody waits."""
+    frames = [decode(frame, 4) for frame in conversation.take_frames()]
+    assert all(frame[:3] == [Durable.LOWEST, conversation.publisher, 2] for frame in frames)
+    return [frame[3] for frame in frames]
+
+
+def test_without_credit_the_broker_is_told_for_what_nobody_waits_any_more() -> None:
+    """A home that did not answer held the credit of all that was on its way to it. Nothing could be published
+    then, at any level, though every caller had given up."""
+    conversation = settled(messages=20)
+    first, second, third = (publish(conversation, *[b"x"] * 10, topic=topic) for topic in ("a", "b", "c"))
+    assert [block.sequence for block in opened(conversation)] == [1, 11] and not third.sealed
+    assert not conversation.cancel(second, 0, 10) and lowest(conversation) == [], "the first is waited for"
+    assert conversation.cancel(third, 0, 10) and lowest(conversation) == [], "it was never sent"
+    assert not conversation.cancel(first, 0, 10) and lowest(conversation) == [21]
+    conversation.flush()
+    assert lowest(conversation) == [], "it is told once"
+    again(conversation)
+    assert not conversation.has_output, "nobody waits for anything"
+
+
+def test_what_was_given_up_while_there_was_credit_is_told_when_there_is_none() -> None:
+    conversation = settled(messages=20)
+    ticket = publish(conversation, *[b"x"] * 10)
+    conversation.cancel(ticket, 0, 10)
+    assert [block.sequence for block in opened(conversation)] == [1]
+    publish(conversation, *[b"x"] * 10, level=ACCEPTED)
+    assert [block.sequence for block in opened(conversation)] == [11]
+    conversation.flush()
+    assert lowest(conversation) == [21]
+
+
+def test_who_sent_nothing_of_level_stored_tells_no_lowest_number() -> None:
+    conversation = settled(messages=10)
+    ticket = publish(conversation, *[b"x"] * 10, level=ACCEPTED)
+    conversation.take_frames()
+    conversation.cancel(ticket, 0, 10)
+    conversation.flush()
+    assert lowest(conversation) == []
+
+
+def test_what_nobody_waits_for_is_not_sent_again_when_credit_comes() -> None:
+    conversation = settled(messages=20)
+    tickets = [publish(conversation, *[b"x"] * 10, topic=topic) for topic in ("a", "b")]
+    conversation.take_frames()
+    conversation.disconnected()
+    welcomed(conversation, messages=1)
+    conversation.flush()
+    assert sent(conversation) == [(1, AGAIN, 0)], "there is credit for one block"
+    conversation.cancel(tickets[1], 0, 10)
+    said(conversation, Kind.CREDIT, 0, 100, 1 << 20)
+    conversation.flush()
+    assert sent(conversation) == []

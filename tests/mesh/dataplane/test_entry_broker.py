@@ -959,3 +959,22 @@ def test_a_body_in_more_pieces_than_it_needs_costs_the_session() -> None:
     client.send(1)
     (sentence,) = client.errors
     assert "a piece of 1 bytes at 65024 of a body of 130048 bytes" in sentence and not home.disk
+
+
+def test_a_client_without_credit_says_for_what_it_waits_no_more_and_has_it_back() -> None:
+    mesh = FakeMesh(2)
+    home = FakeHome(mesh, 2, prompt=False)
+    made(mesh, 2, "mail", "t")
+    client = StoredClient(mesh)
+    for _ in range(3):
+        client.publish("t", b"a", b"b")
+    client.say(encode(Durable.LOWEST, *client.source, 5))
+    assert not whole(client) and mesh.nodes[1].exchange.statistics().storing == 1
+    client.say(encode(Durable.LOWEST, *client.source, 7))
+    assert whole(client) and mesh.nodes[1].exchange.statistics().drops == {"stored_given_up": 6}
+    for _ in range(3):
+        home.answer()
+    client.read()
+    assert client.acked == [] == client.errors
+    client.say(encode(Durable.LOWEST, client.source[0], client.boot + 1, 7))
+    assert "another publisher" in client.errors[0]
