@@ -1,5 +1,5 @@
-"""What follows in a broker when peering tells it something: rows of the event log, warnings for operators,
-what the exchange has to know, and what the next start should.
+"""The broker's answer to news from its peering: rows of the event log, warnings for operators, and word to
+the exchange, the identity and the durable file.
 
 `mesh.cluster.peering` decides and calls; nothing is decided here.
 """

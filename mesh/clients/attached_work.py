@@ -25,7 +25,7 @@ P = TypeVar("P", bound=Place)
 
 
 class AttachedWork(Generic[P]):
-    """What `Work` and `BlockingWork` have in common; each waits in its own way.
+    """The common part of `Work` and `BlockingWork`; each waits in its own way.
 
     ``entry`` is the connection to the client's own broker. Where another is the home, ``dial`` makes one to
     its URL.
@@ -42,7 +42,7 @@ class AttachedWork(Generic[P]):
         self._counters = feed.counters
         self._search = HomeSearch(entry.rng)
         self._portion: Portion | None = None
-        """Of what the single messages are that are handed out now."""
+        """The portion whose single messages are handed out now."""
         self._said_at = -inf
 
     @property

@@ -2,8 +2,9 @@
 
 There is one lock. A call takes it, says what it waits for, and `pump` does the work until that has come: one
 thread at a time reads the socket, one writes what the kernel did not take, one dials, each without the lock,
-and the others wait for news. Who comes back from the kernel has the lock again, reads, and tells all. Ctrl-C
-may end a turn at any place where something is called; so flags that say whose turn it is are cleared first.
+and the others wait for news. A thread that comes back from the kernel has the lock again, reads, and tells
+all. Ctrl-C may end a turn at any place where something is called; so flags that say whose turn it is are
+cleared first.
 
 After a fork the child begins a session of its own at its first call; the parent's connection is left
 untouched. Since nobody is there to answer, HELLO says keepalive 0. Threads that wait ask a silent broker for

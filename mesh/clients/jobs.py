@@ -119,7 +119,7 @@ class JobBatch:
         return zip(self.topics, self.bodies, strict=True)
 
     def jobs(self) -> Iterator[Job]:
-        """The same messages as objects, for whoever has something else to say than `done` of some."""
+        """The same messages as objects, for programs that have something else to say than `done` of some."""
         for portion in self._portions:
             yield from jobs(portion, self._worker)
 

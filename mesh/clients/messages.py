@@ -183,7 +183,7 @@ class Batch:
         return [delivery.headers for delivery in self.deliveries()]
 
     def deliveries(self) -> Iterator[Delivery]:
-        """The same messages as objects, for whoever wants `done` and its like."""
+        """The same messages as objects, for programs that want `done` and its like."""
         return deliveries(self._run, self._consumer)
 
 

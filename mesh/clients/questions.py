@@ -166,7 +166,7 @@ class Questions:
         return [question]
 
     def prolonged(self, id: int, more_s: float) -> None:
-        """LONGER: who was asked needs more time."""
+        """LONGER: the program that was asked needs more time."""
         if id in self._questions:
             self._questions[id].deadline += more_s
 

@@ -8,8 +8,8 @@ from mesh.clients.messages import Delivery
 
 
 class Redeliveries:
-    """The retried messages of one subscription, the first due first. They need no timer: whoever waits for
-    messages waits no longer than ``due_at``."""
+    """The retried messages of one subscription, the first due first. They need no timer: a call that waits
+    for messages waits no longer than ``due_at``."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Delivery]] = []

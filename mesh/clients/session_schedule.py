@@ -1,8 +1,9 @@
 """When a client dials its broker again, and what it tells its operators of that. Pure.
 
-A client that has had a session dials for ever, because brokers come back. The pause doubles with each attempt
-that brings no session and each session that is over as soon as the pause before it; a session that lasts
-longer makes it short again. So a broker that ends every session at once is not dialled without pause.
+A client that has had a session never gives up dialling, because brokers come back. The pause doubles with
+each attempt that brings no session and each session that is over as soon as the pause before it; a session
+that lasts longer makes it short again. So a broker that ends every session at once is not dialled without
+pause.
 
 The first end or failure gets a warning, and each one for another reason: a wrong key, a refused version or a
 broken rule lasts until somebody changes something. After such a warning another one tells of the first

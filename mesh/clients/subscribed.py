@@ -7,7 +7,7 @@ from mesh.clients.redeliveries import Redeliveries
 
 
 class Subscribed:
-    """What `Subscription` and `BlockingSubscription` have in common; each waits in its own way."""
+    """The common part of `Subscription` and `BlockingSubscription`; each waits in its own way."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed

@@ -69,7 +69,7 @@ class Subscription(Subscribed):
         return self
 
     async def aclose(self) -> None:
-        """Want no more. What has arrived and was not taken is dropped; iteration ends."""
+        """Want no more. Messages that arrived and were not taken are dropped; iteration ends."""
         self._again.clear()
         self._deliveries = iter(())
         self._feed.runs.clear()

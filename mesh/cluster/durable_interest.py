@@ -277,7 +277,7 @@ class DurableInterest:
     # --- members and links
 
     def members(self, live: Mapping[int, str]) -> list[BarrierDone]:
-        """Who is alive or suspect, by name, this broker not among them."""
+        """Members that are alive or suspect, by name, without this broker."""
         self._live = dict(live)
         for known in (self._current, self._claims, self._owed, self._incapable):
             for member in [each for each in known if each not in live and each not in self._links]:
@@ -285,8 +285,9 @@ class DurableInterest:
         return self._await()
 
     def set_unheard(self, names: Iterable[str], unknown: Iterable[str], *, wait: bool) -> list[BarrierDone]:
-        """Whom this broker was told of and has heard nothing about. Barriers name them, and wait for them
-        with ``wait``. Some are `unknown`: they may be homes, and no file of this broker says of which."""
+        """Members that this broker was told of and has heard nothing about. Barriers name them, and wait for
+        them with ``wait``. Some are `unknown`: they may be homes, and no file of this broker says of
+        which."""
         self._unheard = tuple(name[:NAME_SHOWN_MAX] for name in unknown)
         return self._barriers.set_unheard(names, wait=wait)
 

@@ -1,11 +1,11 @@
 """The durable subscriptions of one home, as a broker holds them: a version, and the patterns by name.
 
 Two tables of one home with the same version are the same table, so a version never has two contents. A home
-makes even versions, each above all that it made before and all that it heard of. Who forgets a home for it
-(`forgotten_version`) makes an odd one, and the table is empty then.
+makes even versions, each above all that it made before and all that it heard of. A broker that forgets a home
+for it (`forgotten_version`) makes an odd one, and the table is empty then.
 
 The last changes are kept, so that somebody who holds an earlier version can be sent the difference. They are
-bounded; who is further behind is sent the whole.
+bounded; a broker that is further behind is sent the whole.
 
 Pure.
 """

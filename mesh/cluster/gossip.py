@@ -207,7 +207,8 @@ class Gossip:
             self._hooks.separation_over()
 
     def member_changed(self, change: MemberChanged) -> None:
-        """A member is in another state: who was dead and lives in the same run was apart from this broker."""
+        """A member is in another state: one that was dead and lives in the same run was apart from this
+        broker."""
         if change.from_state is State.DEAD and change.record.in_view and change.reason != "restarted":
             self._separation.begin(self._loop.time())
 
@@ -220,14 +221,15 @@ class Gossip:
         )
 
     def woke(self, late_s: float) -> None:
-        """A timer of this broker came so late: who is silent for two rounds and more is dead to others."""
+        """A timer of this broker came so late: a broker that is silent for two rounds or more is dead to
+        others."""
         options, others = self._core.membership.options, self._core.membership.live_ids()
         if others and late_s >= options.period_s + options.deadline_s:
             self._separation.begin(self._loop.time())
 
     @contextmanager
     def absence_unchecked(self) -> Iterator[None]:
-        """Let `check_absent` do nothing; whoever asks for this calls it afterwards."""
+        """Let `check_absent` do nothing; the caller of this calls it afterwards."""
         self._unchecked = True
         try:
             yield

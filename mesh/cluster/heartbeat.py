@@ -3,7 +3,7 @@
 `mesh.cluster.membership` decides when a round begins, which answers count and who is dead; here its question
 goes
 to all linked members in one encoding, the questions of others are answered at once, and round trips are
-measured. Both directions carry the digest of the table and the version of the interest of whoever speaks:
+measured. Both directions carry the digest of the table and the version of the speaker's interest:
 what differs was lost with a link, and is fetched.
 """
 

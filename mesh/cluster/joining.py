@@ -8,8 +8,8 @@ anybody's interest. It cannot say yet who wants a message, so it holds what is p
 * has the table and the interest of every member that is alive by any of these tables, and
 * knows of each peer of its last run what became of it: some table names it, or it has a link.
 
-Every broker sends its table right behind its interest on a new link. So whoever is known to anybody is known
-here too, and nobody who can be reached is left out.
+Every broker sends its table right behind its interest on a new link. So every broker that one of them knows
+is known here too, and none that can be reached is left out.
 
 Some of them may never come, so there are time limits. `JOIN_S` after the first link the broker calls itself
 joined, and peers that nobody has named by then count as dead. Without any link, a broker that knows only
@@ -69,7 +69,7 @@ class Joining:
         return min(self._due, self._hold_due)
 
     def tick(self, now: float) -> bool:
-        """Do what is due; True if the broker is to be called joined, whoever is missing."""
+        """Do what is due; True if the broker is to be called joined, whichever others are missing."""
         if now >= self._hold_due:
             self.release()
         if now < self._due:
@@ -93,7 +93,8 @@ class Joining:
 
     @property
     def unheard(self) -> tuple[str, ...]:
-        """Whom this broker was told of and has heard nothing about: names, and URLs until the first link."""
+        """Members that this broker was told of and has heard nothing about: names, and URLs until the first
+        link."""
         join = () if self._linked_once else self._join
         return (*join, *self._known.values())
 

@@ -98,7 +98,7 @@ class _Bus:
     def frames_received(self, pipe: Pipe, frames: list[bytes]) -> None:
         if isinstance(pipe.context, Link):
             self._manager._bus_frames(pipe.context, frames)
-        elif not isinstance(pipe.context, Refused):  # who is turned away may speak, unheard
+        elif not isinstance(pipe.context, Refused):  # a peer that is turned away may speak, unheard
             pipe.close("it spoke before its turn")
 
     def pipe_writable(self, pipe: Pipe) -> None:
@@ -251,7 +251,7 @@ class LinkManager:
         self.begin(bus, None, self.offer)
 
     def _turn_away(self, bus: Pipe, refusal: Refused) -> None:
-        """Not even our name is said to who is not to be a peer here."""
+        """A connection that is not to be a peer here is not even told our name."""
         self.refusals.count(refusal.reason)
         self.refusals.warn_of_broker(bus, str(refusal))
         bus.send_control(encode(LinkKind.REFUSED, refusal.reason, str(refusal)[:SENTENCE_MAX]))
@@ -341,7 +341,7 @@ class LinkManager:
         return []
 
     def _check_needed(self, peer: Hello) -> None:
-        """Who was dialled by a second address, or at that of somebody who is dead, may be linked already. A
+        """A broker that was dialled by a second address, or at that of a dead one, may be linked already. A
         new link has the greater epoch, so it is for the dialler not to make one. Raises `Refused`."""
         old = self.up.get(peer.id)
         if old is not None and old.peer.boot == peer.boot and self._membership.answers(peer.id):
@@ -445,7 +445,8 @@ class LinkManager:
         )
 
     def _refuse(self, link: Link, refusal: Refused) -> None:
-        """Say why and hang up. Who came is counted here, whom we dialled by `mesh.cluster.link_dialer`."""
+        """Say why and hang up. Peers that came are counted here, those that we dialled by
+        `mesh.cluster.link_dialer`."""
         sentence = str(refusal)
         link.refusal = refusal.reason
         if link.dial is None:

@@ -20,7 +20,7 @@ A pause is forgotten only once a link has lived for two periods: two brokers tha
 link from each other, do so at the pace of the longest pause.
 
 Pure: `tick` returns what to dial, the shell says how it went with `dial_failed` or `link_up`, each of which
-ends the dial it names: whoever answered, the one that was expected or another one at the same address.
+ends the dial it names, whether the expected broker answered or another one at the same address.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Overlay:
         self._rng = rng
         pause_max_s = self.options.join_pause_max_s
         self._join = {url: _Target(url, NOBODY, pause_max_s, now) for url in join}
-        # Join URLs first: whoever was told where the mesh is should not begin with addresses of last week.
+        # Join URLs first: brokers that were told of the mesh should not begin with addresses of last week.
         later = now + self.options.period_s if join else now
         self._known = {
             url: _Target(url, NOBODY, pause_max_s, later) for url in known if url not in self._join
@@ -151,7 +151,7 @@ class Overlay:
         if dial is not None:
             self.met(dial.url, id)
             if dial.member not in (NOBODY, id):
-                self.dial_failed(dial.url, dial.member, now)  # somebody else is there now
+                self.dial_failed(dial.url, dial.member, now)  # another broker is there now
             elif (target := self._find(dial.url, dial.member)) is not None:
                 self._ended(target)
 
@@ -177,7 +177,7 @@ class Overlay:
         self._forget(self._dead, id)
 
     def dial_failed(self, url: str, id: int, now: float) -> None:
-        """A dial brought no link, or none with ``id``, who was expected there."""
+        """A dial brought no link, or none with ``id``, which was expected there."""
         self._due = None
         target = self._find(url, id)
         if target is not None:
@@ -189,7 +189,7 @@ class Overlay:
             self._known_next = ""
 
     def met(self, url: str, id: int) -> None:
-        """Who is behind an address, though no link may come of it (a duplicate, for one)."""
+        """Which broker is behind an address, though no link may come of it (a duplicate, for one)."""
         self._due = None
         target = self._join.get(url)
         if target is not None:

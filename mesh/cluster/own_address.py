@@ -1,6 +1,6 @@
 """Where this broker is: the one URL that the others are told to find it at.
 
-What the operator says stands (``advertise``). Else it is one of the URLs listened on: one that other hosts
+The operator's word stands (``advertise``). Else it is one of the URLs listened on: one that other hosts
 can reach before loopback, loopback before ipc, and the first given of several. A wildcard bind names no
 address; there the first link decides, by the address that its connection has on this side, and a later one
 only if it takes the place of loopback.

@@ -402,7 +402,7 @@ class Peering:
             if self._standstill.waits:
                 self._check_standstill(now)
             self._execute(self.core.tick(now, late_s))
-        except Exception as error:  # a defect of a machine or a hook must not end the rounds for ever
+        except Exception as error:  # a defect of a machine or a hook must not end the rounds
             self._report(error)
             if self._timer is not None:
                 self._timer.cancel()

@@ -188,7 +188,7 @@ class InterestTable:
     # --- members and links
 
     def members(self, live: Mapping[int, str]) -> list[BarrierDone]:
-        """Who is alive or suspect, by name, this broker not among them. Others are forgotten."""
+        """Members that are alive or suspect, by name, without this broker. Others are forgotten."""
         self._live = dict(live)
         for member in list(self._remote):
             if member not in live and member not in self._linked:
@@ -197,8 +197,8 @@ class InterestTable:
         return self._barriers.members(live)
 
     def set_unheard(self, names: Iterable[str], *, wait: bool) -> list[BarrierDone]:
-        """Whom this broker was told of and has heard nothing about. Barriers and `absent` name them; with
-        ``wait`` barriers wait for them too, since they may know of others."""
+        """Members that this broker was told of and has heard nothing about. Barriers and `absent` name them;
+        with ``wait`` barriers wait for them too, since they may know of others."""
         return self._barriers.set_unheard(names, wait=wait)
 
     def link_up(self, member: int, boot: int, *, names_owner: bool = True) -> None:

@@ -1,10 +1,11 @@
 """Whether this broker was apart from others that lived on, so that messages for its clients may be missing.
 
-Who holds a broker for dead forgets what is wanted there. What is published then is owed to nobody: no queue
-drops it and, after a while, no receipt names the broker. It learns of it when it is back: a table says that
-it is dead; a member that it held for dead is alive in the same run; or it stood still itself for as long as
-makes a broker dead. The separation is **over** once every live member holds its interest by a link of now, or
-has had `REGAIN_S` for that. Then clients are told, whose subscriptions lack nothing more from then on. Pure.
+A broker that holds another for dead forgets what is wanted there. What is published then is owed to nobody:
+no queue drops it and, after a while, no receipt names the broker. It learns of it when it is back: a table
+says that it is dead; a member that it held for dead is alive in the same run; or it stood still itself for as
+long as makes a broker dead. The separation is **over** once every live member holds its interest by a link of
+now, or has had `REGAIN_S` for that. Then clients are told, whose subscriptions lack nothing more from then
+on. Pure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 REGAIN_S: Final = 5.0
 LEAST_S: Final = 0.5
-"""Who stood still learns within this time which of its links are over."""
+"""A broker that stood still learns within this time which of its links are over."""
 
 
 class Separation:

@@ -2,8 +2,8 @@
 
 A process that was stopped, or whose host slept, goes on as if no time had passed. Others may have held it for
 dead meanwhile: they hung up, and let subscriptions pass without it. The end of such a link waits in the
-kernel, and so does what clients published; which is read first is chance. So whoever goes on asks each link
-(PING), and holds what is published until
+kernel, and so does what clients published; which is read first is chance. So a broker that goes on asks each
+link (PING), and holds what is published until
 
 * each link of then has answered, or is over and the member has a new link that has answered, or the member is
   alive no more;
@@ -11,8 +11,8 @@ kernel, and so does what clients published; which is read first is chance. So wh
 * the last new link is `SETTLED_S` old: where both sides dial, the first link is replaced a moment later.
 
 A link that answers was never given up at the other side, so that no subscription passed without this broker.
-A new one brings interest and members before its answer. What cannot be heard within `HOLD_S` is not waited
-for; receipts name the brokers without a link.
+A new one brings interest and members before its answer. A link that cannot be heard within `HOLD_S` is not
+waited for; receipts name the brokers without a link.
 
 Pure.
 """

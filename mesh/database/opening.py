@@ -3,7 +3,7 @@
 In this order, so that nothing of another's is changed and damage is not written over:
 
 1. Lock the file. SQLite holds the lock until the database is closed.
-2. Ask whose it is. What another program, another owner or a newer version wrote stays as it is.
+2. Ask whose it is. A file of another program, another owner or a newer version stays as it is.
 3. Look through the log (`wal`) and for pages that are in neither file. What is damaged is set aside under
    another name, log and all, and its owner goes without rather than with less than was committed.
 4. Move the log into the database. So what an unfinished commit left in the log is over with, and all that was

@@ -3,14 +3,14 @@
 A subscription that is not here is made: written into the journal, told to the other brokers, and confirmed
 once every live one has it on disk, or the time for that is over. Several clients may ask meanwhile; each is
 answered by itself. A client that is gone by then leaves a subscription without consumers. The dead letters of
-one that is here are made for whoever asks before there is any.
+one that is here are made for a client that asks before there are any.
 
 Before one is made it must be known what other brokers keep, or a broker that joins would make a second one of
-a name that it has not heard of. So who asks meanwhile waits (`UNSURE_S` at most), and is told then that the
-home is not known.
+a name that it has not heard of. So a client that asks meanwhile waits (`UNSURE_S` at most), and is told then
+that the home is not known.
 
-What cannot be is refused by DETACHED with one sentence, before which the client puts this broker's name. The
-session goes on.
+A request that cannot be granted is refused by DETACHED with one sentence, before which the client puts this
+broker's name. The session goes on.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Making:
 
 
 class _Undecided(NamedTuple):
-    """What somebody asked for while it was not known what others keep, and until when he waits."""
+    """A request that came while it was not known what others keep, and until when it waits."""
 
     name: str
     patterns: tuple[str, ...]

@@ -4,8 +4,8 @@ A `Backlog` is a policy. The outlet gives it the blocks that cannot go at once a
 first, when the consumer has credit and its port has room:
 
 * `LiveQueue`: for consumers under credit, subscriptions and links; see below.
-* `NoQueue`: for consumers without credit, such as stock subscribers. What cannot go at once is dropped, so
-  the newest are lost, as PUB does.
+* `NoQueue`: for consumers without credit, such as stock subscribers. Messages that cannot go at once are
+  dropped, so the newest are lost, as with PUB.
 * A cursor over a journal keeps nothing: it was given a place, and finds the blocks there.
 
 Policy of `LiveQueue`
@@ -13,7 +13,7 @@ Policy of `LiveQueue`
     reads. What waits so is bounded by the windows of its senders and is never dropped: a consumer that goes
     on consuming holds its publishers back and loses nothing. After ``stall_s`` without progress the
     consumer is *stalled*: all credit that it held back is released, and from then on blocks wait *free*, at
-    nobody's expense. Of those that wait free the oldest are dropped beyond ``messages_max`` and
+    nobody's expense. The oldest of those that wait free are dropped beyond ``messages_max`` and
     ``bytes_max``, and beyond the `Budget` that the subscriptions of one session share. Progress ends the
     stall. Blocks without credit (of stock publishers, and questions) wait free at once; those that came
     over a link while less than a quarter of the bounds waits, and after ``link_stall_s`` without progress,

@@ -97,6 +97,6 @@ class ClientReading:
         return strays
 
     def leave_rest(self) -> None:
-        """Look-ups for what is read now have taken long. What `read` iterates over ends by this, at no cost
-        for each frame."""
+        """Look-ups for what is read now have taken long. This empties the iterator of `read`, at no cost for
+        each frame."""
         self.left = list(self._reading)

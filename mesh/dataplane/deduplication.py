@@ -1,8 +1,8 @@
 """The messages that came already, by publisher, so that a retry is not delivered twice.
 
 It takes two steps. A block is *reserved* when it comes; when everything that is done with it is done, it is
-*committed*, and acknowledged only then. What fails in between is *released*: the publisher hears nothing,
-and its retry is taken as new. A retry of what is reserved is a duplicate like any other.
+*committed*, and acknowledged only then. A block that fails in between is *released*: the publisher hears
+nothing, and its retry is taken as new. A retry of what is reserved is a duplicate like any other.
 
 A `Publisher` is one run (boot) of a publishing program.
 
@@ -104,7 +104,7 @@ class Publisher:
             self._insert(sequence, end)
 
     def release(self, sequence: int) -> None:
-        """What was reserved failed: it may come again."""
+        """The reserved block failed: it may come again."""
         del self._reserved[sequence]
 
     def absent_for(self, sequence: int, count: int) -> list[str]:
@@ -215,7 +215,8 @@ class Publishers:
         self._trim()
 
     def _trim(self) -> None:
-        """Keep the bound on all ranges at the expense of who came last into the highest level."""
+        """Keep the bound on all ranges at the expense of the publisher that came last into the highest
+        level."""
         while self._ranges > max(self._publishers_max, len(self._table)) * RANGES_MEAN:
             crowd = next(crowd for crowd in reversed(self._crowded) if crowd)
             record, _ = crowd.popitem()

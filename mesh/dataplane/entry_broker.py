@@ -9,8 +9,8 @@ also a live taker gets one copy.
 Certainly nobody has a block that is refused here: no home wants its topic, a home that does has no link, or
 what some member keeps is not known. Once it was handed out, only the homes can refuse it.
 
-**Retries.** A block that is under way shares the outcome of its first copy, whoever sends it. What was
-acknowledged lately (`PAST_MAX` blocks, with their CRC) is acknowledged again. Anything else is
+**Retries.** A block that is under way shares the outcome of its first copy, from whichever session it comes.
+What was acknowledged lately (`PAST_MAX` blocks, with their CRC) is acknowledged again. Anything else is
 offered to the homes, whose journals know it. The same numbers with other messages are a conflict, and
 refused.
 

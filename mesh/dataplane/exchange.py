@@ -82,7 +82,7 @@ class Hooks(Protocol):
 class Exchange:
     """One broker's data plane. See the module's docstring for how it is driven.
 
-    ``still_s``: who is not called for so long may be dead to other brokers.
+    ``still_s``: a broker that is not called for so long may be dead to others.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Exchange:
         self._hand_over(now)
 
     def pipe_writable(self, pipe: Pipe, now: float) -> None:
-        """What waited in a pipe was taken; it has room again."""
+        """A pipe's queue was taken; it has room again."""
         port = self._port_of(pipe)
         if port is None:
             return
@@ -323,7 +323,8 @@ class Exchange:
         self._peers.change_interest(member_id, added, removed, known=known)
 
     def set_next_hop(self, member_id: int, by: int) -> None:
-        """What is meant for a broker goes by another's link; by its own: ``by`` is the broker itself."""
+        """Blocks for a broker go by another's link from now on, or by its own: ``by`` is the broker
+        itself."""
         self._members.set_next_hop(member_id, by)
         self._router.forget_routes()
 

@@ -1,8 +1,8 @@
 """The gate: it holds what is published, in order, while this broker does not know yet who wants it.
 
 A broker that has just started knows nobody's interest. It could accept a message only by guessing that nobody
-wants it. So the gate is closed then, and whatever needs a route waits behind it: blocks and questions of
-clients, and what stock sockets publish. `mesh.cluster.joining` says when the gate opens; that takes
+wants it. So the gate is closed then, and everything that needs a route waits behind it: blocks and questions
+of clients, and what stock sockets publish. `mesh.cluster.joining` says when the gate opens; that takes
 milliseconds where the other brokers answer, and a few seconds at most. A broker that stood still for as long
 as may make it dead to others closes its gate again, until it has heard them (`mesh.cluster.standstill`).
 
@@ -15,8 +15,8 @@ most.
 Bounds: `BYTES_MAX` and `COUNT_MAX`. Of these a client's blocks have `SHARE_MAX` frames and the bytes of its
 window (`mesh.dataplane.held_blocks`). Other senders have a `Part` for each kind: stock publishers, stock REQ
 sockets and the questions of clients have a quarter each at most, and one sender a sixteenth. So a quarter is
-left for blocks of clients, whoever floods. A message that does not fit is not taken. Its sender is told so
-(`NotAccepted`), or it is counted as dropped where nobody waits for an answer. Pure.
+left for blocks of clients, whichever sender floods. A message that does not fit is not taken. Its sender is
+told so (`NotAccepted`), or it is counted as dropped where nobody waits for an answer. Pure.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
 A block that comes over a link with the flag KEEP goes to the home of this broker (`Home.keep`), each copy of
 it, and each copy is answered (KEPT): the home's journal knows which came before. This broker's live
-subscribers get the block when it comes, and once. What tells them apart is de-duplication as at any level, of
-which the journal knows nothing.
+subscribers get the block when it comes, and once. De-duplication as at any level tells copies apart for them;
+the journal knows nothing of it.
 
 Pieces of a large body come again one by one, when a link broke. `HandedPieces` remembers which of them the
 live subscribers were given, so that they get each of them once and in order.
 
 **Bounds.** Answers are gathered in a turn, and are among what a link may leave unwritten (`Neighbour.ask`).
-What is beyond that is dropped and counted (``not_told``): the entry broker offers the block again. Publishers
-whose lowest number a link has told are `PUBLISHERS_MAX`; the one of whom it was told first is forgotten, and
-the home knows less then of what it may forget itself. `BODIES_MAX` bodies are remembered; of one that was
-forgotten, subscribers may get a piece twice, which ends it for them.
+What is beyond that is dropped and counted (``not_told``): the entry broker offers the block again. A link's
+lowest numbers are remembered of `PUBLISHERS_MAX` publishers. Beyond that the first is forgotten, and the home
+can forget less itself. `BODIES_MAX` bodies are remembered. Subscribers may get a piece of a forgotten one
+twice, which ends it for them.
 
 Pure.
 """

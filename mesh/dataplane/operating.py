@@ -18,8 +18,8 @@ export   name, after, piece       ``rows`` behind that row, or its pieces from `
                                   ``after`` and ``piece``; ``more``
 ======== ======================== ==========================================================================
 
-An answer has a bounded part of what there is, and whoever asks goes on behind it. `UNDER_WAY_MAX` questions
-wait for the journal at once; one more is refused.
+An answer has a bounded part of what there is, and the next question goes on behind it. `UNDER_WAY_MAX`
+questions wait for the journal at once; one more is refused.
 """
 
 from __future__ import annotations

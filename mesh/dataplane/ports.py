@@ -70,7 +70,7 @@ class Turn:
         self.dirty: list[Port] = []
         """Ports with frames for their pipes."""
         self.due: list[Ingress] = []
-        """Who is owed a grant of credit."""
+        """Senders that are owed a grant of credit."""
         self.first: dict[Pipe, None] = {}
         """Pipes that are written to before all others: a publisher waits for an acknowledgement, and what its
         blocks become for others may take a millisecond to write."""

@@ -117,8 +117,8 @@ class Question:
 def first_token(boot: int) -> int:
     """Where a run of a broker begins to count its tokens, by its random ``boot``.
 
-    Who was asked by an earlier run, or by another broker, may answer in this one. Its token must fit nothing
-    here. Tokens have 63 bits on the wire: runs begin at random multiples of 2^32 below 2^62.
+    A program that was asked by an earlier run, or by another broker, may answer in this one. Its token must
+    fit nothing here. Tokens have 63 bits on the wire: runs begin at random multiples of 2^32 below 2^62.
     """
     return (boot & 0x3FFF_FFFF) << 32
 

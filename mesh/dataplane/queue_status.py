@@ -72,8 +72,9 @@ class Gauge:
         self._looking = False
 
     def look(self, names: Sequence[str], then: Callable[[float], None] | None = None) -> None:
-        """Ask the journal how much waits in these; ``then`` is called once that is known, or cannot be. Who
-        only wants the status soon gives no ``then``: nothing is asked while an earlier look is under way."""
+        """Ask the journal how much waits in these; ``then`` is called once that is known, or cannot be. A
+        caller that only wants the status soon gives no ``then``: nothing is asked while an earlier look is
+        under way."""
         wanted = [self._durables.by_name[name].id for name in names if name in self._durables.by_name]
         if then is None:
             if self._looking or not wanted or not self._journal.is_open:

@@ -265,7 +265,7 @@ class SessionControl:
                 self.refuse(session.port.pipe, session.prefix, silence, now)
 
     def tell_interrupted(self) -> None:
-        """Who has subscriptions may have missed messages, none of which were owed."""
+        """Clients with subscriptions may have missed messages, none of which were owed."""
         for session in self.all():
             if session.subscriptions and session.agreed.has(INTERRUPTED):
                 session.send(encode(Kind.INTERRUPTED))

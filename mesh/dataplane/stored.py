@@ -29,7 +29,8 @@ from mesh.wire.durable_frames import Kept
 SLOW_S: Final = 0.5
 """A publisher is told of what takes longer."""
 PAUSES_S: Final = (4.5, 10.0, 20.0, 40.0, 60.0)
-"""After that, when a publication is offered again to homes that have not said; the last time for ever."""
+"""After that, when a publication is offered again to homes that have not said; then always after the last of
+these."""
 ORPHANED_S: Final = 60.0
 ORPHANS_BYTES_MAX: Final = 64 << 20
 PUBLICATION_BYTES: Final = 1000

@@ -1,8 +1,8 @@
 """What publishers are told of their blocks of level stored: kept, refused, past, or who has kept them so far.
 
-Acknowledgements and refusals of a turn are said at its end, those of a session together. Of what takes long,
-or may never be acknowledged, a publisher is told who has kept it and who has not (PENDING), about twice a
-second and only if that changed.
+Acknowledgements and refusals of a turn are said at its end, those of a session together. If a block takes
+long, or may never be acknowledged, its publisher is told which homes have kept it and which have not
+(PENDING), about twice a second and only if that changed.
 
 **Bounds.** `REASONS_MAX` different sentences with which one turn refuses a session's blocks; further ones are
 told as one. `FRAMES_MAX` PENDING frames to a session at once; the others follow. Pure.

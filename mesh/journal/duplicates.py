@@ -5,8 +5,8 @@ and the CRC of each block are kept with it, in the same transaction, while the p
 
 * With each block the publisher says its lowest number that is not acknowledged. What lies below is forgotten,
   and the mark is kept instead. A block that begins below the mark is `Verdict.PAST`: it is not kept, since it
-  may have been, and never acknowledged, since it may not have been. An honest publisher does not wait for
-  it. Whoever claims to be another publisher can so make its blocks fail, and cannot make them vanish.
+  may have been, and never acknowledged, since it may not have been. An honest publisher does not wait for it.
+  A client that claims to be another publisher can make that one's blocks fail, but cannot make them vanish.
 * A publisher that was silent for seven days is forgotten.
 
 Both are done in steps of bounded size, with commits that are made anyway. The pieces of a large body share

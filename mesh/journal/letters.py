@@ -1,8 +1,8 @@
 """A dead letter: a block of one message that says what it died of.
 
-The message keeps its topic, publisher, boot and number, so its id is the same for whoever works off dead
-letters, and after it was given back. Why it died goes into its headers. Where there is no room for that, the
-reason is left out, and then all of it; the publisher's own headers stay.
+The message keeps its topic, publisher, boot and number, so its id is the same for workers on dead letters,
+and after it was given back. Why it died goes into its headers. Without room for that, the reason is left out,
+then all of it; the publisher's own headers stay.
 """
 
 from __future__ import annotations

@@ -24,10 +24,10 @@ not rise above it: a backup may have it whole. A large body with a damaged piece
 
 **Numbers that homes hold for past** lie below a lowest number that they were told. What lay in the outbox at
 its opening was freed then, and has come back: by a backup, a copy, or a disk that lied. So it was stored.
-Of what was appended since, this program has said no such thing. So another one sends under its numbers, and
+This program has said no such thing of blocks appended since. So another one sends under its numbers, and
 the block is refused: the message is kept, and its topic held.
 
-What is said to take long (PENDING) stays under way, and takes its part of the window. A large body is sent
+A block that takes long (PENDING) stays under way, and takes its part of the window. A large body is sent
 again then, after a pause: it may wait for a piece that a home has lost and nobody else has any more.
 """
 
@@ -369,7 +369,7 @@ class Draining:
         return fits and len(self._under_way) < WINDOW_BLOCKS
 
     def _may_go(self, row: Waiting) -> bool:
-        """Of a topic that is probed, only the probe may; the first that comes is it."""
+        """On a topic that is probed only the probe may; the first block that comes is the probe."""
         held = self._held.get(row.topic)
         if held is None:
             return True

@@ -1,6 +1,6 @@
 """Sealed blocks on a client's disk: there when `append` returns, until they are freed.
 
-**Whose they are.** Homes know a retry by its publisher, boot and numbers, and refuse other messages under the
+**Owner.** Homes know a retry by its publisher, boot and numbers, and refuse other messages under the
 same ones. So the publisher's secret lies in the file: after a restart it is the same publisher. Each opening
 draws a new ``boot`` for the blocks that it seals; blocks that lie there keep theirs. So two outboxes that
 were one, by a copy or a backup, may send the same blocks, which homes store once, and never different ones

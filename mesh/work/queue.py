@@ -13,10 +13,11 @@ The session is the lease: there is no deadline, and a message comes back when it
 is counted by ``retry``, or when the consumer died while the message was alone in flight, so that a crash does
 not condemn a whole window. After ``attempts_max`` of them the message is buried.
 
-``done`` settles what the session holds, and what it held before: the work was done, whoever has the message
-now. Everything else that a consumer may say of messages that it does not hold is counted and ignored.
+``done`` settles what the session holds, and what it held before: the work was done, even if another consumer
+has the message now. Everything else that a consumer may say of messages that it does not hold is counted and
+ignored.
 
-What is returned goes before what is fresh, and fresh messages go in the order of the journal. So one consumer
+Returned messages go before fresh ones, and fresh messages go in the order of the journal. So one consumer
 gets the first deliveries of a publisher and topic in order. Shares are even: when less is here than all
 windows could take, each gets its part of it.
 
@@ -121,7 +122,7 @@ class WorkQueue:
 
     def loaded(self, stored: Sequence[Stored], through: int) -> None:
         """The answer to `Load`: rows in their order, and the last row that was looked at, 0 if there are no
-        more. What is damaged among them is left out, and stays in the journal."""
+        more. Damaged rows among them are left out, and stay in the journal."""
         for row in self._backlog.loaded(stored, through, wanted=bool(self._consumers)):
             if row.fresh:
                 self._rows[row.number] = row
@@ -139,7 +140,8 @@ class WorkQueue:
                 self._forget(known)
 
     def unreadable(self, row: int, now: float) -> None:
-        """The other answer to `Fetch`. What was to be delivered of that row is tried again later."""
+        """The other answer to `Fetch`. Messages of that row that were to be delivered are tried again
+        later."""
         known = self._rows.get(row)
         if known is None:
             return
@@ -152,7 +154,7 @@ class WorkQueue:
 
     def undeliverable(self, consumer: int, row: int, first: int, count: int, now: float) -> None:
         """Records that were to be delivered cannot be read. Those that the consumer still has are tried again
-        later, by whoever has room then; no attempt counts."""
+        later, by a consumer that has room then; no attempt counts."""
         known = self._rows.get(row)
         records = span(first, count) & known.out.get(consumer, 0) if known is not None else 0
         if known is None or not records:
@@ -211,7 +213,8 @@ class WorkQueue:
         return row in self._unsaved or (known is not None and bool(known.out))
 
     def withdraw(self, row: int) -> None:
-        """That row is gone from the journal. Who has messages of it meanwhile settles them in vain."""
+        """That row is gone from the journal. A consumer that has messages of it meanwhile settles them in
+        vain."""
         known = self._rows.get(row)
         if known is None:
             return

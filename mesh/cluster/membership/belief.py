@@ -2,15 +2,15 @@
 
 * **A member's own word**, on its own link, is believed as it is.
 * **Hearsay** is what others say of a member. It is believed up to `INCARNATION_STEP_MAX` above the member's
-  own last word to this broker (0 if it never spoke to it): a lie beyond that could not be refuted by whom it
-  is about (`mesh.cluster.membership.own_record`).
-* **Direct evidence** outweighs hearsay of a death: who is linked and answered within the last round is
-  suspected at most, whatever others say, and told so. It refutes, and whoever said it hears that. For after a
-  partition each side tells the other that it is dead, and one that was hardly heard for a while tells
-  everybody of many who live.
+  own last word to this broker (0 if it never spoke to it): a lie beyond that could not be refuted by the
+  member it is about (`mesh.cluster.membership.own_record`).
+* **Direct evidence** outweighs hearsay of a death: a member that is linked and answered within the last round
+  is suspected at most, whatever others say, and told so. It refutes, and the broker that said it hears that.
+  For after a partition each side tells the other that it is dead, and one that was hardly heard for a while
+  tells everybody of many who live.
 * A member **first heard of** as dead or gone is not recorded at all: its death was counted by those who knew
   it.
-* What is said of **this broker** is for itself to answer.
+* **This broker** itself answers what is said of it.
 
 What is believed and was not known goes to all linked members but the one it came from; what is known already,
 or refused, to nobody. A death by hearsay costs a link only if the link has missed rounds too.

@@ -61,7 +61,7 @@ class MemberMoved:
 
 @dataclass(frozen=True, slots=True)
 class MemberForgotten:
-    """Who was dead or had left is remembered no longer: a day has passed, or the table is full."""
+    """A member that was dead or had left is remembered no longer: a day has passed, or the table is full."""
 
     record: MemberRecord
 
@@ -83,7 +83,7 @@ class DropLink:
 
 @dataclass(frozen=True, slots=True)
 class Redial:
-    """Dial all living members without a link at once, whoever's turn it is."""
+    """Dial all living members without a link at once, whichever's turn it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 Every period all linked members are surveyed at once and judged at one instant, the deadline:
 
-* who answered is not judged; who was asked, or has lost its link, and did not answer has *missed*;
+* a member that answered is not judged; one that was asked, or has lost its link, and did not answer has
+  *missed*;
 * one miss makes a SUSPECT, three in a row a DEAD. A refutation that comes by way of others clears the count:
   one bad link between two brokers kills neither, the link alone is dropped and dialled again;
-* who is known by **hearsay** (no link, and what is known of it came by way of others) is unjudged for
+* a member known by **hearsay** (no link, and what is known of it came by way of others) is unjudged for
   `UNJUDGED_ROUNDS_MAX` rounds from its last word on: time to be linked, or to be vouched for again. Only
   then does it miss rounds like anybody, and if nobody can pass its refutation on, it is dead. So no record
   stays whose member nobody can find. A round without an answer says nothing of hearsay, unless this broker
@@ -137,7 +138,7 @@ class Judgement:
         return self._began_late or now - self._deadline > self.options.deadline_s / 2
 
     def _judge(self, now: float, out: list[Instruction]) -> None:
-        """The deadline of a round: void it or judge whoever did not answer."""
+        """The deadline of a round: void it or judge the members that did not answer."""
         self._waiting = False
         present = [m for m in self._roster.members.values() if m.record.state in IN_VIEW]
         peers = [m for m in present if m.seen_linked]

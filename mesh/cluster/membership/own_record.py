@@ -6,9 +6,8 @@ had. A broker that was started again comes back with another boot. Refutations a
 most, whatever is said in between.
 
 Others are believed of a member up to a bound above its own last word (`mesh.cluster.membership.belief`), and
-it
-refutes twice as far: whatever is believed can be refuted by whom it is about, even if its last incarnations
-were not saved, and no chain of lies takes a record out of its member's reach.
+it refutes twice as far: the member that it is about can refute whatever is believed, even if its last
+incarnations were not saved, and no chain of lies takes a record out of its member's reach.
 """
 
 from __future__ import annotations
