@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def number(value: float | None) -> str:
     """At most five characters: 999, 12.3k, 4.56M; ``-`` for what is not known."""
@@ -12,6 +14,11 @@ def number(value: float | None) -> str:
             scaled = value / size
             return f"{scaled:.0f}{unit}" if scaled >= 99.95 else f"{scaled:.3g}{unit}"
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
+
+
+def counted(count: Any, noun: str) -> str:
+    """``1 session``, ``2 sessions``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def milliseconds(value: float | None) -> str:

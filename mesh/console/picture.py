@@ -112,6 +112,8 @@ class Picture:
     views: dict[str, dict[str, str]]
     queues: tuple[Mapping[str, Any], ...] = ()
     """Durable subscriptions, each with the name of its ``home``."""
+    journals: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    """Of each broker that has one, with its name."""
     twice: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Those that have more than one home, with the names of these."""
 
@@ -159,6 +161,7 @@ def compose(
         unlisted=max(0, max(map(_known, statuses)) - len(nodes)),
         views=views,
         queues=tuple(_queues(statuses)),
+        journals=tuple(_journals(statuses)),
         twice=_twice(statuses),
     )
 
@@ -168,6 +171,13 @@ def _queues(statuses: Iterable[Status]) -> Iterator[Mapping[str, Any]]:
         for queue in listed(status, "queues"):
             if isinstance(queue, dict):
                 yield {"home": status.get("name"), **queue}
+
+
+def _journals(statuses: Iterable[Status]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for status in statuses:
+        journal = status.get("journal")
+        if isinstance(journal, dict):
+            yield str(status.get("name")), journal
 
 
 def _twice(statuses: Iterable[Status]) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -13,9 +13,13 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from mesh.console.figures import duration, number
+from mesh.console.figures import counted, duration, milliseconds, number
 from mesh.printable import printable, printable_document
 
+NAME_MIN: Final = 9
+NAME_SHORT: Final = 16
+NAME_MAX: Final = 32
+"""Cells of a name where there is room for it, and where other columns would be left out."""
 OLD_S: Final = 300.0
 """A message that has waited longer where somebody works is worth a colour."""
 
@@ -85,7 +89,7 @@ def queues_table(queues: Sequence[Queue], width: int, rows: int | None = None) -
     """The queues with their figures, as many columns and queues as fit. Where not all do, those with most
     messages; otherwise in the order of names, which never jumps."""
     names = max((cell_len(printable(str(queue.get("name")))) for queue in queues), default=5)
-    chosen = _fitting(width, names)
+    chosen, names = _fitting(width, names)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=False, header_style="bright_black")
     for column in chosen:
         table.add_column(
@@ -111,12 +115,40 @@ def _by_name(queue: Queue) -> tuple[str, str]:
     return str(queue.get("name")), str(queue.get("home"))
 
 
+def journals_line(journals: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """What is told of all journals in one line: duplicates, and the slowest commits."""
+    if not journals:
+        return ""
+    duplicates = sum(int(_figure(journal, "duplicates") or 0) for _, journal in journals)
+    (p50, _), (p99, slowest) = (
+        max(
+            ((value, name) for name, journal in journals if (value := _figure(journal, key)) is not None),
+            default=(None, "?"),
+        )
+        for key in ("commit_ms_p50", "commit_ms_p99")
+    )
+    whose = f" at {printable(slowest)}" if len(journals) > 1 else ""
+    return (
+        f"{counted(duplicates, 'duplicate')}, commits p50 {milliseconds(p50)} ms,"
+        f" p99 {milliseconds(p99)} ms{whose}"
+    )
+
+
 def _width(column: Column, names: int) -> int:
-    return min(max(names, 9), 32) if column.need == 0 else column.width
+    return max(names, NAME_MIN) if column.need == 0 else column.width
 
 
-def _fitting(width: int, names: int) -> list[Column]:
-    """The most needed columns that fit side by side, in their order."""
+def _fitting(width: int, names: int) -> tuple[list[Column], int]:
+    """The most needed columns that fit side by side, in their order, and how wide a name may be."""
+    names = min(names, NAME_MAX)
+    chosen = _beside(width, names)
+    if len(chosen) < len(COLUMNS) and names > NAME_SHORT:
+        names = NAME_SHORT
+        chosen = _beside(width, names)
+    return chosen, names
+
+
+def _beside(width: int, names: int) -> list[Column]:
     chosen: list[Column] = []
     left = width
     for column in sorted(COLUMNS, key=lambda column: column.need):
@@ -145,7 +177,7 @@ def queue_report(queue: Queue) -> Table:
     report.add_row("queue", f"{name}, at home at {queue.get('home')}")
     report.add_row("patterns", " ".join(map(str, patterns)) if patterns else "none")
     report.add_row("waiting", _waiting(queue, said))
-    report.add_row("in flight", f"{said('in_flight')} at {said('consumers')} consumers")
+    report.add_row("in flight", f"{said('in_flight')} at {counted(queue.get('consumers', '?'), 'consumer')}")
     report.add_row("to redeliver", said("to_redeliver"))
     report.add_row("dead letters", f"{said('dead')} in $dlq.{name}" if queue.get("dead") else said("dead"))
     report.add_row(
@@ -157,7 +189,7 @@ def queue_report(queue: Queue) -> Table:
 
 
 def _waiting(queue: Queue, said: Callable[[str], str]) -> str:
-    parts = [f"{said('waiting')} messages"]
+    parts = [f"{said('waiting')} message{'' if queue.get('waiting') == 1 else 's'}"]
     if _figure(queue, "bytes") is not None:
         parts.append(f"{number(_figure(queue, 'bytes'))}B")
     if _figure(queue, "oldest_s") is not None:

@@ -19,9 +19,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from mesh.console.figures import duration, milliseconds, number
+from mesh.console.figures import counted, duration, milliseconds, number
 from mesh.console.picture import Edge, News, Picture, Vertex, listed, omitted
-from mesh.console.queues import queues_table
+from mesh.console.queues import journals_line, queues_table
 from mesh.console.signs import UNICODE, Signs, colour
 from mesh.console.topology import topology
 from mesh.printable import printable_document
@@ -207,11 +207,6 @@ def whole(count: int) -> str:
     return f"{count:,}".replace(",", " ")
 
 
-def counted(count: Any, noun: str) -> str:
-    """``1 session``, ``2 sessions``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def _left_out(omitted: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{whole(count)} of {key}" for key, count in omitted)
 
@@ -256,9 +251,9 @@ def _frame(screen: Screen, width: int, height: int) -> RenderableType:
     ]
     if queues:
         table = queues_table(picture.queues, width - 4, queues - 2)
-        rows.insert(
-            2, Layout(_panel(table, "durable subscriptions", signs, pad=1), name="queues", size=queues)
-        )
+        below = journals_line(picture.journals)
+        panel = _panel(table, "durable subscriptions", signs, pad=1, below=below)
+        rows.insert(2, Layout(panel, name="queues", size=queues))
     frame.split_column(*rows)
     frame["body"].split_row(
         Layout(
@@ -287,11 +282,13 @@ def _hints(screen: Screen) -> Text:
     return Text(f"{screen.clock}  q quits", "bright_black", no_wrap=True)
 
 
-def _panel(content: RenderableType, title: str, signs: Signs, pad: int = 0) -> Panel:
+def _panel(content: RenderableType, title: str, signs: Signs, pad: int = 0, below: str = "") -> Panel:
     return Panel(
         content,
         title=title,
         title_align="left",
+        subtitle=Text(below) if below else None,
+        subtitle_align="right",
         border_style="bright_black",
         padding=(0, pad),
         box=box.ROUNDED if signs.unicode else box.ASCII,

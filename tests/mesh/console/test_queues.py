@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from mesh.console.picture import compose
-from mesh.console.queues import queue_report, queues_table
+from mesh.console.queues import journals_line, queue_report, queues_table
 from mesh.console.view import Screen, status_report
 from tests.mesh.console.statuses import member, status
 
@@ -35,6 +35,31 @@ def test_where_not_all_fit_those_with_most_messages_are_shown() -> None:
     assert [line.split()[0] for line in lines] == ["queue", "q8", "q7", "+7"]
 
 
+def test_a_long_name_leaves_room_for_the_figures_of_80_columns() -> None:
+    """It took 32 of them, and what was delivered again and the dead letters were left out."""
+    long = queue("archive of everything that was ever said", 7, home="alpha")
+    narrow = text(queues_table([long], 76), 76)
+    assert narrow[0].split()[-2:] == ["redeliv", "dead"] and narrow[1].startswith("archive of ever… ")
+    wide = text(queues_table([long], 160), 160)
+    assert wide[0].split()[-1] == "retried" and wide[1].startswith("archive of everything that was …")
+
+
+def test_journals_are_one_line_of_duplicates_and_the_slowest_commits() -> None:
+    """The console told nothing of them."""
+    alpha = {"duplicates": 1, "commit_ms_p50": 1.5, "commit_ms_p99": 7.25}
+    beta = {"duplicates": 2, "commit_ms_p50": 0.5, "commit_ms_p99": 12.0}
+    assert journals_line([("alpha", alpha)]) == "1 duplicate, commits p50 1.50 ms, p99 7.25 ms"
+    both = journals_line([("alpha", alpha), ("be\x1bta", beta)])
+    assert both == "3 duplicates, commits p50 1.50 ms, p99 12 ms at be\\x1bta"
+    assert journals_line([]) == ""
+    assert journals_line([("old", {"duplicates": "?"})]) == "0 duplicates, commits p50 - ms, p99 - ms"
+
+
+def test_one_of_something_is_said_so() -> None:
+    lines = "\n".join(text(queue_report(queue("mail", 1, home="alpha") | {"consumers": 1}), 80))
+    assert "1 message," in lines and "1 at 1 consumer\n" in lines
+
+
 def test_words_of_others_cannot_move_the_cursor() -> None:
     lines = text(queues_table([queue("a\x1b[2Jb", 1, home="x\ny")], 60), 60)
     assert len(lines) == 2 and "\\x1b[2Jb" in lines[1]
@@ -54,6 +79,7 @@ def test_the_screen_of_80_columns_has_queues_and_warns_of_two_homes() -> None:
     screen = text(Screen(compose([one])), 80)
     assert len(screen) == 24 and all(len(line) <= 80 for line in screen)
     shown = "\n".join(screen)
+    assert "0 duplicates, commits p50 - ms" in shown
     assert "durable subscriptions" in shown and "q19" in shown and "+18 more" in shown and "alpha" in shown
     report = "\n".join(text(status_report(compose([one]), one, 120), 120))
     assert "mail lives at alpha and beta: remove one" in report
