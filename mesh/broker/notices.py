@@ -130,7 +130,15 @@ class Notices:
             case "full":
                 self._warn("full disks", "no room on the disk for messages of durable subscription %r", name)
             case "stale" if over:
-                self._warn("stale consumers", "the consumers of durable subscription %r go on", name)
+                self._warn("stale consumers", "work on durable subscription %r goes on", name)
+            case "stale" if not about["consumers"]:
+                self._warn(
+                    "stale consumers",
+                    "%d messages of durable subscription %r wait, and nobody has settled any for %g s",
+                    about["waiting"],
+                    name,
+                    about["for_s"],
+                )
             case "stale":
                 self._warn(
                     "stale consumers",

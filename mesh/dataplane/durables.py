@@ -76,9 +76,13 @@ class Durable:
     @property
     def waiting(self) -> int:
         """Messages that are not settled."""
+        return self._before + self.stored - self.settled
+
+    @property
+    def settled(self) -> int:
+        """Messages that were settled in this run, dead letters among them."""
         counters = self.queue.counters if self.queue is not None else None
-        settled = counters.settled + counters.buried if counters is not None else 0
-        return self._before + self.stored - settled
+        return counters.settled + counters.buried if counters is not None else 0
 
     def withdrawn(self, row: int) -> None:
         """An operator took this row of one message out."""

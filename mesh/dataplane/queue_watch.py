@@ -5,9 +5,12 @@ kind  begins                                     is over
 ===== ========================================== =====================================================
 full  the disk has no room for a message         something was stored again, and for `CALM_S` nothing
                                                  was refused
-stale a consumer has settled nothing of what it  no consumer is so any more
-      holds for `STALE_S`
+stale a consumer has settled nothing of what it  neither is so any more
+      holds for `STALE_S`; or messages wait, and
+      nobody has settled any for so long
 ===== ========================================== =====================================================
+
+Dead letters wait for somebody to look at them, and what is to be tried later for its time: neither is stale.
 
 Each of these is told when it begins and when it is over. ``poison``, a message became a dead letter, is told
 with the number since the last time, at most once in `POISON_S` for each subscription.
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mesh.dataplane.durables import Durable
+from mesh.wire.durable_frames import DEAD_PREFIX
 
 CALM_S: Final = 10.0
 STALE_S: Final = 300.0
@@ -72,6 +76,9 @@ class QueueWatch:
         self._full: dict[int, _Full] = {}
         self._letters: dict[int, _Letters] = {}
         self._progress: dict[int, tuple[int, float]] = {}
+        """By consumer: what it has settled, and since when that is so."""
+        self._worked: dict[int, tuple[int, float]] = {}
+        """The same by subscription, of those in which messages wait."""
         self._stale: dict[int, float] = {}
 
     def refused(self, wants: tuple[int, ...], count: int) -> None:
@@ -90,7 +97,7 @@ class QueueWatch:
         notices: list[Notice] = []
         self._scan_full(durables, now, notices)
         self._scan_letters(durables, now, notices)
-        self._scan_consumers(durables, now, notices)
+        self._scan_work(durables, now, notices)
         return notices
 
     def _scan_full(self, durables: Mapping[int, Durable], now: float, notices: list[Notice]) -> None:
@@ -124,32 +131,54 @@ class QueueWatch:
                 notices.append(Notice(durable.name, "poison", about))
                 letters.count, letters.told_at = 0, now
 
-    def _scan_consumers(self, durables: Mapping[int, Durable], now: float, notices: list[Notice]) -> None:
+    def _scan_work(self, durables: Mapping[int, Durable], now: float, notices: list[Notice]) -> None:
         progress: dict[int, tuple[int, float]] = {}
+        worked: dict[int, tuple[int, float]] = {}
         stale: dict[int, float] = {}
         for id, durable in durables.items():
-            if durable.queue is None or not durable.attachments:
+            waiting = durable.waiting
+            if waiting <= 0:
                 continue
+            idle = not _may_wait(durable) and _unchanged(worked, self._worked, id, durable.settled, now)
             stuck: list[tuple[int, int]] = []
-            for consumer, held, settled in durable.queue.holders():
-                before, since = self._progress.get(consumer, (settled, now))
-                since = since if before == settled else now
-                progress[consumer] = settled, since
-                if now >= since + STALE_S:
-                    stuck.append((consumer, held))
-            if not stuck:
+            if durable.queue is not None and durable.attachments:
+                for consumer, held, settled in durable.queue.holders():
+                    if _unchanged(progress, self._progress, consumer, settled, now):
+                        stuck.append((consumer, held))
+            if not stuck and not idle:
                 continue
             stale[id] = self._stale.get(id, now)
             if id not in self._stale:
                 sessions = [durable.attachments[consumer].session.name for consumer, _ in stuck[:NAMES_MAX]]
                 held = sum(held for _, held in stuck)
                 about = {"state": "begins", "consumers": sessions, "held": held, "for_s": STALE_S}
-                notices.append(Notice(durable.name, "stale", about))
+                notices.append(Notice(durable.name, "stale", about | {"waiting": waiting}))
         for id, since in self._stale.items():
             if id not in stale and id in durables:
                 about = {"state": "over", "for_s": round(now - since, 1)}
                 notices.append(Notice(durables[id].name, "stale", about))
-        self._progress, self._stale = progress, stale
+        self._progress, self._worked, self._stale = progress, worked, stale
+
+
+def _unchanged(
+    found: dict[int, tuple[int, float]],
+    before: Mapping[int, tuple[int, float]],
+    id: int,
+    settled: int,
+    now: float,
+) -> bool:
+    """Whether nothing was settled for `STALE_S`. Notes in ``found`` since when."""
+    known = before.get(id)
+    since = now if known is None or known[0] != settled else known[1]
+    found[id] = settled, since
+    return now >= since + STALE_S
+
+
+def _may_wait(durable: Durable) -> bool:
+    """Whether nobody needs to work on it now."""
+    if durable.name.startswith(DEAD_PREFIX):
+        return True
+    return durable.queue is not None and durable.queue.snapshot().delayed >= durable.waiting
 
 
 def topic_of(notice: Notice) -> str:

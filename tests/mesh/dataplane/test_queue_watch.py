@@ -64,8 +64,55 @@ def test_a_consumer_that_settles_nothing_is_told_while_others_are_served(tmp_pat
     assert told(world) == []
     lazy.leave()
     busy.leave()
+    assert told(world) == [], "what they had waits"
+    other = world.client("other")
+    other.attach("mail", window=1)
+    other.done(*other.take())
     assert told(world) == [("stale", "over", None)]
     assert held.bodies == [b"a"]
+
+
+def test_messages_that_nobody_works_on_are_told_until_somebody_does(tmp_path: Path) -> None:
+    """They waited for ever, and nobody was told."""
+    world, worker = started(tmp_path, window=1)
+    worker.leave()
+    world.keep(b"a")
+    world.keep(b"b")
+    assert told(world) == []
+    world.wait(STALE_S - 1)
+    assert told(world) == []
+    world.wait(1.0)
+    (notice,) = world.home.notices(world.now)
+    assert (notice.kind, notice.about["waiting"], notice.about["consumers"]) == ("stale", 2, [])
+    world.wait(2 * STALE_S)
+    assert told(world) == [], "once"
+    worker = world.client("worker")
+    worker.attach("mail", window=1)
+    assert told(world) == [], "it has done nothing yet"
+    worker.done(*worker.take())
+    assert told(world) == [("stale", "over", None)]
+    worker.done(*worker.take())
+    world.wait(2 * STALE_S)
+    assert told(world) == [], "nothing waits"
+
+
+def test_dead_letters_and_what_is_to_be_tried_later_may_wait(tmp_path: Path) -> None:
+    world, worker = started(tmp_path, window=2)
+    world.keep(b"a", b"b")
+    (work,) = worker.take()
+    worker.drop(work, 0)
+    worker.retry(work, 1, after_ms=int(3 * STALE_S * 1000))
+    world.wait(1.0)
+    assert told(world) == [("poison", "", 1)]
+    for _ in range(4):
+        world.wait(STALE_S / 2)
+        assert told(world) == []
+    worker.leave()
+    for _ in range(3):  # its time comes during the second
+        world.wait(STALE_S / 2)
+        assert told(world) == []
+    world.wait(STALE_S)
+    assert told(world) == [("stale", "begins", None)]
 
 
 def test_whoever_settles_now_and_then_is_not_stale(tmp_path: Path) -> None:
