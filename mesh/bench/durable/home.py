@@ -18,6 +18,7 @@ from mesh.bench.harness import Workers, workers
 from mesh.bench.measuring import BODY, Report, run_async
 from mesh.broker.broker import Broker
 from mesh.clients.client import Client
+from mesh.errors import NotReady
 
 TOPIC: Final = "t.a"
 PATTERN: Final = "t.#"
@@ -27,6 +28,8 @@ BATCH: Final = 500
 CALLS: Final = 16
 """Calls of `publish_many` that wait for their acknowledgements at the same time."""
 TASKS: Final = 1000
+PENDING: Final = 4096
+"""Messages that are published soon and not acknowledged, at most."""
 WINDOW: Final = 8192
 """Messages that a worker has unsettled at most: the default of a live subscription."""
 PATIENCE_S: Final = 60.0
@@ -110,7 +113,7 @@ def publish(url: str, how: Publishing, level: str, count: int, report: Report, g
     took."""
 
     async def main() -> None:
-        async with Client(url) as client:
+        async with Client(url, pending_max=PENDING) as client:
             start, before = time.perf_counter(), time.process_time()
             await how(client, level, count)
             report((time.perf_counter() - start, time.process_time() - before))
@@ -131,6 +134,19 @@ async def in_batches(client: Client, level: str, count: int) -> None:
             await client.publish_many(TOPIC, bodies, level=level, timeout=PATIENCE_S)
 
     await asyncio.gather(*(call_after_call() for _ in range(CALLS)))
+
+
+async def soon(client: Client, level: str, count: int) -> None:
+    """One call a message, with at most `PENDING` of them not acknowledged."""
+    pending = None
+    for _ in range(count):
+        try:
+            pending = client.publish_soon(TOPIC, BODY, level=level, timeout=PATIENCE_S)
+        except NotReady:
+            await client.ready(PATIENCE_S)
+            pending = client.publish_soon(TOPIC, BODY, level=level, timeout=PATIENCE_S)
+    if pending is not None:
+        await pending
 
 
 async def by_tasks(client: Client, level: str, count: int) -> None:

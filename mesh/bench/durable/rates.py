@@ -18,6 +18,7 @@ from mesh.bench.durable.home import (
     processes,
     publish,
     run_home,
+    soon,
     work_off,
 )
 from mesh.bench.durable.jetstream import JETSTREAM
@@ -25,6 +26,7 @@ from mesh.bench.harness import Case, Figures, Target
 from mesh.bench.processor import spent
 
 BATCHES: Final = "stored in batches"
+SOON: Final = "published soon, 4096 pending"
 TASKS: Final = "1000 tasks that await"
 STORED, ACCEPTED = "mangrove", "mangrove, accepted"
 RATE: Final = "messages/s"
@@ -32,6 +34,8 @@ RATE: Final = "messages/s"
 TARGETS: Final = (
     Target(BATCHES, RATE, STORED, ACCEPTED, 0.35, True),
     Target(BATCHES, RATE, STORED, JETSTREAM, 10.0, True),
+    Target(SOON, RATE, STORED, None, 100_000.0, True),
+    Target(SOON, RATE, STORED, JETSTREAM, 8.0, True),
     Target(TASKS, RATE, STORED, ACCEPTED, 0.9, True),
 )
 
@@ -59,12 +63,12 @@ def through(how: Publishing, level: str, count: int) -> Figures:
 
 def cases(scale: float, with_jetstream: bool) -> list[Case]:
     batches = max(2 * BATCH, int(1_000_000 * scale) // BATCH * BATCH)
-    tasks = max(1000, int(150_000 * scale))
-    singly = max(1000, int(20_000 * scale))
+    singly = max(1000, int(150_000 * scale))
+    of_jetstream = max(1000, int(20_000 * scale))
     result = []
-    for work, how, count in ((BATCHES, in_batches, batches), (TASKS, by_tasks, tasks)):
+    for work, how, count in ((BATCHES, in_batches, batches), (SOON, soon, singly), (TASKS, by_tasks, singly)):
         result.append(Case(work, STORED, partial(through, how, "stored", count)))
         result.append(Case(work, ACCEPTED, partial(through, how, "accepted", count)))
-        if with_jetstream and work == BATCHES:
-            result.append(Case(work, JETSTREAM, partial(jetstream.through, singly)))
+        if with_jetstream and work != TASKS:
+            result.append(Case(work, JETSTREAM, partial(jetstream.through, of_jetstream)))
     return result
