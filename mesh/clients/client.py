@@ -27,6 +27,7 @@ from mesh.clients.arguments import (
     checked_name,
     checked_pending_max,
     checked_seconds,
+    level_number,
     packed,
 )
 from mesh.clients.calls import (
@@ -320,21 +321,31 @@ class Client:
 
         Messages published in one turn of the loop share a block and its acknowledgement. ``timeout`` (10 s)
         bounds how long the message may be pending; it ends as `Unknown` then, or as `NotAccepted` if it was
-        not sent. Of level ``sent`` nothing more is heard: it is done at once.
+        not sent. Of level ``sent`` nothing more is heard: it is done at once. Messages of level ``outbox``
+        that are published in one turn share a sync of the disk.
 
         Raises:
             NotReady: ``pending_max`` messages are pending, or there is no credit: wait for `ready`.
             TopicError, TypeError, ValueError: the message cannot be sent as it is.
             NotAccepted: the client is closed, or its broker does not speak the level.
         """
-        if headers is None and key is None and timeout is None and type(body) is bytes:
+        plain = headers is None and key is None and timeout is None and type(body) is bytes
+        if plain and level != "outbox":
             return self._soon.publish_plain(topic, body, level)
-        return self._soon.publish(topic, checked_body(body), level, packed(headers, key), timeout)
+        checked, encoded = checked_body(body), packed(headers, key)
+        if level == "outbox":
+            return self._soon.publish_into(self._with_outbox(), topic, checked, encoded, timeout)
+        return self._soon.publish(topic, checked, level, encoded, timeout)
 
-    async def ready(self, timeout: float | None = None) -> None:
-        """Until `publish_soon` takes another message; at once if it does now. Raises `MeshTimeout` after
-        ``timeout`` (10 s), `Disconnected` when the client is closed."""
-        await self._soon.ready(timeout)
+    async def ready(self, timeout: float | None = None, *, level: str = "accepted") -> None:
+        """Until `publish_soon` takes another message of that level; at once if it does now. Raises
+        `MeshTimeout` after ``timeout`` (10 s), `Disconnected` when the client is closed.
+
+        It is the same for each level, but for ``outbox``, which needs no broker.
+        """
+        if level != "outbox":
+            level_number(level)
+        await self._soon.ready(timeout, level)
 
     def batch(self, *, level: str = "accepted", timeout: float | None = None) -> PendingBatch:
         """Messages to wait for together: ``async with client.batch(level="stored") as batch`` waits at its
@@ -342,6 +353,8 @@ class Client:
 
         Raises `BatchFailed` there, which says how many did not succeed, and why each of them.
         """
+        if level == "outbox":
+            self._with_outbox()
         return PendingBatch(self.publish_soon, self._soon.ready, level, timeout)
 
     async def drained(self, timeout: float | None = None) -> None:

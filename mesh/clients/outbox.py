@@ -23,6 +23,7 @@ from mesh.clients.connection import ClientConnection
 from mesh.clients.outbox_conversation import OutboxConversation
 from mesh.clients.outbox_filling import LEVEL, Filling, Parcel
 from mesh.clients.outbox_notices import Standstill
+from mesh.clients.pending import Group
 from mesh.clients.tickets import Waitable
 from mesh.errors import (
     Disconnected,
@@ -117,12 +118,7 @@ class ClientOutbox:
         """
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = self._loop.time() + limit_s
-        if self._closing:
-            raise NotAccepted("the client is closed")
-        try:
-            self._port.check()
-        except StorageError as error:
-            raise NotAccepted(str(error)) from error
+        self._must_be_open()
         if not given:
             return Receipt(LEVEL, "", 0, 0)
         parcel = self._filling.add(given, headers)
@@ -134,7 +130,34 @@ class ClientOutbox:
             raise
         if not parcel.done:
             raise self._late(parcel, limit_s)
-        return parcel.receipt()
+        return parcel.receipt(0, parcel.count)
+
+    def gather(self, topic: str, body: bytes, headers: bytes, limit_s: float) -> tuple[Parcel, int]:
+        """A message that nobody waits for: the parcel that it goes with, and its place there. Those of one
+        turn of the loop go together.
+
+        Raises `TopicError`, `NotAccepted`.
+        """
+        self._must_be_open()
+        if not self._scheduled:
+            self._filling.new_turn()
+        found = self._filling.gather(topic, body, headers, limit_s)
+        self._soon()
+        return found
+
+    def give_up(self, group: Group, _why: str) -> MeshError:
+        """The time of gathered messages is over."""
+        assert isinstance(group.ticket, Parcel), "those of an outbox have one"
+        self._soon()  # there may be room for others now
+        return self._late(group.ticket, group.limit_s)
+
+    def _must_be_open(self) -> None:
+        if self._closing:
+            raise NotAccepted("the client is closed")
+        try:
+            self._port.check()
+        except StorageError as error:
+            raise NotAccepted(str(error)) from error
 
     def _late(self, parcel: Parcel, limit_s: float) -> MeshError:
         why = self._filling.why_waiting(self._port.holding.size)

@@ -59,11 +59,24 @@ class Parcel(Waitable):
     def end(self, error: MeshError | None = None) -> None:
         self.done, self.error = True, error
 
-    def receipt(self) -> Receipt:
-        """Raises what else became of it."""
+    def receipt(self, index: int, count: int = 1) -> Receipt:
+        """The receipt of ``count`` messages from the ``index``-th on. Raises what else became of them."""
         if self.error is not None:
             raise self.error
-        return Receipt(LEVEL, "", self.first, self.count)
+        return Receipt(LEVEL, "", self.number(index), count)
+
+    # --- as of a ticket, for messages that nobody waits for (``pending``)
+
+    broker: Final = ""
+    absent: Final = ()
+    homes: Final = ()
+
+    def number(self, index: int) -> int:
+        return self.first + index
+
+    def outcome(self, index: int, count: int = 1, error: MeshError | None = None) -> Receipt | MeshError:
+        """What became of ``count`` messages; ``error`` is what their caller gave up with, if it did."""
+        return error or self.error or self.receipt(index, count)
 
 
 class Filling:
@@ -74,7 +87,10 @@ class Filling:
         self._publisher = publisher
         self._boot = boot
         self._room_max = room_max
+        self._growth_max = min(room_max, blocks.SPLIT)
         self._line: list[Parcel] = []
+        self._growing: dict[str, tuple[Parcel, list[bytes], float]] = {}
+        """Those that `gather` may add to, by their topics: with their bodies, and the time they have."""
         self._under_way: list[Parcel] = []
         self._last = 0
         """The last number that an append was given which did not fail."""
@@ -94,6 +110,8 @@ class Filling:
         Raises `TopicError`, and `NotAccepted` when they can never be taken.
         """
         parcel = Parcel([(check_public_topic(topic), bodies) for topic, bodies in given], headers)
+        for topic, _ in given:  # what is gathered later comes later
+            self._growing.pop(topic, None)
         if self.failure:
             raise NotAccepted(self.failure)
         if parcel.size > self._room_max:
@@ -103,6 +121,27 @@ class Filling:
         self._line.append(parcel)
         return parcel
 
+    def gather(self, topic: str, body: bytes, headers: bytes, limit_s: float) -> tuple[Parcel, int]:
+        """A message of a parcel of many, which all have that much time: the parcel, and its place there.
+        Raises as `add`."""
+        if not headers and topic in self._growing:
+            parcel, bodies, its_limit_s = self._growing[topic]
+            size = parcel.size + len(body) + MESSAGE_COST
+            if limit_s == its_limit_s and size <= self._growth_max:
+                bodies.append(body)
+                parcel.count += 1
+                parcel.size = size
+                return parcel, len(bodies) - 1
+        bodies = [body]
+        parcel = self.add([(topic, bodies)], headers)
+        if not headers:
+            self._growing[topic] = parcel, bodies, limit_s
+        return parcel, 0
+
+    def new_turn(self) -> None:
+        """What is gathered from now on has more time than what was before."""
+        self._growing.clear()
+
     def give_up(self, parcel: Parcel) -> bool:
         """A caller waits no more: whether its messages are certainly not in the outbox."""
         if parcel.under_way:
@@ -110,6 +149,7 @@ class Filling:
             return False
         if parcel in self._line:
             self._line.remove(parcel)
+            self._growing.clear()
         return True
 
     def next_append(self, held: int) -> list[bytes]:
@@ -126,6 +166,7 @@ class Filling:
             room -= parcel.size
             self._under_way.append(parcel)
         del self._line[: len(self._under_way)]
+        self._growing.clear()
         return self._sealed(self._under_way)
 
     def appended(self, error: Exception | None) -> list[Parcel]:
@@ -149,6 +190,7 @@ class Filling:
     def fail(self, why: str) -> list[Parcel]:
         """Nothing is taken any more; whom to wake."""
         self.failure = why
+        self._growing.clear()
         waiting, self._line = self._line, []
         return self._end(waiting, NotAccepted(why))
 

@@ -23,13 +23,13 @@ from collections.abc import Callable
 from copy import copy
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
 from mesh.clients.calls import unacknowledged
 from mesh.clients.tickets import Ticket, Waitable
-from mesh.errors import MeshError
+from mesh.errors import MeshError, NotAccepted
 from mesh.wire import blocks
 from mesh.wire.session_frames import Receipt
 
@@ -37,6 +37,31 @@ PENDING_MAX: Final = 4096
 """Messages that may be pending at once, unless a client is told otherwise."""
 STALE_MIN: Final = 64
 """Deadlines of groups that are over, before the others are sorted anew without them."""
+
+
+class Fate(Protocol):
+    """What is acknowledged as a whole: a `Ticket`, or a parcel on its way into an outbox. Woken when it is
+    done."""
+
+    waiters: dict[Callable[[], None], None]
+
+    @property
+    def error(self) -> MeshError | None: ...
+
+    @property
+    def broker(self) -> str: ...
+
+    @property
+    def absent(self) -> tuple[str, ...]: ...
+
+    @property
+    def homes(self) -> tuple[str, ...]: ...
+
+    def number(self, index: int) -> int: ...
+
+    def receipt(self, index: int, count: int = 1) -> Receipt: ...
+
+    def outcome(self, index: int, count: int = 1, error: MeshError | None = None) -> Receipt | MeshError: ...
 
 
 class Group(Waitable):
@@ -57,7 +82,7 @@ class Group(Waitable):
     )
 
     def __init__(
-        self, owner: Pendings, number: int, ticket: Ticket, first: int, limit_s: float, deadline: float
+        self, owner: Pendings, number: int, ticket: Fate, first: int, limit_s: float, deadline: float
     ) -> None:
         super().__init__()
         self.number = number
@@ -92,9 +117,10 @@ class Group(Waitable):
                         self.errors[index] = outcome
             self._end()
 
-    def end_in_vain(self, error: MeshError, *, taken_back: bool) -> None:
-        """Its time is over; ``taken_back``: none of it is under way, or ever was."""
+    def end_in_vain(self, error: MeshError) -> None:
+        """Its time is over. `NotAccepted`: none of it is under way, or ever was."""
         if not self.over:
+            taken_back = isinstance(error, NotAccepted)
             for index in range(self.first, self.first + self.count):
                 outcome = error if taken_back else self.ticket.outcome(index, 1, error)
                 if isinstance(outcome, MeshError):
@@ -116,6 +142,10 @@ class Group(Waitable):
             return None
         self._unseen.discard(index)
         return self.errors[index]
+
+
+GiveUp = Callable[[Group, str], MeshError]
+"""Gives a group up and says what it ends with; the sentence is why it was not acknowledged."""
 
 
 class Outcome(msgspec.Struct, eq=False, gc=False):
@@ -182,8 +212,9 @@ class Pendings:
         """Woken when a full number of messages is full no more."""
         self._cancel = cancel
         # those that may still grow; read directly by a shell's `publish_soon`
-        self.open: dict[Ticket | None, Group] = {}
+        self.open: dict[Fate | None, Group] = {}
         self._groups: dict[int, Group] = {}
+        self._give_up: dict[int, GiveUp] = {}
         self._number = 0
         self._by_deadline: list[tuple[float, int]] = []
         """Also of groups that are over: they are to be forgotten, not kept until their time."""
@@ -204,16 +235,21 @@ class Pendings:
         """What is added from now on has more time than what was before."""
         self.open.clear()
 
-    def add(self, ticket: Ticket, index: int, limit_s: float, now: float) -> Group:
-        """The group of a message, the ``index``-th of its batch. ``now`` is used once a turn and batch."""
+    def add(
+        self, ticket: Fate, index: int, limit_s: float, now: float, give_up: GiveUp | None = None
+    ) -> Group:
+        """The group of a message, the ``index``-th of its batch. ``now`` is used once a turn and batch.
+        ``give_up``: how to, if ``ticket`` is no `Ticket`."""
         group = self.open.get(ticket)
         if group is None or group.first + group.count != index or group.limit_s != limit_s:
             group = self.open[ticket] = self._group(ticket, index, limit_s, now)
+            if give_up is not None:
+                self._give_up[group.number] = give_up
         group.count += 1
         self.count += 1
         return group
 
-    def _group(self, ticket: Ticket, index: int, limit_s: float, now: float) -> Group:
+    def _group(self, ticket: Fate, index: int, limit_s: float, now: float) -> Group:
         self._number += 1
         group = self._groups[self._number] = Group(self, self._number, ticket, index, limit_s, now + limit_s)
         ticket.waiters[group.end] = None
@@ -229,6 +265,7 @@ class Pendings:
         was_full = self.full
         self.count -= group.count
         del self._groups[group.number]
+        self._give_up.pop(group.number, None)
         if self.open.get(group.ticket) is group:
             del self.open[group.ticket]
         if was_full and not self.full:
@@ -241,11 +278,15 @@ class Pendings:
             group = self._groups.get(number)
             if group is None:
                 continue
-            ticket = group.ticket
-            ticket.waiters.pop(group.end, None)
-            why_not = ticket.why(why)
-            taken_back = self._cancel(ticket, group.first, group.count)
-            group.end_in_vain(unacknowledged(taken_back, group.limit_s, why_not), taken_back=taken_back)
+            group.ticket.waiters.pop(group.end, None)
+            give_up = self._give_up.get(number, self._cancelled)
+            group.end_in_vain(give_up(group, why))
+
+    def _cancelled(self, group: Group, why: str) -> MeshError:
+        ticket = group.ticket
+        assert isinstance(ticket, Ticket), "what is none comes with a way to give it up"
+        why = ticket.why(why)
+        return unacknowledged(self._cancel(ticket, group.first, group.count), group.limit_s, why)
 
     def forgotten(self, count: int, error: MeshError) -> None:
         """Nobody can look any more at these errors."""

@@ -18,6 +18,8 @@ from typing import Any, Self
 from mesh.clients.arguments import checked_body, checked_seconds, level_number
 from mesh.clients.calls import PUBLISH_TIMEOUT_S
 from mesh.clients.connection import ClientConnection
+from mesh.clients.outbox import ClientOutbox
+from mesh.clients.outbox_filling import LEVEL as OUTBOX
 from mesh.clients.pending import Group, Outcome
 from mesh.clients.pending_batch import BatchOutcome
 from mesh.clients.pending_warnings import PendingWarnings
@@ -83,7 +85,8 @@ class SoonPublisher:
         conversation, pendings = self._conversation, self._pendings
         try:
             batch = conversation.waiting[level][topic]
-            group = pendings.open[batch.ticket]
+            ticket = batch.ticket
+            group = pendings.open[ticket]
         except (KeyError, TypeError):
             return self.publish(topic, checked_body(body), level, b"", None)
         bodies = batch.bodies
@@ -102,7 +105,8 @@ class SoonPublisher:
         bodies.append(body)
         group.count += 1
         pendings.count += 1
-        group.ticket.waited += 1
+        assert ticket is not None, "there is a group of it"
+        ticket.waited += 1
         conversation.room = room = conversation.room - size - MESSAGE_COST
         if room <= 0:
             self._writer.seal()
@@ -130,26 +134,45 @@ class SoonPublisher:
             self._plan()
         return Pending(group, index)
 
+    def publish_into(
+        self, outbox: ClientOutbox, topic: str, body: bytes, headers: bytes, timeout: float | None
+    ) -> Pending:
+        """Gather a message of level outbox. Raises `NotReady` and what `ClientOutbox.gather` raises."""
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        pendings = self._pendings
+        if pendings.full:
+            raise self._not_ready()
+        parcel, index = outbox.gather(topic, body, headers, limit_s)
+        group = pendings.add(parcel, index, limit_s, self._loop.time(), outbox.give_up)
+        if self._timer is None:
+            self._plan()
+        return Pending(group, index)
+
+    def _not_ready(self) -> NotReady:
+        return NotReady(f"{self._pendings.why_full(0.0, self._connection.why_away)}; wait for ready()")
+
     def _must_be_ready(self) -> None:
         if self._connection.closed:
             raise NotAccepted("the client is closed")
         self._writer.flush()
         if self._conversation.room <= 0 or self._pendings.full:
-            raise NotReady(f"{self._pendings.why_full(0.0, self._connection.why_away)}; wait for ready()")
+            raise self._not_ready()
 
-    async def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
-        """Until a message may be published soon. Raises ``kind`` when that takes too long, `Disconnected`."""
+    async def ready(self, timeout: float | None, level: str, kind: type[MeshError] = MeshTimeout) -> None:
+        """Until a message of that level may be published soon. Raises ``kind`` when that takes too long,
+        `Disconnected`."""
+        sends = level != OUTBOX
         pendings, conversation = self._pendings, self._conversation
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         deadline = self._loop.time() + limit_s
         while True:
             if self._connection.closed:
                 raise Disconnected("the client is closed")
-            if conversation.room <= 0:
+            if sends and conversation.room <= 0:
                 self._writer.flush()
             if pendings.full:
                 gate = pendings.gate
-            elif conversation.room <= 0:
+            elif sends and conversation.room <= 0:
                 gate = conversation.gate
             else:
                 return
@@ -182,11 +205,12 @@ class PendingBatch:
     def __init__(
         self,
         publish_soon: Callable[..., Pending],
-        ready: Callable[[float | None, type[MeshError]], Awaitable[None]],
+        ready: Callable[[float | None, str, type[MeshError]], Awaitable[None]],
         level: str,
         timeout: float | None,
     ) -> None:
-        level_number(level)
+        if level != OUTBOX:
+            level_number(level)
         self._publish_soon = publish_soon
         self._ready = ready
         self._level = level
@@ -219,7 +243,7 @@ class PendingBatch:
                 )
                 break
             except NotReady:
-                await self._ready(self._timeout, NotReady)
+                await self._ready(self._timeout, self._level, NotReady)
         self._outcome.add(*pending.place)
         return pending
 

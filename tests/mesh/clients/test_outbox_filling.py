@@ -29,7 +29,7 @@ def test_what_gathers_during_an_append_is_the_next_one_a_block_for_each_topic() 
     assert [list(block.bodies) for block in opened(it.next_append(0))] == [[b"1"]]
     later = [it.add([("a", [b"2"])]), it.add([("b", [b"3", b"4"])]), it.add([("a", [b"5"])], b"")]
     assert it.next_append(0) == [] and it.busy
-    assert it.appended(None) == [first] and first.receipt().seq == 1
+    assert it.appended(None) == [first] and first.receipt(0).seq == 1
     made = opened(it.next_append(0))
     assert [(block.topic, list(block.bodies), block.sequence) for block in made] == [
         (b"a", [b"2", b"5"], 2),
@@ -39,7 +39,7 @@ def test_what_gathers_during_an_append_is_the_next_one_a_block_for_each_topic() 
         (PUBLISHER, BOOT, blocks.STORED)
     }
     assert it.appended(None) == later
-    assert [(each.receipt().seq, each.receipt().count) for each in later] == [(2, 1), (4, 2), (3, 1)]
+    assert [(each.receipt(0).seq, each.count) for each in later] == [(2, 1), (4, 2), (3, 1)]
     assert not it.busy and it.next_append(0) == []
 
 
@@ -67,7 +67,7 @@ def test_a_call_of_many_topics_is_in_one_append_and_its_receipt_names_the_first(
     parcel = it.add([("a", [b"1"]), ("b", [b"2", b"3"])])
     it.next_append(0)
     it.appended(None)
-    assert (parcel.first, parcel.receipt().count) == (4, 3), "topic b has the numbers 1 to 3"
+    assert (parcel.first, parcel.receipt(0, 3).seq) == (4, 4), "topic b has the numbers 1 to 3"
 
 
 def test_parcels_wait_for_room_in_their_order() -> None:
@@ -110,9 +110,9 @@ def test_a_disk_that_fails_leaves_what_it_was_given_in_doubt_and_refuses_the_res
     waiting = it.add([("a", [b"2"])])
     assert it.appended(OutboxFailed("the disk failed")) == [given_, waiting]
     with pytest.raises(Unknown, match="may be in the outbox: the disk failed"):
-        given_.receipt()
+        given_.receipt(0)
     with pytest.raises(NotAccepted, match="^the disk failed$"):
-        waiting.receipt()
+        waiting.receipt(0)
     with pytest.raises(NotAccepted, match="^the disk failed$"):
         it.add([("a", [b"3"])])
 
@@ -181,3 +181,34 @@ def test_each_topic_is_appended_in_the_order_of_the_calls_and_each_number_is_giv
     for topic, bodies in wanted.items():
         assert kept[topic.encode()] == [body for body in bodies if body not in given_up]
     assert numbers == sorted(numbers) == list(range(1, len(numbers) + 1))
+
+
+def test_gathered_messages_share_a_parcel_until_something_comes_between() -> None:
+    it = filling()
+
+    def gather(topic: str, limit_s: float = 1.0, headers: bytes = b"", size: int = 1) -> tuple[Parcel, int]:
+        return it.gather(topic, bytes(size), headers, limit_s)
+
+    first, _ = gather("a")
+    assert gather("b")[0] is not first and gather("a") == (first, 1)
+    it.add([("a", [b"awaited"])])
+    after, _ = gather("a")
+    assert after is not first, "what is gathered later comes later"
+    assert gather("a", headers=blocks.pack_headers({"n": 1}))[0] is not after
+    patient, _ = gather("a", 2.0)
+    assert gather("a", 2.0) == (patient, 1)
+    it.new_turn()
+    assert gather("a", 2.0)[1] == 0
+    large = gather("a", 2.0, size=blocks.SPLIT)
+    assert large[1] == 0 and gather("a", 2.0)[0] is not large[0]
+    it.next_append(0)
+    assert gather("a", 2.0)[1] == 0, "the disk has the others"
+
+
+def test_gathered_messages_count_for_the_room_they_take() -> None:
+    it = filling(10_000)
+    parcel, _ = it.gather("a", bytes(6000), b"", 1.0)
+    assert it.gather("a", bytes(6000), b"", 1.0)[0] is not parcel
+    assert len(opened(it.next_append(0))) == 1
+    it.appended(None)
+    assert it.next_append(6500) == [], "no room for the second"
