@@ -124,7 +124,7 @@ def test_outbox_waits_for_as_long_as_nobody_keeps_the_topic() -> None:
         mesh = Mesh(world, brokers=2)
         keeper = Keeper(mesh)
         keeper.do(publishing(b"1", level="outbox"))
-        world.run_for(600)
+        world.run_for(120)
         assert keeper.outbox.messages == 1 and "nobody keeps" in keeper.outbox.why
         worker = Worker(mesh, patterns=("jobs.#",))
         assert settled(world, worker, 1) == [b"1"]

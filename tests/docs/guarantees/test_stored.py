@@ -116,7 +116,7 @@ def test_stored_is_refused_while_a_home_is_away_and_what_it_keeps_waits() -> Non
         mesh.run(publishing(b"1"), at="broker-2")
         world.inject("crash", ["broker-1"])
         worker = Worker(mesh, "broker-2")
-        world.run_for(600)
+        world.run_for(120)
         with pytest.raises(NotAccepted, match="broker-1"):
             mesh.run(publishing(b"2"), at="broker-2")
         assert worker.got == []
