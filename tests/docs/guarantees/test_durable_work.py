@@ -5,7 +5,7 @@ from __future__ import annotations
 from mesh import Client
 from mesh.clients.jobs import Job
 from mesh.work.options import WorkOptions
-from simulations import World
+from simulations import Mesh, World
 from tests.docs.guarantees.parties import QUEUE, Worker, bodies, publishing, with_a_queue
 
 ATTEMPTS = WorkOptions().attempts_max
@@ -103,16 +103,34 @@ def test_a_message_that_nobody_can_process_is_a_dead_letter_after_twenty_attempt
         assert letters.jobs[0].headers["dead-attempts"] == 20
 
 
-def test_a_consumer_that_says_nothing_keeps_its_messages_for_as_long_as_it_is_there() -> None:
-    notices: list[str] = []
+class Operator:
+    """Who hears what homes say of their durable subscriptions."""
 
-    async def watch(client: Client) -> None:
-        async with client.subscribe("$sys.queue.#") as notified:
-            notices.extend([(await anext(notified)).topic])
+    def __init__(self, mesh: Mesh) -> None:
+        self.topics: list[str] = []
+        mesh.client("operator", self._watch)
 
+    async def _watch(self, client: Client) -> None:
+        async with client.subscribe("$sys.queue.#") as notices:
+            async for batch in notices.batches():
+                self.topics += batch.topics
+
+
+def test_messages_that_nobody_works_on_wait_for_as_long_as_that_takes() -> None:
     with World(1) as world:
         mesh = with_a_queue(world)
-        mesh.client("operator", watch)
+        operator = Operator(mesh)
+        mesh.run(publishing(b"1"))
+        world.run_for(400)
+        assert f"$sys.queue.{QUEUE}.stale" in operator.topics
+        worker = Worker(mesh)
+        world.run_until(lambda: worker.got == [b"1"], timeout_s=10, what="the work")
+
+
+def test_a_consumer_that_says_nothing_keeps_its_messages_for_as_long_as_it_is_there() -> None:
+    with World(1) as world:
+        mesh = with_a_queue(world)
+        operator = Operator(mesh)
         silent = Worker(mesh, says=keep, window=2, name="silent")
         world.run_until(lambda: bool(silent.work), timeout_s=10, what="the silent one")
         mesh.run(publishing(*bodies(2)))
@@ -121,7 +139,7 @@ def test_a_consumer_that_says_nothing_keeps_its_messages_for_as_long_as_it_is_th
         mesh.run(publishing(b"3"))
         world.run_for(400)
         assert (silent.got, other.got) == (bodies(2), [b"3"])
-        assert f"$sys.queue.{QUEUE}.stale" in notices
+        assert f"$sys.queue.{QUEUE}.stale" in operator.topics
         world.inject("crash", ["silent"])
         world.run_for(5)
         assert other.got == [b"3", b"1", b"2"]
