@@ -17,15 +17,15 @@ import os
 import signal
 import struct
 import sys
+from functools import partial
 from typing import Any
 
-from mesh import Client, MeshError
+from mesh import Client, MeshError, Pending
 
 TOPIC, QUEUE = "radius.accounting", "accounting"
 REQUEST, RESPONSE, PROXY_STATE = 4, 5, 33
 HEADER = struct.Struct("!BBH16s")
 """Code, identifier, length, authenticator."""
-UNDER_WAY_MAX = 10_000
 ANSWERED_MAX = 100_000
 """Answers that are remembered; a repetition of an older record is stored again, under the same key."""
 STORE_S = 30.0
@@ -55,9 +55,9 @@ def answer_to(packet: bytes, secret: bytes) -> bytes:
 
 
 class Gateway(asyncio.DatagramProtocol):
-    def __init__(self, client: Client, secret: bytes, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, client: Client, secret: bytes) -> None:
         self.counts = {"stored": 0, "repeated": 0, "discarded": 0, "not stored": 0}
-        self._client, self._secret, self._tasks = client, secret, tasks
+        self._client, self._secret = client, secret
         self._under_way: set[str] = set()
         self._answered: dict[str, None] = {}
 
@@ -72,24 +72,30 @@ class Gateway(asyncio.DatagramProtocol):
         if key in self._answered:
             self.counts["repeated"] += 1
             self._answer(packet, sender)
-        elif key not in self._under_way and len(self._under_way) < UNDER_WAY_MAX:
-            self._under_way.add(key)
-            self._tasks.create_task(self._store(key, packet, sender))
+        elif key not in self._under_way:
+            try:
+                pending = self._client.publish_soon(TOPIC, packet, level="stored", key=key, timeout=STORE_S)
+            except MeshError as error:  # no broker is there, or too much is under way
+                self._not_stored(sender, error)
+            else:
+                self._under_way.add(key)
+                pending.on_done(partial(self._done, key, packet, sender))
 
-    async def _store(self, key: str, packet: bytes, sender: tuple[str, int]) -> None:
-        try:
-            await self._client.publish(TOPIC, packet, level="stored", key=key, timeout=STORE_S)
-        except MeshError as error:  # the device still has it, and sends it again
-            self.counts["not stored"] += 1
-            logging.warning("%s is not answered: %s", sender[0], error)
-        else:
-            self.counts["stored"] += 1
-            self._answered[key] = None
-            if len(self._answered) > ANSWERED_MAX:
-                del self._answered[next(iter(self._answered))]
-            self._answer(packet, sender)
-        finally:
-            self._under_way.discard(key)
+    def _done(self, key: str, packet: bytes, sender: tuple[str, int], pending: Pending) -> None:
+        self._under_way.discard(key)
+        if (error := pending.exception()) is not None:
+            self._not_stored(sender, error)
+            return
+        self.counts["stored"] += 1
+        self._answered[key] = None
+        if len(self._answered) > ANSWERED_MAX:
+            del self._answered[next(iter(self._answered))]
+        self._answer(packet, sender)
+
+    def _not_stored(self, sender: tuple[str, int], error: BaseException) -> None:
+        """The device still has it, and sends it again."""
+        self.counts["not stored"] += 1
+        logging.warning("%s is not answered: %s", sender[0], error)
 
     def _answer(self, packet: bytes, sender: tuple[str, int]) -> None:
         if not self._transport.is_closing():
@@ -97,18 +103,16 @@ class Gateway(asyncio.DatagramProtocol):
 
 
 async def main(url: str | None, host: str, port: int, secret: bytes) -> None:
-    ended = asyncio.Event()
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with Client(url) as client, asyncio.TaskGroup() as tasks:
+        loop.add_signal_handler(number, ended.set)
+    async with Client(url) as client:
         async with client.subscribe("radius.#", durable=QUEUE):
             pass  # it is there now, so that there is a home for the records
-        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: Gateway(client, secret, tasks), (host, port)
-        )
+        transport, _ = await loop.create_datagram_endpoint(lambda: Gateway(client, secret), (host, port))
         logging.info("ready at %s:%d", *transport.get_extra_info("sockname")[:2])
         await ended.wait()
-        transport.close()  # what is under way is stored; its device asks again
+        transport.close()  # the devices still have what is under way
 
 
 if __name__ == "__main__":

@@ -73,13 +73,12 @@ class Site:
         ]
 
     async def _serve(self, client: Client) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            self.gateway = gateway.Gateway(client, SECRET, tasks)
-            self.gateway.connection_made(self.transport)
-            while True:
-                for record in self.unanswered() if self.repeats else ():
-                    self.gateway.datagram_received(record, NAS)
-                await asyncio.sleep(1)
+        self.gateway = gateway.Gateway(client, SECRET)
+        self.gateway.connection_made(self.transport)
+        while True:
+            for record in self.unanswered() if self.repeats else ():
+                self.gateway.datagram_received(record, NAS)
+            await asyncio.sleep(1)
 
 
 async def make_queue(client: Client) -> None:
@@ -103,7 +102,10 @@ def test_a_device_is_answered_once_its_record_is_stored_and_not_before() -> None
         site.records += [start(number) for number in range(5)]
         world.run_for(20)
         assert site.transport.sent == [], "the home is away: nobody is promised anything"
-        world.inject("start", ["broker-1"])
+        world.inject("crash", ["broker-2"])
+        world.run_for(20)
+        assert site.gateway.counts["not stored"] > 5, "no broker is there"
+        world.inject("start", mesh.brokers)
         world.run_until(lambda: not site.unanswered(), timeout_s=30, what="all answers")
         world.inject("power_off", mesh.brokers)
         world.inject("start", mesh.brokers)
@@ -179,11 +181,10 @@ async def test_over_udp(tmp_path: Path) -> None:
     async with (
         Broker(name="home", listen="tcp://127.0.0.1:0", state_dir=tmp_path) as broker,
         Client(broker.url) as client,
-        asyncio.TaskGroup() as tasks,
     ):
         await make_queue(client)
         transport, _ = await loop.create_datagram_endpoint(
-            lambda: gateway.Gateway(client, SECRET, tasks), ("127.0.0.1", 0)
+            lambda: gateway.Gateway(client, SECRET), ("127.0.0.1", 0)
         )
         with socket.socket(type=socket.SOCK_DGRAM) as device:
             device.setblocking(False)
