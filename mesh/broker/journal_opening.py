@@ -77,7 +77,14 @@ class JournalOpening:
     async def aclose(self) -> None:
         """Write what was settled, and close it."""
         if self._making is not None:
-            await asyncio.wait([self._making])
+            _, late = await asyncio.wait([self._making], timeout=CLOSE_S)
+            if late:
+                self._making.cancel()  # and its journal is closed as soon as it is open
+                log.warning(
+                    "broker %s does not wait for its journal to open: the disk did not answer in %g s",
+                    self._name,
+                    CLOSE_S,
+                )
         if self._journal is None:
             return
         self._home.finish(self._clock())
@@ -93,12 +100,19 @@ class JournalOpening:
         path = f"{self._folder}/{JOURNAL}"
         try:
             journal = await self._environment.open_journal(path, broker=self._broker, mesh=self._mesh)
-            self._journal = journal
-            kept, damaged = await _first_look(journal)
+            try:
+                kept, damaged = await _first_look(journal)
+            except BaseException:
+                await journal.aclose()
+                raise
         except StorageError as error:
             self.is_anothers = isinstance(error, AnothersJournal)
             self._refuse(str(error), again=not at_start)
             return
+        except Exception as error:  # whatever it is, those who wait for the journal hear of it
+            self._refuse(f"the journal {path} cannot be opened: {error!r}", again=not at_start)
+            return
+        self._journal = journal
         self._home.opened(journal, kept)
         self._warn_of(damaged)
 

@@ -424,8 +424,8 @@ class Exchange:
             self._scan(now, late_s)
         turn = self._turn
         home = self.home
-        pending = home is not None and home.pending
-        if turn.dirty or turn.due or turn.ends or pending or self._interest.changed:
+        due_at_home = home is not None and home.due(now)  # a timer may have been early
+        if turn.dirty or turn.due or turn.ends or due_at_home or self._interest.changed:
             self._hand_over(now)
         return self._next_scan if due is None or due > self._next_scan else due
 

@@ -246,6 +246,10 @@ class Home:
             self._journal.news or self._keeping.gathered or self._workers.touched or self._attaching.undecided
         )
 
+    def due(self, now: float) -> bool:
+        """Whether `hand_over` has something to do at that time."""
+        return self.pending or now >= self._wake_at
+
     def hand_over(self, now: float) -> None:
         """Do what this turn left to do."""
         if self._handing_over:  # what a hook did in it; this turn goes on

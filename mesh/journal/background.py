@@ -3,7 +3,8 @@
 The loop hands over submissions and questions; a `Worker` elsewhere takes what has gathered. What became of a
 commit goes to the loop in one call.
 
-At most `WAITING_MAX` bytes of blocks wait; more are refused with `StorageError`: the disk stands still.
+At most `WAITING_MAX` bytes of blocks wait; more are refused with `StorageError`: the disk stands still. If
+the worker ends by a defect, all who wait are told `JournalFailed`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.errors import StorageError
+from mesh.errors import JournalFailed, StorageError
 from mesh.journal.gathering import Submission
 from mesh.journal.port import CommitTimes, Result
 from mesh.journal.records import Block, Damaged, Entry, Waiting
@@ -39,6 +40,8 @@ class BackgroundJournal(ABC):
         self._open_journal = open_journal
         self._wall_time = wall_time
         self._waiting_bytes = 0
+        self._untold: dict[int, Job] = {}
+        """Those whose askers wait, by their identity."""
         self._times: deque[float] = deque(maxlen=TIMES_MAX)
         self._commits = 0
         self._open = False
@@ -72,7 +75,7 @@ class BackgroundJournal(ABC):
                 f"{self._waiting_bytes} bytes of blocks wait for the journal; the disk does not keep up"
             )
         self._waiting_bytes += submission.size
-        self._put(submission)
+        self._hand_over(submission)
 
     def read(
         self,
@@ -92,7 +95,7 @@ class BackgroundJournal(ABC):
     def ask(self, question: Callable[[Journal], Any], told: Callable[[Any], None]) -> None:
         """Whatever a short look into the journal finds, or the exception it ends in; told in a later turn."""
         self._check()
-        self._put(Question(question, told))
+        self._hand_over(Question(question, told))
 
     def times(self) -> CommitTimes:
         """Of the last `TIMES_MAX` commits."""
@@ -114,15 +117,28 @@ class BackgroundJournal(ABC):
         if not self._open:
             raise StorageError("this journal is closed")
 
+    def _hand_over(self, job: Job) -> None:
+        self._untold[id(job)] = job
+        self._put(job)
+
     def _tell(self, piece: Committed | Answered, took_s: float) -> None:
         if isinstance(piece, Answered):
+            del self._untold[id(piece.question)]
             piece.question.told(piece.found)
             return
         self._commits += 1
         self._times.append(took_s)
         self._waiting_bytes -= sum(it.size for it in piece.submissions)
         for submission, result in zip(piece.submissions, piece.results, strict=True):
+            del self._untold[id(submission)]
             submission.told(result)
+
+    def _fail(self, error: Exception) -> None:
+        """Nobody works any more."""
+        self._open = False
+        untold, self._untold = self._untold, {}
+        for job in untold.values():
+            job.told(JournalFailed(f"the journal was given up: {type(error).__name__}: {error}"))
 
     # --- where the worker runs
 
@@ -144,6 +160,10 @@ class BackgroundJournal(ABC):
         self._call(_settle, self._opened, error)
         if error is not None:
             self._has_ended()
+
+    def _has_failed(self, error: Exception) -> None:
+        """The worker cannot go on, and what it was handed is not done."""
+        self._call(self._fail, error)
 
     def _has_ended(self) -> None:
         self._call(_settle, self._ended, None)

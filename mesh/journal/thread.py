@@ -49,9 +49,13 @@ class JournalThread(BackgroundJournal):
                     ended = self._loop.time()
                     self._done(piece, ended - began)
                     began = ended
+        except Exception as error:  # a defect: whoever waits is told, and so is the operator
+            self._has_failed(error)
         finally:
-            journal.close()
-            self._has_ended()
+            try:
+                journal.close()
+            finally:
+                self._has_ended()
 
     def _gathered(self, wait: bool) -> list[Job | None]:
         jobs: list[Job | None] = []

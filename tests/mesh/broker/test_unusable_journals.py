@@ -142,3 +142,29 @@ async def test_a_journal_that_was_cut_is_set_aside_and_the_next_start_says_where
     caplog.clear()
     await with_a_message(tmp_path)
     assert f"what waited in it is in {aside}" in caplog.text
+
+
+async def test_whoever_waits_for_a_journal_hears_why_it_cannot_be_made_whatever_that_is(
+    tmp_path: Path,
+) -> None:
+    """An error that is no `StorageError` was heard by nobody, and the client waited in vain."""
+    real, tries = Environment.real(), 0
+
+    async def open_journal(path: str, *, broker: str, mesh: str) -> OpenedJournal:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise RuntimeError("can't start new thread")
+        return await real.open_journal(path, broker=broker, mesh=mesh)
+
+    environment = replace(real, open_journal=open_journal)
+    async with (
+        Broker(name="home", listen=LOCAL, state_dir=tmp_path, environment=environment) as broker,
+        Client(broker.url) as client,
+    ):
+        with pytest.raises(NotAccepted, match="can't start new thread"):
+            async with client.subscribe("jobs.#", durable="mail"):
+                pass
+        async with client.subscribe("jobs.#", durable="mail") as jobs:
+            await client.publish("jobs.a", b"x", level="stored")
+            assert (await anext(jobs)).done()

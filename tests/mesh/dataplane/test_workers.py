@@ -11,7 +11,7 @@ from mesh.dataplane.options import ExchangeOptions
 from mesh.wire import blocks
 from mesh.wire.durable_frames import DEAD_PREFIX, REDELIVERED, SUSPECT, Durable, Kept
 from mesh.wire.session_frames import Kind, Role
-from tests.mesh.dataplane.homes import RawClient, Work, World
+from tests.mesh.dataplane.homes import LONG_S, RawClient, Work, World
 from tests.mesh.dataplane.neighbourhood import FakePipe
 
 BODY = bytes(range(256)) * 4000
@@ -531,3 +531,20 @@ def test_a_row_that_cannot_be_read_behind_a_body_is_tried_again_later(world: Wor
     world.wait(61.0)
     (again,) = one.take()
     assert (again.bodies, again.attempt) == ([b"behind"], 1)
+
+
+def test_a_timer_that_comes_early_makes_up_for_it_at_the_next_tick(tmp_path: Path) -> None:
+    """What was due then waited for anything else to happen."""
+    world = World(tmp_path)
+    client = world.client()
+    client.attach("mail", "jobs.#")
+    assert world.keep(b"a", b"b") == [(Kept.KEPT, "")]
+    (job,) = client.take()
+    client.say(Durable.DONE, 1, [[job.row, 0, b"\x01"]])
+    due, world.wake = world.wake, LONG_S
+    world.exchange.work(due - 1e-9)
+    world.now = due + 0.5
+    assert unsettled(world) == 2
+    world.exchange.tick(world.now)
+    world.pump()
+    assert unsettled(world) == 1

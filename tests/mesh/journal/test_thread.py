@@ -189,6 +189,38 @@ async def test_more_than_the_disk_takes_is_refused(tmp_path: Path, monkeypatch: 
     await journal.aclose()
 
 
+class Broken(Gated):
+    """What it is asked between two commits is a defect."""
+
+    @property
+    def checkpoint_due(self) -> bool:
+        raise RuntimeError("nobody thought of that")
+
+
+async def test_when_the_worker_ends_by_a_defect_all_who_wait_are_told(tmp_path: Path) -> None:
+    """They waited for ever, and so did whoever came later."""
+    gated: list[Broken] = []
+
+    def open_journal() -> Gated:
+        gated.append(Broken(opened(tmp_path)))
+        return gated[0]
+
+    journal = await running(open_journal)
+    told = Told()
+    journal.submit([store(1, 1)], told)
+    assert await asyncio.to_thread(gated[0].began.acquire, timeout=60)
+    journal.submit([store(2, 1)], told)
+    journal.ask(lambda one: 7, told)
+    gated[0].gate.release()
+    done, *failed = await told.wait(3)
+    assert len(done) == 1, "it was committed before that"
+    for error in failed:
+        assert isinstance(error, JournalFailed) and "RuntimeError: nobody thought of that" in str(error)
+    with pytest.raises(StorageError, match="closed"):
+        journal.submit([store(3, 1)], told)
+    await journal.aclose()
+
+
 class Failing:
     """A journal that refuses commits."""
 
