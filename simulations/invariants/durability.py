@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Final
 
 from mesh.topics import matches
+from mesh.work.options import WorkOptions
 from simulations.evidence import Evidence
 from simulations.evidence.journals import JournalLeft, Left
 from simulations.evidence.ledger import Job, Outcome, Publication, Said
@@ -34,6 +35,11 @@ FAIL_JOURNALS: Final = ("disk_fault", "failing_syncs")
 """Kinds under which a journal may fail: then its home writes nothing more in that life."""
 SETTLED_S: Final = 0.5
 """Within this what a worker said is on the disk of its home, if nothing is done to either."""
+SESSION_S: Final = 20.0
+"""Within this a broker has noticed that a client is gone."""
+BACK_OFF: Final = WorkOptions()
+BUSY_S: Final = 1.0
+"""Who got a message so shortly before the workers end was at work until the end."""
 LAST_S: Final = 3.0
 """What came to a queue, or is due, so shortly before the workers end may wait there at the end."""
 
@@ -132,7 +138,26 @@ class Durability:
                     for message in messages:
                         yield each.host, name, message
 
+    def worked_s(self, queue: Queue) -> float:
+        """When a worker got something of it last."""
+        return max((jobs[-1].at_s for (name, _), jobs in self.jobs.items() if name == queue), default=0.0)
+
     # --- what excuses
+
+    def failed_until_s(self, queue: Queue, last: Job) -> float:
+        """How long a message may wait that went to a worker which was killed, and which nobody saw get it: its
+        home notices the end of the session, and lets it pass the delay of an attempt that failed."""
+        workers = {each.worker for each in self.evidence.ledger.attached if each.queue == queue[0]}
+        killed = [
+            life.ended_s
+            for life in self.evidence.lives
+            if life.name in workers and life.how == "killed" and life.ended_s is not None
+        ]
+        delay_s = min(BACK_OFF.back_off_max_s, BACK_OFF.back_off_s * 2**last.attempt)
+        latest = max(last.at_s, last.due_s) + SESSION_S
+        return max(
+            (at_s + SESSION_S + delay_s for at_s in killed if last.at_s <= at_s <= latest), default=0.0
+        )
 
     def home_ended(self, home: str, from_s: float, until_s: float) -> bool:
         lives = self.evidence.brokers.get(home, ())
@@ -299,7 +324,8 @@ def work_is_genuine(evidence: Evidence) -> Verdict:
 
 @at_end
 def drained(evidence: Evidence) -> Verdict:
-    """Where a worker is attached. What was asked for again later may wait, and what came last."""
+    """Where a worker is attached. What was asked for again later may wait, and what came last. Workers that
+    are at work until the end had too much of it."""
     run = Durability(evidence)
     end_s = evidence.phases.get("drained_s")
     if end_s is None or not evidence.was_whole():
@@ -312,6 +338,8 @@ def drained(evidence: Evidence) -> Verdict:
             if (name, home) not in attended:
                 continue
             looked += 1
+            if run.worked_s((name, home)) >= end_s - BUSY_S:
+                continue
             overdue = [each for each in messages if _is_overdue(run, (name, home), each, end_s - LAST_S)]
             if overdue:
                 wrong.append(
@@ -326,7 +354,8 @@ def _is_overdue(run: Durability, queue: Queue, left: Left, by_s: float) -> bool:
     publication = run.evidence.ledger.publications.get(left.body)
     if publication is not None and max(publication.at_s, publication.accepted_s or 0.0) > by_s:
         return False
-    return not jobs or max(jobs[-1].at_s, jobs[-1].due_s) <= by_s
+    due_s = max([jobs[-1].at_s, jobs[-1].due_s, run.failed_until_s(queue, jobs[-1])] if jobs else [0.0])
+    return due_s <= by_s
 
 
 def _short(job: Job) -> str:

@@ -331,6 +331,30 @@ def test_what_is_to_be_tried_later_may_wait(due_s: float, right: bool) -> None:
     assert judged(evidence, "drained").ok is right
 
 
+@pytest.mark.parametrize(("killed_s", "right"), [(11.0, True), (5.0, False), (None, False)])
+def test_what_went_to_a_worker_that_was_killed_waits_as_after_a_failed_attempt(
+    killed_s: float | None, right: bool
+) -> None:
+    """Swarm seed 700178 with durable subscriptions."""
+    evidence = stored()
+    job = job_of(evidence, 10)
+    job.said, job.attempt = Said.RETRY, 12
+    job.due_s = job.at_s + 0.1
+    evidence.lives.append(Life("worker-2", 1, TWO, 1.0, killed_s, "killed" if killed_s else ""))
+    evidence.ledger.attached.insert(0, Attached("worker-2", 1, QUEUE, ("#",), TWO, 2.0))
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    assert judged(evidence, "drained").ok is right
+
+
+def test_workers_that_are_at_work_until_the_end_had_too_much_of_it() -> None:
+    """Swarm seed 2074150064 with durable subscriptions: its one worker is slow."""
+    evidence = stored()
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    assert not judged(evidence, "drained").ok
+    again(evidence, 20, evidence.phases["drained_s"] - 0.5 - job_of(evidence, 20).at_s)
+    assert judged(evidence, "drained").ok
+
+
 def test_a_queue_to_which_no_worker_came_back_need_not_drain() -> None:
     evidence = stored()
     on_time(evidence)
