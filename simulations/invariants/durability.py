@@ -145,8 +145,8 @@ class Durability:
     # --- what excuses
 
     def failed_until_s(self, queue: Queue, last: Job) -> float:
-        """How long a message may wait that went to a worker which was killed, and which nobody saw get it: its
-        home notices the end of the session, and lets it pass the delay of an attempt that failed."""
+        """How long a message may wait that went to a worker which was killed, and which nobody saw get it:
+        its home notices the end of the session, and lets it pass the delay of an attempt that failed."""
         workers = {each.worker for each in self.evidence.ledger.attached if each.queue == queue[0]}
         killed = [
             life.ended_s
