@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json as jsonlib
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
 
@@ -179,7 +179,7 @@ def export(
     dead
         Write its dead letters instead.
     """
-    return _run(_export(flags.settings(timeout), DEAD_PREFIX * dead + name, home))
+    return _run(_export(flags.settings(timeout), name, home, dead=dead))
 
 
 def _run(command: Coroutine[Any, Any, int]) -> int:
@@ -193,6 +193,8 @@ class _Home:
         self._client = client
         self._timeout_s = timeout_s
         self._topic = QUEUES
+        self._place = ""
+        """The home, once it is found."""
 
     async def ask(self, **question: Any) -> dict[str, Any]:
         """Its answer. Raises `CommandFailed` with its sentence."""
@@ -204,8 +206,8 @@ class _Home:
             raise CommandFailed(
                 ExitCode.UNAVAILABLE,
                 "no broker with durable subscriptions answers; its version may be too old"
-                if self._topic == QUEUES
-                else "the home of this durable subscription cannot be reached now",
+                if not self._place
+                else f"{self._place} cannot be reached now; if it will not come back: mesh queue forget",
             ) from None
         answer = _document(body)
         if answer is None:
@@ -214,13 +216,17 @@ class _Home:
             raise CommandFailed(ExitCode.FAILED, printable(str(answer["error"])))
         return answer
 
-    async def find(self, name: str, home: str | None) -> None:
-        """Ask from now on where this subscription lives."""
-        found = [
+    async def homes(self, name: str) -> list[tuple[str, str]]:
+        """Ids and names of the brokers where a subscription lives."""
+        return [
             (str(each.get("id")), str(each.get("name")))
             for each in (await self.ask(do="homes", name=name)).get("homes", ())
             if isinstance(each, dict)
         ]
+
+    async def find(self, name: str, home: str | None) -> None:
+        """Ask from now on where this subscription lives."""
+        found = await self.homes(name)
         chosen = [each for each in found if home is None or home in each]
         if len(chosen) > 1:
             raise CommandFailed(
@@ -235,6 +241,7 @@ class _Home:
             )
         if chosen:
             self._topic = f"{QUEUES}.{chosen[0][0]}"
+            self._place = f"broker {_named(chosen[0])}, the home of {printable(name)},"
 
 
 def _named(home: tuple[str, str]) -> str:
@@ -254,25 +261,27 @@ async def _home_of(settings: ClientConfig, name: str, home: str | None) -> Async
 
 async def _ls(settings: ClientConfig, *, everyone: bool, as_json: bool) -> int:
     async with connected(settings) as client:
-        queues, silent = await (
-            _all_queues(client, settings.timeout_s) if everyone else _queues(client, settings.timeout_s)
-        )
+        if everyone:
+            queues, silent = await _all_queues(client, settings.timeout_s)
+        else:
+            queues, silent = await _queues(client, settings.timeout_s), []
+        broker = client.broker
     if as_json:
         for queue in queues:
             print(jsonlib.dumps(queue))
     elif queues:
         console = _console()
         console.print(queues_table(queues, console.width))
-    else:
+    elif not everyone:
+        print(f"no durable subscriptions at broker {printable(broker)}; --all asks every broker")
+    elif not silent:
         print("no durable subscriptions")
     if silent:
         raise CommandFailed(ExitCode.TIMEOUT, f"no answer from {', '.join(map(printable, silent))}")
     return ExitCode.OK
 
 
-async def _queues(
-    client: Client, timeout_s: float, topic: str = QUEUES
-) -> tuple[list[dict[str, Any]], list[str]]:
+async def _queues(client: Client, timeout_s: float, topic: str = QUEUES) -> list[dict[str, Any]]:
     """All of one broker."""
     home = _Home(client, timeout_s)
     home._topic = topic
@@ -283,29 +292,49 @@ async def _queues(
         page = _of_answer(answer)
         queues += page
         if not answer.get("more") or not page:
-            return queues, []
+            return queues
         after = str(page[-1].get("name"))
 
 
 async def _all_queues(client: Client, timeout_s: float) -> tuple[list[dict[str, Any]], list[str]]:
-    """Of every broker: the first page by survey, the rest from those that have more."""
+    """Of every broker: the first page by survey, the rest from those that have more. And who did not answer,
+    homes that are away among them, with the names of what they keep."""
     question = jsonlib.dumps({"do": "ls"}).encode()
     result = await client.survey(QUEUES, question, deadline=min(timeout_s, 2.0))
     queues: list[dict[str, Any]] = []
-    silent = list(result.missing)
+    silent = dict.fromkeys(result.missing, "")
     members = {
         str(member.get("name")): str(member.get("id")) for member in (await client.status())["members"]
     }
     for one in result.answers:
         answer = _document(one.body)
         if answer is None or "error" in answer:
-            silent.append(one.broker)
-        elif answer.get("more") and one.broker in members:
-            queues += (await _queues(client, timeout_s, f"{QUEUES}.{members[one.broker]}"))[0]
+            silent[one.broker] = ""
+            continue
+        silent.update(_away(answer))
+        if answer.get("more") and one.broker in members:
+            queues += await _queues(client, timeout_s, f"{QUEUES}.{members[one.broker]}")
         else:
             queues += _of_answer(answer)
+    for one in result.answers:  # one that is away for another broker
+        if silent.get(one.broker):
+            del silent[one.broker]
     queues.sort(key=lambda queue: (str(queue.get("name")), str(queue.get("home"))))
-    return queues, silent
+    return queues, [f"{name}{keeps}" for name, keeps in silent.items()]
+
+
+def _away(answer: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The homes that are away for a broker, and what they keep."""
+    away = answer.get("away")
+    for home in away if isinstance(away, list) else ():
+        if isinstance(home, dict) and isinstance(home.get("queues"), list):
+            names = [str(name) for name in home["queues"]]
+            more = (
+                f" and {int(home.get('count') or 0) - len(names)} more"
+                if len(names) < (home.get("count") or 0)
+                else ""
+            )
+            yield str(home.get("name")), f" (home of {', '.join(names)}{more})"
 
 
 def _of_answer(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -421,9 +450,17 @@ async def _requeue(
 # --- copying
 
 
-async def _export(settings: ClientConfig, name: str, home: str | None) -> int:
+async def _export(settings: ClientConfig, name: str, home: str | None, *, dead: bool) -> int:
     damaged = 0
-    async with _home_of(settings, name, home) as asked:
+    async with connected(settings) as client:
+        asked = _Home(client, settings.timeout_s)
+        if dead and await asked.homes(DEAD_PREFIX + name):
+            name = DEAD_PREFIX + name
+            dead = False
+        await asked.find(name, home)
+        if dead:  # nothing has died there yet, if it is there
+            await _shown(asked, name)
+            return ExitCode.OK
         after = piece = 0
         more = True
         reading = Exported()

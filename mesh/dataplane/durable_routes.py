@@ -108,6 +108,15 @@ class DurableRoutes:
         found = [home for home in self.homes.values() if subscription in home.subscriptions]
         return [(f"{home.id:016x}", home.name) for home in found]
 
+    def away(self, me: int) -> list[tuple[str, str, list[str]]]:
+        """Ids and names of homes to which there is no link from the broker ``me``, and names of what they
+        keep."""
+        return [
+            (f"{home.id:016x}", home.name, sorted(home.subscriptions))
+            for home in self.homes.values()
+            if home.link is None and home.id != me
+        ]
+
     def twice(self) -> dict[str, list[str]]:
         """Durable subscriptions that were made at more than one broker, while these were apart: the names of
         their homes."""

@@ -400,7 +400,8 @@ class Exchange:
         if home is not None:
             home.set_elsewhere(partial(self._entry.routes.elsewhere, self.id))
             home.set_unsure(self._unsure)
-            home.set_homes(self._entry.routes.homes_of)
+            routes = self._entry.routes
+            home.set_homes(routes.homes_of, partial(routes.away, self.id))
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:
         """Session frames (kinds 0 to 31, and 64 and up) from a broker's Bus pipe. Raises `PeerError`: the

@@ -30,7 +30,7 @@ from mesh.dataplane.attaching import Attaching, Elsewhere, Telling
 from mesh.dataplane.durables import Durable, Durables
 from mesh.dataplane.home_journal import HomeJournal, JournalHooks
 from mesh.dataplane.keeping import Keeping, Told
-from mesh.dataplane.operating import Answer, Forget, Homes, Operating
+from mesh.dataplane.operating import Answer, Away, Forget, Homes, Operating
 from mesh.dataplane.options import ExchangeOptions
 from mesh.dataplane.queue_status import Gauge, JournalStatus, QueueStatus, status_of
 from mesh.dataplane.queue_watch import Notice, QueueWatch
@@ -186,9 +186,10 @@ class Home:
 
     # --- operators
 
-    def set_homes(self, homes: Homes) -> None:
-        """How to find all brokers that have a durable subscription of a name."""
-        self._operating.homes = homes
+    def set_homes(self, homes: Homes, away: Away) -> None:
+        """How to find all brokers that have a durable subscription of a name, and the homes that cannot be
+        reached now."""
+        self._operating.homes, self._operating.away = homes, away
 
     def set_forget(self, forget: Forget) -> None:
         """How to forget another home."""

@@ -45,6 +45,10 @@ LISTED_MAX: Final = 256
 """Subscriptions in one answer."""
 LISTED_BYTES_MAX: Final = 400_000
 """Bytes of their names and patterns."""
+AWAY_MAX: Final = 32
+"""Homes that are away, in one answer."""
+AWAY_NAMED_MAX: Final = 5
+"""Of their subscriptions so many are named."""
 PAGE_BYTES: Final = 512 << 10
 """Bytes of blocks in one answer; they travel in base64."""
 PAGE_ROWS: Final = 256
@@ -55,8 +59,8 @@ QUESTION_MAX: Final = 64 << 10
 Answer = Callable[[bytes], None]
 Homes = Callable[[str], Sequence[tuple[str, str]]]
 """Ids and names of the brokers that are known to have a durable subscription of a name."""
-
-
+Away = Callable[[], Sequence[tuple[str, str, Sequence[str]]]]
+"""Ids and names of homes that cannot be reached now, and names of their durable subscriptions."""
 Forget = Callable[[str], Sequence[str]]
 """Forgets a home by its name or id, and gives the names of its durable subscriptions. Raises `MeshError`."""
 
@@ -78,6 +82,7 @@ class Operating:
         remove: Callable[[str, Callable[[str], None]], None],
     ) -> None:
         self.homes: Homes = lambda name: ()
+        self.away: Away = lambda: ()
         self.forget: Forget = lambda home: ()
         self._name = name
         self._durables = durables
@@ -157,9 +162,17 @@ class Operating:
         def looked(now: float) -> None:
             found = [self._shown(name, now_us) for name in page]
             queues = [document["queue"] for document in found if "queue" in document]
-            say({"queues": queues, "more": len(names) > len(page), "failing": self._journal.failure})
+            more = len(names) > len(page)
+            say({"queues": queues, "more": more, "failing": self._journal.failure, "away": self._away()})
 
         self._gauge.look(page, looked)
+
+    def _away(self) -> list[dict[str, Any]]:
+        """The first of the homes that cannot be reached now, and of what is kept there."""
+        return [
+            {"id": id, "name": name, "queues": kept[:AWAY_NAMED_MAX], "count": len(kept)}
+            for id, name, kept in self.away()[:AWAY_MAX]
+        ]
 
     def _shown(self, name: str, now_us: int) -> dict[str, Any]:
         durable = self._durables.by_name.get(name)

@@ -44,6 +44,8 @@ async def test_a_subscription_is_listed_copied_sent_back_and_removed(
 ) -> None:
     async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path) as broker:
         code, out, _ = await run(capsys, broker, "ls")
+        assert (code, out) == (0, "no durable subscriptions at broker alpha; --all asks every broker\n")
+        code, out, _ = await run(capsys, broker, "ls", "--all")
         assert (code, out) == (0, "no durable subscriptions\n")
         await with_letters(broker)
 
@@ -78,6 +80,18 @@ async def test_a_subscription_is_listed_copied_sent_back_and_removed(
         assert (code, err) == (1, "mesh queue: there is no durable subscription 'mail' at broker alpha\n")
 
 
+async def test_there_are_no_dead_letters_to_copy_where_nothing_has_died(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was said that there is no durable subscription '$dlq.mail'."""
+    async with Broker(name="alpha", listen=LOCAL, state_dir=tmp_path) as broker:
+        async with Client(broker.url) as client, client.subscribe("jobs.#", durable="mail"):
+            pass
+        assert await run(capsys, broker, "export", "mail", "--dead") == (0, "", "")
+        code, _, err = await run(capsys, broker, "export", "nothere", "--dead")
+        assert (code, err) == (1, "mesh queue: there is no durable subscription 'nothere' at broker alpha\n")
+
+
 async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,7 +105,10 @@ async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
             code, _, err = await run(capsys, broker, "forget", "beta", "--yes")
             assert code == 1 and "broker beta lives" in err
         code, _, err = await run(capsys, broker, "rm", "mail", "--yes")
-        assert code == 69 and "cannot be reached now" in err
+        assert code == 69 and "broker beta (" in err and "the home of mail, cannot be reached now" in err
+        for flags in ((), ("--json",)):  # it was said that there are none
+            code, out, err = await run(capsys, broker, "ls", "--all", *flags)
+            assert (code, out, err) == (75, "", "mesh queue: no answer from beta (home of mail)\n")
         async with Client(broker.url) as client:
             with pytest.raises(NotAccepted, match="beta"):
                 await client.publish("jobs.a", b"x", level="stored")

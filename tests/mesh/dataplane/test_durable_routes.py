@@ -67,6 +67,14 @@ def test_the_home_of_a_subscription_made_twice_is_one_that_is_linked() -> None:
     assert routes.home_of("mail") is second
 
 
+def test_homes_without_a_link_are_away_but_not_this_broker_itself() -> None:
+    routes = DurableRoutes()
+    routes.change(1, "me", "", {"mail": ["a"]}, [])
+    routes.change(2, "two", "", {"b": ["a"], "a": ["a"]}, [])
+    routes.change(3, "three", "", {"c": ["a"]}, []).link = object()  # type: ignore[assignment]
+    assert routes.away(1) == [(f"{2:016x}", "two", ["a", "b"])]
+
+
 def test_a_flood_of_topics_costs_the_cache_and_not_the_memory() -> None:
     routes = DurableRoutes(cache_bytes_max=10_000)
     routes.change(1, "one", "", {"all": ["#"]}, [])

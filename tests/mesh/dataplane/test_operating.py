@@ -242,4 +242,4 @@ def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
 
 def test_a_broker_without_a_journal_answers_too(tmp_path: Path) -> None:
     world = World(tmp_path, state=False)
-    assert ask(world, do="ls") == {"queues": [], "more": False, "failing": ""}
+    assert ask(world, do="ls") == {"queues": [], "more": False, "failing": "", "away": []}
