@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from mesh import Client, Receipt
 from mesh.errors import Unknown
-from simulations import Mesh, World
-from tests.docs.guarantees.parties import Listener, Program, bodies, publishing
+from simulations import Mesh, Process, World
+from simulations.programs.brokers import url_of
+from simulations.programs.environment import environment_of
+from tests.docs.guarantees.parties import TOPIC, Listener, Program, bodies, publishing
 
 
 def test_accepted_outlives_its_publisher() -> None:
@@ -21,6 +26,29 @@ def test_accepted_outlives_its_publisher() -> None:
         world.run_for(5)
         listener.reads = True
         world.run_until(lambda: listener.got == bodies(5), timeout_s=5, what="all five")
+
+
+def test_accepted_once_though_its_acknowledgement_is_lost_with_the_broker() -> None:
+    receipts: list[Receipt] = []
+
+    async def publish_from_afar(process: Process) -> None:
+        url = url_of(process.network.hosts["broker-1"].address)
+        async with Client(url, environment=environment_of(process)) as client:
+            await asyncio.sleep(1)
+            receipts.append(await client.publish(TOPIC, b"1", timeout=60))
+
+    with World(1) as world:
+        mesh = Mesh(world, brokers=2)
+        listener = Listener(mesh, "broker-2")
+        world.add_node("publisher", publish_from_afar, host="afar").start()
+        world.run_for(0.5)
+        world.inject("cut_one_way", ["broker-1"], ["afar"])
+        world.run_until(lambda: bool(listener.got), timeout_s=5, what="the message")
+        world.inject("crash", ["broker-1"])
+        world.heal()
+        world.run_until(lambda: bool(receipts), timeout_s=60, what="the receipt of another broker's life")
+        world.run_for(5)
+        assert listener.got == [b"1"]
 
 
 def test_accepted_to_nobody_goes_nowhere() -> None:
