@@ -9,6 +9,11 @@ Before one is made it must be known what other brokers keep, or a broker that jo
 a name that it has not heard of. So a client that asks meanwhile waits (`UNSURE_S` at most), and is told then
 that the home is not known.
 
+Programs that begin at several brokers in one moment may make one name at each. A home that hears of another
+before it has told of its own removes that. Otherwise each knows the others at the end of its barrier, and no
+program was told yet that it is there. While it keeps nothing, the home with the lowest id stays, and the
+others remove theirs. Where that is too late, as after a partition, all stay.
+
 A request that cannot be granted is refused by DETACHED with one sentence, before which the client puts this
 broker's name. The session goes on.
 """
@@ -96,6 +101,10 @@ class Attaching:
         self._undecided: dict[Attachment, _Undecided] = {}
         """In the order in which their time is over."""
         self.elsewhere: Elsewhere = lambda name: None
+        self.senior: Elsewhere = lambda name: None
+        """The linked home with the lowest id, below that of this broker, that has a name as well."""
+        self.is_empty: Callable[[Durable], bool] = lambda durable: False
+        """Whether nothing was kept for a subscription, and nothing is about to be."""
         self.unsure: Callable[[], str] = lambda: ""
         """Why it is not known what other brokers keep; empty: it is."""
         self.leaving = ""
@@ -185,8 +194,7 @@ class Attaching:
                 return self._make(attachment, name, ())
             found = self.elsewhere(name.removeprefix(frames.DEAD_PREFIX))
         if found is not None:
-            broker, url = found
-            return "held_elsewhere", f"durable subscription {name!r} has its home at broker {broker}", url
+            return _held_elsewhere(name, *found)
         if unsure := self.unsure():
             if now >= until:
                 return "held_elsewhere", f"durable subscription {name!r} may live elsewhere: {unsure}", ""
@@ -231,6 +239,13 @@ class Attaching:
         id = result[0].subscription
         durable = self._durables.by_id.get(id)  # there since the first dead letter, perhaps
         if durable is None:
+            elsewhere = self.elsewhere(name)
+            if elsewhere is not None:  # it was made there in the meantime
+                self._journal.submit([records.Unsubscribe(id)], lambda result, now: None)
+                for attachment in making.attachments:
+                    if not attachment.over:
+                        self.detached(attachment, *_held_elsewhere(name, *elsewhere))
+                return
             durable = self.add(records.Kept(id, name, making.patterns, 0, 0, 0, 0))
         for attachment in making.attachments:
             if not attachment.over:
@@ -268,11 +283,31 @@ class Attaching:
             attachment, waits_for = next(iter(unconfirmed.items()))
             if waits_for > version:
                 return
-            del unconfirmed[attachment]
-            assert attachment.durable is not None
-            self._confirm(attachment, attachment.durable, unreached)
+            durable = attachment.durable
+            assert durable is not None
+            senior = None if durable.confirmed else self.senior(durable.name)
+            if senior is not None and self.is_empty(durable):
+                self._yield_to(*senior, durable)
+            else:
+                del unconfirmed[attachment]
+                self._confirm(attachment, durable, unreached)
+
+    def _yield_to(self, broker: str, url: str, durable: Durable) -> None:
+        """Another home has the name and stays. Nothing is kept here from now on, and who waits goes there."""
+        self._durables.remove(durable)
+        self._workers.forget(durable)
+        self._journal.submit([records.Unsubscribe(durable.id)], partial(self._yielded, durable))
+        for attachment in [waiting for waiting in self._unconfirmed if waiting.durable is durable]:
+            self.detached(attachment, *_held_elsewhere(durable.name, broker, url))
+
+    def _yielded(self, durable: Durable, result: Result, now: float) -> None:
+        if not isinstance(result, Exception):
+            self._hooks.durable_changed({}, [durable.name])
+        elif durable.name not in self._durables.by_name:
+            self.add(records.Kept(durable.id, durable.name, durable.patterns, 0, 0, 0, 0))
 
     def _confirm(self, attachment: Attachment, durable: Durable, unreached: list[str]) -> None:
+        durable.confirmed = True
         waiting = max(0, durable.waiting)
         attachment.session.send(
             encode(frames.Durable.ATTACHED, attachment.number, waiting, unreached[: frames.NAMES_MAX])
@@ -325,3 +360,7 @@ class Attaching:
         attachment.over = True
         self._unconfirmed.pop(attachment, None)
         self._undecided.pop(attachment, None)
+
+
+def _held_elsewhere(name: str, broker: str, url: str) -> tuple[str, str, str]:
+    return "held_elsewhere", f"durable subscription {name!r} has its home at broker {broker}", url

@@ -103,6 +103,15 @@ class DurableRoutes:
         known = self.home_of(subscription)
         return None if known is None or known.id == id else (known.name, known.url)
 
+    def senior(self, id: int, subscription: str) -> tuple[str, str] | None:
+        """Name and client URL of the linked home with the lowest id that has it, if that is below ``id``."""
+        found = [
+            (home.id, home.name, home.url)
+            for home in self.homes.values()
+            if home.id < id and home.link is not None and home.url and subscription in home.subscriptions
+        ]
+        return min(found)[1:] if found else None
+
     def homes_of(self, subscription: str) -> list[tuple[str, str]]:
         """Ids and names of all brokers where one was made."""
         found = [home for home in self.homes.values() if subscription in home.subscriptions]

@@ -41,6 +41,7 @@ class Durable:
         "_before",
         "ahead",
         "attachments",
+        "confirmed",
         "due",
         "id",
         "name",
@@ -59,6 +60,8 @@ class Durable:
         self.attachments: dict[int, Attachment] = {}
         """By the number of the consumer."""
         self.queue: WorkQueue | None = None
+        self.confirmed = False
+        """A program was told that it is there, or it is from an earlier run."""
         self.version = 0
         """Of the table of this home that first had it; 0: it is from an earlier run."""
         self.stored = 0

@@ -398,9 +398,9 @@ class Exchange:
     def home(self, home: Home | None) -> None:
         self._home.home = self._sessions.home = home
         if home is not None:
-            home.set_elsewhere(partial(self._entry.routes.elsewhere, self.id))
-            home.set_unsure(self._unsure)
             routes = self._entry.routes
+            home.set_elsewhere(partial(routes.elsewhere, self.id), partial(routes.senior, self.id))
+            home.set_unsure(self._unsure)
             home.set_homes(routes.homes_of, partial(routes.away, self.id))
 
     def peer_frames(self, member_id: int, frames: list[bytes], now: float) -> None:

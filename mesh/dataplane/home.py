@@ -91,6 +91,7 @@ class Home:
         self._attaching = Attaching(self._durables, journal, self._workers, hooks, options)
         self._watch = QueueWatch()
         self._keeping = Keeping(self._durables, journal, self._stored, self._watch.refused)
+        self._attaching.is_empty = lambda durable: not (durable.stored or self._keeping.is_for(durable.id))
         self._gauge = Gauge(self._durables, journal)
         self._operating = Operating(name, self._durables, journal, self._workers, self._gauge, self.remove)
         self._name = name
@@ -104,7 +105,7 @@ class Home:
     def opened(self, journal: JournalPort, subscriptions: Sequence[records.Kept] = ()) -> None:
         """The journal is open, with what it keeps."""
         for kept in subscriptions:
-            self._durables.add(kept)
+            self._durables.add(kept).confirmed = True
         self._journal.opened(journal)
 
     def not_opened(self, why: str, *, again: bool = False) -> None:
@@ -149,9 +150,11 @@ class Home:
         """Names and patterns of all durable subscriptions here."""
         return self._durables.table()
 
-    def set_elsewhere(self, elsewhere: Elsewhere) -> None:
-        """How to find the home of a subscription that is not here."""
+    def set_elsewhere(self, elsewhere: Elsewhere, senior: Elsewhere) -> None:
+        """How to find the home of a subscription that is not here, and of one that was made here and there in
+        one moment, see `mesh.dataplane.attaching`."""
         self._attaching.elsewhere = elsewhere
+        self._attaching.senior = senior
 
     def set_unsure(self, unsure: Callable[[], str]) -> None:
         """How to ask why it is not known what other brokers keep; who wants to attach waits for that."""

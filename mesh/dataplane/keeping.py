@@ -88,6 +88,10 @@ class Keeping:
         """Whether there are blocks to submit."""
         return bool(self._batch)
 
+    def is_for(self, id: int) -> bool:
+        """Whether a block for that subscription is under way."""
+        return any(id in block.store.wants for block in self._under_way.values())
+
     def keep(
         self,
         block: bytes,

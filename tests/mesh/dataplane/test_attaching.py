@@ -229,6 +229,65 @@ def test_who_waits_for_what_others_keep_hears_that_the_broker_leaves(world: Worl
     assert refusals(client) == [(1, "leaving", "")]
 
 
+def beta(name: str) -> tuple[str, str]:
+    return "beta", "tcp://beta:1"
+
+
+def nobody(name: str) -> None:
+    return None
+
+
+def test_a_name_that_another_home_told_of_meanwhile_is_not_made(world: World) -> None:
+    client = world.client()
+    client.tell(Durable.ATTACH, 1, "mail", ["jobs.#"], 8, 1 << 20)
+    world.home.set_elsewhere(beta, nobody)
+    world.pump()
+    assert refusals(client) == [(1, "held_elsewhere", "tcp://beta:1")]
+    assert world.table == {} and world.version == 0 and world.journal.journal.subscriptions() == []
+
+
+def test_of_homes_that_made_a_name_at_once_the_one_with_the_lowest_id_stays(world: World) -> None:
+    world.hold_barrier = True
+    client, other = world.client(), world.client()
+    client.attach("mail", "jobs.#")
+    other.attach("mail")
+    client.attach("mine", "jobs.#", number=2)
+    world.home.set_elsewhere(nobody, lambda name: beta(name) if name == "mail" else None)
+    world.home.barrier_reached(2)
+    world.pump()
+    assert refusals(client) == refusals(other) == [(1, "held_elsewhere", "tcp://beta:1")]
+    assert client.heard(Durable.ATTACHED) == [[2, 0, []]]
+    assert world.table == {"mine": ("jobs.#",)}
+    assert [kept.name for kept in world.journal.journal.subscriptions()] == ["mine"]
+
+
+def test_a_home_that_keeps_something_or_has_confirmed_it_stays(world: World) -> None:
+    world.hold_barrier = True
+    client = world.client()
+    client.attach("mail", "jobs.#")
+    assert world.keep(b"0") == [(Kept.KEPT, "")]
+    world.home.set_elsewhere(nobody, beta)
+    world.home.barrier_reached(1)
+    assert client.heard(Durable.ATTACHED) == [[1, 1, []]]
+    late = world.client()
+    late.attach("mail")
+    world.home.barrier_reached(world.version)
+    assert late.heard(Durable.ATTACHED) == [[1, 1, []]] and world.table == {"mail": ("jobs.#",)}
+
+
+def test_a_name_that_cannot_be_removed_stays(world: World) -> None:
+    """All know of it, and a restart would bring it back."""
+    world.hold_barrier = True
+    client = world.client()
+    client.attach("mail", "jobs.#")
+    world.home.set_elsewhere(nobody, beta)
+    world.journal.brim = True
+    world.home.barrier_reached(1)
+    assert refusals(client) == [(1, "held_elsewhere", "tcp://beta:1")]
+    world.journal.brim = False
+    assert world.keep(b"0") == [(Kept.KEPT, "")] and world.table == {"mail": ("jobs.#",)}
+
+
 def test_without_a_state_folder_nothing_lives_here_or_is_kept(tmp_path: Path) -> None:
     world = World(tmp_path, state=False)
     client = world.client()
