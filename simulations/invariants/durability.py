@@ -173,6 +173,15 @@ class Durability:
         sessions = evidence.sessions.get((job.worker, job.life), [])
         return any(job.at_s - LOOK_S <= last_s <= until_s + LOOK_S for _, last_s in sessions)
 
+    def is_held_up(self, job: Job, until_s: float) -> bool:
+        """The network may hold up what a worker said. Meanwhile its home may give its session up, before the
+        worker knows."""
+        assert job.said_s is not None
+        passed = passed_s(
+            self.circumstances, self.evidence.host_of(job.worker), job.home, job.said_s, SETTLED_S
+        )
+        return job.said_s + SETTLED_S < passed and until_s <= passed
+
     def had_twin(self, home: str, from_s: float, until_s: float) -> bool:
         lives = self.evidence.brokers.get(home, ())
         return any(self.evidence.twin_between(home, life.id, from_s, until_s) for life in lives)
@@ -243,6 +252,7 @@ def _may_come_again(run: Durability, job: Job, following: Job) -> bool:
     return (
         run.home_ended(job.home, job.said_s, until_s)
         or run.session_ended(job, until_s)
+        or run.is_held_up(job, following.at_s)
         or run.lost_files(job.home, job.said_s, following.at_s)
         or run.had_twin(job.home, job.at_s, following.at_s)
     )

@@ -295,6 +295,19 @@ def test_a_slow_disk_gives_a_home_more_time_to_write_what_is_settled() -> None:
 
 
 @pytest.mark.parametrize(
+    ("until_s", "other", "right"), [(13.5, THREE, True), (12.1, THREE, False), (13.5, ONE, False)]
+)
+def test_a_home_may_give_up_a_session_while_the_network_holds_up_what_is_said(
+    until_s: float, other: str, right: bool
+) -> None:
+    """Swarm seed 2074150131 with durable subscriptions: its worker did not know of it yet."""
+    evidence = stored(THREE)
+    again(evidence, 20, 1.5)  # said at 12.13 s
+    evidence.faults.append(Span(Fault(12.0, "partition", (TWO,), (other,)), 12.0, until_s))
+    assert judged(evidence, "settled_once").ok is right
+
+
+@pytest.mark.parametrize(
     ("kind", "right"), [("disk_fault", True), ("failing_syncs", True), ("slow_disk", False)]
 )
 def test_a_journal_that_failed_writes_nothing_until_its_home_starts_again(kind: str, right: bool) -> None:
