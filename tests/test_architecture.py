@@ -233,6 +233,8 @@ LAYERS = (
         tuple(f"mesh.database.{name}" for name in PURE_DATABASE),
         pure=True,
     ),
+    Layer(("mesh.database.background",), (), (*HEAVY, "threading", "time", "logging")),
+    Layer(("mesh.database.thread",), (), ("asyncio", *HEAVY, "time", "logging")),
     # A shell round SQLite: what it is told is done when a call returns.
     Layer(
         ("mesh.database",),
@@ -251,10 +253,14 @@ LAYERS = (
     ),
     Layer(
         ("mesh.journal.background",),
-        ("mesh.errors", "mesh.journal"),
+        ("mesh.errors", "mesh.database.background", "mesh.journal"),
         (*HEAVY, "threading", "time", "logging"),
     ),
-    Layer(("mesh.journal.thread",), ("mesh.journal",), ("asyncio", *HEAVY, "time", "logging")),
+    Layer(
+        ("mesh.journal.thread",),
+        ("mesh.database.thread", "mesh.journal"),
+        ("asyncio", *HEAVY, "time", "logging"),
+    ),
     Layer(
         ("mesh.journal",),
         ("mesh.errors", "mesh.wire.blocks", "mesh.wire.durable_frames", "mesh.database", "mesh.journal"),
@@ -267,10 +273,14 @@ LAYERS = (
     ),
     Layer(
         ("mesh.outbox.background",),
-        ("mesh.errors", "mesh.outbox"),
+        ("mesh.errors", "mesh.database.background", "mesh.outbox"),
         (*HEAVY, "threading", "time", "logging"),
     ),
-    Layer(("mesh.outbox.thread",), ("mesh.outbox",), ("asyncio", *HEAVY, "time", "logging")),
+    Layer(
+        ("mesh.outbox.thread",),
+        ("mesh.database.thread", "mesh.outbox"),
+        ("asyncio", *HEAVY, "time", "logging"),
+    ),
     Layer(
         ("mesh.outbox",),
         (

@@ -79,6 +79,9 @@ class Worker:
             if isinstance(job, Question):
                 yield self._answer(job)
 
+    def close(self) -> None:
+        self.journal.close()
+
     def _do_chore(self) -> None:
         try:
             self.journal.commit((), self._now_us())

@@ -30,11 +30,13 @@ class VirtualJournal(BackgroundJournal):
         self._pieces.put(job)
 
     def _journal_is_open(self, opened: Recorded[Journal]) -> tuple[Steps, Callable[[], None]] | None:
-        self._has_opened(opened.error)
         if opened.error is not None:
+            self._has_not_opened(opened.error)
             return None
         journal = opened.value()
-        return Worker(journal, self._wall_time), journal.close
+        self._has_opened(None)
+        worker = Worker(journal, self._wall_time)
+        return worker, worker.close
 
 
 def _open(path: str, broker: str, mesh: str, thread: DiskThread, wall_time: Callable[[], float]) -> Journal:

@@ -38,10 +38,10 @@ class VirtualOutbox(BackgroundOutbox):
 
     def _outbox_is_open(self, opened: Recorded[Outbox]) -> tuple[Steps, Callable[[], None]] | None:
         if opened.error is not None:
-            self._has_opened(None, opened.error)
+            self._has_not_opened(opened.error)
             return None
         outbox = opened.value()
-        self._has_opened(outbox)
+        self._has_opened((outbox.opening, outbox.holding))
         worker = Worker(outbox, self._wall_time)
         return worker, worker.close
 

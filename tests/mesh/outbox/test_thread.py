@@ -183,3 +183,36 @@ def test_one_commit_holds_so_many_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     assert [len(piece) for piece in pieces] == [2, 2]
     assert numbers(outbox) == [1, 2, 3, 4]
     outbox.close()
+
+
+class Broken(Gated):
+    """What it is asked between two commits is a defect."""
+
+    @property
+    def checkpoint_due(self) -> bool:
+        raise RuntimeError("nobody thought of that")
+
+
+async def test_when_the_worker_ends_by_a_defect_all_who_wait_are_told(tmp_path: Path) -> None:
+    """They waited for ever: only the journal told its askers."""
+    made: list[Broken] = []
+
+    def open_broken() -> Gated:
+        made.append(Broken(opened(tmp_path)))
+        return made[0]
+
+    outbox = threaded(open_broken)
+    await outbox.open()
+    told = Told()
+    outbox.append([sealed(made[0]._outbox, 1)], told)
+    assert await asyncio.to_thread(made[0].began.acquire, timeout=60)
+    outbox.append([sealed(made[0]._outbox, 2)], told)
+    outbox.ask(lambda one: 7, told)
+    made[0].gate.release()
+    done, *failed = await told.wait(3)
+    assert len(done) == 1, "it was committed before that"
+    for error in failed:
+        assert isinstance(error, OutboxFailed) and "RuntimeError: nobody thought of that" in str(error)
+    with pytest.raises(StorageError, match="closed"):
+        outbox.check()
+    await outbox.aclose()
