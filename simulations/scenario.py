@@ -46,7 +46,7 @@ CLIENTS: Final = (
 )
 """Fields of `Workload` that are how many clients there are of a sort."""
 SHARES: Final = (
-    *("sent_share", "stored_share", "headers_share", "large_share", "request_share"),
+    *("sent_share", "stored_share", "outbox_share", "headers_share", "large_share", "request_share"),
     *("retry_share", "fail_share", "drop_share", "poison_share"),
 )
 """Fields of `Workload` from 0 to 1."""
@@ -129,6 +129,9 @@ class Workload:
     """The most messages that a worker has unsettled."""
     stored_share: float = 0.0
     """Of the calls that publish, and are not at level sent: those at level stored."""
+    outbox_share: float = 0.0
+    """Of the calls that publish, and are not at level sent: those at level outbox. The publishers have
+    outboxes then."""
     retry_share: float = 0.0
     """Of the messages that a worker gets: those it asks to have again."""
     fail_share: float = 0.0

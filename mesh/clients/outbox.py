@@ -22,7 +22,7 @@ from mesh.clients.calls import PUBLISH_TIMEOUT_S
 from mesh.clients.connection import ClientConnection
 from mesh.clients.outbox_conversation import OutboxConversation
 from mesh.clients.outbox_filling import LEVEL, Filling, Parcel
-from mesh.clients.outbox_notices import Standstill
+from mesh.clients.outbox_notices import DRAINS, Standstill, Why
 from mesh.clients.pending import Group
 from mesh.clients.tickets import Waitable
 from mesh.errors import (
@@ -171,13 +171,18 @@ class ClientOutbox:
     def state(self) -> OutboxState:
         holding = self._port.holding
         return OutboxState(
-            self.path, holding.messages, holding.size, self._size_max, self._draining.damaged, self._why()
+            self.path,
+            holding.messages,
+            holding.size,
+            self._size_max,
+            self._draining.damaged,
+            self._why().sentence,
         )
 
-    def _why(self) -> str:
+    def _why(self) -> Why:
         if self._filling.failure:
-            return self._filling.failure
-        return "" if self._draining.drained else self._conversation.why(self._connection.url)
+            return Why.of(self._filling.failure)
+        return DRAINS if self._draining.drained else self._conversation.why(self._connection.url)
 
     async def drained(self, timeout: float | None) -> None:
         """Until nothing waits. Raises `MeshTimeout`, `OutboxError` for what can never be sent, and
@@ -193,7 +198,7 @@ class ClientOutbox:
                 break
             left_s = None if deadline is None else max(0.0, deadline - self._loop.time())
             if not await self._connection.wait(self._changed, left_s):
-                why = self._why() or "they are on their way"
+                why = self._why().sentence or "they are on their way"
                 raise MeshTimeout(f"{self._left()} after {limit_s:g} s: {why}")
         if self._draining.damaged:
             raise OutboxError(

@@ -15,6 +15,7 @@ import random
 from typing import Final
 
 from mesh.clients.conversation import Conversation, new_prefix
+from mesh.clients.outbox_notices import DRAINS, Why
 from mesh.clients.tickets import Waitable
 from mesh.outbox.draining import Draining, Range
 from mesh.outbox.records import Opening
@@ -95,20 +96,23 @@ class OutboxConversation(Conversation):
         freed, self._freed = self._freed, []
         return freed
 
-    def why(self, url: str) -> str:
-        """Why what waits is not stored; empty: it is on its way."""
+    def why(self, url: str) -> Why:
+        """Why what waits is not stored; `DRAINS`: it is on its way."""
         if not self.settled:
-            return self.standing(url)
+            return Why.of(self.standing(url))
         if not self.stores:
-            return self._stores_nothing()
+            return Why.of(self._stores_nothing())
         draining = self.draining
+        refused = {topic.decode(): reason for topic, reason in draining.held().items()}
         if draining.paused:
-            return f"broker {self.broker} refuses all that is tried: {draining.paused}"
-        held = draining.held()
-        for topic, reason in held.items():
-            more = f", and so are {len(held) - 1} topics more" if len(held) > 1 else ""
-            return f"topic {topic.decode()} is refused by broker {self.broker}: {reason}{more}"
-        return self._slow[0][2] if self._slow else ""
+            sentence = f"broker {self.broker} refuses what it is sent: {draining.paused}"
+            return Why(sentence, frozenset([self.broker]))
+        for topic, reason in refused.items():
+            more = f", and so are {len(refused) - 1} topics more" if len(refused) > 1 else ""
+            sentence = f"topic {topic} is refused by broker {self.broker}: {reason}{more}"
+            causes = frozenset(reason.replace(topic, "") for topic, reason in refused.items())
+            return Why(sentence, causes)
+        return Why.of(self._slow[0][2]) if self._slow else DRAINS
 
     # --- what a `Conversation` does with what is published
 

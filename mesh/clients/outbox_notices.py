@@ -6,36 +6,53 @@ is told when the outbox drains again.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 TOLD_AFTER_S: Final = 1.0
+NOTHING: Final[frozenset[str]] = frozenset()
+
+
+class Why(NamedTuple):
+    """Why an outbox does not drain."""
+
+    sentence: str
+    causes: frozenset[str]
+    """The same without what changes while it lasts, such as how many topics it is about."""
+
+    @classmethod
+    def of(cls, sentence: str) -> Why:
+        return cls(sentence, frozenset([sentence]))
+
+
+DRAINS: Final = Why("", NOTHING)
 
 
 class Standstill:
     """Of one outbox."""
 
-    __slots__ = ("_path", "_since", "_told", "_why", "due")
+    __slots__ = ("_cause", "_path", "_since", "_told", "due")
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._why = self._told = ""
+        self._cause: frozenset[str] = NOTHING
+        self._told: frozenset[str] = NOTHING
         self._since = 0.0
         self.due: float | None = None
         """When to look, though nothing has happened."""
 
-    def look(self, now: float, why: str, messages: int) -> str:
-        """A sentence worth a warning, or nothing. ``why`` nothing drains now; empty while it does, or while
-        nothing waits."""
-        if why != self._why:
-            self._why, self._since = why, now
+    def look(self, now: float, why: Why, messages: int) -> str:
+        """A sentence worth a warning, or nothing. ``why`` nothing drains now; `DRAINS` while it does, or
+        while nothing waits."""
+        if why.causes != self._cause:
+            self._cause, self._since = why.causes, now
         self.due = None
-        if why == self._told:
+        if why.causes == self._told:
             return ""
-        if not why:
-            self._told = ""
+        if not why.causes:
+            self._told = NOTHING
             return f"the outbox {self._path} drains again"
         if now - self._since < TOLD_AFTER_S:
             self.due = self._since + TOLD_AFTER_S
             return ""
-        self._told = why
-        return f"the outbox {self._path} does not drain: {why}; {messages} message(s) wait in it"
+        self._told = why.causes
+        return f"the outbox {self._path} does not drain: {why.sentence}; {messages} message(s) wait in it"

@@ -45,7 +45,7 @@ WINDOW_BLOCKS: Final = 1024
 """Bytes and blocks that are under way, and that are read ahead of it: at least one of each."""
 HELD_MAX: Final = 64
 PAUSE_MIN_S: Final = 0.5
-PAUSE_MAX_S: Final = 60.0
+PAUSE_MAX_S: Final = 15.0
 BODY_S: Final = 2.0
 BODY_MAX_S: Final = 32.0
 """First and longest pause before a large body is sent again that takes long."""

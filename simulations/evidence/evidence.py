@@ -18,6 +18,7 @@ from mesh.cluster.membership import MemberRecord
 from simulations.evidence.journals import JournalLeft
 from simulations.evidence.ledger import Ledger
 from simulations.evidence.logs import STEADY, Logs, Row
+from simulations.evidence.outboxes import OutboxLeft
 from simulations.evidence.view import Sample, View
 from simulations.faults.ongoing import Span
 from simulations.scenario import Scenario
@@ -95,6 +96,8 @@ class Evidence:
     ends."""
     journals: list[JournalLeft] = field(default_factory=list)
     """What homes keep at the end."""
+    outboxes: list[OutboxLeft] = field(default_factory=list)
+    """What lies in outboxes at the end."""
     hashes: list[tuple[str, str]] = field(default_factory=list)
     """The history's hash, and those of repetitions, each with a word on where it was made."""
 

@@ -67,7 +67,7 @@ def journals_of(world: World) -> list[JournalLeft]:
 
 def _left(host: str, disk: Disk, path: str) -> JournalLeft:
     left = JournalLeft(host)
-    sqlite = SqliteDisk(_copy(disk, os.path.dirname(path)), random.Random(0))
+    sqlite = SqliteDisk(copied(disk, os.path.dirname(path)), random.Random(0))
     try:
         sqlite.at_once(lambda: _read(sqlite, path, left))
     except StorageError as error:
@@ -75,7 +75,8 @@ def _left(host: str, disk: Disk, path: str) -> JournalLeft:
     return left
 
 
-def _copy(disk: Disk, folder: str) -> Disk:
+def copied(disk: Disk, folder: str) -> Disk:
+    """A disk with the files of a folder, to be read without a trace."""
     twin = Disk(random.Random(0))
     twin.folders = disk.folders.copy()
     for path in disk.paths_under(folder):

@@ -23,6 +23,8 @@ class Outcome(StrEnum):
     """It was handed over at level sent, or by a plain socket: nobody says what became of it."""
     ACCEPTED = "accepted"
     STORED = "stored"
+    OUTBOX = "outbox"
+    """Its publisher's outbox has it."""
     REFUSED = "refused"
     """Certainly not taken; at level stored, certainly not kept."""
     UNKNOWN = "unknown"
@@ -47,7 +49,9 @@ class Publication:
     may_repeat: bool = False
     """Its publisher sends again what was not answered, without saying that it is the same."""
     stored: bool = False
-    """At level stored."""
+    """At level stored, if by way of its publisher's outbox."""
+    outbox: bool = False
+    """By that way, on which it may be for long."""
     homes: tuple[str, ...] = ()
     """The brokers that keep it, as its receipt says."""
 

@@ -29,6 +29,7 @@ from simulations.evidence.journals import journals_of
 from simulations.evidence.ledger import Ledger
 from simulations.evidence.logs import Row
 from simulations.evidence.looks import Looks
+from simulations.evidence.outboxes import outboxes_of
 from simulations.evidence.view import Patterns, View
 from simulations.kernel.file_content import FileContent
 from simulations.kernel.network import Address, Half
@@ -180,6 +181,7 @@ class Recorder:
             streams=[_stream(half) for half in self._halves],
             sessions=self._sessions(),
             journals=journals_of(world),
+            outboxes=outboxes_of(world),
             hashes=[("this run", world.history.digest)],
         )
 

@@ -21,6 +21,7 @@ from simulations.invariants import (
     links,
     load,
     logs,
+    outboxes,
     queueing,
     records,
     refutation,
@@ -47,7 +48,7 @@ SUBJECTS: Final = (
         load,
         silence,
     ),
-    *(delivery, conservation, durability, interest, queueing, surveys, soundness, logs),
+    *(delivery, conservation, durability, outboxes, interest, queueing, surveys, soundness, logs),
 )
 GROUPS: Final = "MDXS"
 """Of membership, of delivery, of soundness, of what scenarios expect."""

@@ -43,6 +43,8 @@ JOBS_MAX: Final = 1024
 JOB_NS: Final = (20_000, 200_000)
 SYNC_NS: Final = (200_000, 4 * MILLISECOND)
 STATE_FOLDER: Final = "/state"
+OUTBOX_SUFFIX: Final = ".outbox"
+"""Of the outboxes of clients, which lie beside it."""
 """Where programs keep what their next life needs, each in a folder of its name."""
 LOG_FOLDER: Final = "/log"
 FREE: Final = 1 << 40

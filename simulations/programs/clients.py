@@ -11,15 +11,18 @@ from dataclasses import dataclass
 
 from mesh.clients.client import Client
 from mesh.clients.subscription import Subscription
-from mesh.errors import Disconnected, MeshTimeout, NoResponders, NotAccepted, Unknown
+from mesh.errors import Disconnected, MeshTimeout, NoResponders, NotAccepted, StorageError, Unknown
 from simulations.evidence.ledger import Answered, Ledger, Outcome, Publication, Question, Subscribed
 from simulations.evidence.ledger import Receipt as Received
+from simulations.kernel.storage import OUTBOX_SUFFIX
 from simulations.programs.brokers import url_of
 from simulations.programs.environment import environment_of
 from simulations.world import Main, Process
 
 PUBLISH_TIMEOUT_S = 5.0
 REDIAL_S = 0.5
+DRAIN_S = 10.0
+"""How long a publisher that is asked to end waits for its outbox to drain."""
 QUESTIONS = "question"
 """Topic of the surveys; publications have none that begins like it."""
 
@@ -38,17 +41,19 @@ class Habits:
     large_share: float = 0.0
     large_size: int = 200_000
     stored_share: float = 0.0
-    """Of the calls that are not at level sent: those at level stored."""
+    """Of the calls that are not at level sent or outbox: those at level stored."""
+    outbox_share: float = 0.0
+    """Of the calls that are not at level sent: those at level outbox."""
 
 
-async def opened(process: Process, transport: str = "tcp") -> Client:
+async def opened(process: Process, transport: str = "tcp", outbox: str | None = None) -> Client:
     """A client of the broker on the same host, which may not be up yet."""
     url = url_of(process.address, transport)
     while True:
-        client = Client(url, name=process.name, environment=environment_of(process))
+        client = Client(url, name=process.name, outbox=outbox, environment=environment_of(process))
         try:
             await client.open()
-        except Disconnected:
+        except (Disconnected, StorageError):
             await asyncio.sleep(REDIAL_S)
         else:
             return client
@@ -60,12 +65,16 @@ def publisher(ledger: Ledger, topics: Sequence[str], habits: Habits, transport: 
     async def main(process: Process) -> None:
         rng = process.stream("workload")
         numbers = itertools.count()
-        async with contextlib.aclosing(await opened(process, transport)) as mesh:
+        outbox = f"/{process.name}{OUTBOX_SUFFIX}" if habits.outbox_share else None
+        async with contextlib.aclosing(await opened(process, transport, outbox)) as mesh:
             process.exposed = mesh
             while not process.stopping.is_set():
                 entries = _drawn(process, ledger, topics, habits, numbers, rng)
                 await _publish(process, mesh, entries, _level(habits, rng))
                 await asyncio.sleep(rng.expovariate(1 / habits.pause_s))
+            if outbox is not None:
+                with contextlib.suppress(MeshTimeout, StorageError):
+                    await mesh.drained(DRAIN_S)
 
     return main
 
@@ -73,6 +82,8 @@ def publisher(ledger: Ledger, topics: Sequence[str], habits: Habits, transport: 
 def _level(habits: Habits, rng: random.Random) -> str:
     if _falls(habits.sent_share, rng):
         return "sent"
+    if _falls(habits.outbox_share, rng):
+        return "outbox"
     return "stored" if _falls(habits.stored_share, rng) else "accepted"
 
 
@@ -111,7 +122,7 @@ async def _publish(process: Process, mesh: Client, entries: list[Publication], l
     absent: tuple[str, ...] = ()
     homes: tuple[str, ...] = ()
     for entry in entries:
-        entry.stored = level == "stored"
+        entry.stored, entry.outbox = level in ("stored", "outbox"), level == "outbox"
     try:
         if len(entries) > 1:
             bodies = [entry.body for entry in entries]
@@ -133,7 +144,7 @@ async def _publish(process: Process, mesh: Client, entries: list[Publication], l
     finally:
         for entry in entries:
             entry.outcome, entry.absent, entry.homes = outcome, absent, homes
-            if outcome in (Outcome.ACCEPTED, Outcome.STORED):
+            if outcome in (Outcome.ACCEPTED, Outcome.STORED, Outcome.OUTBOX):
                 entry.accepted_s = process.world.now_s
 
 

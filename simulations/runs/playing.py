@@ -258,6 +258,7 @@ class Play:
             workload.large_share,
             workload.large_size,
             workload.stored_share,
+            workload.outbox_share,
         )
         for name in scenario.publisher_names:
             main = programs.publisher(self.ledger, TOPICS, habits, workload.transport)
@@ -453,6 +454,7 @@ class Play:
         journals = self.evidence.journals
         return {
             "stored": ledger.count(Outcome.STORED),
+            "in_outboxes": ledger.count(Outcome.OUTBOX),
             "worked": sum(job.said is Said.DONE for job in ledger.jobs),
             "redelivered": sum(job.redelivered for job in ledger.jobs),
             "waiting": sum(len(found) for each in journals for found in each.waiting.values()),

@@ -127,7 +127,7 @@ def test_a_new_connection_sends_again_what_was_not_acknowledged() -> None:
     it.welcome()
     assert len(it.drained()) == 2
     assert it.conversation.news in it.conversation.disconnected("gone")
-    assert it.conversation.why("tcp://b") == "gone"
+    assert it.conversation.why("tcp://b").sentence == "gone"
     it.connect()
     it.welcome()
     assert it.drained() == [(OWN, 1, AGAIN, 0), (OWN, 2, AGAIN, 1)]
@@ -135,17 +135,17 @@ def test_a_new_connection_sends_again_what_was_not_acknowledged() -> None:
 
 def test_why_it_does_not_drain_names_the_broker_the_topic_and_the_homes() -> None:
     it = Program(old=0)
-    assert it.conversation.why("tcp://b") == "no connection to tcp://b"
+    assert it.conversation.why("tcp://b").sentence == "no connection to tcp://b"
     it.conversation.drain(0.0)
     it.connect()
     it.welcome()
-    assert it.drained() and it.conversation.why("") == ""
+    assert it.drained() and it.conversation.why("").sentence == ""
     assert it.say(Durable.PENDING, 1, 2, [], ["h", "i"])
-    assert it.conversation.why("") == "h, i has not said yet that it keeps what it was sent"
+    assert it.conversation.why("").sentence == "h, i has not said yet that it keeps what it was sent"
     it.say(Kind.ACK, blocks.STORED, [[1, 1]], [], ["h"])
-    assert "has not said" in it.conversation.why("")
+    assert "has not said" in it.conversation.why("").sentence
     assert it.say(Kind.REFUSED, [[2, 2]], "nobody keeps t")
-    assert it.conversation.why("") == "topic t is refused by broker b: nobody keeps t"
+    assert it.conversation.why("").sentence == "topic t is refused by broker b: nobody keeps t"
 
 
 def test_what_is_past_is_freed_if_it_lay_there_and_kept_if_it_was_appended_since() -> None:
@@ -161,7 +161,7 @@ def test_what_is_past_is_freed_if_it_lay_there_and_kept_if_it_was_appended_since
     it.welcome()
     assert it.drained() == [(OWN, 1, 0, 0)]
     assert it.say(Durable.PAST, 1, 1, ["h"]) and it.conversation.take_freed() == []
-    assert "another program" in it.conversation.why("")
+    assert "another program" in it.conversation.why("").sentence
 
 
 def test_a_broker_that_stores_nothing_is_sent_nothing_and_named() -> None:
@@ -170,7 +170,7 @@ def test_a_broker_that_stores_nothing_is_sent_nothing_and_named() -> None:
     it.connect()
     it.welcome(FIRST)
     assert it.drained() == []
-    assert "broker b does not know level stored" in it.conversation.why("")
+    assert "broker b does not know level stored" in it.conversation.why("").sentence
 
 
 def test_closing_says_goodbye_and_nothing_waits_for_it() -> None:
