@@ -185,3 +185,11 @@ async def test_over_udp_and_tcp(tmp_path: Path) -> None:
         tcp.close()
         forwarding.cancel()
         await asyncio.gather(forwarding, return_exceptions=True)
+
+
+async def test_a_length_above_the_limit_is_refused_before_memory_is_taken() -> None:
+    reader = asyncio.StreamReader(limit=syslog.SIZE_MAX)
+    reader.feed_data(b"65537 x")
+    with pytest.raises(ValueError, match="a message of 65537 bytes; 65536 are allowed"):
+        async for _ in syslog.messages_of(reader):
+            pass
