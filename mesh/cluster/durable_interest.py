@@ -12,7 +12,8 @@ does not hold asks for the whole (WANTED).
 
 **Versions.** The greater wins. A home that hears of a greater version of itself than its own (it lost its
 file, or was forgotten) raises its own above that, and says its table again. Until the shell has said what the
-home's journal holds (`set_own`), a broker takes the word of others for itself, too.
+home's journal holds (`set_own`), a broker takes the word of others for itself, too. What others say of a home
+is believed up to a bound (`durable_table.is_believed`), and ignored beyond it.
 
 **Known.** A live member's table is current if the member said on a link, since it came to life for this
 broker, which version it has, and this broker holds it. It holds, too, whatever else the member held when the
@@ -42,6 +43,7 @@ from typing import Any, Final
 
 from mesh.cluster.barriers import BARRIER_S, NAME_SHOWN_MAX, BarrierDone, Barriers
 from mesh.cluster.durable_table import (
+    OWN_MAX,
     PATTERNS_MAX,
     SUBSCRIPTIONS_MAX,
     Difference,
@@ -51,16 +53,20 @@ from mesh.cluster.durable_table import (
     check_bounds,
     check_subscriptions,
     forgotten_version,
+    is_believed,
     is_own,
     own_version,
     table_frames,
 )
+from mesh.errors import LinkError
 from mesh.wire.link_frames import HOMES_MAX, LinkKind, encode
 
 RELAY_S: Final = 1.0
 """After that a table goes to those who have not heard it from its home."""
 TOTAL_MAX: Final = 4 * (PATTERNS_MAX + SUBSCRIPTIONS_MAX)
 """Patterns of all homes; a subscription without any counts as one."""
+TOLD_MAX: Final = 4 * HOMES_MAX
+"""Homes that one link may name: more than there can be at one time, as some may come for others."""
 MADE_MAX: Final = 1024
 """Own versions remembered; that somebody holds an older one is not counted for the barrier."""
 
@@ -316,9 +322,11 @@ class DurableInterest:
     # --- what members say
 
     def held_received(self, member: int, versions: Iterable[tuple[int, int]]) -> list[BarrierDone]:
-        """A member holds these versions."""
+        """A member holds these versions. Raises `LinkError`."""
         link, done = self._links[member], list[BarrierDone]()
         for home, version in versions:
+            if not self._believes(member, home, version):
+                continue
             link.has[home] = max(version, link.has.get(home, 0))
             if home == self._me:
                 self._claim(version)
@@ -344,7 +352,7 @@ class DurableInterest:
             return
         home: int = fields[0]
         link.asks.pop(home, None)
-        if not self._is_news(link, home, new.version):
+        if not self._is_news(link, member, home, new.version):
             return
         table = self._tables.get(home)
         if not self._make_room(home, new.weight, table):
@@ -362,7 +370,7 @@ class DurableInterest:
         home, base, version, added, removed = fields
         link, table = self._links[member], self._tables.get(home)
         check_subscriptions(added)
-        if not self._is_news(link, home, version):
+        if not self._is_news(link, member, home, version):
             return
         if table is None or table.version != base:
             link.asks.setdefault(home, False)
@@ -383,8 +391,21 @@ class DurableInterest:
         if home in self._tables:
             link.sends[home] = None
 
-    def _is_news(self, link: _Link, home: int, version: int) -> bool:
+    def _believes(self, member: int, home: int, version: int) -> bool:
+        """Whether this member may be right about the version of a home. Raises `LinkError`."""
+        told = self._links[member].has
+        if len(told) >= TOLD_MAX and home not in told:
+            raise LinkError(f"a broker told of more than {TOLD_MAX} homes of durable subscriptions")
+        if home == member:
+            if version > OWN_MAX:
+                raise LinkError(f"a home has version {version} of its durable subscriptions, above {OWN_MAX}")
+            return True
+        return is_believed(version, self._held_version(home))
+
+    def _is_news(self, link: _Link, member: int, home: int, version: int) -> bool:
         """Whether a table that came is to be taken."""
+        if not self._believes(member, home, version):
+            return False
         link.has[home] = max(version, link.has.get(home, 0))
         if home == self._me:
             self._claim(version)

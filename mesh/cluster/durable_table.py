@@ -31,18 +31,31 @@ as one."""
 CHANGES_MAX: Final = 4096
 """Patterns in the changes that are kept of one home."""
 
+CLOCK_MAX: Final = 1 << 55
+"""Microseconds since the epoch until the year 3111: no version follows a clock beyond that."""
+OWN_MAX: Final = 1 << 60
+"""The greatest version of itself that a home is believed."""
+STEP_MAX: Final = 1 << 32
+"""By the word of others a version is believed up to so much above what is held, beyond `CLOCK_MAX`. Else one
+wrong number would be the last that a home could say."""
+
 Subscriptions = Mapping[str, tuple[str, ...]]
+
+
+def is_believed(version: int, held: int) -> bool:
+    """Whether somebody is believed who says that another home has this version; ``held`` is known here."""
+    return version <= max(CLOCK_MAX, held + STEP_MAX)
 
 
 def own_version(after: int, wall_us: int) -> int:
     """The version that a home makes after one that it made or heard of."""
-    version = max(after + 1, wall_us)
+    version = max(after + 1, min(wall_us, CLOCK_MAX))
     return version + version % 2
 
 
 def forgotten_version(after: int, wall_us: int) -> int:
     """The version by which somebody else forgets a home whose table has the version ``after``."""
-    version = max(after + 1, wall_us)
+    version = max(after + 1, min(wall_us, CLOCK_MAX))
     return version + 1 - version % 2
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mesh.cluster import durable_interest
 from mesh.cluster.barriers import BARRIER_S, BarrierDone
 from mesh.cluster.durable_interest import RELAY_S, DurableInterest
-from mesh.cluster.durable_table import CHANGES_MAX, PATTERNS_MAX, SENT_MAX, SUBSCRIPTIONS_MAX, is_own
+from mesh.cluster.durable_table import (
+    CHANGES_MAX,
+    CLOCK_MAX,
+    OWN_MAX,
+    PATTERNS_MAX,
+    SENT_MAX,
+    STEP_MAX,
+    SUBSCRIPTIONS_MAX,
+    is_own,
+)
 from mesh.errors import LinkError
 from mesh.wire.link_frames import HOMES_MAX, LinkKind, decode
 from tests.mesh.cluster.durable_mesh import Brokers, Table
@@ -550,3 +560,83 @@ def test_a_whole_is_asked_for_once() -> None:
     interest.change_received(2, [3, 16, 18, [], []], 0.0)
     frame = interest.pending(2)
     assert frame is not None and decode(frame) == [LinkKind.DURABLE_WANTED, 3]
+
+
+VERSIONS = st.sampled_from([0, 1, 2, 10, 1 << 51, CLOCK_MAX, CLOCK_MAX + 1, OWN_MAX, OWN_MAX + 1, 1 << 62])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([LinkKind.DURABLE, LinkKind.DURABLE_CHANGE, LinkKind.DURABLE_HELD]),
+            st.sampled_from([1, 2, 3]),
+            VERSIONS,
+            VERSIONS,
+        ),
+        max_size=20,
+    )
+)
+def test_whatever_a_peer_says_others_can_read_what_is_said_then(
+    frames: list[tuple[LinkKind, int, int, int]],
+) -> None:
+    """One number was enough: a home that was told of version 2^62 of itself said a greater one, which nobody
+    reads, and lost all its links for good."""
+    interest = one_link()
+    interest.set_own({"mail": ("m",)}, 1000)
+    for kind, home, version, base in frames:
+        with suppress(LinkError):
+            match kind:
+                case LinkKind.DURABLE:
+                    interest.whole_received(2, [home, version, 0, 1, "n", "", [("s", ("t",))]], 0.0)
+                case LinkKind.DURABLE_CHANGE:
+                    interest.change_received(2, [home, base, version, [("s", ("t",))], []], 0.0)
+                case _:
+                    interest.held_received(2, [(home, version)])
+        interest.forget(home, 1000)
+        interest.change_own({"mail": (f"m{version}",)}, [], 1 << 61)
+        while interest.next_change():
+            pass
+        interest.saved(interest.versions())
+    interest.link_up(2, capable=True)
+    interest.held_received(2, [])
+    said = []
+    while (frame := interest.pending(2)) is not None:
+        said.append(decode(frame))
+    assert said[0][0] == LinkKind.DURABLE_HELD
+    for home, version in said[0][1]:
+        assert version < OWN_MAX + 100 if home == 2 else version < CLOCK_MAX + (1 << 40)
+
+
+def test_what_others_say_of_a_home_is_believed_up_to_a_bound() -> None:
+    interest = one_link()
+    claims(interest, 3, [("s", ("t",))], version=CLOCK_MAX + 2)
+    assert 3 not in interest.homes
+    interest.held_received(2, [(2, 2), (3, 1 << 62)])
+    claims(interest, 2, [], version=2)
+    assert interest.unknown() == (), "nor is it waited for"
+    claims(interest, 3, [("s", ("t",))], version=CLOCK_MAX)
+    claims(interest, 3, [], version=CLOCK_MAX + STEP_MAX)
+    assert interest.homes[3].version == CLOCK_MAX + STEP_MAX, "near what is held"
+    claims(interest, 2, [], version=OWN_MAX)
+    assert interest.homes[2].version == OWN_MAX, "a home is right about itself"
+    for say in (
+        lambda: claims(interest, 2, [], version=OWN_MAX + 2),
+        lambda: interest.held_received(2, [(2, OWN_MAX + 2)]),
+    ):
+        with pytest.raises(LinkError, match="above"):
+            say()
+
+
+def test_a_link_names_a_bounded_number_of_homes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable_interest, "TOLD_MAX", 5)
+    interest = one_link()
+    interest.held_received(2, [(home, 2) for home in range(2, 7)])
+    interest.held_received(2, [(6, 4)])
+    for say in (
+        lambda: interest.held_received(2, [(7, 2)]),
+        lambda: interest.change_received(2, [7, 2, 4, [], []], 0.0),
+        lambda: claims(interest, 7, []),
+    ):
+        with pytest.raises(LinkError, match="more than 5 homes"):
+            say()
