@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
@@ -24,7 +27,7 @@ from mesh.cli.app import main
 from mesh.errors import NotAccepted, Unknown
 from tests.mesh.loopback import eventually
 from tests.support.gates import Gate
-from tests.support.killable import Killable
+from tests.support.killable import Killable, Program
 from tests.support.ports import free_port
 
 TOPIC: Final = "jobs.a"
@@ -76,6 +79,22 @@ def consumer(pipe: Connection, url: str) -> None:
     asyncio.run(run())
 
 
+def command(pipe: Connection, url: str) -> None:
+    """``mesh work --exec``, whose command prints the number of each message: said as `consumer` does."""
+    reading, writing = os.pipe()
+    os.dup2(writing, 1)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+
+    def tell() -> None:
+        with os.fdopen(reading, "rb") as lines:
+            for line in lines:
+                pipe.send(int(line))
+
+    threading.Thread(target=tell, daemon=True).start()
+    words = ["--jobs", "4", "--exec", "read -r number rest; echo $number", "--url", url]
+    raise SystemExit(main(["work", QUEUE, "jobs.#", *words]))
+
+
 async def _received(pipe: Connection) -> Any:
     """The next message of a pipe."""
     loop = asyncio.get_running_loop()
@@ -91,7 +110,7 @@ async def _received(pipe: Connection) -> Any:
 class Stage:
     """See the module. Numbers name messages."""
 
-    def __init__(self, folder: Path, home: Gate, entry: Gate) -> None:
+    def __init__(self, folder: Path, home: Gate, entry: Gate, consumer: Program) -> None:
         self.folder = folder
         self.gates = {"home": home, "entry broker": entry}
         self.stored: dict[int, tuple[str, ...]] = {}
@@ -135,6 +154,14 @@ class Stage:
 
     def kill(self, name: str) -> None:
         self.programs[name].kill()
+
+    async def drained(self) -> None:
+        """All that was stored was delivered, so nothing may wait, or be dead; nobody made a second home."""
+        while (queue := await self.queue())["waiting"]:
+            await asyncio.sleep(0.01)  # what was settled is written with the next commit
+        assert queue["dead"] == 0
+        for status in await self.statuses():
+            assert status["queues_twice"] == {} and status["loop"]["faults"] == 0
 
     # --- messages
 
@@ -228,10 +255,10 @@ def is_listening(port: int) -> bool:
 
 
 @asynccontextmanager
-async def stage(folder: Path) -> AsyncIterator[Stage]:
+async def stage(folder: Path, consumer: Program = consumer) -> AsyncIterator[Stage]:
     """All four at work."""
     async with Gate(free_port()) as home, Gate(free_port()) as entry:
-        made = Stage(folder, home, entry)
+        made = Stage(folder, home, entry, consumer)
         started = []
         try:
             for name in ("home", "entry broker", "publisher", "consumer"):
