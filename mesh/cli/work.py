@@ -172,7 +172,7 @@ class Runner:
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ends = False
         """True once running commands are ended, too."""
-        self._outcomes = {"done": 0, "retried": 0}
+        self._outcomes = {"done": 0, "retried": 0, "late": 0}
         self._told = ""
 
     async def run(self, work: Work) -> None:
@@ -228,13 +228,13 @@ class Runner:
             self._slots.release()
         if code != 0 and self._ends:
             return  # it was ended before it could say anything: others get the message
+        outcome = "retried"
         if code == 0:
-            job.done()
+            outcome = "done" if job.done() else "late"  # others may have it already, or this program again
         elif code == LATER:
             job.retry(self._retry_after_s)
         else:
             job.retry()
-        outcome = "done" if code == 0 else "retried"
         self._outcomes[outcome] += 1
         self._show(job, code, outcome, loop.time() - began)
 
@@ -274,6 +274,8 @@ class Runner:
                 "seconds": round(took_s, 3),
             }
             print(jsonlib.dumps(document), flush=True)
+        elif outcome == "late":
+            _say(f"{job.topic} {job.id} was done when its session was over, and comes again")
         elif outcome != "done":
             how = "no exit code" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
             _say(f"{job.topic} {job.id} ended with {how} at attempt {job.attempt}, is tried again")
@@ -285,6 +287,8 @@ class Runner:
 
     def _tell(self) -> None:
         sentence = f"{self._outcomes['done']} done, {self._outcomes['retried']} to be tried again"
+        if self._outcomes["late"]:
+            sentence += f", {self._outcomes['late']} done too late"
         if sentence != self._told and any(self._outcomes.values()):
             self._told = sentence
             _say(sentence)

@@ -59,6 +59,15 @@ class ServedHome:
 
         asyncio.run_coroutine_threadsafe(publish(), self._loop).result(TIMEOUT_S)
 
+    def lose_sessions(self) -> None:
+        """Close every connection."""
+
+        def lose() -> None:
+            for pipe in list(self.home.pipes):
+                pipe.close("lost")
+
+        self._loop.call_soon_threadsafe(lose)
+
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join(TIMEOUT_S)
@@ -134,6 +143,28 @@ def test_outcomes_are_told_as_json(served: ServedHome) -> None:
         "outcome": "retried",
     }
     assert served.home.attached[0][1:4] == ["mail", [], 1]
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_what_is_done_when_its_session_is_over_is_not_told_as_done(
+    served: ServedHome, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    """It comes again, and was counted twice as done."""
+    served.publish(b"1")
+    go = tmp_path / "go"
+    command = f"touch {tmp_path}/began; while [ ! -e {go} ]; do sleep 0.05; done"
+    process = served.start("mail", "--exec", command, "--count", "2", *flags)
+    wait_for((tmp_path / "began").exists)
+    served.lose_sessions()
+    wait_for(lambda: len(served.home.attached) == 2)
+    go.touch()
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0 and served.home.left == 0
+    assert "1 done, 0 to be tried again, 1 done too late" in err
+    if flags:
+        assert [json.loads(line)["outcome"] for line in out.splitlines()] == ["late", "done"]
+    else:
+        assert "jobs.a 0000000000000005-6-1 was done when its session was over, and comes again" in err
 
 
 def test_without_a_command_messages_are_printed_and_done(served: ServedHome) -> None:
