@@ -89,9 +89,8 @@ class Durable:
 
     def withdrawn(self, row: int) -> None:
         """An operator took this row of one message out."""
-        self._before -= 1
-        if self.queue is not None:
-            self.queue.withdraw(row)
+        if self.queue is None or self.queue.withdraw(row):
+            self._before -= 1
 
     def work(self) -> WorkQueue:
         """Its queue, made now if there is none."""

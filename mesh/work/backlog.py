@@ -53,6 +53,10 @@ class Backlog:
     def all_read(self) -> bool:
         return not self._searching and self._newest <= self._read_to
 
+    def has_read(self, row: int) -> bool:
+        """Whether that row was read, or went by, in its turn."""
+        return row <= self._read_to
+
     def load(self) -> Load | None:
         """What to read next, once half of what was read ahead is gone."""
         if self._asked is not None or self._size * 2 > self._ahead_bytes or self.all_read:

@@ -212,12 +212,12 @@ class WorkQueue:
         known = self._rows.get(row)
         return row in self._unsaved or (known is not None and bool(known.out))
 
-    def withdraw(self, row: int) -> None:
+    def withdraw(self, row: int) -> bool:
         """That row is gone from the journal. A consumer that has messages of it meanwhile settles them in
-        vain."""
+        vain. False if they were settled before."""
         known = self._rows.get(row)
         if known is None:
-            return
+            return not self._backlog.has_read(row)
         for consumer, held in list(known.out.items()):
             self._release(known, self._consumers[consumer], held)
         self._backlog.discard(known)
@@ -227,6 +227,7 @@ class WorkQueue:
         self._probing.acquit(known, known.whole)
         self._unsaved.pop(row, None)
         self._remove(known)
+        return True
 
     # --- what to do
 

@@ -146,6 +146,34 @@ def test_dead_letters_that_a_consumer_once_had_can_be_sent_back(tmp_path: Path) 
     assert memory is not None and memory.suspects == memory.returned == memory.delayed == memory.fresh == 0
 
 
+def test_a_dead_letter_that_is_settled_while_it_is_sent_back_is_counted_once(tmp_path: Path) -> None:
+    """It was taken off what waits twice, so that one message that did wait was not shown."""
+    world = World(tmp_path)
+    with_dead_letters(world, 2)
+    reader = world.client()
+    reader.attach("$dlq.mail", window=1)
+    (first,) = reader.take()
+    answers: list[bytes] = []
+    world.home.operate(b'{"do": "requeue", "name": "mail"}', NOW_US, answers.append)
+    world.turn()
+    world.journal.step()
+    world.turn()  # it was asked which there are, and the second one is about to be sent back
+    for work in (first, None):
+        for settled in [work] if work is not None else reader.work:
+            reader.tell(Durable.DONE, 1, [[settled.row, 0, b"\x01"]])
+        world.turn()
+        reader.read()
+    world.wait(1.0)
+    assert json.loads(answers[0])["requeued"] == 1 and not world.rows("$dlq.mail")
+    assert world.queue("$dlq.mail").waiting == 0 and world.queue("mail").waiting == 1
+    world.keep(b"more")
+    reader.attach("mail", number=2)
+    for work in reader.take():
+        reader.drop(work)
+    world.wait(1.0)
+    assert world.queue("$dlq.mail").waiting == len(world.rows("$dlq.mail")) == 2
+
+
 def test_what_waits_is_copied_and_stays(tmp_path: Path) -> None:
     world = World(tmp_path)
     worker = world.client()
