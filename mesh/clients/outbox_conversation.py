@@ -15,7 +15,7 @@ import random
 from typing import Final
 
 from mesh.clients.conversation import Conversation, new_prefix
-from mesh.clients.outbox_notices import DRAINS, Why
+from mesh.clients.outbox_notices import DRAINS, SLOW_S, Why
 from mesh.clients.tickets import Waitable
 from mesh.outbox.draining import Draining, Range
 from mesh.outbox.records import Opening
@@ -48,6 +48,8 @@ class OutboxConversation(Conversation):
         """Woken when there may be something to send, to free or to tell."""
         self._own_boot = boot
         self._freed: list[Range] = []
+        self._progress = 0
+        """How often something was acknowledged."""
         self._slow: list[tuple[int, int, str]] = []
         """Numbers under way that take long, and why."""
 
@@ -112,7 +114,10 @@ class OutboxConversation(Conversation):
             sentence = f"topic {topic} is refused by broker {self.broker}: {reason}{more}"
             causes = frozenset(reason.replace(topic, "") for topic, reason in refused.items())
             return Why(sentence, causes)
-        return Why.of(self._slow[0][2]) if self._slow else DRAINS
+        if self._slow:  # if they go on all the same, another cause is another progress
+            sentence = self._slow[0][2]
+            return Why(sentence, frozenset([f"{sentence} {self._progress}"]), SLOW_S)
+        return DRAINS
 
     # --- what a `Conversation` does with what is published
 
@@ -141,6 +146,7 @@ class OutboxConversation(Conversation):
         return [*super().disconnected(why), self.news]
 
     def _acknowledged(self, ranges: list[list[int]], absent: list[str], homes: list[str]) -> list[Waitable]:
+        self._progress += 1
         self._answered(ranges)
         self._freed += self.draining.acknowledged([(first, last) for first, last in ranges])
         return [self.news]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 TOLD_AFTER_S: Final = 1.0
+SLOW_S: Final = 5.0
+"""The same of homes that are slow, if they keep nothing meanwhile."""
 NOTHING: Final[frozenset[str]] = frozenset()
 
 
@@ -18,6 +20,8 @@ class Why(NamedTuple):
     sentence: str
     causes: frozenset[str]
     """The same without what changes while it lasts, such as how many topics it is about."""
+    patience_s: float = TOLD_AFTER_S
+    """How long it lasts before it is told."""
 
     @classmethod
     def of(cls, sentence: str) -> Why:
@@ -51,8 +55,8 @@ class Standstill:
         if not why.causes:
             self._told = NOTHING
             return f"the outbox {self._path} drains again"
-        if now - self._since < TOLD_AFTER_S:
-            self.due = self._since + TOLD_AFTER_S
+        if now - self._since < why.patience_s:
+            self.due = self._since + why.patience_s
             return ""
         self._told = why.causes
         return f"the outbox {self._path} does not drain: {why.sentence}; {messages} message(s) wait in it"
