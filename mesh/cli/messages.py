@@ -43,7 +43,8 @@ def pub(
     *,
     file: File = None,
     header: Header = None,
-    level: Literal["sent", "accepted", "stored"] = "accepted",
+    level: Literal["sent", "accepted", "stored", "outbox"] | None = None,
+    outbox: str | None = None,
     json: bool = False,
     timeout: float | None = None,
     flags: BrokerFlags = NO_FLAGS,
@@ -61,7 +62,9 @@ def pub(
     header
         KEY=VALUE to go with the message; may be repeated.
     level
-        What a success is worth: sent, accepted or stored.
+        What a success is worth: sent, accepted (if nothing is said), stored or outbox.
+    outbox
+        Keep the message in this file, at level outbox, until it is stored; exit code 75 if it is not yet.
     json
         Print receipts as JSON.
     timeout
@@ -70,12 +73,15 @@ def pub(
     check_public_topic(topic)
     settings = flags.settings(timeout)
     headers = _headers(header or [])
+    how = level or ("accepted" if outbox is None else "outbox")
+    if (how == "outbox") != (outbox is not None):
+        raise CommandFailed(ExitCode.USAGE, "--outbox PATH and level outbox go together")
     if file is not None and body is not None:
         raise CommandFailed(ExitCode.USAGE, "give a body or --file, not both")
     if body == "-":
-        return asyncio.run(_publish_lines(settings, topic, level, headers, json))
+        return asyncio.run(_publish_lines(settings, topic, how, headers, json, outbox))
     payload = _file(file) if file is not None else (body or "").encode("utf-8", "surrogateescape")
-    return asyncio.run(_publish(settings, topic, payload, level, headers, json))
+    return asyncio.run(_publish(settings, topic, payload, how, headers, json, outbox))
 
 
 def sub(
@@ -177,21 +183,34 @@ def survey(
 
 
 async def _publish(
-    settings: ClientConfig, topic: str, payload: bytes, level: str, headers: dict[str, str], json: bool
+    settings: ClientConfig,
+    topic: str,
+    payload: bytes,
+    level: str,
+    headers: dict[str, str],
+    json: bool,
+    outbox: str | None,
 ) -> int:
-    async with connected(settings) as client, _judged():
+    async with connected(settings, outbox) as client, _judged():
         receipt = await client.publish(
             topic, payload, level=level, headers=headers or None, timeout=settings.timeout_s
         )
-    print(receipt_line(topic, receipt, json))
+        print(receipt_line(topic, receipt, json), flush=True)
+        if outbox is not None:
+            await client.drained(settings.timeout_s)
     return ExitCode.OK
 
 
 async def _publish_lines(
-    settings: ClientConfig, topic: str, level: str, headers: dict[str, str], json: bool
+    settings: ClientConfig,
+    topic: str,
+    level: str,
+    headers: dict[str, str],
+    json: bool,
+    outbox: str | None,
 ) -> int:
     """What is there to read goes out as one batch with one receipt; a slow source makes small batches."""
-    async with connected(settings) as client, _judged():
+    async with connected(settings, outbox) as client, _judged():
         async for lines in LineReader(sys.stdin.fileno()):
             if headers:
                 # Headers are a message's own: these lines go out, and are answered for, one by one.
@@ -203,6 +222,8 @@ async def _publish_lines(
             else:
                 receipt = await client.publish_many(topic, lines, level=level, timeout=settings.timeout_s)
                 print(receipt_line(topic, receipt, json), flush=True)
+        if outbox is not None:
+            await client.drained(settings.timeout_s)
     return ExitCode.OK
 
 

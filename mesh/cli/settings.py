@@ -61,8 +61,9 @@ class BrokerFlags:
 NO_FLAGS: Final = BrokerFlags()
 
 
-def connected(settings: ClientConfig) -> Client:
-    """A client of the broker that the settings name; entering it connects, or fails within the timeout."""
+def connected(settings: ClientConfig, outbox: str | None = None) -> Client:
+    """A client of the broker that the settings name; entering it connects, or fails within the timeout. With
+    an outbox it connects in the background."""
     tls = tls_config(
         ca=settings.tls_ca,
         cert=settings.tls_cert,
@@ -70,4 +71,4 @@ def connected(settings: ClientConfig) -> Client:
         server_name=settings.tls_server_name,
         insecure=settings.tls_insecure,
     )
-    return Client(settings.url, tls=tls, connect_timeout=settings.timeout_s)
+    return Client(settings.url, tls=tls, connect_timeout=settings.timeout_s, outbox=outbox)
