@@ -541,6 +541,7 @@ WORLDLY = (
     "mesh.bench",
     "mesh.clients.blocking_client",
     "mesh.clients.blocking_outbox",
+    "mesh.clients.blocking_outbox_soon",
     "mesh.clients.blocking_publishing_soon",
     "mesh.clients.blocking_session",
     "mesh.clients.blocking_subscription",

@@ -24,6 +24,7 @@ from mesh.clients.arguments import (
     packed,
 )
 from mesh.clients.blocking_outbox import BlockingOutbox
+from mesh.clients.blocking_outbox_soon import BlockingOutboxSoon
 from mesh.clients.blocking_publishing_soon import (
     BlockingPending,
     BlockingPendingBatch,
@@ -117,6 +118,7 @@ class BlockingClient:
                 keepalive_s=interval_s,
                 connect_timeout_s=limit_s,
             )
+            self._outbox_soon = BlockingOutboxSoon(self._outbox, self._session, pending_max)
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -222,16 +224,23 @@ class BlockingClient:
         After a pause it leaves at once. While messages keep coming they leave together, and the last ones
         with the next call that waits, such as ``result``, `flush` or `close`.
         """
-        return self._soon.publish(topic, checked_body(body), level, packed(headers, key), timeout)
+        return self._soon_of(level).publish(topic, checked_body(body), level, packed(headers, key), timeout)
 
-    def ready(self, timeout: float | None = None) -> None:
-        """Until `publish_soon` takes another message; as `Client.ready`."""
-        self._soon.ready(timeout)
+    def ready(self, timeout: float | None = None, *, level: str = "accepted") -> None:
+        """Until `publish_soon` takes another message of that level; as `Client.ready`."""
+        self._soon_of(level).ready(timeout)
 
     def batch(self, *, level: str = "accepted", timeout: float | None = None) -> BlockingPendingBatch:
         """Messages to wait for together, at the end of ``with client.batch() as batch``; as
         `Client.batch`."""
-        return BlockingPendingBatch(self._soon, level, timeout)
+        return BlockingPendingBatch(self._soon_of(level), level, timeout)
+
+    def _soon_of(self, level: str) -> BlockingSoonPublisher | BlockingOutboxSoon:
+        if level != "outbox":
+            level_number(level)
+            return self._soon
+        self._with_outbox()
+        return self._outbox_soon
 
     def drained(self, timeout: float | None = None) -> None:
         """Wait until everything in the outbox is stored at its homes; as `Client.drained`."""

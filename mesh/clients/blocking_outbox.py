@@ -11,7 +11,7 @@ import asyncio
 import os
 import random
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -21,6 +21,8 @@ from mesh.clients.connection import ClientConnection
 from mesh.clients.finding import Place
 from mesh.clients.outbox import ClientOutbox, OutboxState
 from mesh.clients.outbox_conversation import OutboxConversation
+from mesh.clients.pending import PENDING_MAX
+from mesh.clients.publishing_soon import SoonPublisher
 from mesh.environment import open_outbox
 from mesh.errors import Disconnected, MeshError, NotAccepted, OutboxError
 from mesh.outbox.port import OpenedOutbox
@@ -28,6 +30,12 @@ from mesh.wire.session_frames import Receipt
 from protocols import TlsConfig
 
 T = TypeVar("T")
+
+
+def _nothing() -> None:
+    """Nobody published soon."""
+
+
 CLOSED: Final = "the client is closed"
 
 
@@ -55,9 +63,13 @@ class BlockingOutbox:
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
-        self._outbox: ClientOutbox
+        self.outbox: ClientOutbox
+        self.soon: SoonPublisher
+        """What is published soon, in the loop."""
+        self.soon_ends: Callable[[], None] = _nothing
+        """Called when the loop has ended."""
         self._ending: asyncio.Event
-        self._closed = self._ended = False
+        self._closed = self.ended = False
         self._calls: set[Future[Any]] = set()
 
     # ------------------------------------------------------------------ its life
@@ -94,7 +106,8 @@ class BlockingOutbox:
         try:
             asyncio.run(self._main(opened))
         finally:
-            self._ended = True
+            self.ended = True
+            self.soon_ends()
             for call in list(self._calls):  # the loop has not begun it
                 call.cancel()
 
@@ -110,10 +123,13 @@ class BlockingOutbox:
             return
         self._loop = asyncio.get_running_loop()
         self._ending = asyncio.Event()
-        self._outbox = ClientOutbox(port, self._connection(port))
+        connection = self._connection(port)
+        self.outbox = ClientOutbox(port, connection)
+        self.soon = SoonPublisher(connection, PENDING_MAX)
         opened.set_result(None)
         await self._ending.wait()
-        await self._outbox.aclose()
+        await self.outbox.aclose()
+        self.soon.close()
 
     def _connection(self, port: OpenedOutbox) -> ClientConnection:
         rng = random.Random(os.urandom(32))
@@ -141,11 +157,11 @@ class BlockingOutbox:
         """As `ClientOutbox.publish`."""
         if timeout is not None:
             checked_seconds("timeout", timeout)
-        why = self._why_not()
+        why = self.why_not()
         if why:
             raise NotAccepted(why)
         try:
-            return self._call(self._outbox.publish(given, headers, timeout))
+            return self._call(self.outbox.publish(given, headers, timeout))
         except Disconnected as error:  # before the loop began it
             raise NotAccepted(str(error)) from error
         except KeyboardInterrupt as error:
@@ -155,7 +171,7 @@ class BlockingOutbox:
     def drained(self, timeout: float | None) -> None:
         """As `ClientOutbox.drained`."""
         self._must_be_open()
-        self._call(self._outbox.drained(timeout))
+        self._call(self.outbox.drained(timeout))
 
     @property
     def state(self) -> OutboxState:
@@ -163,15 +179,28 @@ class BlockingOutbox:
         return self._call(self._state())
 
     async def _state(self) -> OutboxState:
-        return self._outbox.state
+        return self.outbox.state
+
+    def in_loop(self, call: Callable[..., object], *arguments: object) -> bool:
+        """Have the loop call something soon; False if it has ended."""
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return False
+        return True
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether another process has opened it, of which this is a fork."""
+        return self._pid != os.getpid()
 
     def _must_be_open(self) -> None:
         if self._pid != os.getpid():
-            raise OutboxError(self._why_not())
-        if self._why_not():
-            raise Disconnected(self._why_not())
+            raise OutboxError(self.why_not())
+        if self.why_not():
+            raise Disconnected(self.why_not())
 
-    def _why_not(self) -> str:
+    def why_not(self) -> str:
         """Why nobody can use it; empty: everybody can."""
         if self._pid != os.getpid():
             return (
@@ -191,7 +220,7 @@ class BlockingOutbox:
             raise Disconnected(CLOSED) from None
         self._calls.add(future)
         try:
-            if self._ended:
+            if self.ended:
                 future.cancel()
             return future.result()
         except CancelledError:

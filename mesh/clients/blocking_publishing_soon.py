@@ -11,65 +11,81 @@ In a forked child nobody hears of what its parent published.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Final, Self
+from typing import Any, Final, Protocol, Self
 
 from mesh.clients.arguments import checked_body, checked_seconds, level_number, packed
 from mesh.clients.blocking_session import BlockingSession
 from mesh.clients.calls import PUBLISH_TIMEOUT_S
-from mesh.clients.pending import Group, Outcome
+from mesh.clients.pending import Group, Outcome, Pendings
 from mesh.clients.pending_batch import BatchOutcome
+from mesh.clients.tickets import Ticket
 from mesh.errors import MeshError, MeshTimeout, NotReady, Unknown
-from mesh.wire.blocks import HeaderValue
+from mesh.wire.blocks import SENT, HeaderValue
 from mesh.wire.session_frames import Receipt
 
 DEFER_S: Final = 0.001
 """Longest time that a message waits for others while they keep coming."""
 
 
-class BlockingPending(Outcome, eq=False, gc=False):
+class BlockingPending(Outcome, eq=False):
     """What becomes of a message that was published soon: `result` waits for it.
 
     It is known with the message's own ``timeout`` at the latest. A failure that nobody looks at is logged.
     """
 
-    _session: BlockingSession
+    _by: Keeper
 
     def result(self, timeout: float | None = None) -> Receipt:
         """The `Receipt`, waited for if need be. Raises as ``publish`` does, and `MeshTimeout` when
         ``timeout`` is over before it is known: the message goes on."""
         if not self._group.over:
             limit_s = None if timeout is None else checked_seconds("timeout", timeout)
-            if not wait_for(self._session, self._group, limit_s):
+            if not self._by.wait(self, limit_s):
                 raise MeshTimeout(f"what becomes of the message is not known after {limit_s:g} s")
         return self._result()
 
     def on_done(self, callback: Callable[[Self], object]) -> None:
         """Have ``callback(pending)`` called once it is known, at once if it is now. The thread that calls it
         is one that uses the client then."""
-        session, group = self._session, self._group
-        if not group.over:
-            must_be_ours(session, group)
-        with session.lock.held:
-            super().on_done(callback)
-            session.call_back()
+        self._by.on_done(self, callback)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it has its group."""
+        return self._group is not UNBOUND
+
+    def bind(self, group: Group, index: int) -> None:
+        """Give it its group."""
+        self._index = index
+        self._group = group  # who looks at it must find the index
 
 
-def must_be_ours(session: BlockingSession, group: Group) -> None:
-    """Raises `Unknown` for what the process published that this one was forked from."""
-    if session.lock.foreign or group.owner is not session.conversation.pendings:
-        raise Unknown("the process that published the message hears what becomes of it, not its fork")
+class Keeper(Protocol):
+    """Who hears what becomes of messages."""
+
+    def wait(self, pending: BlockingPending, limit_s: float | None) -> bool:
+        """Until it is known; False when the time is over."""
+
+    def on_done(self, pending: BlockingPending, callback: Callable[[Any], object]) -> None: ...
 
 
-def wait_for(session: BlockingSession, group: Group, limit_s: float | None) -> bool:
-    """Until a group is over; False when the time is."""
-    must_be_ours(session, group)
-    deadline = None if limit_s is None else time.monotonic() + limit_s
-    with session.ours():
-        session.catch_up()
-        session.pump(lambda: group.over, deadline)
-        return group.over
+class Publishes(Keeper, Protocol):
+    """Who publishes soon."""
+
+    def publish(
+        self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None
+    ) -> BlockingPending: ...
+
+    def publish_when_ready(
+        self, topic: str, body: bytes, level: str, headers: bytes, limit_s: float
+    ) -> BlockingPending: ...
+
+
+UNBOUND: Final = Group(Pendings(lambda *_: False), 0, Ticket(SENT), 0, 0.0, 0.0)
+"""Stands for the group of a message that another thread is to gather."""
 
 
 class BlockingSoonPublisher:
@@ -101,7 +117,7 @@ class BlockingSoonPublisher:
                 self._turn(now)
             if pendings.calls:
                 session.call_back()
-            return BlockingPending(group, index, session)
+            return BlockingPending(group, index, self)
 
     def _turn(self, now: float) -> None:
         """Send what is gathered, and read what is there."""
@@ -133,10 +149,28 @@ class BlockingSoonPublisher:
             self.ready(limit_s, NotReady)
             return self.publish(topic, body, level, headers, limit_s)
 
-    def wait(self, group: Group) -> None:
-        """Until a group is over."""
+    def wait(self, pending: BlockingPending, limit_s: float | None) -> bool:
+        session, (group, _) = self._session, pending.place
+        self._must_be_ours(group)
+        deadline = None if limit_s is None else time.monotonic() + limit_s
+        with session.ours():
+            session.catch_up()
+            session.pump(lambda: group.over, deadline)
+            return group.over
+
+    def on_done(self, pending: BlockingPending, callback: Callable[[Any], object]) -> None:
+        session, (group, _) = self._session, pending.place
         if not group.over:
-            wait_for(self._session, group, None)
+            self._must_be_ours(group)
+        with session.lock.held:
+            Outcome.on_done(pending, callback)
+            session.call_back()
+
+    def _must_be_ours(self, group: Group) -> None:
+        """Raises `Unknown` for what the process published that this one was forked from."""
+        session = self._session
+        if session.lock.foreign or group.owner is not session.conversation.pendings:
+            raise Unknown("the process that published the message hears what becomes of it, not its fork")
 
 
 class BlockingPendingBatch:
@@ -145,16 +179,16 @@ class BlockingPendingBatch:
     See `PendingBatch`, whose methods it has without ``await``.
     """
 
-    def __init__(self, soon: BlockingSoonPublisher, level: str, timeout: float | None) -> None:
-        level_number(level)
+    def __init__(self, soon: Publishes, level: str, timeout: float | None) -> None:
         self._soon = soon
         self._level = level
         self._limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         self._outcome = BatchOutcome(level)
+        self._unbound: deque[BlockingPending] = deque()
 
     def __len__(self) -> int:
         """Messages so far."""
-        return self._outcome.count
+        return self._outcome.count + len(self._unbound)
 
     @property
     def receipt(self) -> Receipt:
@@ -176,14 +210,23 @@ class BlockingPendingBatch:
             pending = soon.publish(topic, checked, self._level, encoded, self._limit_s)
         except NotReady:
             pending = soon.publish_when_ready(topic, checked, self._level, encoded, self._limit_s)
-        self._outcome.add(*pending.place)
+        self._unbound.append(pending)
+        self._note()
         return pending
+
+    def _note(self) -> None:
+        unbound = self._unbound
+        while unbound and unbound[0].is_bound:
+            self._outcome.add(*unbound.popleft().place)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
+            while self._unbound:
+                self._soon.wait(self._unbound[0], None)
+                self._note()
             for group in self._outcome.open():
-                self._soon.wait(group)
+                self._soon.wait(BlockingPending(group, 0, self._soon), None)
             self._outcome.end()

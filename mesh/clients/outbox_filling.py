@@ -33,6 +33,11 @@ MESSAGE_COST: Final = 8
 """The same for each message."""
 
 
+def check_topic(topic: str) -> None:
+    """Raises `TopicError` for one that nothing can be published under."""
+    check_public_topic(topic)
+
+
 class Parcel(Waitable):
     """Messages that a call publishes; done when they are on disk, or when they will not be."""
 

@@ -111,21 +111,32 @@ class Group(Waitable):
         """Its ticket is done."""
         if not self.over:
             if self.ticket.error is not None:
-                for index in range(self.first, self.first + self.count):
-                    outcome = self.ticket.outcome(index)
-                    if isinstance(outcome, MeshError):
-                        self.errors[index] = outcome
+                self._judge(None)
             self._end()
 
     def end_in_vain(self, error: MeshError) -> None:
         """Its time is over. `NotAccepted`: none of it is under way, or ever was."""
         if not self.over:
-            taken_back = isinstance(error, NotAccepted)
-            for index in range(self.first, self.first + self.count):
-                outcome = error if taken_back else self.ticket.outcome(index, 1, error)
-                if isinstance(outcome, MeshError):
-                    self.errors[index] = outcome
+            self._judge(error)
             self._end()
+
+    def fail(self, error: MeshError) -> None:
+        """Its only message was never gathered."""
+        self.over = True
+        self.errors[self.first] = copy(error)
+        self._unseen.add(self.first)
+
+    def _judge(self, error: MeshError | None) -> None:
+        # copies: what a caller raises has its frames, and they may have an outcome in a cycle with this
+        found = mine = None
+        taken_back = isinstance(error, NotAccepted)
+        for index in range(self.first, self.first + self.count):
+            outcome = error if error and taken_back else self.ticket.outcome(index, 1, error)
+            if isinstance(outcome, MeshError):
+                if found is None or (type(outcome), str(outcome)) != (type(found), str(found)):
+                    found, mine = outcome, copy(outcome)
+                assert mine is not None
+                self.errors[index] = mine
 
     def _end(self) -> None:
         self.over = True
@@ -148,9 +159,10 @@ GiveUp = Callable[[Group, str], MeshError]
 """Gives a group up and says what it ends with; the sentence is why it was not acknowledged."""
 
 
-class Outcome(msgspec.Struct, eq=False, gc=False):
-    """What becomes of one published message. A `msgspec.Struct` as a `Delivery` is, for the same reasons: one
-    is made for every message. The only cycle it could be in, by `on_done`, ends with its time."""
+class Outcome(msgspec.Struct, eq=False):
+    """What becomes of one published message. A `msgspec.Struct`, as one is made for every message; the
+    collector sees it, unlike a `Delivery`, since programs have it in frames that errors refer to, and those
+    nobody looks at are told when it goes."""
 
     _group: Group
     _index: int
@@ -173,7 +185,8 @@ class Outcome(msgspec.Struct, eq=False, gc=False):
     def exception(self) -> MeshError | None:
         """What it failed with, None if it succeeded. Raises `MeshError` while that is not known."""
         self._must_be_done()
-        return self._group.look(self._index)
+        error = self._group.look(self._index)
+        return None if error is None else copy(error)
 
     def _result(self) -> Receipt:
         group, index = self._group, self._index
@@ -287,6 +300,12 @@ class Pendings:
         assert isinstance(ticket, Ticket), "what is none comes with a way to give it up"
         why = ticket.why(why)
         return unacknowledged(self._cancel(ticket, group.first, group.count), group.limit_s, why)
+
+    def failed(self, error: MeshError) -> Group:
+        """The group of a message that could not be gathered."""
+        group = Group(self, 0, Ticket(blocks.SENT), 0, 0.0, 0.0)
+        group.fail(error)
+        return group
 
     def forgotten(self, count: int, error: MeshError) -> None:
         """Nobody can look any more at these errors."""

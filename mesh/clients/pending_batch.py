@@ -7,6 +7,7 @@ of the others how many there were, which of them failed, and what a receipt of a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Final
 
 from mesh.clients.pending import Group
@@ -81,10 +82,12 @@ class BatchOutcome:
         self._homes.update(dict.fromkeys(ticket.homes))
         if stretch.place == 0 and not group.errors:
             self._first = ticket.number(stretch.index)
+        copies: dict[int, MeshError] = {}
         for index in range(stretch.index, stretch.index + stretch.count) if group.errors else ():
             error = group.look(index)
             if error is not None:
-                self._errors[stretch.place + index - stretch.index] = error
+                place = stretch.place + index - stretch.index
+                self._errors[place] = copies.setdefault(id(error), copy(error))  # the group has it
 
     def end(self) -> None:
         """All groups are over, and nothing is added any more. Raises `BatchFailed`."""

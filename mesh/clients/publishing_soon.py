@@ -20,7 +20,7 @@ from mesh.clients.calls import PUBLISH_TIMEOUT_S
 from mesh.clients.connection import ClientConnection
 from mesh.clients.outbox import ClientOutbox
 from mesh.clients.outbox_filling import LEVEL as OUTBOX
-from mesh.clients.pending import Group, Outcome
+from mesh.clients.pending import Group, Outcome, Pendings
 from mesh.clients.pending_batch import BatchOutcome
 from mesh.clients.pending_warnings import PendingWarnings
 from mesh.clients.publishing import MESSAGE_COST
@@ -29,7 +29,7 @@ from mesh.wire.blocks import SPLIT, HeaderValue
 from mesh.wire.session_frames import Receipt
 
 
-class Pending(Outcome, eq=False, gc=False):
+class Pending(Outcome, eq=False):
     """What becomes of a message that was published soon: await it, now or later, once or several times.
 
     Awaiting returns the `Receipt`, or raises as `Client.publish` does: `NotAccepted`, `Unknown`. It ends with
@@ -79,6 +79,11 @@ class SoonPublisher:
         warnings = PendingWarnings(self._loop.time)
         pendings.most = pending_max
         pendings.call, pendings.tell = warnings.call, warnings.unheard
+
+    @property
+    def pendings(self) -> Pendings:
+        """What is pending."""
+        return self._pendings
 
     def publish_plain(self, topic: str, body: bytes, level: str) -> Pending:
         """The fast way, for a message without headers whose batch is being gathered: without a call."""
@@ -139,14 +144,19 @@ class SoonPublisher:
     ) -> Pending:
         """Gather a message of level outbox. Raises `NotReady` and what `ClientOutbox.gather` raises."""
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
-        pendings = self._pendings
-        if pendings.full:
+        if self._pendings.full:
             raise self._not_ready()
+        return Pending(*self.gather_into(outbox, topic, body, headers, limit_s))
+
+    def gather_into(
+        self, outbox: ClientOutbox, topic: str, body: bytes, headers: bytes, limit_s: float
+    ) -> tuple[Group, int]:
+        """Gather a message of level outbox, also if there is no room for one."""
         parcel, index = outbox.gather(topic, body, headers, limit_s)
-        group = pendings.add(parcel, index, limit_s, self._loop.time(), outbox.give_up)
+        group = self._pendings.add(parcel, index, limit_s, self._loop.time(), outbox.give_up)
         if self._timer is None:
             self._plan()
-        return Pending(group, index)
+        return group, index
 
     def _not_ready(self) -> NotReady:
         return NotReady(f"{self._pendings.why_full(0.0, self._connection.why_away)}; wait for ready()")

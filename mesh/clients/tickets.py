@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from copy import copy
 
 from mesh.errors import MeshError, NotAccepted, Unknown
 from mesh.printable import listed
@@ -128,7 +129,7 @@ class Ticket(Waitable):
             return Receipt(level, self.broker, self.first + index, count, self.absent, self.homes)
         outcome = self.outcome(index, count)
         if isinstance(outcome, MeshError):
-            raise outcome
+            raise copy(outcome)  # what is raised has its callers' frames, and this may be kept for long
         return outcome
 
     def outcome(self, index: int, count: int = 1, error: MeshError | None = None) -> Receipt | MeshError:

@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def filling(client: BlockingClient) -> Any:
-    return client._outbox._outbox._filling  # type: ignore[union-attr]
+    return client._outbox.outbox._filling  # type: ignore[union-attr]
 
 
 def messages(client: BlockingClient) -> int:
@@ -112,7 +112,7 @@ def test_closing_ends_the_calls_of_other_threads(path: Path) -> None:
         start(lambda: client.publish("t", bytes(50_000), level="outbox", timeout=600), results),
         start(client.drained, results),
     ]
-    until(lambda: filling(client)._line and client._outbox._outbox._changed.waiters)  # type: ignore[union-attr]
+    until(lambda: filling(client)._line and client._outbox.outbox._changed.waiters)  # type: ignore[union-attr]
     client.close()
     for call in calls:
         call.join(120)

@@ -228,6 +228,25 @@ def test_failures_of_messages_whose_outcomes_were_thrown_away_are_told() -> None
     assert [count for count, _ in told] == [1]
 
 
+def test_an_error_that_was_raised_elsewhere_keeps_no_outcome_alive() -> None:
+    """It has the frames it was raised in, which may have the outcome, which is not collected."""
+    conversation = settled()
+    told = unheard(conversation)
+
+    def fail() -> None:
+        outcome = soon(conversation)
+        ticket, index = conversation.add("t", b"awaited", STORED, b"")
+        conversation.flush()
+        said(conversation, Kind.REFUSED, [[1, 2]], "no")
+        assert ticket is not None and outcome.done()
+        with pytest.raises(NotAccepted):
+            ticket.receipt(index)
+
+    fail()
+    gc.collect()
+    assert [count for count, _ in told] == [1]
+
+
 def test_successes_nobody_looked_at_are_not_told() -> None:
     conversation = settled()
     told = unheard(conversation)

@@ -1,0 +1,175 @@
+"""`BlockingClient.publish_soon` of level outbox: handed to the outbox's thread, where everything is decided.
+
+A thread that publishes leaves its message in a line and goes on. The loop of the outbox takes what has
+gathered, so that a thread's burst shares parcels, and binds each `BlockingPending` to its group, which
+belongs to that loop. Whoever waits has the loop wake it.
+
+Callbacks are not made by the outbox's thread, which one that waits would bring to a stop. They join those of
+the session, and come one after the other with those.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from typing import Any, Final
+
+from mesh.clients.arguments import checked_seconds
+from mesh.clients.blocking_outbox import CLOSED, BlockingOutbox
+from mesh.clients.blocking_publishing_soon import UNBOUND, BlockingPending
+from mesh.clients.blocking_session import BlockingSession
+from mesh.clients.calls import PUBLISH_TIMEOUT_S
+from mesh.clients.outbox_filling import check_topic
+from mesh.clients.pending import Outcome
+from mesh.clients.tickets import Waitable
+from mesh.errors import Disconnected, MeshError, MeshTimeout, NotAccepted, NotReady, Unknown
+
+LOOK_S: Final = 1.0
+"""Longest wait before a thread looks whether the outbox's thread is still there."""
+
+
+class BlockingOutboxSoon:
+    """See the module."""
+
+    def __init__(self, outbox: BlockingOutbox, session: BlockingSession, most: int) -> None:
+        self._outbox = outbox
+        self._session = session
+        self._most = most
+        self._line: deque[tuple[BlockingPending, str, bytes, bytes, float]] = deque()
+        self._called = False
+        """Whether the loop is to take what is in the line."""
+        outbox.soon_ends = self._refuse_line
+
+    # --- in the threads of the program
+
+    def publish(
+        self, topic: str, body: bytes, level: str, headers: bytes, timeout: float | None
+    ) -> BlockingPending:
+        """Leave a message in the line. Raises `NotReady`, `NotAccepted`, `TopicError`."""
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        why = self._outbox.why_not()
+        if why:
+            raise NotAccepted(why)
+        check_topic(topic)
+        if self._full:
+            raise NotReady(f"no room for a message now: {self._why_full()}; wait for ready()")
+        pending = BlockingPending(UNBOUND, 0, self)
+        self._line.append((pending, topic, body, headers, limit_s))
+        if not self._called:
+            self._called = True
+            self._outbox.in_loop(self._take)
+        if self._outbox.ended:
+            self._refuse_line()
+        self._call_back()
+        return pending
+
+    def publish_when_ready(
+        self, topic: str, body: bytes, level: str, headers: bytes, limit_s: float
+    ) -> BlockingPending:
+        """Leave a message in the line once there is room."""
+        while True:
+            self.ready(limit_s, NotReady)
+            with suppress(NotReady):  # another thread was first
+                return self.publish(topic, body, level, headers, limit_s)
+
+    def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
+        """Until a message may be published soon. Raises ``kind`` when that takes too long, `Disconnected`."""
+        limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
+        deadline = time.monotonic() + limit_s
+        while True:
+            if self._outbox.why_not():
+                raise Disconnected(self._outbox.why_not())
+            if not self._full:
+                return
+            if not self._await(self._gate, deadline):
+                raise kind(f"no room for a message in {limit_s:g} s: {self._why_full()}")
+
+    def wait(self, pending: BlockingPending, limit_s: float | None) -> bool:
+        """Until a message's group is over; False when the time is."""
+        deadline = inf if limit_s is None else time.monotonic() + limit_s
+        if self._outbox.is_fork:
+            raise Unknown("the process that published the message hears what becomes of it, not its fork")
+        while not pending.done():
+            if not self._await(lambda: None if pending.done() else pending.place[0], deadline):
+                break
+        self._call_back()
+        return pending.done()
+
+    def on_done(self, pending: BlockingPending, callback: Callable[[Any], object]) -> None:
+        if not pending.done() and self._outbox.is_fork:
+            raise Unknown("the process that published the message hears what becomes of it, not its fork")
+        if not self._outbox.in_loop(self._register, pending, callback):
+            self._post(callback, pending)  # it has ended, and every message's fate is known
+        self._call_back()
+
+    def _await(self, item: Callable[[], Waitable | None], deadline: float) -> bool:
+        """Until what ``item`` gives in the loop is woken, or there is none; False when the time is over."""
+        news = threading.Lock()
+        news.acquire()
+        if not self._outbox.in_loop(self._listen, item, news):
+            return item() is None
+        while (left_s := deadline - time.monotonic()) > 0:
+            if news.acquire(timeout=min(left_s, LOOK_S)):
+                return True
+            if self._outbox.ended:
+                return item() is None
+        return False
+
+    @property
+    def _full(self) -> bool:
+        return len(self._line) + self._outbox.soon.pendings.count >= self._most
+
+    def _why_full(self) -> str:
+        return f"{self._most} are pending, the most there may be"
+
+    def _call_back(self) -> None:
+        session = self._session
+        if session.conversation.pendings.calls and not session.lock.foreign:
+            with session.lock.held:
+                session.call_back()
+
+    # --- in the loop of the outbox
+
+    def _take(self) -> None:
+        self._called = False
+        soon, outbox = self._outbox.soon, self._outbox.outbox
+        soon.pendings.most = self._most
+        soon.pendings.call = self._post
+        while self._line:
+            pending, topic, body, headers, limit_s = self._line.popleft()
+            try:
+                pending.bind(*soon.gather_into(outbox, topic, body, headers, limit_s))
+            except MeshError as error:
+                pending.bind(soon.pendings.failed(error), 0)
+
+    def _listen(self, item: Callable[[], Waitable | None], news: threading.Lock) -> None:
+        self._take()  # a message that is asked for may still be in the line
+        waitable = item()
+        if waitable is None:
+            news.release()
+        else:
+            waitable.waiters[news.release] = None
+
+    def _gate(self) -> Waitable | None:
+        pendings = self._outbox.soon.pendings
+        return pendings.gate if pendings.full else None
+
+    def _refuse_line(self) -> None:
+        """Nobody takes it any more."""
+        while self._line:
+            pending, *_ = self._line.popleft()
+            pending.bind(self._outbox.soon.pendings.failed(NotAccepted(CLOSED)), 0)
+
+    def _register(self, pending: BlockingPending, callback: Callable[[Any], object]) -> None:
+        self._take()
+        if pending.done():
+            self._post(callback, pending)
+        else:
+            pending.place[0].callbacks.append((callback, pending))
+
+    def _post(self, callback: Callable[[Any], object], outcome: Outcome) -> None:
+        self._session.conversation.pendings.calls.append((callback, outcome))
