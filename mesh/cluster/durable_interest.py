@@ -493,8 +493,14 @@ class DurableInterest:
         return {home: table.version for home, table in self._tables.items()}
 
     def saved(self, versions: Mapping[int, int]) -> None:
-        """These versions are on disk, or there is none."""
-        before, self._saved = self._saved, {home: versions[home] for home in versions if home in self._tables}
+        """These versions are on disk, or there is none. What the data plane does not know yet does not count:
+        it may have come just before the disk was written to."""
+        before, routed_late = self._saved, {change.home for change in self._changes}
+        self._saved = {
+            home: before[home] if home in routed_late else version
+            for home, version in versions.items()
+            if home in self._tables and (home in before or home not in routed_late)
+        }
         self._dirty = self._saved != self.versions()
         news = [home for home, version in self._saved.items() if before.get(home) != version]
         for link in self._links.values():

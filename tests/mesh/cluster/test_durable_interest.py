@@ -183,6 +183,33 @@ def test_a_subscription_is_known_only_when_the_home_itself_routes_by_it() -> Non
     assert home.reached == [BarrierDone(version, ())]
 
 
+def test_what_comes_while_the_file_is_written_is_held_once_the_data_plane_routes_by_it() -> None:
+    """It was on disk with what had come before, and said to be held: the barrier was over, and for as long as
+    the data plane was busy with many patterns, level stored skipped the home."""
+    brokers = linked(2)
+    brokers.settle()
+    home, other = brokers.broker(1), brokers.broker(2)
+    home.change({"mail": ("m",)}, [])
+    brokers.say()
+    brokers.deliver(1, 2)
+    other.apply()
+    assert other.interest.unsaved, "the shell begins to write"
+    home.change({"jobs": ("j",)}, [])
+    brokers.say()
+    brokers.deliver(1, 2)
+    other.interest.saved(other.interest.versions())
+    brokers.say()
+    brokers.deliver(2, 1)
+    assert home.reached == [], "it does not route by the second one"
+    other.apply()
+    assert other.interest.unsaved
+    other.save()
+    home.save()
+    brokers.settle()
+    assert home.reached[-1] == BarrierDone(home.interest.version, ())
+    assert not other.interest.unsaved
+
+
 def test_a_broker_without_the_capability_is_told_nothing_and_waited_for_by_nobody() -> None:
     interest = DurableInterest(1, "n1")
     interest.set_own({}, 1000)
