@@ -268,8 +268,10 @@ def show(name: str, outcome: Outcome, targets: Sequence[Target], console: Consol
     for work in dict.fromkeys(work for work, _ in outcome.medians):
         console.print()
         console.print(_medians_of(work, outcome))
-    console.print()
-    console.print(_ratios(outcome, targets))
+    ratios = _ratios(outcome, targets)
+    if ratios.row_count:
+        console.print()
+        console.print(ratios)
     for system, reason in outcome.skipped.items():
         console.print(f"[yellow]not run: {system}: {reason}", highlight=False)
 

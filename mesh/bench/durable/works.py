@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.bench.durable import alone, jetstream, rates, untouched, waiting
+from mesh.bench.durable import alone, handling, jetstream, rates, untouched, waiting
 from mesh.bench.harness import Case, Target
 from mesh.bench.processor import can_read_processor
 
-_WORKS: Final = (rates, alone, waiting, untouched)
+_WORKS: Final = (rates, alone, handling, waiting, untouched)
 
 TARGETS: Final[tuple[Target, ...]] = tuple(target for work in _WORKS for target in work.TARGETS)
 
