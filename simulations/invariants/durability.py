@@ -340,7 +340,9 @@ def drained(evidence: Evidence) -> Verdict:
     end_s = evidence.phases.get("drained_s")
     if end_s is None or not evidence.was_whole():
         return verdict("drained", 0, "queue(s)", [])
-    attended = {each.worker: (each.queue, each.home) for each in evidence.ledger.attached}.values()
+    # Work that goes on after its connection was lost may be at another home, and its messages tell.
+    seen = sorted([*evidence.ledger.attached, *evidence.ledger.jobs], key=lambda each: each.at_s)
+    attended = {each.worker: (each.queue, each.home) for each in seen}.values()
     wrong: list[str] = []
     looked = 0
     for home, journal in run.left.items():

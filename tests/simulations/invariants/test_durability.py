@@ -373,3 +373,12 @@ def test_a_queue_to_which_no_worker_came_back_need_not_drain() -> None:
     on_time(evidence)
     evidence.ledger.attached.append(Attached("worker-1", 1, QUEUE, ("#",), ONE, 12.0))
     assert not judged(evidence, "drained").count
+
+
+def test_a_home_whose_worker_went_to_another_need_not_drain() -> None:
+    """Swarm seed 2074150211 with durable subscriptions: the other has the same id and outlived this one."""
+    evidence = stored()
+    evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
+    assert not judged(evidence, "drained").ok
+    evidence.ledger.jobs.append(replace(job_of(evidence, 20), home=ONE, at_s=15.0))
+    assert not judged(evidence, "drained").count
