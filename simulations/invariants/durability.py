@@ -22,7 +22,7 @@ from mesh.topics import matches
 from mesh.work.options import WorkOptions
 from simulations.evidence import Evidence
 from simulations.evidence.journals import JournalLeft, Left
-from simulations.evidence.ledger import Job, Outcome, Publication, Said
+from simulations.evidence.ledger import Attached, Job, Outcome, Publication, Said
 from simulations.evidence.recorder import POWER_LOSSES, SPOIL_FILES
 from simulations.invariants.check import Check, at_end
 from simulations.invariants.circumstances import Circumstances
@@ -341,7 +341,8 @@ def drained(evidence: Evidence) -> Verdict:
     if end_s is None or not evidence.was_whole():
         return verdict("drained", 0, "queue(s)", [])
     # Work that goes on after its connection was lost may be at another home, and its messages tell.
-    seen = sorted([*evidence.ledger.attached, *evidence.ledger.jobs], key=lambda each: each.at_s)
+    seen: list[Attached | Job] = [*evidence.ledger.attached, *evidence.ledger.jobs]
+    seen.sort(key=lambda each: each.at_s)
     attended = {each.worker: (each.queue, each.home) for each in seen}.values()
     wrong: list[str] = []
     looked = 0

@@ -371,7 +371,7 @@ def test_workers_that_are_at_work_until_the_end_had_too_much_of_it() -> None:
 def test_a_queue_to_which_no_worker_came_back_need_not_drain() -> None:
     evidence = stored()
     on_time(evidence)
-    evidence.ledger.attached.append(Attached("worker-1", 1, QUEUE, ("#",), ONE, 12.0))
+    evidence.ledger.attached.append(Attached("worker-1", 1, QUEUE, ("#",), ONE, 21.5))
     assert not judged(evidence, "drained").count
 
 
@@ -380,5 +380,5 @@ def test_a_home_whose_worker_went_to_another_need_not_drain() -> None:
     evidence = stored()
     evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
     assert not judged(evidence, "drained").ok
-    evidence.ledger.jobs.append(replace(job_of(evidence, 20), home=ONE, at_s=15.0))
+    evidence.ledger.jobs.append(replace(job_of(evidence, 20), home=ONE, at_s=21.5))
     assert not judged(evidence, "drained").count
