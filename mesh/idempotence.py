@@ -12,6 +12,7 @@ A durable subscription delivers a message again when nobody said that it was don
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import os
@@ -150,6 +151,11 @@ class DoneMessages:
             if self._db is not None and self._pid == os.getpid():
                 self._db.close()
             self._db = None
+
+    def __del__(self) -> None:
+        """A handler that is not needed any more closes its file, of which Python 3.13 warns otherwise."""
+        with contextlib.suppress(AttributeError):  # it was never made
+            self.close()
 
     def _do(self, statement: str, arguments: tuple[Any, ...]) -> Any:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import subprocess
 import sys
@@ -289,8 +290,34 @@ def test_each_paramstyle_of_db_api_is_spoken(paramstyle: str, marks: str, argume
     assert cursor.asked[1] == (f"insert into app.seen(id, came_s) {marks}", arguments)
 
 
-@pytest.mark.parametrize("paramstyle", ["qmark", "numeric", "named"])
+def test_a_handler_that_is_not_needed_any_more_closes_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.13 warned of it."""
+    closed: list[str] = []
+
+    class Watched(sqlite3.Connection):
+        def close(self) -> None:
+            closed.append("closed")
+            super().close()
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **more: connect(*given, **more, factory=Watched))
+
+    @idempotent(tmp_path / "done.db")
+    def handler(message: Any) -> None:
+        pass
+
+    handler(job(1))
+    assert closed == []
+    del handler
+    gc.collect()
+    assert closed == ["closed"]
+
+
+@pytest.mark.parametrize("paramstyle", ["qmark", "named"])
 def test_sqlite_takes_its_paramstyles(paramstyle: str) -> None:
+    """Since Python 3.12 it takes ``:1`` for a name, and warns of arguments without one."""
     db = sqlite3.connect(":memory:")
     inbox = Inbox(paramstyle)
     inbox.create(db.cursor())
