@@ -2,7 +2,8 @@
 
 Frames go out at once and then at most every `DURABLE_PAUSE_S`; long ones, and changes for the data plane, one
 a loop turn, so that rounds and dials come between them. What changed goes to the data plane first, then to
-disk, and then it is said to be held here.
+disk, and then it is said to be held here. Who becomes unknown is told to the data plane at once, and who is
+known again once it has made all changes.
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ class DurableGossip:
         """Something may be different: see to all that may follow from it."""
         if self._stopped:
             return
+        self._tell_unknown(dict.fromkeys((*self._unknown, *self._interest.unknown())))
         if self._interest.changed or self._interest.unsaved or self._interest.unknown() != self._unknown:
             self._tells.ask()
         if self._interest.behind():
@@ -220,12 +222,15 @@ class DurableGossip:
         if self._interest.changed:
             return
         self._reached(self._interest.applied())
-        unknown = self._interest.unknown()
+        self._tell_unknown(self._interest.unknown())
+        if self._interest.unsaved:
+            self._hooks.durable_unsaved()
+
+    def _tell_unknown(self, names: Iterable[str]) -> None:
+        unknown = tuple(names)
         if unknown != self._unknown:
             self._unknown = unknown
             self._hooks.unknown_homes_changed(unknown)
-        if self._interest.unsaved:
-            self._hooks.durable_unsaved()
 
     def _reached(self, done: Iterable[BarrierDone]) -> None:
         for barrier in done:
