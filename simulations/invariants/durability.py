@@ -253,9 +253,16 @@ def _may_come_again(run: Durability, job: Job, following: Job) -> bool:
         run.home_ended(job.home, job.said_s, until_s)
         or run.session_ended(job, until_s)
         or run.is_held_up(job, following.at_s)
+        or _was_sent_before(job, following)
         or run.lost_files(job.home, job.said_s, following.at_s)
         or run.had_twin(job.home, job.at_s, following.at_s)
     )
+
+
+def _was_sent_before(job: Job, following: Job) -> bool:
+    """A delivery that came after another had been sent before it: the network held it up, and its session is
+    over."""
+    return (following.attempt, following.redelivered) < (job.attempt, job.redelivered)
 
 
 @at_end

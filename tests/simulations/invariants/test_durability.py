@@ -382,3 +382,14 @@ def test_a_home_whose_worker_went_to_another_need_not_drain() -> None:
     assert not judged(evidence, "drained").ok
     evidence.ledger.jobs.append(replace(job_of(evidence, 20), home=ONE, at_s=21.5))
     assert not judged(evidence, "drained").count
+
+
+@pytest.mark.parametrize(("attempt", "right"), [(2, True), (1, False)])
+def test_a_delivery_that_the_network_held_up_may_come_after_the_one_that_followed_it(
+    attempt: int, right: bool
+) -> None:
+    """Swarm seed 2074150305 with durable subscriptions: its home had closed that connection."""
+    evidence = stored()
+    again(evidence, after_s=1.5, attempt=1)
+    job_of(evidence, 20).attempt = attempt
+    assert judged(evidence, "settled_once").ok is right
