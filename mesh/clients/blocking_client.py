@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
@@ -449,4 +450,7 @@ class BlockingClient:
 
     def statistics(self) -> ConversationStatistics:
         with self._session.ours():
-            return self._session.conversation.statistics()
+            found = self._session.conversation.statistics()
+        if self._outbox is None:
+            return found
+        return replace(found, unheard=found.unheard + self._outbox.soon.pendings.unheard)

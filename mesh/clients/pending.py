@@ -84,6 +84,9 @@ class Group(Waitable):
     def __init__(
         self, owner: Pendings, number: int, ticket: Fate, first: int, limit_s: float, deadline: float
     ) -> None:
+        self._owner = owner
+        self._unseen: set[int] = set()
+        """Places of the failed ones that nobody has looked at."""
         super().__init__()
         self.number = number
         self.ticket = ticket
@@ -95,9 +98,6 @@ class Group(Waitable):
         self.errors: dict[int, MeshError] = {}
         """Of those that failed, by their place in the batch."""
         self.callbacks: list[tuple[Callable[[Any], object], Outcome]] = []
-        self._owner = owner
-        self._unseen: set[int] = set()
-        """Places of the failed ones that nobody has looked at."""
 
     def __del__(self) -> None:
         if self._unseen:
