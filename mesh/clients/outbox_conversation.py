@@ -21,7 +21,7 @@ from mesh.outbox.draining import Draining, Range
 from mesh.outbox.records import Opening
 from mesh.printable import listed
 from mesh.wire import blocks
-from mesh.wire.durable_frames import BEHIND_MAX
+from mesh.wire.durable_frames import BEHIND_MAX, FOLLOWS
 from mesh.wire.session_frames import AGAIN, data_head
 
 TAKEN_AT_ONCE: Final = 1 << 18
@@ -87,7 +87,8 @@ class OutboxConversation(Conversation):
             for send in sends:
                 count = blocks.HEAD.unpack_from(send.block)[4]
                 flags = AGAIN if send.again else 0
-                head = data_head(0, flags, min(send.below, BEHIND_MAX), 0, len(send.block))
+                follows = FOLLOWS if send.follows else 0
+                head = data_head(0, flags, min(send.below, BEHIND_MAX), follows, len(send.block))
                 self._frames.append(self.prefix + head + send.block)
                 credit.spend(count, len(send.block))
                 self._published += count

@@ -34,6 +34,7 @@ from mesh.dataplane.members import Members, Neighbour
 from mesh.dataplane.offering import Offering
 from mesh.dataplane.ports import Turn
 from mesh.dataplane.publications import CONFLICT, PAST, Key, Part, Publication
+from mesh.dataplane.refused_topics import RefusedTopics
 from mesh.dataplane.sessions import Session
 from mesh.dataplane.stored import Stored
 from mesh.dataplane.stored_replies import StoredReplies
@@ -74,6 +75,9 @@ class EntryBroker:
         self._work_pending = work_pending
         self._stored = Stored()
         self._past: OrderedDict[tuple[Key, int], Past] = OrderedDict()
+        self._refused_topics = RefusedTopics()
+        self.refused = self._refused_topics.refused
+        """A block of level stored was refused before it came here."""
         self._replies = StoredReplies(intake, turn)
         self.offering = Offering(
             id, self.routes, self._stored, intake, own, turn, told=self._told, work_pending=work_pending
@@ -97,9 +101,11 @@ class EntryBroker:
         behind: int,
         flags: int,
         now: float,
+        *,
+        follows: bool = False,
     ) -> None:
-        """A checked block of a session that had credit for it; ``takers``: who wants it now. Raises
-        `SessionError`."""
+        """A checked block of a session that had credit for it; ``takers``: who wants it now; ``follows``: see
+        `RefusedTopics`. Raises `SessionError`."""
         lowest = 0
         if behind < BEHIND_MAX:
             lowest = sequence - behind
@@ -108,18 +114,23 @@ class EntryBroker:
                     f"a block that begins with {sequence} says that its publisher waits for {lowest}"
                 )
             self._give_up(self._stored.waits_from(session.publisher.key, lowest))
+        piecewise = bool(block[1] & blocks.PIECE)
+        if not follows and not (piecewise and blocks.offset_of(block)):
+            self._refused_topics.begin(session, topic)
         held = HeldCredit(session.ingress, count, len(block))
         held.outlets = 1
         if self._shares(session, block, sequence, count, held, now):
             return
-        piecewise = bool(block[1] & blocks.PIECE)
         last = sequence + count - 1
         publication = self._stored.find(session.publisher.key, sequence)
         if publication is None:
             homes = self.routes.wanting(topic)
             refusal = self._refusal(topic, homes)
+            if follows and self._refused_topics.holds(session, topic):
+                refusal = f"an earlier message on {topic.decode()} was refused"
             if refusal:
                 held.release()
+                self._refused_topics.refused(session, topic)
                 self._replies.refuse(session, sequence, last, refusal, piecewise)
                 return
             publication = self._stored.begin(
@@ -290,6 +301,7 @@ class EntryBroker:
             self._replies.past(publication)
             return
         if not outcome.kept:
+            self._refused_topics.refused(session, publication.topic)
             sentence = outcome.sentence or f"nobody keeps {publication.topic.decode()}"
             self._replies.refuse(session, first, last, sentence, publication.piecewise)
             return
@@ -326,6 +338,7 @@ class EntryBroker:
 
     def session_over(self, session: Session, now: float) -> None:
         """A session ended."""
+        self._refused_topics.session_over(session)
         self._give_up(self._stored.session_over(session, now))
 
     def scan(self, now: float) -> None:

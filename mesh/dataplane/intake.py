@@ -26,7 +26,7 @@ from mesh.errors import BlockError, SessionError, TopicError
 from mesh.topics.routing import Router
 from mesh.wire import blocks, capabilities
 from mesh.wire.blocks import STORED
-from mesh.wire.durable_frames import KEEP
+from mesh.wire.durable_frames import FOLLOWS, KEEP
 from mesh.wire.session_frames import (
     AGAIN,
     DATA_CONSTANTS,
@@ -62,7 +62,11 @@ class StoredBlocks(Protocol):
         flags: int,
         now: float,
         /,
+        *,
+        follows: bool = False,
     ) -> None: ...
+
+    def refused(self, session: Session, topic: bytes, /) -> None: ...
 
     def is_retry(self, session: Session, block: Buffer, sequence: int, count: int, now: float, /) -> bool: ...
 
@@ -107,7 +111,7 @@ class Intake:
         if mark != DATA_MARK or bin32 != 0xC6 or zero or flags > AGAIN or size != end - at:
             read_data(frame, start)
             raise SessionError("a DATA frame's head does not have its fixed form")
-        if (hops or number or link) and (hops or link or level != STORED):
+        if (hops or number or link) and (hops or link > FOLLOWS or level != STORED):
             raise SessionError(f"a client's block names {hops} hops, subscription {number}, sequence {link}")
         topic_at = start + HEADS_SIZE
         bodies_at = topic_at + topic_size
@@ -150,6 +154,8 @@ class Intake:
         if self.refusing or cut:
             if level != STORED or not self.stored.is_retry(session, frame[at:], sequence, count, now):
                 self._refuse(session, sequence, count, size, level, kind)
+                if level == STORED:
+                    self.stored.refused(session, topic)
             return
         block: Buffer = frame[at:] if size < VIEW_MIN else memoryview(frame)[at:]
         takers = route.everybody
@@ -158,7 +164,9 @@ class Intake:
             self.hand_out(takers, block, count, 0, flags, ingress, now)
             return
         if level == STORED:
-            self.stored.client_block(session, block, sequence, count, topic, takers, number, flags, now)
+            self.stored.client_block(
+                session, block, sequence, count, topic, takers, number, flags, now, follows=bool(link)
+            )
             return
         record_of = session.publisher
         if kind & blocks.PIECE:  # of a large body, which is accepted with its last one

@@ -11,8 +11,9 @@ are passed over, so that others go on. After a pause the oldest of them is sent 
 stored, the topic goes on behind it; if it is refused, the pause doubles, up to `PAUSE_MAX_S`. When more than
 `HELD_MAX` topics would be held, sending pauses as a whole and begins again at the oldest row, with one alone.
 
-So the messages of a topic are stored in their order. One case is not covered: homes that refuse a block and,
-while others of its topic are under way, become able to store them.
+So the messages of a topic are stored in their order. Of a block that *follows* another of its topic the
+broker knows so, and refuses it if it refused the other. One case is not covered: a home that refuses a block,
+as its disk is nearly full, and has room for a later one that it was given already.
 
 **The lowest number.** With each block goes the lowest number of its boot that the publisher still waits for;
 homes forget what lies below, and refuse it if it comes again. So it never rises above a row that could come
@@ -68,11 +69,12 @@ class Read:
 @dataclass(frozen=True, slots=True)
 class Send:
     """A sealed block; ``below``: how far below its first number the lowest one lies that is waited for;
-    ``again``: an earlier session or run may have sent it."""
+    ``again``: an earlier session or run may have sent it; ``follows``: another of its topic is under way."""
 
     block: bytes
     below: int
     again: bool
+    follows: bool
 
 
 class _Sent(NamedTuple):
@@ -118,6 +120,8 @@ class Draining:
         self._numbers: dict[int, list[int]] = {}
         """Rows under way by their first number."""
         self._under_way_bytes = 0
+        self._in_topic: dict[bytes, int] = {}
+        """Numbers under way, by topic."""
         self._long: dict[int, tuple[float, float]] = {}
         """When a large body under way is sent again, by its number, and after what pause once more."""
         self._freeing: dict[int, _Sent] = {}
@@ -213,6 +217,7 @@ class Draining:
         self.session_boot = None
         self._under_way.clear()
         self._numbers.clear()
+        self._in_topic.clear()
         self._long.clear()
         self._under_way_bytes = 0
         self._put_back(0)
@@ -238,7 +243,7 @@ class Draining:
             self._send_again_what_takes_long(now)
         if self.session_boot is None or self._paused_to is not None:
             return []
-        rows: list[Waiting] = []
+        rows: list[tuple[Waiting, bool]] = []
         while (
             bytes_max > 0 and messages_max > 0 and self._ready and self._has_room_for(row := self._ready[0])
         ):
@@ -247,15 +252,16 @@ class Draining:
             self._ready.popleft()
             self._ready_bytes -= len(row.block)
             if not self._is_passed_over(row.topic) and self._may_go(row):
-                self._begin(row)
-                rows.append(row)
+                rows.append((row, self._begin(row)))
                 bytes_max -= len(row.block)
                 messages_max -= row.last - row.first + 1
         if not rows:
             return []
         lowest = self._lowest(self.session_boot)
-        sends = [Send(row.block, row.first - lowest, row.row <= self._sent_to) for row in rows]
-        self._sent_to = max(self._sent_to, rows[-1].row)
+        sends = [
+            Send(row.block, row.first - lowest, row.row <= self._sent_to, follows) for row, follows in rows
+        ]
+        self._sent_to = max(self._sent_to, rows[-1][0].row)
         return sends
 
     def acknowledged(self, ranges: Iterable[Range]) -> list[Range]:
@@ -377,11 +383,18 @@ class Draining:
             held.probe = (row.boot, row.first)
         return held.probe == (row.boot, row.first)
 
-    def _begin(self, row: Waiting) -> None:
+    def _begin(self, row: Waiting) -> bool:
+        """It is under way; whether others of its topic are."""
+        others = self._in_topic.get(row.topic, 0)
+        if row.first in self._numbers:
+            others -= 1
+        else:
+            self._in_topic[row.topic] = others + 1
         size = len(row.block)
         self._under_way[row.row] = _Sent(row.row, row.boot, row.first, row.last, row.topic, size)
         self._numbers.setdefault(row.first, []).append(row.row)
         self._under_way_bytes += size
+        return others > 0
 
     def _pop(self, first: int, last: int) -> list[_Sent]:
         """Take what is under way of these numbers; nearly always it begins with the first of them."""
@@ -394,6 +407,10 @@ class Draining:
             for row in numbers.pop(first):
                 popped.append(self._under_way.pop(row))
                 self._under_way_bytes -= popped[-1].size
+            topic = popped[-1].topic
+            self._in_topic[topic] -= 1
+            if not self._in_topic[topic]:
+                del self._in_topic[topic]
             first = popped[-1].last + 1
         return popped
 
@@ -402,8 +419,9 @@ class Draining:
         if held is None:
             self._held[row.topic] = _Held(row.row - 1, reason, now)
             return
+        if row.row - 1 <= held.row or held.probe is not None:
+            held.reason = reason
         held.row = min(held.row, row.row - 1)
-        held.reason = reason
         if held.probe is not None:
             held.probe = None
             held.pause_s = min(PAUSE_MAX_S, 2 * held.pause_s)

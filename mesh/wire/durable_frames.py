@@ -67,6 +67,9 @@ BACK_OFF: Final = 1 << 32
 BEHIND_MAX: Final = (1 << 32) - 1
 """A client's DATA of level stored says in its head's subscription field how far below the block's first
 number the publisher's lowest unacknowledged number lies, at most this."""
+FOLLOWS: Final = 1
+"""A client's DATA of level stored says so in its head's sequence field if another block of the topic, which
+is not answered yet, was sent before it in the session: it is refused if that one was. Otherwise 0."""
 KEEP: Final = 2
 """Flag of DATA on a link: keep the block, and answer with KEPT."""
 

@@ -188,16 +188,20 @@ class StoredClient:
         self.send(first, behind=behind)
         return first
 
-    def send(self, first: int, *, again: bool = False, behind: int | None = None) -> None:
-        self.say(*self.frames(first, again=again, behind=behind))
+    def send(
+        self, first: int, *, again: bool = False, behind: int | None = None, follows: bool = False
+    ) -> None:
+        self.say(*self.frames(first, again=again, behind=behind, follows=follows))
 
-    def frames(self, first: int, *, again: bool = False, behind: int | None = None) -> list[bytes]:
+    def frames(
+        self, first: int, *, again: bool = False, behind: int | None = None, follows: bool = False
+    ) -> list[bytes]:
         """``behind``: instead of how far its lowest number that is not over lies below."""
         self.waits_for[first] = None
         if behind is None:
             behind = first - min(self.waits_for)
         flags = AGAIN if again else 0
-        return [data_head(0, flags, behind, 0, len(block)) + block for block in self.sealed[first]]
+        return [data_head(0, flags, behind, follows, len(block)) + block for block in self.sealed[first]]
 
     def _is_over(self, ranges: list[list[int]]) -> None:
         for first, last in ranges:

@@ -320,6 +320,31 @@ def test_what_is_past_is_neither_acknowledged_nor_refused_and_its_publisher_is_t
     assert whole(client) and mesh.nodes[1].exchange.statistics().storing == 0
 
 
+def test_what_follows_a_refused_block_of_its_topic_is_refused_though_the_link_is_back() -> None:
+    """Later messages of an outbox were stored before those that a link had missed."""
+    mesh = FakeMesh(2)
+    FakeHome(mesh, 2)
+    made(mesh, 2, "mail", "#")
+    client = StoredClient(mesh)
+    mesh.unlink(1, 2)
+    first, second, third, other = (client.seal(topic, b"x") for topic in ("t", "t", "t", "u"))
+    client.send(first)
+    mesh.link(1, 2)
+    client.turn(1.0)
+    client.send(second, follows=True)
+    client.send(other)
+    client.read()
+    reasons = {number: reason for ranges, reason in client.refused for number, _ in ranges}
+    assert "there is no link" in reasons[first]
+    assert reasons[second] == "an earlier message on t was refused"
+    assert [ranges for ranges, *_ in client.acked] == [[[other, other]]]
+    for number, follows in ((first, False), (second, True), (third, True)):
+        client.send(number, again=True, follows=follows)
+    client.read()
+    assert [ranges for ranges, *_ in client.acked[1:]] == [[[each, each]] for each in (first, second, third)]
+    assert not client.errors
+
+
 def test_what_is_past_at_one_home_is_past_once_all_others_keep_it() -> None:
     mesh = FakeMesh(3)
     past, home = (FakeHome(mesh, node, prompt=False) for node in (2, 3))

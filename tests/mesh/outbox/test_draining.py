@@ -218,6 +218,27 @@ def test_a_refused_topic_is_held_and_others_go_on() -> None:
     assert draining.held() == {}
 
 
+def test_a_block_says_whether_it_follows_another_of_its_topic_that_is_under_way() -> None:
+    file = File()
+    for topic in (b"a", b"b", b"a"):
+        file.append(topic)
+    file.append_body(b"c", 2)
+    draining = Draining(file.last)
+    draining.session_began(1)
+    read(file, draining)
+    assert [it.follows for it in draining.take(0.0, 1 << 20)] == [False, False, True, False, False]
+    draining.refused([(1, 1)], "no link", 0.0)
+    draining.refused([(3, 3)], "an earlier one was refused", 0.0)
+    assert draining.held() == {b"a": "no link"}, "the reason is that of the first"
+    assert draining.take(1.0, 1 << 20) == []
+    read(file, draining)
+    assert [it.follows for it in draining.take(1.0, 1 << 20)] == [False], "a probe"
+    stored(file, draining, 1, 2)
+    draining.appended([file.append(b"b"), file.append(b"c")])
+    read(file, draining)
+    assert [it.follows for it in draining.take(1.0, 1 << 20)] == [False, False, True]
+
+
 def test_pauses_double_up_to_a_bound() -> None:
     file, draining = filled(b"a")
     draining.session_began(1)
