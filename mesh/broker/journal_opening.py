@@ -16,6 +16,7 @@ from mesh.errors import AnothersJournal, StorageError
 from mesh.journal.port import CommitTimes, OpenedJournal
 from mesh.journal.records import Kept
 from mesh.logs import log
+from mesh.printable import printable
 
 JOURNAL: Final = "journal.db"
 """In the broker's folder of the state folder."""
@@ -117,6 +118,7 @@ class JournalOpening:
         self._warn_of(damaged)
 
     def _refuse(self, why: str, *, again: bool = False) -> None:
+        why = printable(why)  # frames carry no name of a folder that is not UTF-8
         log.warning("broker %s stores no messages: %s", self._name, why)
         self._home.not_opened(why, again=again)
 

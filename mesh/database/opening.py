@@ -224,3 +224,7 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
         raise errors.foreign(f"{path} is a folder, and the {kind.name} is a file; move it away") from error
     except OSError as error:
         raise errors.other(f"the {kind.name} {path} cannot be opened: {error.strerror or error}") from error
+    except UnicodeEncodeError as error:
+        raise errors.other(
+            f"the {kind.name} {path} cannot be opened: SQLite takes paths in UTF-8 only; {kind.elsewhere}"
+        ) from error

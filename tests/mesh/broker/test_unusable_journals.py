@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -168,3 +169,15 @@ async def test_whoever_waits_for_a_journal_hears_why_it_cannot_be_made_whatever_
         async with client.subscribe("jobs.#", durable="mail") as jobs:
             await client.publish("jobs.a", b"x", level="stored")
             assert (await anext(jobs)).done()
+
+
+async def test_a_state_folder_whose_name_is_not_utf_8_is_named_as_it_can_be(tmp_path: Path) -> None:
+    """No frame could carry the sentence about it, so whoever asked waited in vain."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/st\xffate")
+    async with Broker(name="home", listen=LOCAL, state_dir=folder) as broker, Client(broker.url) as client:
+        for _ in range(3):
+            with pytest.raises(NotAccepted) as caught:
+                async with client.subscribe("jobs.#", durable="mail"):
+                    pass
+            said = str(caught.value)
+            assert r"/st\udcffate/home/journal.db cannot be opened: SQLite takes paths in UTF-8 only" in said
