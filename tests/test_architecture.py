@@ -314,6 +314,7 @@ LAYERS = (
             "mesh.errors",
             "mesh.limits",
             "mesh.logs",
+            "mesh.printable",
             "mesh.environment",
             "mesh.storage",
             "mesh.listen",
