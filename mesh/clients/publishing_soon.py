@@ -135,8 +135,7 @@ class SoonPublisher:
         if ticket is None:
             return Pending(pendings.sent, 0)
         group = pendings.add(ticket, index, limit_s, self._loop.time())
-        if self._timer is None:
-            self._plan()
+        self._plan_for(group)
         return Pending(group, index)
 
     def publish_into(
@@ -154,8 +153,7 @@ class SoonPublisher:
         """Gather a message of level outbox, also if there is no room for one."""
         parcel, index = outbox.gather(topic, body, headers, limit_s)
         group = self._pendings.add(parcel, index, limit_s, self._loop.time(), outbox.give_up)
-        if self._timer is None:
-            self._plan()
+        self._plan_for(group)
         return group, index
 
     def _not_ready(self) -> NotReady:
@@ -188,6 +186,13 @@ class SoonPublisher:
                 return
             if not await self._connection.wait(gate, max(0.0, deadline - self._loop.time())):
                 raise kind(pendings.why_full(limit_s, self._connection.why_away))
+
+    def _plan_for(self, group: Group) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= group.deadline:
+                return
+            self._timer.cancel()
+        self._plan()
 
     def _plan(self) -> None:
         if self._pendings.due < inf and not self._connection.closed:

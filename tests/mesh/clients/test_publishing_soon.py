@@ -127,6 +127,19 @@ async def test_one_that_is_never_acknowledged_ends_as_unknown_in_its_own_time() 
         assert now() - began == pytest.approx(10.5, abs=0.01)
 
 
+async def test_a_shorter_time_that_is_given_later_ends_first() -> None:
+    """The timer was set for the first message, and looked at nothing before."""
+    async with connected() as (_, client):
+        began = now()
+        long = client.publish_soon("quiet", b"x")
+        short = client.publish_soon("quiet", b"x", timeout=1.0)
+        with pytest.raises(Unknown, match="in 1 s"):
+            await short
+        assert now() - began == pytest.approx(1.0, abs=0.01) and not long.done()
+        with pytest.raises(Unknown, match="in 10 s"):
+            await long
+
+
 async def test_wrong_arguments_are_errors_of_the_call() -> None:
     async with connected() as (_, client):
         with pytest.raises(TopicError):
