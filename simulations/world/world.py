@@ -17,8 +17,10 @@ import asyncio
 import gc
 import random
 import re
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from itertools import count
 from math import inf
 from types import TracebackType
 from typing import Final, Self
@@ -42,6 +44,8 @@ ADDRESS: Final = re.compile(r"\bat 0x[0-9a-f]+")
 """Where an object is differs between two equal runs."""
 COLLECT_EVERY: Final = 20_000
 """Events between two collections of garbage."""
+LOOK_AT_ALL_EVERY: Final = 50
+"""Worlds of one process between two collections of all that lives outside of worlds."""
 COLLECTIONS_YOUNG: Final = 64
 """The last of so many of them looks at all objects: at 100 brokers that takes half a second."""
 
@@ -54,18 +58,22 @@ class ConditionNotMet(TimeoutError):
     """What was waited for did not come true in time."""
 
 
-_frozen = False
+_worlds = count()
+_last: weakref.ref[World] | None = None
+"""The last world of this process, if it is still there."""
 
 
-def _freeze_once() -> None:
-    """Spare each world of this process a look through modules and their like, which takes 30 ms each time.
+def _spare_what_is_old() -> None:
+    """Let no collection in a new world look at what lives already: modules, and what a program with many
+    worlds, such as pytest, has gathered. Of a million objects each look takes 0.2 s.
 
-    Whatever worlds make is collected as ever. (`gc.get_freeze_count` would tell, by counting what is frozen:
-    40 ms in a process with all tests.)
+    What is frozen and dropped later is not collected before the next look at everything, if it is in a cycle.
+    So nothing is frozen while the world before is still there.
     """
-    global _frozen
-    if not _frozen:
-        _frozen = True
+    if not next(_worlds) % LOOK_AT_ALL_EVERY:
+        gc.unfreeze()
+    gc.collect()
+    if _last is None or _last() is None:
         gc.freeze()
 
 
@@ -81,6 +89,16 @@ class World:
         keep_history: keep the lines of the history, to find where two runs part.
         keep_failures: let time pass in spite of failures; they stay in ``failures``.
     """
+
+    def __new__(cls, *_: object, **__: object) -> Self:
+        """What is old is frozen before there is a world: it would be frozen with it, and never collected."""
+        global _last
+        if not gc.isenabled():  # inside another world
+            return super().__new__(cls)
+        _spare_what_is_old()
+        world = super().__new__(cls)
+        _last = weakref.ref(world)
+        return world
 
     def __init__(
         self,
@@ -127,7 +145,6 @@ class World:
         if gc.isenabled():
             gc.collect()
             gc.disable()
-            _freeze_once()
             self._exit.callback(gc.enable)
         return self
 
