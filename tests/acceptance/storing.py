@@ -20,9 +20,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from mesh import Client
+from mesh import BlockingClient, Client
 from mesh.cli.app import main
 from mesh.errors import NotAccepted, Unknown
 from tests.mesh.loopback import eventually
@@ -79,6 +79,40 @@ def consumer(pipe: Connection, url: str) -> None:
     asyncio.run(run())
 
 
+def blocking_publisher(pipe: Connection, url: str) -> None:
+    """As `publisher`, by a `BlockingClient` that threads share: one for each message of a turn."""
+
+    def publish(number: int, size: int) -> tuple[str, int, Any]:
+        body = b"%d " % number + bytes(size)
+        try:
+            receipt = client.publish(TOPIC, body, level="stored", timeout=PATIENCE_S)
+        except NotAccepted as error:
+            return "refused", number, str(error)
+        except Unknown as error:
+            return "unknown", number, str(error)
+        return "stored", number, receipt.homes
+
+    said = threading.Lock()
+
+    def run(number: int, size: int) -> None:
+        told = publish(number, size)
+        with said:
+            pipe.send(told)
+
+    with BlockingClient(url) as client:
+        while True:
+            for message in pipe.recv():
+                threading.Thread(target=run, args=message, daemon=True).start()
+
+
+def blocking_consumer(pipe: Connection, url: str) -> None:
+    """As `consumer`, by a `BlockingClient`."""
+    with BlockingClient(url) as client, client.subscribe("jobs.#", durable=QUEUE, window=WINDOW) as jobs:
+        for job in jobs:
+            pipe.send(int(job.body.split(b" ", 1)[0]))
+            job.done()
+
+
 def command(pipe: Connection, url: str) -> None:
     """``mesh work --exec``, whose command prints the number of each message: said as `consumer` does."""
     reading, writing = os.pipe()
@@ -107,10 +141,22 @@ async def _received(pipe: Connection) -> Any:
     return pipe.recv()
 
 
+class Clients(NamedTuple):
+    """The programs at both ends."""
+
+    publisher: Program
+    consumer: Program
+
+
+ASYNCIO: Final = Clients(publisher, consumer)
+THREADS: Final = Clients(blocking_publisher, blocking_consumer)
+SHELL: Final = Clients(publisher, command)
+
+
 class Stage:
     """See the module. Numbers name messages."""
 
-    def __init__(self, folder: Path, home: Gate, entry: Gate, consumer: Program) -> None:
+    def __init__(self, folder: Path, home: Gate, entry: Gate, clients: Clients) -> None:
         self.folder = folder
         self.gates = {"home": home, "entry broker": entry}
         self.stored: dict[int, tuple[str, ...]] = {}
@@ -128,8 +174,8 @@ class Stage:
             for name, program, told in (
                 ("home", broker, self._nothing),
                 ("entry broker", broker, self._nothing),
-                ("publisher", publisher, self._published),
-                ("consumer", consumer, self._consumed),
+                ("publisher", clients.publisher, self._published),
+                ("consumer", clients.consumer, self._consumed),
             )
         }
 
@@ -255,10 +301,10 @@ def is_listening(port: int) -> bool:
 
 
 @asynccontextmanager
-async def stage(folder: Path, consumer: Program = consumer) -> AsyncIterator[Stage]:
+async def stage(folder: Path, clients: Clients = ASYNCIO) -> AsyncIterator[Stage]:
     """All four at work."""
     async with Gate(free_port()) as home, Gate(free_port()) as entry:
-        made = Stage(folder, home, entry, consumer)
+        made = Stage(folder, home, entry, clients)
         started = []
         try:
             for name in ("home", "entry broker", "publisher", "consumer"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.storing import command, stage
+from tests.acceptance.storing import SHELL, stage
 
 pytestmark = pytest.mark.process
 
@@ -17,7 +17,7 @@ LOST = "no session with the broker"
 
 @pytest.mark.parametrize("how", ["is killed", "stands still"])
 async def test_workers_and_publishers_go_on_when_their_home_is_back(how: str, tmp_path: Path) -> None:
-    async with stage(tmp_path, consumer=command) as made:
+    async with stage(tmp_path, SHELL) as made:
         numbers = made.publish(50)
         await made.eventually(lambda: made.got.keys() & set(numbers), "the first of them is worked on")
         home, worker = made.programs["home"], made.programs["consumer"]

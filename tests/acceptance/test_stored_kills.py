@@ -15,7 +15,7 @@ import pytest
 
 from mesh.wire.durable_frames import Durable
 from mesh.wire.session_frames import Kind
-from tests.acceptance.storing import Stage, stage
+from tests.acceptance.storing import ASYNCIO, THREADS, Clients, Stage, stage
 from tests.support.gates import Trap
 
 pytestmark = pytest.mark.process
@@ -71,8 +71,8 @@ async def strike(stage: Stage, victim: str, moment: str, number: int) -> None:
     await stage.delivered()
 
 
-async def play(folder: Path, victim: str, moment: str) -> None:
-    async with stage(folder) as made:
+async def play(folder: Path, victim: str, moment: str, clients: Clients) -> None:
+    async with stage(folder, clients) as made:
         duplicates = []
         for number in range(KILLS):
             await strike(made, victim, moment, number)
@@ -91,7 +91,8 @@ async def play(folder: Path, victim: str, moment: str) -> None:
         await made.drained()
 
 
+@pytest.mark.parametrize("clients", [ASYNCIO, THREADS], ids=["Client", "BlockingClient"])
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_nothing_acknowledged_is_lost(victim: str, moment: str, tmp_path: Path) -> None:
-    asyncio.run(play(tmp_path, victim, moment))
+def test_nothing_acknowledged_is_lost(victim: str, moment: str, clients: Clients, tmp_path: Path) -> None:
+    asyncio.run(play(tmp_path, victim, moment, clients))
