@@ -114,6 +114,10 @@ class Commit:
         self._blocks: list[tuple[Any, ...]] = []
         self._waits: list[tuple[Any, ...]] = []
         """New rows of the tables ``block`` and ``waiting`` that are to be written."""
+        self._read: tuple[int, bytes] = (0, b"")
+        self._opened: tuple[bytes, blocks.Opened] | None = None
+        """The block that was read last, with its row, and the one that was opened last: thousands of messages
+        of one block may die in one commit."""
 
     def do_all(self, entries: Sequence[Entry]) -> list[Answer]:
         """Entries in their order. Rows of one subscription that are done are let go together."""
@@ -378,21 +382,24 @@ class Commit:
         letters becomes the last of them."""
         found = one(
             self._db,
-            "select w.floor, w.bitmap, b.count, b.size, b.parts, b.crc, b.data from waiting w"
+            "select w.floor, w.bitmap, b.count, b.size, b.parts, b.crc from waiting w"
             " join block b on b.row = w.row where w.subscription = ? and w.row = ?",
             (entry.subscription, entry.row),
         )
         if found is None:
             return _UNKNOWN
         named = self.book.named[entry.subscription]
-        floor, bitmap, count, size, parts, crc, data = found
+        floor, bitmap, count, size, parts, crc = found
         mask = settled_mask(floor, bitmap)
-        if not 0 <= entry.index < count or mask >> entry.index & 1 or zlib.crc32(data) != crc:
+        if not 0 <= entry.index < count or mask >> entry.index & 1:
+            return _UNKNOWN
+        data = self._sound(entry.row, crc)
+        if data is None:
             return _UNKNOWN
         again = named.name.startswith(DEAD_PREFIX)
         target = entry.subscription if again else self._dead_letters_of(named.name)
 
-        def letter(block: bytes) -> bytes:
+        def letter(block: blocks.Opened) -> bytes:
             if again:
                 return letters.alone(block, entry.index)
             return letters.bury(
@@ -433,17 +440,33 @@ class Commit:
         self._done(entry.subscription, entry.row)
         return Answer(Verdict.DONE, row, target)
 
-    def _copy(self, data: bytes, whole: int, target: int, change: Callable[[bytes], bytes]) -> int:
+    def _sound(self, row: int, crc: int) -> bytes | None:
+        """The data of a block's row; None if it is damaged."""
+        if self._read[0] != row:
+            (data,) = one(self._db, "select data from block where row = ?", (row,)) or (b"",)
+            if zlib.crc32(data) != crc:
+                return None
+            self._read = row, data
+        return self._read[1]
+
+    def _open(self, block: bytes) -> blocks.Opened:
+        """Raises `BlockError`."""
+        if self._opened is None or self._opened[0] is not block:
+            self._opened = block, blocks.open_block(block)
+        return self._opened[1]
+
+    def _copy(self, data: bytes, whole: int, target: int, change: Callable[[blocks.Opened], bytes]) -> int:
         """Add to a subscription what ``change`` makes of a block, or of the first piece of a large body.
 
         The body's other pieces are held by both."""
         if not whole:
-            block = change(data)
+            block = change(self._open(data))
             row = self._insert(1, len(block), (target,), 0, zlib.crc32(block), block)
             self._wait_for(row, (target,), 1, len(block))
             return row
         first, *others = parts_in(data)
-        block = change((one(self._db, "select data from block where row = ?", (first,)) or (b"",))[0])
+        (piece,) = one(self._db, "select data from block where row = ?", (first,)) or (b"",)
+        block = change(self._open(piece))
         head = self._insert(0, len(block), (), 0, zlib.crc32(block), block)
         for part in others:
             self._hold(part)

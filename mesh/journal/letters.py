@@ -12,7 +12,7 @@ from typing import Final
 
 from mesh.errors import BlockError
 from mesh.wire import blocks
-from mesh.wire.blocks import HeaderValue
+from mesh.wire.blocks import HeaderValue, Opened
 
 SUBSCRIPTION: Final = "dead-in"
 REASON: Final = "dead-reason"
@@ -23,7 +23,7 @@ REASON_MAX: Final = 1024
 """Characters of a reason that are kept."""
 
 
-def bury(block: bytes, index: int, *, subscription: str, reason: str, attempts: int, now_us: int) -> bytes:
+def bury(opened: Opened, index: int, *, subscription: str, reason: str, attempts: int, now_us: int) -> bytes:
     """The dead letter of message ``index`` of a block. Raises `BlockError` for a block without it."""
     told: dict[str, HeaderValue] = {
         SUBSCRIPTION: subscription,
@@ -32,29 +32,27 @@ def bury(block: bytes, index: int, *, subscription: str, reason: str, attempts: 
         REASON: reason[:REASON_MAX],
     }
     without = {name: value for name, value in told.items() if name != REASON}
-    before = _headers(block, index)
+    before = _headers(opened, index)
     for extra in (told, without):
         try:
-            return _sealed(block, index, blocks.pack_headers({**before, **extra}))
+            return _sealed(opened, index, blocks.pack_headers({**before, **extra}))
         except ValueError:
             continue
-    return _sealed(block, index, blocks.pack_headers(before))
+    return _sealed(opened, index, blocks.pack_headers(before))
 
 
-def revive(block: bytes) -> bytes:
+def revive(opened: Opened) -> bytes:
     """The message of a dead letter as it was."""
-    headers = {name: value for name, value in _headers(block, 0).items() if name not in OURS}
-    return _sealed(block, 0, blocks.pack_headers(headers))
+    headers = {name: value for name, value in _headers(opened, 0).items() if name not in OURS}
+    return _sealed(opened, 0, blocks.pack_headers(headers))
 
 
-def alone(block: bytes, index: int) -> bytes:
+def alone(opened: Opened, index: int) -> bytes:
     """Message ``index`` of a block as a block of its own."""
-    opened = blocks.open_block(block)
-    return _sealed(block, index, opened.headers[index] if opened.headers else b"")
+    return _sealed(opened, index, opened.headers[index] if opened.headers else b"")
 
 
-def _headers(block: bytes, index: int) -> dict[str, HeaderValue]:
-    opened = blocks.open_block(block)
+def _headers(opened: Opened, index: int) -> dict[str, HeaderValue]:
     if not 0 <= index < len(opened.bodies):
         raise BlockError(f"a block of {len(opened.bodies)} records has no record {index}")
     try:
@@ -63,9 +61,8 @@ def _headers(block: bytes, index: int) -> dict[str, HeaderValue]:
         return {}  # nobody could read them; the body is worth keeping
 
 
-def _sealed(block: bytes, index: int, headers: bytes) -> bytes:
+def _sealed(opened: Opened, index: int, headers: bytes) -> bytes:
     """A block of one message of another, or the same piece of a large body, with these headers."""
-    opened = blocks.open_block(block)
     body = opened.bodies[index]
     flags, size, table = blocks.layout([body], [headers] if headers else None)
     piece = b""

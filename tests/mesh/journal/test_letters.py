@@ -19,7 +19,9 @@ def headers_of(block: bytes) -> dict[str, object]:
 
 
 def buried(block: bytes, index: int, reason: str = "bad") -> bytes:
-    return letters.bury(block, index, subscription="mail", reason=reason, attempts=20, now_us=NOW_US)
+    return letters.bury(
+        blocks.open_block(block), index, subscription="mail", reason=reason, attempts=20, now_us=NOW_US
+    )
 
 
 def test_a_dead_letter_is_the_message_with_its_id_and_what_it_died_of() -> None:
@@ -34,7 +36,7 @@ def test_a_dead_letter_is_the_message_with_its_id_and_what_it_died_of() -> None:
         "dead-attempts": 20,
         "dead-at-us": NOW_US,
     }
-    assert letters.revive(letter) == sealed(13, 1, publisher=7, boot=8)
+    assert letters.revive(blocks.open_block(letter)) == sealed(13, 1, publisher=7, boot=8)
 
 
 def test_the_publishers_own_headers_stay() -> None:
@@ -42,7 +44,7 @@ def test_the_publishers_own_headers_stay() -> None:
     block = blocks.seal(b"t", [b"a", b"b", b"c"], publisher=1, boot=1, sequence=1, headers=packed)
     letter = buried(block, 2)
     assert headers_of(letter)["key"] == 2
-    assert headers_of(letters.revive(letter)) == {"key": 2}
+    assert headers_of(letters.revive(blocks.open_block(letter))) == {"key": 2}
 
 
 def test_headers_without_room_for_the_reason_lose_that_first() -> None:
@@ -53,7 +55,7 @@ def test_headers_without_room_for_the_reason_lose_that_first() -> None:
         blocks.check(letter, 0)
         assert ("dead-in" in headers_of(letter)) is told
         assert ("dead-reason" in headers_of(letter)) is (size == 6000)
-        assert headers_of(letters.revive(letter)) == {"key": "x" * size}
+        assert headers_of(letters.revive(blocks.open_block(letter))) == {"key": "x" * size}
 
 
 def test_a_message_that_is_not_in_the_block_is_refused() -> None:
@@ -109,4 +111,33 @@ def test_a_dead_letter_that_dies_again_stays_among_dead_letters(tmp_path: Path) 
     assert len(journal.subscriptions()) == 2
     done(journal, *(Done(one.subscription, row.row) for row in waiting(journal, one.subscription)))
     assert journal._db.execute("select count(*) from block").fetchall() == [(0,)]
+    journal.close()
+
+
+def test_a_block_is_opened_once_for_all_its_messages_that_die_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker dropped thousands of messages of one block: each was cut out of the whole, and commits took
+    seconds, for which nothing was stored."""
+    opens: list[bytes] = []
+    open_block = blocks.open_block
+
+    def counted(data: bytes, *given: int) -> blocks.Opened:
+        opens.append(data)
+        return open_block(data, *given)
+
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    done(journal, store(1, mail, count=100), store(101, mail, count=2))
+    first, second = (row.row for row in waiting(journal, mail))
+    monkeypatch.setattr(blocks, "open_block", counted)
+    done(
+        journal,
+        *(Bury(mail, first, index, "bad", 1) for index in range(100)),
+        *(Bury(mail, second, index, "bad", 1) for index in range(2)),
+    )
+    assert len(opens) == 2
+    monkeypatch.undo()
+    dead = next(kept.id for kept in journal.subscriptions() if kept.name == "$dlq.mail")
+    assert bodies(journal, dead) == [b"body %d" % number for number in range(1, 103)]
     journal.close()
