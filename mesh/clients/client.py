@@ -329,9 +329,8 @@ class Client:
             TopicError, TypeError, ValueError: the message cannot be sent as it is.
             NotAccepted: the client is closed, or its broker does not speak the level.
         """
-        plain = headers is None and key is None and timeout is None and type(body) is bytes
-        if plain and level != "outbox":
-            return self._soon.publish_plain(topic, body, level)
+        if headers is None and key is None and level != "outbox" and type(body) is bytes:
+            return self._soon.publish_plain(topic, body, level, timeout)
         checked, encoded = checked_body(body), packed(headers, key)
         if level == "outbox":
             return self._soon.publish_into(self._with_outbox(), topic, checked, encoded, timeout)

@@ -85,7 +85,7 @@ class SoonPublisher:
         """What is pending."""
         return self._pendings
 
-    def publish_plain(self, topic: str, body: bytes, level: str) -> Pending:
+    def publish_plain(self, topic: str, body: bytes, level: str, timeout: float | None) -> Pending:
         """The fast way, for a message without headers whose batch is being gathered: without a call."""
         conversation, pendings = self._conversation, self._pendings
         try:
@@ -93,20 +93,20 @@ class SoonPublisher:
             ticket = batch.ticket
             group = pendings.open[ticket]
         except (KeyError, TypeError):
-            return self.publish(topic, checked_body(body), level, b"", None)
+            return self.publish(topic, checked_body(body), level, b"", timeout)
         bodies = batch.bodies
         index = len(bodies)
         size = len(body)
         if (
             group.first + group.count != index
-            or group.limit_s != PUBLISH_TIMEOUT_S
+            or group.limit_s != (PUBLISH_TIMEOUT_S if timeout is None else timeout)
             or batch.headers is not None
             or conversation.room <= 0
             or pendings.count >= pendings.most
             or size > SPLIT
             or not self._writer.scheduled
         ):
-            return self.publish(topic, checked_body(body), level, b"", None)
+            return self.publish(topic, checked_body(body), level, b"", timeout)
         bodies.append(body)
         group.count += 1
         pendings.count += 1
