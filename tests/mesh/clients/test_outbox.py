@@ -16,7 +16,9 @@ from mesh.errors import (
     MeshTimeout,
     NotAccepted,
     OutboxDamaged,
+    OutboxError,
     TopicError,
+    Unknown,
 )
 from mesh.wire.session_frames import Receipt
 from simulations.kernel.files import SectorFile
@@ -312,6 +314,50 @@ async def test_a_full_outbox_makes_callers_wait_and_then_refuses() -> None:
                 await client.publish("jobs.a", bytes(40_000), level="outbox", timeout=60)
                 await client.drained(60)
                 await until(lambda: len(got) == 3)
+
+
+async def test_a_full_disk_makes_callers_wait_and_what_lies_there_drains_all_the_same() -> None:
+    disk = virtual_time.disk()
+    async with Cluster() as cluster:
+        broker = await cluster.broker("home")
+        async with Client(broker.url, outbox=PATH) as client:
+            await publish(client, b"1")
+            disk.size_max = 0
+            with pytest.raises(NotAccepted, match=r"not in the outbox after 3 s: .*"):
+                await client.publish("jobs.a", b"2", level="outbox", timeout=3)
+            publishing = asyncio.create_task(client.publish("jobs.a", b"3", level="outbox", timeout=60))
+            await asyncio.sleep(5)
+            assert not publishing.done()
+            disk.size_max = None
+            assert (await publishing).seq == 2, "the number of what was never kept is given again"
+            assert client.outbox is not None and client.outbox.messages == 2
+    async with Client(NOWHERE, outbox=PATH) as client:
+        assert client.outbox is not None and client.outbox.messages == 2
+
+
+async def test_a_disk_that_fails_ends_the_outbox_until_it_is_opened_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = virtual_time.disk()
+    async with Client(NOWHERE, outbox=PATH) as client:
+        await publish(client, b"1")
+        disk.failing_syncs = 1.0
+        with pytest.raises(Unknown, match="may be in the outbox"):
+            await client.publish("jobs.a", b"2", level="outbox")
+        disk.failing_syncs = 0.0
+        with pytest.raises(NotAccepted):
+            await client.publish("jobs.a", b"3", level="outbox")
+        with pytest.raises(OutboxError):
+            await client.drained(5)
+        state = client.outbox
+        assert state is not None and state.why in caplog.text
+    async with Cluster() as cluster:
+        broker = await cluster.broker("home", state_dir="/state/home")
+        async with queue(broker, "jobs.#") as got, Client(broker.url, outbox=PATH) as client:
+            await publish(client, b"4")
+            await client.drained(60)
+            await until(lambda: b"4" in got)
+            assert got in ([b"1", b"4"], [b"1", b"2", b"4"])
 
 
 async def test_a_cancelled_publish_is_taken_back_while_it_waits_for_room() -> None:
