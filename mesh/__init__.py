@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mesh.clients.client import Client
     from mesh.clients.jobs import Job
     from mesh.clients.messages import Batch, Delivery
+    from mesh.clients.outbox import OutboxState
     from mesh.clients.publishing_soon import Pending
     from mesh.clients.questions import Answer, SurveyResult
     from mesh.clients.subscription import Subscription
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
         NotAccepted,
         NotReady,
         OtherPatterns,
+        OutboxDamaged,
+        OutboxError,
         StorageError,
         TopicError,
         Unknown,
@@ -75,6 +78,9 @@ __all__ = [
     "NotAccepted",
     "NotReady",
     "OtherPatterns",
+    "OutboxDamaged",
+    "OutboxError",
+    "OutboxState",
     "Pending",
     "Receipt",
     "StorageError",
@@ -111,6 +117,9 @@ _MODULES = {
     "NotAccepted": "mesh.errors",
     "NotReady": "mesh.errors",
     "OtherPatterns": "mesh.errors",
+    "OutboxDamaged": "mesh.errors",
+    "OutboxError": "mesh.errors",
+    "OutboxState": "mesh.clients.outbox",
     "Pending": "mesh.clients.publishing_soon",
     "Receipt": "mesh.wire.session_frames",
     "StorageError": "mesh.errors",

@@ -210,6 +210,12 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
             f"the {kind.name} {path} cannot be written ({error}); {kind.elsewhere}"
         ) from error
     except apsw.CantOpenError as error:
+        folder = os.path.dirname(path) or "."
+        if not _is_folder(place.files, folder):
+            raise errors.read_only(
+                f"the {kind.name} {path} cannot be made: there is no folder {folder}; make it, or"
+                f" {kind.elsewhere}"
+            ) from error
         raise errors.read_only(
             f"the {kind.name} {path} cannot be opened or written ({error}); give this user the right to, or"
             f" {kind.elsewhere}"
@@ -228,3 +234,13 @@ def _sentences(place: Place, kind: Kind) -> Iterator[None]:
         raise errors.other(
             f"the {kind.name} {path} cannot be opened: SQLite takes paths in UTF-8 only; {kind.elsewhere}"
         ) from error
+
+
+def _is_folder(files: Files, path: str) -> bool:
+    try:
+        files.size(path)
+    except IsADirectoryError:
+        return True
+    except OSError:
+        pass
+    return False
