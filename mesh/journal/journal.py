@@ -66,12 +66,13 @@ class Journal:
         `JournalDamaged` when it had to be set aside.
         """
         place = Place(path, files or RealFiles(), vfs)
-        journal = cls(Database(place, journal_of(broker, mesh), now_us))
+        database = Database(place, journal_of(broker, mesh), now_us)
         try:
+            journal = cls(database)
             while journal._drop_parts(now_us):
                 pass
         except BaseException:
-            journal.close()
+            database.close()
             raise
         return journal
 

@@ -64,7 +64,8 @@ def create(db: apsw.Connection, broker: str, mesh: str) -> None:
 
 
 def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
-    """Refuse another broker's journal."""
+    """Refuse another broker's journal, and one in which the tables that are read at its opening are damaged
+    (`apsw.CorruptError`)."""
     known = dict(every(db, "select key, value from meta"))
     owner = known.get("broker")
     if owner != broker:
@@ -77,6 +78,8 @@ def check(db: apsw.Connection, path: str, broker: str, mesh: str) -> None:
             f"the journal {path} belongs to mesh {known.get('mesh')!r}, and this broker is of {mesh!r}; name"
             " another state folder"
         )
+    every(db, "select max(length(patterns)) from subscription")
+    every(db, "select max(row) from part")
 
 
 def journal_of(broker: str, mesh: str) -> Kind:

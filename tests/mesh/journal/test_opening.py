@@ -351,6 +351,22 @@ def test_a_journal_whose_pages_are_still_in_the_log_was_not_cut(tmp_path: Path) 
     journal.close()
 
 
+@pytest.mark.parametrize("table", ["meta", "subscription", "part"])
+def test_damage_in_what_is_read_at_the_opening_is_found_there(tmp_path: Path, table: str) -> None:
+    """In ``subscription`` it was an error of SQLite that kept the broker from starting, and in ``part`` one
+    that came back at each start."""
+    filled(tmp_path)
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("select rootpage from sqlite_master where name = ?", (table,)).fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 16384)
+        file.write(b"\xff" * 200)
+    with pytest.raises(JournalDamaged, match="set aside"):
+        opened(tmp_path)
+    opened(tmp_path).close()
+
+
 def test_a_log_without_its_database_is_damage(tmp_path: Path) -> None:
     filled(tmp_path, killed=True)
     (tmp_path / "journal.db").unlink()
