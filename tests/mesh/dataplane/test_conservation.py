@@ -270,8 +270,13 @@ class Conservation(RuleBasedStateMachine):
             assert sum(other.link_statistics(ledger.node).queued for other in others) == 0
 
 
-Conservation.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+Conservation.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestConservation = Conservation.TestCase
+
+
+@pytest.mark.long
+class TestConservationAtLength(TestConservation):
+    settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def test_a_replaced_link_counts_what_was_under_way() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -305,5 +306,10 @@ class Storing(RuleBasedStateMachine):
         assert all(count == 1 for count in self.got.values()), self.got
 
 
-Storing.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Storing.TestCase.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)
 TestStoring = Storing.TestCase
+
+
+@pytest.mark.long
+class TestStoringAtLength(TestStoring):
+    settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -342,8 +343,13 @@ class Journals(RuleBasedStateMachine):
 
 TestJournals = Journals.TestCase
 TestJournals.settings = settings(
-    max_examples=80,
+    max_examples=40,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.mark.long
+class TestJournalsAtLength(TestJournals):
+    settings = settings(TestJournals.settings, max_examples=150)
