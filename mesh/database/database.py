@@ -101,10 +101,15 @@ class Database:
 
     def fail(self, error: BaseException) -> StorageError:
         """Refuse every transaction from now on; the error to raise."""
-        if self.failure is None:
+        name, path, again = self._kind.name, self.place.path, self._kind.again
+        if self.failure is None and isinstance(error, apsw.CorruptError):
             self.failure = (
-                f"the disk failed under the {self._kind.name} {self.place.path} ({error}); it stores nothing"
-                f" until {self._kind.again}"
+                f"the {name} {path} is damaged: SQLite says {error}; it stores nothing until it is moved away"
+                f" with its log and {again}"
+            )
+        elif self.failure is None:
+            self.failure = (
+                f"the disk failed under the {name} {path} ({error}); it stores nothing until {again}"
             )
         return self._kind.errors.failed(self.failure)
 

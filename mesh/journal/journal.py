@@ -125,7 +125,8 @@ class Journal:
     ) -> list[Waiting | Damaged]:
         """What a subscription has not settled, behind a row: blocks of about so many bytes, at least one.
 
-        A block that is not what was stored is named as `Damaged`; the others are served.
+        A block that is not what was stored is named as `Damaged`; the others are served. Raises
+        `JournalFailed` if it cannot be told what waits.
         """
         rows: list[Waiting | Damaged] = []
         for row, floor, bitmap, attempts in self._keys(subscription, after_row):
@@ -170,25 +171,31 @@ class Journal:
         ]
 
     def oldest_us(self, subscription: int) -> int | None:
-        """When the first block arrived that waits in a subscription."""
-        found = one(
-            self._db,
-            "select b.arrived_us from waiting w join block b on b.row = w.row where w.subscription = ?"
-            " order by w.row limit 1",
-            (subscription,),
-        )
+        """When the first block arrived that waits in a subscription; None, too, if that cannot be read."""
+        try:
+            found = one(
+                self._db,
+                "select b.arrived_us from waiting w join block b on b.row = w.row where w.subscription = ?"
+                " order by w.row limit 1",
+                (subscription,),
+            )
+        except apsw.CorruptError:
+            return None  # whoever works on it finds out which block that is
         return found[0] if found else None
 
     # --- within
 
     def _keys(self, subscription: int, after_row: int) -> Iterator[tuple[int, int, bytes, bytes]]:
         while True:
-            keys = every(
-                self._db,
-                "select row, floor, bitmap, attempts from waiting where subscription = ? and row > ?"
-                " order by row limit ?",
-                (subscription, after_row, KEYS),
-            )
+            try:
+                keys = every(
+                    self._db,
+                    "select row, floor, bitmap, attempts from waiting where subscription = ? and row > ?"
+                    " order by row limit ?",
+                    (subscription, after_row, KEYS),
+                )
+            except apsw.CorruptError as error:
+                raise self._database.fail(error) from error
             yield from keys
             if len(keys) < KEYS:
                 return

@@ -21,6 +21,7 @@ from mesh.errors import (
     AnothersJournal,
     JournalDamaged,
     JournalError,
+    JournalFailed,
     JournalForeign,
     JournalNewer,
     JournalReadOnly,
@@ -28,6 +29,7 @@ from mesh.errors import (
     MeshError,
     StoreFull,
 )
+from mesh.journal.records import Damaged
 from tests.mesh.database.disks import faulty_disk
 from tests.mesh.journal.journals import MESH, NOW_US, bodies, done, opened, store, subscribed
 
@@ -351,17 +353,48 @@ def test_a_journal_whose_pages_are_still_in_the_log_was_not_cut(tmp_path: Path) 
     journal.close()
 
 
-@pytest.mark.parametrize("table", ["meta", "subscription", "part"])
-def test_damage_in_what_is_read_at_the_opening_is_found_there(tmp_path: Path, table: str) -> None:
-    """In ``subscription`` it was an error of SQLite that kept the broker from starting, and in ``part`` one
-    that came back at each start."""
-    filled(tmp_path)
-    path = tmp_path / "journal.db"
+def damage(folder: Path, table: str) -> None:
+    """Overwrite the first page of a table."""
+    path = folder / "journal.db"
     with closing(sqlite3.connect(path)) as db:
         (page,) = db.execute("select rootpage from sqlite_master where name = ?", (table,)).fetchone()
     with path.open("r+b") as file:
         file.seek((page - 1) * 16384)
         file.write(b"\xff" * 200)
+
+
+def test_damage_in_what_waits_ends_the_journal_with_advice_that_helps(tmp_path: Path) -> None:
+    """It said to start the broker again, which found the same."""
+    mail = filled(tmp_path)
+    damage(tmp_path, "waiting")
+    journal = opened(tmp_path)
+    for _ in range(2):
+        with pytest.raises(
+            JournalFailed, match="is damaged: SQLite says .* until it is moved away with its log"
+        ):
+            journal.read(mail, 0, 1 << 20)
+    with pytest.raises(JournalFailed, match="moved away"):
+        journal.commit([store(100, mail)], NOW_US)
+    journal.close()
+
+
+def test_a_damaged_page_of_blocks_costs_their_age_and_nothing_else(tmp_path: Path) -> None:
+    """To ask how old the first one is, as the status does, was enough to end the journal."""
+    mail = filled(tmp_path)
+    damage(tmp_path, "block")
+    journal = opened(tmp_path)
+    assert journal.oldest_us(mail) is None
+    rows = journal.read(mail, 0, 1 << 20)
+    assert rows and all(isinstance(row, Damaged) for row in rows) and journal.failure is None
+    journal.close()
+
+
+@pytest.mark.parametrize("table", ["meta", "subscription", "part"])
+def test_damage_in_what_is_read_at_the_opening_is_found_there(tmp_path: Path, table: str) -> None:
+    """In ``subscription`` it was an error of SQLite that kept the broker from starting, and in ``part`` one
+    that came back at each start."""
+    filled(tmp_path)
+    damage(tmp_path, table)
     with pytest.raises(JournalDamaged, match="set aside"):
         opened(tmp_path)
     opened(tmp_path).close()
