@@ -333,7 +333,16 @@ class Draining:
             self._paused_why = reason
             self._paused_to = now + self._pause_s
             self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
+            self._withdraw_what_is_not_whole()
             self._put_back(0)
+
+    def _withdraw_what_is_not_whole(self) -> None:
+        """A body of which pieces are still to be sent, as may be what was sent last, is not answered
+        before."""
+        if self._under_way:
+            last = next(reversed(self._under_way.values()))
+            if self._cursor < self._end or any(row.first == last.first for row in self._ready):
+                self._pop(last.first, last.first)
 
     def _reads_ahead(self) -> bool:
         return self._ready_bytes < self.window_bytes and len(self._ready) < WINDOW_BLOCKS

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -417,6 +418,23 @@ def test_after_a_pause_of_everything_it_begins_when_all_that_was_sent_is_answere
     stored(file, draining, 3, 3)
     assert draining.next_due == PAUSE_MIN_S
     assert took(file, draining, 10.0) == [1, 2]
+
+
+@pytest.mark.parametrize("sent", [1, 2])
+def test_a_pause_of_everything_does_not_wait_for_a_body_that_is_not_sent_whole(sent: int) -> None:
+    """Its last piece was not sent during the pause, so it was never answered, and the pause never ended."""
+    file, _ = filled(b"a", b"b")
+    file.append_body(b"c", 3)
+    draining = Draining(file.last, held_max=1)
+    draining.session_began(1)
+    read(file, draining)
+    assert len(draining.take(0.0, 1 << 20, 2 + sent)) == 2 + sent
+    draining.refused([(1, 2)], "no", 0.0)
+    assert draining.next_due == PAUSE_MIN_S
+    assert took(file, draining, PAUSE_MIN_S) == [1]
+    stored(file, draining, 1, 1)
+    took(file, draining, PAUSE_MIN_S)
+    assert sorted(draining._under_way) == [2, 3, 4, 5]
 
 
 def test_what_is_refused_during_a_pause_of_everything_is_not_held() -> None:
