@@ -14,6 +14,8 @@ import asyncio
 import struct
 from typing import Final
 
+from tests.support.waiting import turns
+
 REQ: Final = 48
 HEADER: Final = 8
 """Bytes of the SP header that each side says first, and of the size before each frame."""
@@ -64,24 +66,29 @@ class Gate:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await turns(10)  # those accepted just now have their tasks then
+        while self._connections:
+            for task in self._connections:
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+            await turns()  # what was aborted is closed then
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._join(reader, writer))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+
+        def over(_: asyncio.Task[None]) -> None:
+            self._connections.discard(task)
+            writer.transport.abort()  # a task that is cancelled before its first step closes nothing
+
+        task.add_done_callback(over)
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect a dialer with the listener behind this gate, until either ends."""
         try:
             behind = await asyncio.open_connection("127.0.0.1", self.behind)
-        except BaseException as error:
-            writer.transport.abort()
-            if isinstance(error, OSError):  # nobody listens there now
-                return
-            raise
+        except OSError:
+            return  # nobody listens there now
         protocol: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         ways = [
             asyncio.create_task(self._pass_on(reader, behind[1], True, protocol)),
