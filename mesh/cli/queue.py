@@ -58,7 +58,7 @@ def ls(
     all
         Ask every broker, not only the one connected to; exit code 75 if one was silent.
     json
-        Print an object for each, a line each.
+        Print one JSON object a line, one for each subscription.
     """
     return _run(_ls(flags.settings(timeout), everyone=all, as_json=json))
 
@@ -73,7 +73,7 @@ def show(
     timeout: Timeout = None,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Show one durable subscription: what waits, who works, what failed.
+    """Show one durable subscription: waiting messages, consumers and dead letters.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def rm(
     timeout: Timeout = None,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Remove a durable subscription with all that waits in it, for good.
+    """Remove a durable subscription and all messages that wait in it, for good.
 
     Parameters
     ----------
@@ -122,12 +122,12 @@ def forget(
 ) -> int:
     """Say that a home will not come back: nothing is stored for its durable subscriptions any longer.
 
-    The broker that is told tells all others.
+    The broker that is asked tells all others.
 
     Parameters
     ----------
     broker
-        Name or id of the home. What waits on its disk is left there.
+        Name or id of the home. Messages on its disk stay there.
     yes
         Do not ask first.
     json
@@ -170,7 +170,7 @@ def export(
     timeout: Timeout = None,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Write what waits as lines of JSON, the oldest first, and remove nothing.
+    """Write the waiting messages as lines of JSON, the oldest first, and remove nothing.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class _Home:
             ) from None
         answer = _document(body)
         if answer is None:
-            raise CommandFailed(ExitCode.BAD_DATA, "the answer is no JSON object")
+            raise CommandFailed(ExitCode.BAD_DATA, "the answer is not a JSON object")
         if "error" in answer:
             raise CommandFailed(ExitCode.FAILED, printable(str(answer["error"])))
         return answer
@@ -391,7 +391,7 @@ def _confirm(queue: dict[str, Any]) -> None:
 
 def _ask_for_yes(what: str, done: str) -> None:
     if not sys.stdin.isatty():
-        raise CommandFailed(ExitCode.USAGE, f"this would {what}; --yes says that you mean it")
+        raise CommandFailed(ExitCode.USAGE, f"this would {what}; give --yes to confirm")
     print(f"{what}, for good? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CommandFailed(ExitCode.FAILED, f"nothing was {done}")
@@ -439,7 +439,7 @@ async def _requeue(
             print(f"{_messages(totals['busy'])} left to the consumers that have them")
     missing = len(set(ids)) - totals["requeued"] - totals["busy"] if ids else 0
     if missing > 0:
-        raise CommandFailed(ExitCode.FAILED, f"{missing} of these ids are no dead letters of {name!r}")
+        raise CommandFailed(ExitCode.FAILED, f"{missing} of these ids belong to no dead letter of {name!r}")
     if totals["damaged"]:
         raise CommandFailed(
             ExitCode.BAD_DATA, f"{_messages(totals['damaged'])} cannot be read and stay where they are"

@@ -48,29 +48,29 @@ def work(
     json: bool = False,
     flags: BrokerFlags = NO_FLAGS,
 ) -> int:
-    """Work off a durable subscription: by a command for each message, or by printing it.
+    """Process the messages of a durable subscription: run a command for each, or print each.
 
     Parameters
     ----------
     name
-        The durable subscription; all who work under one name share its messages.
+        The durable subscription; all workers under one name share its messages.
     patterns
-        What it is to: made if it is not there. Without patterns it must be there.
+        Topics that it keeps. They make the subscription if it does not exist; without them it must exist.
     exec
         Shell command to run for each message, with its body on standard input and MESH_TOPIC, MESH_ATTEMPT,
-        MESH_ID and MESH_SUBSCRIPTION in its environment. Exit code 0: done. 75: tried again after
-        --retry-after. Any other, or a signal: tried again later each time, and after 20 attempts a dead
-        letter.
+        MESH_ID and MESH_SUBSCRIPTION in its environment. Exit code 0: the message is done. 75: it is tried
+        again after --retry-after. Any other code, or a signal: it is tried again after a pause that doubles.
+        After 20 attempts it becomes a dead letter.
     jobs
         Commands that run at the same time.
     window
-        Messages taken and not settled, at most; default: as many as --jobs, or 256 without --exec.
+        Most messages held and not settled; default: as many as --jobs, or 256 without --exec.
     count
         End after this many messages.
     retry_after
-        Seconds until a message is tried again whose command ended with 75.
+        Seconds until a message is tried again after its command ended with 75.
     json
-        Print one JSON object a line: what became of each message, or without --exec the message.
+        Print one JSON object a line: the outcome of each message, or the message itself without --exec.
     """
     try:
         check_durable_name(name)

@@ -125,7 +125,7 @@ class Attaching:
         if number == 0 or number in session.subscriptions or number in session.work:
             raise SessionError(f"subscription number {number} is taken")
         if not messages or not size:
-            raise SessionError("who attaches to a durable subscription needs a window above zero")
+            raise SessionError("attaching to a durable subscription needs a window above zero")
         wanted = tuple(sorted({check_pattern(pattern) for pattern in patterns}))
         options = self._options
         attachment = Attachment(
@@ -173,7 +173,7 @@ class Attaching:
         if self._journal.failure:
             return "failed", f"it stores nothing: {self._journal.failure}"
         if self._count > self._options.consumers_max:
-            return "limit", f"it has {self._count - 1} consumers, as many as may be (consumers_max)"
+            return "limit", f"it has {self._count - 1} consumers, the most that consumers_max allows"
         if len(attachment.session.work) > SUBSCRIPTIONS_MAX:
             return "limit", f"a session works on at most {SUBSCRIPTIONS_MAX} durable subscriptions"
         durable, making = self._durables.by_name.get(name), self._making.get(name)
@@ -182,6 +182,7 @@ class Attaching:
             if patterns and patterns != known.patterns:
                 return "other_patterns", (
                     f"durable subscription {name!r} has other patterns: {', '.join(known.patterns) or 'none'}"
+                    "; attach with these or with none"
                 )
             if durable is not None:
                 self._found(attachment, durable)
@@ -201,12 +202,12 @@ class Attaching:
             self._undecided[attachment] = asked
             return None
         if not patterns:
-            return "unknown", f"there is no durable subscription {name!r}, and no pattern to make it of"
+            return "unknown", f"there is no durable subscription {name!r}; give patterns to make it"
         return self._make(attachment, name, patterns)
 
     def _make(self, attachment: Attachment, name: str, patterns: tuple[str, ...]) -> tuple[str, str] | None:
         if self._journal.refusing:
-            return "no_state", f"durable subscription {name!r} cannot live here: {self._journal.refusing}"
+            return "no_state", f"durable subscription {name!r} cannot be made here: {self._journal.refusing}"
         if patterns and name.startswith("$"):
             return "bad_name", f"names that begin with '$' are the mesh's own, such as {name!r}"
         for pattern in patterns:

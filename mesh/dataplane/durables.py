@@ -147,7 +147,7 @@ class Durables:
         options = self._options
         if len(self.by_name) >= options.durables_max:
             return (
-                f"there are {len(self.by_name)} durable subscriptions here, as many as may be (durables_max)"
+                f"there are {len(self.by_name)} durable subscriptions here, the most that durables_max allows"
             )
         if len(patterns) > PATTERNS_MAX:
             return f"durable subscription {name!r} has {len(patterns)} patterns; {PATTERNS_MAX} are allowed"

@@ -202,7 +202,7 @@ class EntryBroker:
         if self.unknown:
             return f"broker {self._name} does not know yet what is kept at {', '.join(self.unknown)}"
         if not homes:
-            return f"nobody keeps {topic.decode()}"
+            return _no_home(topic)
         away = [self._called(home) for home in homes if home.link is None and home.id != self._id]
         if away:
             return (
@@ -302,7 +302,7 @@ class EntryBroker:
             return
         if not outcome.kept:
             self._refused_topics.refused(session, publication.topic)
-            sentence = outcome.sentence or f"nobody keeps {publication.topic.decode()}"
+            sentence = outcome.sentence or _no_home(publication.topic)
             self._replies.refuse(session, first, last, sentence, publication.piecewise)
             return
         homes = tuple([home.name for home in publication.kept])
@@ -355,3 +355,8 @@ class EntryBroker:
         for publication in publications:
             self._tally.drop("stored_given_up", publication.last - publication.first + 1)
             self._remember(publication, ())
+
+
+def _no_home(topic: bytes) -> str:
+    """Why a topic that no durable subscription matches is refused."""
+    return f"nobody keeps {topic.decode()}; make a durable subscription that matches it"

@@ -25,7 +25,7 @@ from mesh.journal.records import Entry
 Then = Callable[[Any, float], None]
 """Takes what was found, or an exception, and the time."""
 
-NO_STATE: Final = "it has no state folder (state_dir), where messages could be stored"
+NO_STATE: Final = "it has no state folder to store messages in; start it with a state_dir"
 
 
 class JournalHooks(Protocol):

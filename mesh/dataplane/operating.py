@@ -128,7 +128,7 @@ class Operating:
                 after, piece = _number(question, "after"), _number(question, "piece")
                 self._export(self._durable(question), after, piece, say)
             case other:
-                raise _Refused(f"there is nothing to do that is called {str(other)[:40]!r}")
+                raise _Refused(f"'do' is {str(other)[:40]!r}, which this broker does not know")
 
     def _durable(self, question: Mapping[str, Any]) -> Durable:
         name = _text(question, "name")
@@ -368,14 +368,14 @@ def _question(body: bytes) -> dict[str, Any]:
 def _text(question: Mapping[str, Any], key: str, default: str | None = None) -> str:
     value = question.get(key, default)
     if not isinstance(value, str):
-        raise _Refused(f"{key!r} is to be text")
+        raise _Refused(f"{key!r} must be a string")
     return value
 
 
 def _number(question: Mapping[str, Any], key: str) -> int:
     value = question.get(key, 0)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
-        raise _Refused(f"{key!r} is to be a whole number from 0 on")
+        raise _Refused(f"{key!r} must be a whole number, 0 or more")
     return value
 
 
@@ -384,5 +384,5 @@ def _ids(question: Mapping[str, Any]) -> frozenset[str] | None:
     if ids is None:
         return None
     if not isinstance(ids, list) or len(ids) > IDS_MAX or not all(isinstance(id, str) for id in ids):
-        raise _Refused(f"'ids' is to be a list of at most {IDS_MAX} ids of messages")
+        raise _Refused(f"'ids' must be a list of at most {IDS_MAX} message ids")
     return frozenset(ids)

@@ -23,7 +23,7 @@ from mesh.wire.session_frames import Kind, encode
 
 REASONS_MAX: Final = 16
 FRAMES_MAX: Final = 64
-MANY_REASONS: Final = "not stored, as others of these, for more reasons than are told at once"
+MANY_REASONS: Final = "not stored; too many messages were refused for different reasons to list each reason"
 
 
 class StoredReplies:

@@ -73,7 +73,7 @@ async def test_what_is_kept_over_real_sockets_and_disks_is_worked_off_over_a_res
 @pytest.mark.virtual
 async def test_without_a_state_folder_there_is_no_home_and_one_sentence() -> None:
     async with Broker(name="home", listen=LOCAL) as broker, Client(broker.url) as client:
-        with pytest.raises(NotAccepted, match="'mail' cannot live here: it has no state folder"):
+        with pytest.raises(NotAccepted, match="'mail' cannot be made here: it has no state folder"):
             async with client.subscribe("jobs.#", durable="mail"):
                 pass
         verdict, sentence = await kept(broker, 1, b"x")

@@ -65,7 +65,7 @@ async def test_a_subscription_is_listed_copied_sent_back_and_removed(
         code, out, err = await run(capsys, broker, "requeue", "mail", letters[1]["id"])
         assert (code, out) == (0, "1 message sent back to mail\n")
         code, out, err = await run(capsys, broker, "requeue", "mail", letters[1]["id"])
-        assert code == 1 and "1 of these ids are no dead letters of 'mail'" in err
+        assert code == 1 and "1 of these ids belong to no dead letter of 'mail'" in err
         code, out, _ = await run(capsys, broker, "export", "mail")
         again = list(map(json.loads, out.splitlines()))
         assert [message["body"] for message in again] == [*(f"m{n}" for n in range(3, 10)), "m1"]
@@ -73,7 +73,7 @@ async def test_a_subscription_is_listed_copied_sent_back_and_removed(
 
         monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
         code, out, err = await run(capsys, broker, "rm", "mail")
-        assert code == 64 and "8 messages that wait; --yes says that you mean it" in err
+        assert code == 64 and "8 messages that wait; give --yes to confirm" in err
         code, out, _ = await run(capsys, broker, "rm", "mail", "--yes")
         assert (code, out) == (0, "removed mail at alpha: 8 messages\n2 messages stay in $dlq.mail\n")
         code, _, err = await run(capsys, broker, "show", "mail")
@@ -113,7 +113,7 @@ async def test_a_home_that_is_gone_is_forgotten_and_one_that_lives_is_not(
             with pytest.raises(NotAccepted, match="beta"):
                 await client.publish("jobs.a", b"x", level="stored")
             code, _, err = await run(capsys, broker, "forget", "beta")
-            assert code == 64 and "--yes says that you mean it" in err
+            assert code == 64 and "give --yes to confirm" in err
             code, out, _ = await run(capsys, broker, "forget", "beta", "--yes")
             assert (code, out) == (0, "forgot beta: mail\n")
             with pytest.raises(NotAccepted, match="nobody keeps"):

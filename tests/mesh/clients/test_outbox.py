@@ -162,7 +162,8 @@ async def test_a_topic_that_nobody_keeps_waits_and_says_why_and_others_go_on(
         async with queue(broker, "jobs.#") as got, Client(broker.url, outbox=PATH) as client:
             await publish(client, b"1", b"2", topic="odd")
             await publish(client, b"3")
-            why = "topic odd is refused by broker home: nobody keeps odd"
+            what_to_do = "make a durable subscription that matches it"
+            why = f"topic odd is refused by broker home: nobody keeps odd; {what_to_do}"
             with pytest.raises(MeshTimeout, match=rf"2 message\(s\) wait in .* after 5 s: {why}"):
                 await client.drained(5)
             assert got == [b"3"]

@@ -137,7 +137,10 @@ def test_what_nobody_keeps_is_refused_and_nobody_gets_it() -> None:
     feed = reader.subscribe("t")
     client = StoredClient(mesh)
     client.publish("t", b"a")
-    assert client.refused == [([[1, 1]], "nobody keeps t")] and client.acked == []
+    assert (
+        client.refused == [([[1, 1]], "nobody keeps t; make a durable subscription that matches it")]
+        and client.acked == []
+    )
     assert reader.take(feed) == [] and whole(client)
 
 
@@ -624,7 +627,9 @@ def test_a_home_whose_subscription_is_removed_does_not_count_any_more() -> None:
     assert client.acked == [([[1, 1]], [], ["node3"])]
     homes[1].say(Kept.UNWANTED)
     client.read()
-    assert client.refused == [([[2, 2]], "nobody keeps t")] and whole(client)
+    assert client.refused == [
+        ([[2, 2]], "nobody keeps t; make a durable subscription that matches it")
+    ] and whole(client)
 
 
 def test_another_subscription_that_wants_the_topic_keeps_a_home_in_count() -> None:
