@@ -129,7 +129,8 @@ class BlockingSoonPublisher:
         session.catch_up()
 
     def ready(self, timeout: float | None, kind: type[MeshError] = MeshTimeout) -> None:
-        """Until a message may be published soon. Raises ``kind`` when that takes too long, `Disconnected`."""
+        """Wait until a message may be published soon. Raises ``kind`` when that takes too long,
+        `Disconnected`."""
         session = self._session
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)
         with session.ours():

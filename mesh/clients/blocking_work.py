@@ -71,7 +71,8 @@ class BlockingWork(AttachedWork[BlockingSession]):
         self.close()
 
     def close(self) -> None:
-        """Leave: what was settled is said, what was not goes to others; iteration ends."""
+        """Leave: settled messages are reported to the home, the others go to other consumers, and
+        iteration ends."""
         self.closed = True
         at, feed = self._at, self._feed
         if os.getpid() != self._pid:

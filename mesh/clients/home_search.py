@@ -1,4 +1,4 @@
-"""Where a durable subscription is attached next: at the client's own broker, or at its home. Pure.
+"""Finds the home of a durable subscription: which broker a client asks next, and when. Pure.
 
 The client's own broker, the *entry*, is asked first. It is the home, or it says where that is and the client
 goes there. When the session with the home is lost the entry is asked again, since the home may come back at

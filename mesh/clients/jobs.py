@@ -27,8 +27,8 @@ class Worker(Protocol):
 class Job(msgspec.Struct, eq=False, gc=False):
     """One message of a durable subscription: `done`, `retry` or `drop` says what became of it.
 
-    Each returns whether the home is told. It is not if the message was settled before, or if the session in
-    which it came is over: then others get the message, and the word is counted in ``late``.
+    Each returns True if the home will be told. It returns False if the message was settled before, or if
+    the session that brought it has ended: then another consumer gets the message, and ``late`` counts it.
 
     Made as a `Delivery` is, and for the same reasons: one for every message.
     """
@@ -67,7 +67,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def redelivered(self) -> bool:
-        """Whether somebody had it before, as far as the home knows since it started."""
+        """Whether a consumer had it before, as far as the home knows since it started."""
         return self._portion.redelivered
 
     @property
@@ -80,7 +80,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return self._worker.done(self._portion, 1 << self._index)
 
     def retry(self, after: float | None = None) -> bool:
-        """Deliver it again, to anybody: after that many seconds, or without a number after a delay that
+        """Deliver it again, to any consumer: ``after`` that many seconds, or by default after a delay that
         doubles with each attempt. After 20 attempts it becomes a dead letter."""
         after_s = None if after is None else checked_seconds("after", after)
         return self._worker.retry(self._portion, self._index, after_s)
@@ -124,7 +124,7 @@ class JobBatch:
             yield from jobs(portion, self._worker)
 
     def done(self) -> bool:
-        """All of them are processed, but those of which something was said. False if the session in which
-        they came is over."""
+        """Settle all of them as done, except those that were settled one by one. False if the session that
+        brought them has ended."""
         told = [self._worker.done(portion, portion.left) for portion in self._portions if portion.left]
         return all(told)

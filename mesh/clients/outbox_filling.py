@@ -53,7 +53,7 @@ class Parcel(Waitable):
         size = sum(sum(map(len, bodies)) for _, bodies in parts) + len(headers)
         cut = 2 * size // blocks.SPLIT + self.count // blocks.COUNT_MAX
         self.size = size + MESSAGE_COST * self.count + BLOCK_COST * (len(parts) + cut)
-        """What it takes in an outbox, about, and rather less."""
+        """About the bytes that it takes in an outbox; an estimate from below."""
         self.first = 0
         """The number of the first message of its first topic, once it is sealed."""
         self.under_way = False
@@ -148,7 +148,7 @@ class Filling:
         self._growing.clear()
 
     def give_up(self, parcel: Parcel) -> bool:
-        """A caller waits no more: whether its messages are certainly not in the outbox."""
+        """A caller waits no more. Returns True if its messages are certainly not in the outbox."""
         if parcel.under_way:
             parcel.end(Unknown("nobody waits for it any more"))
             return False

@@ -1,7 +1,7 @@
-"""What is logged of an outbox that does not drain. Pure.
+"""Warnings about an outbox that does not drain. Pure.
 
-It is told after `TOLD_AFTER_S`, and then each time that the reason is another one for as long. After that, it
-is told when the outbox drains again.
+The first warning comes after `TOLD_AFTER_S`, and another one each time that the reason has changed for as
+long. After a warning, the log also tells when the outbox drains again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages that nobody stands and waits for, and what a client keeps of them. Pure.
+"""Messages that were published without waiting, and their outcomes. Pure.
 
 `publish_soon` gathers a message and returns an `Outcome`, which is two words: a `Group`, and a place in it. A
 group is what was gathered of one batch in one turn. Its messages share one `Ticket`, and nearly always one

@@ -1,4 +1,4 @@
-"""What a log is told of pending messages: failures that nobody looked at, and callbacks that raise.
+"""Warnings about pending messages: failures that the program never looked at, and callbacks that raise.
 
 Both are told at the rate of `PeerWarnings`: a broker that is away may fail thousands of messages a second.
 """

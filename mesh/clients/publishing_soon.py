@@ -167,8 +167,8 @@ class SoonPublisher:
             raise self._not_ready()
 
     async def ready(self, timeout: float | None, level: str, kind: type[MeshError] = MeshTimeout) -> None:
-        """Until a message of that level may be published soon. Raises ``kind`` when that takes too long,
-        `Disconnected`."""
+        """Wait until a message of that level may be published soon. Raises ``kind`` when that takes too
+        long, `Disconnected`."""
         sends = level != OUTBOX
         pendings, conversation = self._pendings, self._conversation
         limit_s = PUBLISH_TIMEOUT_S if timeout is None else checked_seconds("timeout", timeout)

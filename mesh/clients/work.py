@@ -3,9 +3,9 @@
 A durable subscription is worked on at its home, the broker whose journal keeps its messages. If that is not
 the client's own broker, the *entry*, Work goes there with a connection of its own (``home_search``).
 
-What the program says of messages is said at the end of the turn of the loop, or with what else is settled
-within `DEFER_S`, and at once when a quarter of the window is settled. A cancelled wait for a message loses
-nothing. Several tasks may iterate one Work: each message goes to one of them.
+The home is told which messages are settled at the end of the loop's turn, or within `DEFER_S` (seconds),
+and at once when a quarter of the window is settled. A cancelled wait for a message loses nothing. Several
+tasks may iterate one Work: each message goes to one of them.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class Work(AttachedWork[ClientConnection]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Leave: what was settled is said, what was not goes to others; iteration ends."""
+        """Leave: settled messages are reported to the home, the others go to other consumers, and
+        iteration ends."""
         self.closed = True
         self._hands.clear()
         self._jobs = iter(())

@@ -231,7 +231,8 @@ class WorkFeed(Waitable):
 
     @property
     def said_late(self) -> bool:
-        """True when so much is settled and not said that the home may wait for it to send more."""
+        """True when so many messages are settled and not yet reported that the home may be waiting before
+        it sends more."""
         return 4 * self.unsaid >= self.messages
 
     def take_said(self) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Durable interest on links: what `mesh.cluster.durable_interest` decides, put on them and taken from them.
+"""Sends and receives durable interest on links, as `mesh.cluster.durable_interest` decides.
 
 Frames go out at once and then at most every `DURABLE_PAUSE_S`; long ones, and changes for the data plane, one
 a loop turn, so that rounds and dials come between them. What changed goes to the data plane first, then to

@@ -1,4 +1,5 @@
-"""Which durable subscriptions there are in the mesh, and at which homes: what outlives every broker.
+"""Which durable subscriptions there are in the mesh, and at which homes. This knowledge outlives every
+broker.
 
 Every broker holds a table of every home (`mesh.cluster.durable_table`), keeps it on disk, and passes it on.
 A home that dies, leaves or restarts keeps its table everywhere, or a message of level stored would skip it.

@@ -24,8 +24,8 @@ FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Database:
-    """One database, open. ``undone`` is called when a transaction was undone, to read again what its owner
-    knows without looking; what fails there ends the database."""
+    """One open database. ``undone`` is called after a transaction was undone, so that its owner reads its
+    state in memory again; an error there ends the database."""
 
     def __init__(self, place: Place, kind: Kind, now_us: int) -> None:
         """Open it, made if there is none. Raises `Locked`, `StoreFull` or the kind's errors."""

@@ -1,7 +1,7 @@
-"""What a database asks of the disk beside what SQLite does there.
+"""File operations that a database needs besides those of SQLite.
 
-A seam, so that the simulator can answer for its own disks. Nobody opens the database file itself by this way:
-closing a second descriptor of it would drop SQLite's lock, as POSIX has it.
+A seam, so that the simulator can answer for its own disks. No method opens the database file itself:
+closing a second descriptor of it would drop SQLite's lock (POSIX).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ In this order, so that nothing of another's is changed and damage is not written
 2. Ask whose it is. A file of another program, another owner or a newer version stays as it is.
 3. Look through the log (`wal`) and for pages that are in neither file. What is damaged is set aside under
    another name, log and all, and its owner goes without rather than with less than was committed.
-4. Move the log into the database. So what an unfinished commit left in the log is over with, and all that was
-   read from a cache whose sync once failed is written and synced anew.
+4. Move the log into the database. This ends what an unfinished commit left in the log, and writes and
+   syncs again all data that was read from a cache whose sync once failed.
 
 A new database is made under another name and renamed, so an empty file under its own is a damaged one.
 """

@@ -1,4 +1,4 @@
-"""Is the write-ahead log of a journal whole? SQLite does not say.
+"""Finds damage in the write-ahead log of a database, which SQLite does not report.
 
 At opening, SQLite replays frames up to the first one whose checksum fails and ignores the rest. That is
 right for a commit that a crash cut short, and wrong for a flipped bit: every synced commit behind it vanishes

@@ -1,4 +1,4 @@
-"""Who may work on a durable subscription: ATTACH, from the question to its answer. Pure.
+"""Attaching consumers to durable subscriptions: ATTACH, from the request to its answer. Pure.
 
 A subscription that is not here is made: written into the journal, told to the other brokers, and confirmed
 once every live one has it on disk, or the time for that is over. Several clients may ask meanwhile; each is
@@ -140,7 +140,7 @@ class Attaching:
         self._answer(attachment, _Undecided(name, wanted, now + UNSURE_S), now)
 
     def decide(self, now: float) -> None:
-        """Answer those who waited until it is known what others keep, or whose time is over."""
+        """Answer requests that waited until it is known what other brokers keep, or whose time is over."""
         for attachment, asked in list(self._undecided.items()):
             if now < asked.until and self.unsure():
                 return
@@ -261,7 +261,7 @@ class Attaching:
                 )
 
     def add(self, kept: records.Kept) -> Durable:
-        """A subscription is on disk here since just now."""
+        """Add a subscription that was just written to disk here."""
         durable = self._durables.add(kept)
         durable.version = self._hooks.durable_changed({kept.name: kept.patterns}, [])
         return durable
@@ -330,14 +330,14 @@ class Attaching:
             self._end(attachment, now, died=died)
 
     def detach_all(self, reason: str, sentence: str, now: float) -> None:
-        """Nobody works here any more."""
+        """Detach all consumers."""
         for durable in self._durables.by_name.values():
             self.detach_from(durable, reason, sentence, now)
         for attachment in [*self._unconfirmed, *self._undecided]:
             self.detached(attachment, reason, sentence)
 
     def detach_from(self, durable: Durable, reason: str, sentence: str, now: float) -> None:
-        """Nobody works on this one any more."""
+        """Detach all consumers of one subscription."""
         attachments = list(durable.attachments.values())
         attachments += [waiting for waiting in self._unconfirmed if waiting.durable is durable]
         for attachment in attachments:

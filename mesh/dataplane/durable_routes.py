@@ -93,8 +93,8 @@ class DurableRoutes:
         return found
 
     def home_of(self, subscription: str) -> KnownHome | None:
-        """Where a durable subscription of this name was made. If it was made twice, while brokers were apart:
-        at a home that is linked, if there is one."""
+        """The home of a durable subscription. If brokers that were apart made it twice: a home that is
+        linked, if there is one."""
         found = [home for home in self.homes.values() if subscription in home.subscriptions]
         return next((home for home in found if home.link is not None), found[0] if found else None)
 

@@ -50,7 +50,7 @@ LOOKED_AT: Final = 256
 
 
 class HomeHooks(JournalHooks, Telling, Protocol):
-    """What a home asks of the broker around it."""
+    """What a home needs from its broker."""
 
     def storing_failed(self, why: str) -> None:
         """The journal failed: nothing is stored until a restart."""
@@ -109,7 +109,7 @@ class Home:
         self._journal.opened(journal)
 
     def not_opened(self, why: str, *, again: bool = False) -> None:
-        """It cannot be used. ``again``: the next who needs one may try to make it."""
+        """The journal cannot be used, and why. ``again``: the next call that needs it may try to make it."""
         self._journal.not_opened(why, again=again)
 
     @property
@@ -119,7 +119,7 @@ class Home:
 
     @property
     def failure(self) -> str:
-        """Why nothing is stored here, if that is not for want of a state folder."""
+        """Why nothing is stored here; empty if that is only because there is no state folder."""
         return self._journal.failure
 
     def _failed(self, now: float) -> None:
@@ -157,7 +157,8 @@ class Home:
         self._attaching.senior = senior
 
     def set_unsure(self, unsure: Callable[[], str]) -> None:
-        """How to ask why it is not known what other brokers keep; who wants to attach waits for that."""
+        """Set the question why it is not known what other brokers keep. Clients that attach wait until it
+        is known."""
         self._attaching.unsure = unsure
 
     def barrier_reached(self, version: int, unreached: Sequence[str] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The journal as its home uses it: may it be used, and what it said, taken at the end of a turn. Pure.
+"""The journal as its home uses it: its state, and its answers, which are taken in the next turn. Pure.
 
 States::
 
@@ -8,8 +8,8 @@ States::
     open      it takes entries
     refused   it cannot be used until a restart                  refusing: why
 
-What the journal says arrives between the turns of the data plane. It is put down, and `take_news` hands it to
-those who asked, with the time, in the next turn.
+The journal answers between the turns of the data plane. The answers are kept, and `take_news` passes them
+to their callbacks, with the time, in the next turn.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class HomeJournal:
         self._tell_opened(None)
 
     def not_opened(self, why: str, *, again: bool) -> None:
-        """It cannot be opened. ``again``: the next who needs it may try."""
+        """It cannot be opened, and why. ``again``: the next call that needs it may try."""
         if not again:
             self.refusing = self.failure = why
         self._openable = again
@@ -118,7 +118,7 @@ class HomeJournal:
             self._on_failure(now)
 
     def take_news(self, now: float) -> None:
-        """Hand what arrived to those who asked."""
+        """Pass the answers that arrived to their callbacks."""
         news = self.news
         for _ in range(len(news)):
             then, found = news.popleft()

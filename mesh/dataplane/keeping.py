@@ -1,4 +1,4 @@
-"""Blocks of level stored on their way to the journal, and what is said of each. Pure.
+"""Blocks of level stored on their way to the journal, and the answer to each. Pure.
 
 The blocks of one turn are submitted together. What becomes of a block is said by a `Kept`:
 
@@ -43,7 +43,7 @@ SAID: Final = {
 
 
 class Block:
-    """One block under way, and who wants to know."""
+    """One block under way, and the callbacks for its answer."""
 
     __slots__ = ("again", "key", "store", "told")
 
@@ -89,7 +89,7 @@ class Keeping:
         return bool(self._batch)
 
     def is_for(self, id: int) -> bool:
-        """Whether a block for that subscription is under way."""
+        """Whether a block for that subscription is on its way to the journal."""
         return any(id in block.store.wants for block in self._under_way.values())
 
     def keep(

@@ -1,4 +1,4 @@
-"""Blocks of level stored on their way to their homes: each copy that a home is asked to keep.
+"""Sends blocks of level stored to their homes: each copy that a home is asked to keep.
 
 The home of this broker itself is asked directly, another by its link. A copy that came before the link was
 lost has arrived, or will not; so a link that comes up is owed all that its home has not kept.

@@ -1,4 +1,4 @@
-"""What an operator asks of durable subscriptions, and what is answered. Pure.
+"""Questions of operators about durable subscriptions (``$sys.queues``), and their answers. Pure.
 
 A question is a JSON object: ``do`` and what that needs. An answer is one, too; ``error`` is a sentence that
 says why nothing was done. Both are documented in ``docs/reference/status.md``.

@@ -1,4 +1,5 @@
-"""A block of level stored, or a large body, that is under way: who has kept it, and how that ends.
+"""A block of level stored, or a large body, that is under way: the homes that have kept it, and its
+outcome.
 
 A `Publication` is what is acknowledged as a whole. Its `Part`s are the blocks that carry it: one, or the
 pieces of the body. Each is held in memory, with its sender's credit, until every home has said that it is

@@ -1,7 +1,7 @@
 """Figures of durable subscriptions and of the journal that keeps them. Pure.
 
-What this broker counts is always known. Bytes and the oldest message are in the journal, which is asked for
-them (`Gauge.look`) before somebody wants them, never on the way of a message.
+What this broker counts is always known. Bytes and the oldest message are in the journal. `Gauge.look` asks
+for them in advance, so that no message waits for that.
 """
 
 from __future__ import annotations

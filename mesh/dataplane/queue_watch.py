@@ -1,4 +1,4 @@
-"""What programs are told of trouble with durable subscriptions. Pure.
+"""Notices to programs of trouble with durable subscriptions. Pure.
 
 ===== ========================================== =====================================================
 kind  begins                                     is over

@@ -1,8 +1,8 @@
-"""What was settled, tried or buried, on its way to the journal: in order, and until it is on disk. Pure.
+"""Records of settled, retried and buried messages on their way to the journal, in order. Pure.
 
 Each of these entries says what is so from then on. An older one that is written after a newer one would undo
-it, so one submission is under way at a time, and what gathers meanwhile is the next one. A full disk refuses
-a submission as a whole: it is repeated until consuming or somebody makes room.
+it, so one submission is under way at a time, and what gathers meanwhile is the next one. A full disk
+refuses a submission as a whole. It is repeated until consumers or an operator have made room.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""All blocks of level stored under way: what homes say of them, when they are offered again or given up.
+"""All blocks of level stored under way: the answers of their homes, and when they are offered again or
+given up.
 
 The entry broker stores nothing. It keeps what is under way (`mesh.dataplane.publications`) in memory, and
 offers it again until every home has said that it is kept.

@@ -1,4 +1,5 @@
-"""What publishers are told of their blocks of level stored: kept, refused, past, or who has kept them so far.
+"""Answers to publishers about their blocks of level stored: kept, refused, past, or which homes have kept
+them so far.
 
 Acknowledgements and refusals of a turn are said at its end, those of a session together. If a block takes
 long, or may never be acknowledged, its publisher is told which homes have kept it and which have not

@@ -118,7 +118,7 @@ class Workers:
     # --- coming and going
 
     def begin(self, attachment: Attachment, durable: Durable) -> None:
-        """Let it work."""
+        """Let a consumer begin to work."""
         self._last += 1
         self.count += 1
         attachment.consumer = self._last
@@ -128,7 +128,7 @@ class Workers:
         self.touch(durable)
 
     def end(self, attachment: Attachment, now: float, *, died: bool) -> None:
-        """It works no more, and what it did not settle goes to others."""
+        """End a consumer; messages that it did not settle go to others."""
         durable, consumer = attachment.durable, attachment.consumer
         if not consumer or durable is None:
             return
@@ -146,7 +146,7 @@ class Workers:
         self.touch(durable)
 
     def forget(self, durable: Durable) -> None:
-        """A subscription is gone."""
+        """Forget a subscription that was removed."""
         self._touched.pop(durable, None)
         self._unsaved.pop(durable, None)
         self._loads.pop(durable, None)

@@ -75,12 +75,13 @@ class BackgroundJournal(BackgroundDatabase[Job, Committed | Answered, None]):
         self.ask(lambda journal: journal.fetch(row), told)
 
     def ask(self, question: Callable[[Journal], Any], told: Callable[[Any], None]) -> None:
-        """Whatever a short look into the journal finds, or the exception it ends in; told in a later turn."""
+        """Run a short question against the journal; its answer, or the exception it raised, is told in a
+        later turn."""
         self._check()
         self._hand_over(Question(question, told))
 
     def times(self) -> CommitTimes:
-        """Of the last `TIMES_MAX` commits."""
+        """The number of commits, and the median and 99th percentile of the last `TIMES_MAX` durations."""
         taken = sorted(self._times)
         if not taken:
             return CommitTimes(0, 0.0, 0.0)

@@ -1,13 +1,13 @@
 """One commit: entries in, answers out, within a transaction that the journal begins and ends.
 
-What is known without looking (`Book`) changes along; when the transaction fails it is read again.
+The state in memory (`Book`) changes with it; if the transaction fails, it is read again from disk.
 
 A row has holders: the subscriptions that wait for it, or the large bodies it is a piece of. When the last one
 lets go, the row goes. A large body is kept as a row of its pieces' numbers, which is made when the last of
 them has come: so it appears at the end of each queue, and settling or burying it moves no bytes.
 
-Besides its entries each commit does a bounded part of what else is to be done: it forgets publishers, and
-empties subscriptions that were removed.
+Each commit also does a bounded part of the cleaning up: it forgets publishers, and empties subscriptions
+that were removed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Named:
 
 @dataclass(slots=True)
 class Book:
-    """What a journal knows without looking: its subscriptions, and which row comes next.
+    """What a journal holds in memory: its subscriptions, and which row comes next.
 
     No row's number is used twice, not even after a restart: the next ``ceiling`` of them are taken on disk.
     """
@@ -282,8 +282,9 @@ class Commit:
     # --- letting go
 
     def _done_together(self, subscription: int, rows: Sequence[int]) -> list[Answer]:
-        """Rows that are done. Those that are alike, as nearly all are, take three statements: each waits, is
-        no large body, has one holder and settled messages by its floor alone."""
+        """Let go of rows that are done. Nearly all are alike and take three statements together: such a
+        row waits, is not a large body, has one holder, and its settled messages are said by its floor
+        alone."""
         asked = (subscription, *rows)
         its = f"subscription = ? and row in ({places(len(rows))})"
         found = one(
@@ -324,7 +325,8 @@ class Commit:
         return _DONE
 
     def _let_go(self, row: int) -> None:
-        """One holder of a row less; the last one's row goes, with what it holds itself."""
+        """Remove one holder of a row. The last holder's row is removed, and so are the pieces that it
+        holds."""
         left = every(
             self._db, "update shared set holders = holders - 1 where row = ? returning holders", (row,)
         )
@@ -339,7 +341,7 @@ class Commit:
         self._db.execute("delete from block where row = ?", (row,))
 
     def _hold(self, row: int) -> None:
-        """One holder of a row more."""
+        """Add a holder to a row."""
         self._db.execute(
             "insert into shared values(?, 2) on conflict do update set holders = holders + 1", (row,)
         )
@@ -493,7 +495,7 @@ class Commit:
         return Answer(Verdict.DONE, subscription=id)
 
     def _unsubscribe(self, subscription: int) -> Answer:
-        """The name is free at once; what waits goes in steps."""
+        """Free the name at once; the messages that wait are removed in steps, by later commits."""
         named = self.book.named.pop(subscription)
         self._changed.pop(subscription, None)
         del self.book.ids[named.name]

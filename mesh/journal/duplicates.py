@@ -55,7 +55,8 @@ class Known:
 
 
 class Duplicates:
-    """What came, within one transaction. ``known`` outlives it; whoever undoes it empties that."""
+    """The blocks that came before, within one transaction. ``known`` outlives it; undoing the transaction
+    must empty it."""
 
     def __init__(self, db: apsw.Connection, now_us: int, known: dict[Source, Known]) -> None:
         self._db = db

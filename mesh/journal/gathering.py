@@ -1,8 +1,8 @@
 """What gathers while a commit is under way is the next commit.
 
-A submission is what somebody wants done together: all of it lies in one commit, and its answers come
-together. Nothing is held back for more to come: holding a commit for 1 to 100 ms costs throughput at every
-load.
+A submission is a list of entries that belong together: all are in one commit, and their answers come
+together. No commit waits for more submissions: waiting 1 to 100 ms cost throughput at every load that was
+measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ENTRIES_MAX: Final = 8192
 
 
 class Submission:
-    """Entries that belong together, and who is told what became of them."""
+    """Entries that belong together, and the callback for their outcome."""
 
     __slots__ = ("entries", "size", "stores", "told")
 

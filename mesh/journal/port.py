@@ -46,7 +46,7 @@ class JournalPort(Protocol):
 
 
 class OpenedJournal(JournalPort, Protocol):
-    """As whoever opened it has it."""
+    """A journal as its opener sees it, who also closes it."""
 
     def times(self) -> CommitTimes:
         """How long its commits take."""

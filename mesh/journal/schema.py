@@ -1,4 +1,4 @@
-"""The tables of a journal, and what tells it from other databases.
+"""The tables of a journal, and how it is told from other databases.
 
 A row a block. ``waiting`` has a row for each subscription that has not settled the block, and is all that is
 written when a part of it is settled. ``shared`` counts the holders of a row that has more than one, so that

@@ -1,8 +1,9 @@
 """What a journal does for those who wait, a piece at a time: apart from who runs it, a thread or a simulator.
 
 A step takes all that has gathered: its submissions in as few commits as hold them, then its questions. So an
-answer is never older than a commit that was handed over before it was asked. A log that has grown too large
-is moved between two pieces, when the commit before is told already. A step with nothing does a chore.
+answer is never older than a commit that was handed over before it was asked. A log that has grown too
+large is moved into the database between two pieces, after the last commit was told. A step with no work
+does a chore.
 """
 
 from __future__ import annotations

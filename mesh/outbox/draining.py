@@ -178,7 +178,7 @@ class Draining:
 
     @property
     def drained(self) -> bool:
-        """Whether all that there was is freed, but for what is damaged."""
+        """Whether all rows are freed, except damaged ones."""
         return self._cursor >= self._end and not (
             self._ready or self._under_way or self._freeing or self._held or self._asked
         )
@@ -384,7 +384,8 @@ class Draining:
         return fits and len(self._under_way) < WINDOW_BLOCKS
 
     def _may_go(self, row: Waiting) -> bool:
-        """On a topic that is probed only the probe may; the first block that comes is the probe."""
+        """Whether a block may be sent now. On a topic that is being probed only the probe may; the first
+        block that comes is the probe."""
         held = self._held.get(row.topic)
         if held is None:
             return True

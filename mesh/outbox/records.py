@@ -28,7 +28,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A row whose block is not what was appended, and why; it stays, and is never sent."""
+    """A row whose block differs from the one that was appended, and why; it stays in the file, and is
+    never sent."""
 
     row: int
     boot: int

@@ -1,4 +1,4 @@
-"""What nobody had yet: the rows that were read ahead, and how far the journal is read.
+"""Messages that no consumer had yet: the rows that were read ahead, and how far the journal is read.
 
 A subscription may have millions of messages waiting. Here are those that come next, about ``ahead_bytes`` of
 them; the rest is in the journal, behind the last row that was read. A row that was committed just now is
@@ -109,7 +109,8 @@ class Backlog:
             row.fresh = 0
 
     def put_back(self) -> Iterator[Row]:
-        """Nobody works any more: forget rows of which nobody had anything. Yields them."""
+        """There are no consumers any more: forget rows of which no message was ever delivered. Yields
+        them."""
         rows = self.rows
         while rows and not rows[-1].handed_out:
             row = rows.pop()

@@ -1,8 +1,8 @@
-"""Who works: each consumer's window and what it holds, and whose turn it is.
+"""The consumers of a durable subscription: each one's window, what it holds, and whose turn it is.
 
-Turns go to whoever holds least. Consumers with room lie in levels by powers of two of what they hold; the
-lowest level comes first, and within a level they take turns. So a slow consumer gets less without being
-measured, and a turn costs the same for two consumers and for thousands.
+The consumer that holds least gets the next message. Consumers with room lie in levels by powers of two of
+what they hold; the lowest level comes first, and within a level they take turns. So a slow consumer gets
+less without being measured, and a turn costs the same for two consumers and for thousands.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Roster:
         self._size -= 1
 
     def next(self) -> Consumer | None:
-        """Whose turn it is."""
+        """The consumer that gets the next messages; None while none has room."""
         if not self._used:
             return None
         return next(iter(self._levels[(self._used & -self._used).bit_length() - 1]))

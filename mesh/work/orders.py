@@ -44,7 +44,7 @@ class Load:
 
 @dataclass(slots=True)
 class Fetch:
-    """Read one row again, whose bytes were let go. The answer is ``fetched`` or ``unreadable``."""
+    """Read a row again after its bytes were let go. The answer is ``fetched`` or ``unreadable``."""
 
     row: int
 

@@ -6,8 +6,9 @@ nothing new, and once they have settled what they hold, they get one suspect at 
 at most are probers, and beyond that those that have nothing else to do.
 
 A message that nobody settles must not hold up the rest. After ``patience_s`` a prober is ready for the next
-suspect all the same, and what it holds is counted as stuck. A suspect that kills later than that dies in
-company, which counts against nobody; so patience doubles with each such death, until no message is a suspect.
+suspect all the same, and what it holds is counted as stuck. A suspect that kills its consumer later than
+that was not alone, so no attempt is counted. Therefore patience doubles with each such death, until no
+message is a suspect.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mesh.work.rows import Row
 
 
 class Probing:
-    """The probers, and how many messages are under suspicion, wherever they are."""
+    """The probers, and the number of messages that are suspects, wherever they are."""
 
     __slots__ = ("_patience_least_s", "_patience_max_s", "_patience_s", "_suspected", "probers")
 
@@ -28,14 +29,14 @@ class Probing:
         self._patience_max_s = patience_max_s
 
     def accuse(self, row: Row, records: int, *, alone: bool) -> None:
-        """These were in flight when their consumer died."""
+        """Make suspects of these records, which were in flight when their consumer died."""
         if records & row.suspected and not alone:
             self._patience_s = min(2 * self._patience_s, self._patience_max_s)
         self._suspected += (records & ~row.suspected).bit_count()
         row.suspected |= records
 
     def acquit(self, row: Row, records: int) -> None:
-        """These were settled, or given back by a consumer that lives."""
+        """End the suspicion: these records were settled, or given back by a consumer that lives."""
         cleared = records & row.suspected
         if cleared:
             row.suspected ^= cleared
@@ -50,7 +51,7 @@ class Probing:
         consumer.since = now
 
     def dismiss(self, consumer: Consumer) -> None:
-        """A prober that works as before; of no effect for others."""
+        """Let a prober work as before; no effect on other consumers."""
         if consumer.probing:
             del self.probers[consumer]
             consumer.probing = False
@@ -77,7 +78,7 @@ class Probing:
         return unneeded
 
     def lose_patience(self, now: float) -> None:
-        """Whatever a prober did not settle in time is stuck."""
+        """Count the messages that a prober did not settle in time as stuck."""
         for consumer in self.probers:
             if now >= consumer.since + self._patience_s:
                 consumer.stuck = consumer.in_flight

@@ -49,7 +49,8 @@ BYTES_MAX: Final = 1 << 62
 
 
 class WorkQueue:
-    """What waits for whom. Each event changes the state; `orders` then says what there is to do."""
+    """The state of one durable subscription's messages. Each event changes it; `orders` then says what
+    there is to do."""
 
     def __init__(self, options: WorkOptions | None = None) -> None:
         self._options = options or WorkOptions()
@@ -404,7 +405,7 @@ class WorkQueue:
             row.fetched = 0
 
     def _rest(self) -> None:
-        """Nobody works any more: keep what is known of messages, and no bytes."""
+        """There are no consumers any more: keep the state of messages, but not their bytes."""
         for row in self._backlog.put_back():
             del self._rows[row.number]
         for shelf in (self._returned, self._suspects):

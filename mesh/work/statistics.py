@@ -1,4 +1,4 @@
-"""What a durable subscription's work amounts to."""
+"""Counters of a durable subscription's work."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
-"""What was acknowledged `stored` is kept until it is worked off, and what is settled is over.
+"""Checks that messages acknowledged as `stored` are kept until they are settled, and not delivered after
+that.
 
 A durable subscription is named by its queue and its home: after a partition there may be two of one queue.
 It stands from the first moment at which a worker was attached to it, or got a message of it, since its home
-last lost files. What a home may lose is told by what was really done to its disk: files that were torn, lost
-or had bits flipped, and a power loss while the disk lied. It may lose all that it kept until then, and until
-it starts again nobody notices. While two brokers have one id, one of them keeps what both should.
+last lost files. The faults that really struck a home's disk decide what it may lose: files that were torn,
+lost or had bits flipped, and a power loss while the disk lied. Then it may lose all that it kept so far,
+and the loss shows only at its next start. While two brokers have one id, one of them keeps what both
+should.
 
-A settled message may be delivered again if the word of it was lost: the worker's session, or the home, ended
-before the home had it on disk.
+A settled message may be delivered again if the worker's session, or the home, ended before the home had
+the settlement on disk.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class Durability:
 
     @cached_property
     def standing(self) -> dict[Queue, float]:
-        """Since when each stands."""
+        """For each durable subscription, the second from which it stands."""
         found: dict[Queue, float] = {}
         ledger = self.evidence.ledger
         proofs = [((each.queue, each.home), each.at_s) for each in ledger.attached]
@@ -100,7 +102,7 @@ class Durability:
         return min((life.started_s for life in lives if life.started_s > after_s), default=math.inf)
 
     def owed(self) -> Iterator[tuple[Publication, Queue]]:
-        """What was acknowledged, and to which durable subscriptions."""
+        """Acknowledged messages, and the durable subscriptions that must keep them."""
         ledger = self.evidence.ledger
         unreached = {(each.queue, each.home, name) for each in ledger.attached for name in each.unreached}
         for publication in ledger.publications.values():
@@ -127,11 +129,11 @@ class Durability:
 
     @cached_property
     def left(self) -> dict[str, JournalLeft]:
-        """Journals by the home whose they are."""
+        """Journals by their home."""
         return {each.host: each for each in self.evidence.journals}
 
     def all_left(self) -> Iterator[tuple[str, str, Left]]:
-        """What is in journals: the home, the queue, the message."""
+        """Messages in journals, as home, queue and message."""
         for each in self.evidence.journals:
             for queues in (each.waiting, each.dead):
                 for name, messages in queues.items():
@@ -139,7 +141,7 @@ class Durability:
                         yield each.host, name, message
 
     def worked_s(self, queue: Queue) -> float:
-        """When a worker got something of it last."""
+        """When a worker last got one of its messages, in seconds."""
         return max((jobs[-1].at_s for (name, _), jobs in self.jobs.items() if name == queue), default=0.0)
 
     # --- what excuses

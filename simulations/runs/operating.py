@@ -4,7 +4,7 @@
   takes more than one start.
 * A home whose journal is another broker's, because its own id was lost with the file that kept it, begins
   anew without its state folder.
-* A home that will not come back is forgotten. Its id is nobody's any more.
+* A home that will not come back is forgotten. No broker has its id any more.
 
 Then messages of level stored pass again, or the run's checks find what is refused.
 """
@@ -25,14 +25,14 @@ RESTART_S: Final = 1.0
 RESTARTS: Final = 3
 """Afterwards a home that still cannot store begins anew."""
 FORGOTTEN_S: Final = 10.0
-"""In which the whole mesh knows whom an operator says to forget."""
+"""Time in which the whole mesh learns which home an operator forgot."""
 KNOWN_S: Final = 60.0
-"""In which all homes are known again. A broker that lost its file names whom it was told of and did not hear
-for as long as that member is remembered."""
+"""Time in which all homes are known again. A broker that lost its file waits for every member that it was
+told of and has not heard, for as long as that member is remembered."""
 
 
 class Operator:
-    """See the module. ``do`` is told in words what is done."""
+    """See the module. ``say`` gets a sentence for each action."""
 
     def __init__(
         self, world: World, brokers: Sequence[str], transport: str, say: Callable[[str], None]
