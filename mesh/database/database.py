@@ -37,6 +37,7 @@ class Database:
         self._kind = kind
         self._folder = os.path.dirname(place.path) or "."
         self._log_pages = 0
+        self._opened = self._found()
         self.db.set_wal_hook(self._committed)
 
     def transaction(self) -> Transaction:
@@ -49,9 +50,15 @@ class Database:
         return Transaction(self)
 
     def reserve(self, wanted: int) -> None:
-        """Raise `StoreFull` when so many more bytes would leave too little room for working off."""
+        """Raise `StoreFull` when so many more bytes would leave too little room for working off.
+
+        Raises the kind's ``failed`` when the database was removed. SQLite would write on into a file that
+        nobody finds again.
+        """
         if self.failure is not None:
             return
+        if self._found() != self._opened:
+            raise self.fail(FileNotFoundError("it was removed, or another was put in its place"))
         files = self.place.files
         free = files.free_bytes(self._folder)
         if free >= room.RESERVE + room.LOG_SIZE + wanted:
@@ -145,6 +152,16 @@ class Database:
         if isinstance(error, (apsw.Error, OSError)):
             return self.fail(error)
         return self._kind.errors.failed(self.failure) if self.failure is not None else error
+
+    def _found(self) -> list[tuple[int, int] | None]:
+        """Which files are at the places of the database and its log now; None where none is."""
+        return [self._identity(self.place.path + end) for end in ("", LOG)]
+
+    def _identity(self, path: str) -> tuple[int, int] | None:
+        try:
+            return self.place.files.identity(path)
+        except FileNotFoundError:
+            return None
 
     def _committed(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         self._log_pages = pages

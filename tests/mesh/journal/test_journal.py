@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import apsw
@@ -412,6 +413,45 @@ def test_on_a_full_disk_publishes_are_refused_and_consuming_goes_on(tmp_path: Pa
         journal = opened(tmp_path, vfs=disk.name, files=files)
         assert len(waiting(journal, mail, bytes_max=1 << 30)) == len(rows) - len(rows) // 2 + 1
         journal.close()
+
+
+# --- removed while it is open
+
+
+@pytest.mark.parametrize("gone", ["journal.db", "journal.db-wal"])
+def test_a_journal_whose_file_was_removed_acknowledges_nothing(tmp_path: Path, gone: str) -> None:
+    """SQLite went on in a file without a name: what was acknowledged was gone at the next start."""
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    assert done(journal, store(1, mail))[0].verdict is Verdict.STORED
+    (tmp_path / gone).unlink()
+    sentence = "the disk failed under the journal .* .it was removed, or another was put in its place"
+    with pytest.raises(JournalFailed, match=sentence):
+        done(journal, store(2, mail))
+    assert journal.failure is not None
+    journal.close()
+
+
+def test_a_journal_whose_folder_was_removed_says_so(tmp_path: Path) -> None:
+    """It said ``[Errno 2] No such file or directory`` to each publisher, and warned of nothing."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    journal = opened(folder)
+    mail = subscribed(journal)
+    shutil.rmtree(folder)
+    with pytest.raises(JournalFailed, match="it was removed"):
+        done(journal, store(1, mail))
+    journal.close()
+
+
+def test_a_journal_in_whose_place_another_was_put_acknowledges_nothing(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    mail = subscribed(journal)
+    shutil.copy(tmp_path / "journal.db", tmp_path / "backup")
+    os.replace(tmp_path / "backup", tmp_path / "journal.db")
+    with pytest.raises(JournalFailed, match="another was put in its place"):
+        done(journal, store(1, mail))
+    journal.close()
 
 
 # --- damage in a block

@@ -175,6 +175,16 @@ def test_a_full_disk_refuses_and_an_error_of_the_disk_ends_it(tmp_path: Path) ->
     outbox.close()
 
 
+def test_an_outbox_whose_file_was_removed_takes_nothing(tmp_path: Path) -> None:
+    """SQLite went on in a file that had no name any more: its messages were gone with the program."""
+    outbox = opened(tmp_path)
+    appended(outbox, sealed(outbox, 1))
+    (tmp_path / "outbox.db").unlink()
+    with pytest.raises(OutboxFailed, match="it was removed, or another was put in its place"):
+        appended(outbox, sealed(outbox, 2))
+    outbox.close()
+
+
 def test_a_damaged_block_is_named_and_the_others_are_served(tmp_path: Path) -> None:
     outbox = opened(tmp_path)
     appended(outbox, *(sealed(outbox, number, body=b"needle-%d" % number) for number in range(1, 4)))
