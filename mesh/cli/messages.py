@@ -62,7 +62,7 @@ def pub(
     header
         KEY=VALUE to go with the message; may be repeated.
     level
-        What a success is worth: sent, accepted (if nothing is said), stored or outbox.
+        What a success is worth: sent, accepted (default), stored or outbox.
     outbox
         Keep the message in this file, at level outbox, until it is stored; exit code 75 if it is not yet.
     json

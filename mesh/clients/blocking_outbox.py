@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """Nobody published soon."""
+    """Default of ``soon_ends``: no message was published soon, so nothing has to end."""
 
 
 CLOSED: Final = "the client is closed"
@@ -201,7 +201,7 @@ class BlockingOutbox:
             raise Disconnected(self.why_not())
 
     def why_not(self) -> str:
-        """Why nobody can use it; empty: everybody can."""
+        """Why it cannot be used; empty if it can."""
         if self._pid != os.getpid():
             return (
                 f"the outbox {self._path} was opened by process {self._pid}, of which this is a fork; open"

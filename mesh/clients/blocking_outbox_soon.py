@@ -2,7 +2,7 @@
 
 A thread that publishes leaves its message in a line and goes on. The loop of the outbox takes what has
 gathered, so that a thread's burst shares parcels, and binds each `BlockingPending` to its group, which
-belongs to that loop. Whoever waits has the loop wake it.
+belongs to that loop. A thread that waits is woken by the loop.
 
 Callbacks are not made by the outbox's thread, which one that waits would bring to a stop. They join those of
 the session, and come one after the other with those.

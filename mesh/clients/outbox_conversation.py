@@ -1,9 +1,8 @@
 """The session in which an outbox drains: a `Conversation` that publishes what `Draining` gives it. Pure.
 
 It is of the outbox's publisher, and of one boot at a time: when the next block is of another boot, a new
-session begins on the same connection. What is acknowledged, refused or past goes to the draining, which says
-what is to be sent again, and when. So nothing is gathered here, and nothing waits here for an
-acknowledgement.
+session begins on the same connection. Acknowledgements and refusals go to `Draining`, which decides what
+is sent again, and when. So nothing is gathered here, and nothing waits here for an acknowledgement.
 
 A shell calls `drain` whenever ``news`` is woken, and at ``draining.next_due``. Then it hands what is in
 `take_freed` and what ``draining`` wants to read to the disk.

@@ -144,7 +144,7 @@ class Filling:
         return parcel, 0
 
     def new_turn(self) -> None:
-        """What is gathered from now on has more time than what was before."""
+        """Messages gathered from now on get a later deadline than those before."""
         self._growing.clear()
 
     def give_up(self, parcel: Parcel) -> bool:
@@ -175,7 +175,7 @@ class Filling:
         return self._sealed(self._under_way)
 
     def appended(self, error: Exception | None) -> list[Parcel]:
-        """What became of the last append; whom to wake."""
+        """Note what became of the last append. Returns the parcels to wake."""
         parcels, self._under_way = self._under_way, []
         if isinstance(error, StoreFull):
             self.full = str(error)
@@ -193,7 +193,7 @@ class Filling:
         return self._end(parcels, None)
 
     def fail(self, why: str) -> list[Parcel]:
-        """Nothing is taken any more; whom to wake."""
+        """Refuse everything from now on. Returns the parcels to wake."""
         self.failure = why
         self._growing.clear()
         waiting, self._line = self._line, []

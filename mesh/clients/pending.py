@@ -6,8 +6,8 @@ block and one acknowledgement. While they wait there is one group for hundreds o
 their patience is over, but no task, no future and no timer.
 
 A group is *open* until its ticket is done or its time is over. Then it is *over*, and what became of each of
-its messages changes no more: a receipt, or the error in ``errors``. Of an acknowledgement and the end of the
-time the first counts.
+its messages changes no more: a receipt, or the error in ``errors``. If both an acknowledgement and the end
+of the time come, the first one counts.
 
 Errors are never silent. Those that nobody has looked at when the last `Outcome` of a group is forgotten are
 counted in ``unheard``, and the shell warns of them. To look is to await, or to call `result` or `exception`;
@@ -148,7 +148,7 @@ class Group(Waitable):
             self._owner.call(callback, outcome)
 
     def look(self, index: int) -> MeshError | None:
-        """What a message failed with; now somebody knows."""
+        """The error of a message; it counts as looked at from now on."""
         if index not in self.errors:
             return None
         self._unseen.discard(index)
@@ -245,7 +245,7 @@ class Pendings:
         return self._by_deadline[0][0] if self._by_deadline else inf
 
     def new_turn(self) -> None:
-        """What is added from now on has more time than what was before."""
+        """Messages added from now on get a later deadline than those before."""
         self.open.clear()
 
     def add(
@@ -308,7 +308,7 @@ class Pendings:
         return group
 
     def forgotten(self, count: int, error: MeshError) -> None:
-        """Nobody can look any more at these errors."""
+        """The program can no longer look at these errors."""
         self.unheard += count
         self.tell(count, error)
 

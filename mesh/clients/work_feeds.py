@@ -4,9 +4,9 @@ A `WorkFeed` is one durable subscription in one session after another. Its home 
 messages of a row of its journal, a `Portion` here. The program settles them, and what it has settled is
 gathered by row until `WorkFeed.take_said` makes frames of it: one DONE for all of a turn.
 
-A portion belongs to the session in which it came. When that ends, the home offers what was not settled to
-others, so the portion is *void*: it is not handed out any more, and what the program says of its messages
-is said to nobody and counted in ``late``. The next session may get the same messages again.
+A portion belongs to the session in which it came. When that ends, the home offers unsettled messages to
+other consumers, so the portion is *void*: it is not handed out any more, and calls that settle its
+messages return False and are counted in ``late``. The next session may get the same messages again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROWS_MAX: Final = 1024
 
 
 class WorkCounters:
-    """Of one durable subscription in a client, wherever it is attached; all only grow."""
+    """Counters of one durable subscription in a client, over all its sessions; they only grow."""
 
     __slots__ = ("interrupted", "late", "malformed")
 
@@ -203,7 +203,8 @@ class WorkFeed(Waitable):
         self.unreached = tuple(unreached)
 
     def lose(self) -> None:
-        """It is not attached any more: what came is void, and what was not said yet is said to nobody."""
+        """It is not attached any more: its portions are void, and settlements that were not sent yet are
+        dropped."""
         self.counters.interrupted += self.ready
         self.ready = False
         self.epoch += 1

@@ -2,8 +2,8 @@
 
 Frames go out at once and then at most every `DURABLE_PAUSE_S`; long ones, and changes for the data plane, one
 a loop turn, so that rounds and dials come between them. What changed goes to the data plane first, then to
-disk, and then it is said to be held here. Who becomes unknown is told to the data plane at once, and who is
-known again once it has made all changes.
+disk, and then it is said to be held here. The data plane is told at once that a broker's table is unknown,
+and that it is known again once all changes are made.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class DurableHooks(Protocol):
     """What the broker hears of durable subscriptions. All synchronous; none may raise."""
 
     def home_changed(self, change: HomeChanged) -> None:
-        """What a home, this one among them, keeps differently."""
+        """The durable subscriptions of a home have changed; it may be this broker."""
 
     def unknown_homes_changed(self, names: tuple[str, ...]) -> None:
-        """Who may be a home of which this broker does not know."""
+        """The brokers that may be homes and of which this broker knows nothing have changed."""
 
     def durable_unsaved(self) -> None:
         """There is something to write (`DurableGossip.homes`); `DurableGossip.saved` is to be called then."""

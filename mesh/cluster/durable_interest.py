@@ -5,11 +5,11 @@ Every broker holds a table of every home (`mesh.cluster.durable_table`), keeps i
 A home that dies, leaves or restarts keeps its table everywhere, or a message of level stored would skip it.
 
 **Links.** At a new link both sides say which versions they hold (HELD), and then each sends what the other
-lacks: the difference from the version that the other holds, or the whole in parts. What is sent here is what
-its home says of it, or somebody else who heard it. A home sends its changes to all links at once. Others
-send what they learned to those who have not said after `RELAY_S` that they hold it: they have no link to the
-home. HELD is said again for each version that has come to disk. Who gets a difference from a version that it
-does not hold asks for the whole (WANTED).
+lacks: the difference from the version that the other holds, or the whole in parts. A table comes from its
+home, or from another broker that learned it. A home sends its changes to all links at once. Others send
+what they learned to those who have not said after `RELAY_S` that they hold it: they have no link to the
+home. HELD is said again for each version that has come to disk. Who gets a difference from a version that
+it does not hold asks for the whole (WANTED).
 
 **Versions.** The greater wins. A home that hears of a greater version of itself than its own (it lost its
 file, or was forgotten) raises its own above that, and says its table again. Until the shell has said what the

@@ -198,7 +198,7 @@ class EntryBroker:
         return True
 
     def _refusal(self, topic: bytes, homes: tuple[KnownHome, ...]) -> str:
-        """Why nobody can be asked to keep a topic now; empty: somebody can."""
+        """Why no home can be asked to keep a topic now; empty if homes can be asked."""
         if self.unknown:
             return f"broker {self._name} does not know yet what is kept at {', '.join(self.unknown)}"
         if not homes:

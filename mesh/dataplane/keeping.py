@@ -1,6 +1,6 @@
 """Blocks of level stored on their way to the journal, and the answer to each. Pure.
 
-The blocks of one turn are submitted together. What becomes of a block is said by a `Kept`:
+The blocks of one turn are submitted together. A `Kept` says what became of a block:
 
 * A block that comes again while its commit is under way shares its outcome.
 * When the disk is full, or does not keep up, the journal refuses a block before it looks whether it came

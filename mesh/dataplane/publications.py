@@ -128,13 +128,13 @@ class Publication:
         self.doubted = False
         """A home does not know whether it has kept it."""
         self.told: tuple[list[str], list[str]] | None = None
-        """What its publisher was told last of who has kept it and who has not."""
+        """The homes that have kept it, and those that have not, as its publisher was told last."""
         self.over = False
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether its publisher is to know who has kept it: some homes did and some did not, it may never be
-        acknowledged, or its publisher was told something else before."""
+        """Whether its publisher must be told which homes have kept it: some did and some did not, it may
+        never be acknowledged, or the publisher was told something else before."""
         return bool(self.told or self.final or self.doubted or (self.kept and self.refused))
 
     @property

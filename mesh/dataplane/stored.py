@@ -150,8 +150,8 @@ class Stored:
     def answered(
         self, home: KnownHome, key: Key, first: int, offset: int, verdict: int, sentence: str
     ) -> Publication | None:
-        """What a home says of one copy of one block; the publication, unless it is over or heard this
-        before."""
+        """Take a home's answer to one copy of one block. Returns the publication, unless it is over or had
+        this answer before."""
         publication = self.find(key, first)
         part = None if publication is None else publication.parts.get(offset)
         if publication is None or part is None or home not in part.waiting:

@@ -1,12 +1,12 @@
 """Consumers of durable subscriptions: what their queues order, as frames and as entries. Pure.
 
-An `Attachment` is one session's place at one subscription. What it may hold unsettled is its window, in
-messages and bytes, which its `WorkQueue` keeps. Nothing waits here for a consumer whose connection takes
-nothing: once its port is full its window is 0, and what it does not have goes to others.
+An `Attachment` is one session's place at one subscription. Its window is the most that it may hold
+unsettled, in messages and bytes; its `WorkQueue` keeps it. Nothing waits here for a consumer whose
+connection takes nothing: once its port is full its window is 0, and what it does not have goes to others.
 
 A large body is read from the journal in parts of a few pieces, and the next part is read when the port has
-room. What was ordered behind it meanwhile keeps its place in the order and not its bytes: they are read
-again. The window is 0 until all that is sent.
+room. Messages that were ordered behind it keep their place but not their bytes, which are read again. The
+window is 0 until all that is sent.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Attachment:
 
 
 class Deferred:
-    """What is to be delivered once its bytes were read: of a large body ``rows`` are the pieces that are
+    """A delivery that waits until its bytes are read; of a large body, ``rows`` are the pieces that are
     still to be sent."""
 
     __slots__ = ("attempt", "body", "count", "first", "flags", "row", "rows")

@@ -2,8 +2,8 @@
 
 A commit is a list of entries, done in order, all or none; its outcome has one answer for each entry.
 
-Which messages of a block are settled is said by a floor and a bitmap: the first ``floor`` of them, and
-message ``floor + i`` for each bit i that is set, counted from the lowest bit of the first byte.
+A floor and a bitmap say which messages of a block are settled: the first ``floor`` of them, and message
+``floor + i`` for each bit i that is set, counted from the lowest bit of the first byte.
 """
 
 from __future__ import annotations

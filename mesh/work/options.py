@@ -9,9 +9,10 @@ from dataclasses import dataclass
 class WorkOptions:
     """``attempts_max``: after so many a message is a dead letter; None: never, as in a queue of dead letters.
 
-    ``held_max``: messages that wait to be delivered again; with as many, nothing fresh is read until some of
-    them are settled. ``patience_s``: how long a suspect, or what comes before one, keeps a consumer from
-    other work. ``save_s``: what is settled is written so much later at most.
+    ``held_max``: most messages that wait to be delivered again; at this number, nothing fresh is read
+    until some of them are settled. ``patience_s``: seconds for which a suspect, or messages before one,
+    keep a consumer from other work. ``save_s``: seconds within which a settled message is written to the
+    journal.
     """
 
     attempts_max: int | None = 20

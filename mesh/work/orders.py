@@ -15,8 +15,8 @@ class Deliver:
     """Some neighbouring records of a row for one consumer: ``blocks.cut(block, first, count)``.
 
     Of a large body ``block`` is empty, and ``parts`` names the rows of its pieces. ``attempt`` counts from 1.
-    ``redelivered``: somebody had them before, as far as is known since this broker started. ``suspect``: one
-    record, which was in flight when its consumer died.
+    ``redelivered``: a consumer had them before, as far as this broker knows since its start. ``suspect``:
+    one record, which was in flight when its consumer died.
     """
 
     consumer: int

@@ -80,13 +80,14 @@ class WorkQueue:
         self._roster.place(one)
 
     def resize(self, consumer: int, window: int) -> None:
-        """A consumer's window changes: 0 while its connection has no room. What it holds it keeps."""
+        """Change a consumer's window: 0 while its connection has no room. It keeps the messages that it
+        holds."""
         one = self._consumers[consumer]
         one.window = window
         self._roster.place(one)
 
     def detach(self, consumer: int, now: float, *, died: bool) -> None:
-        """A session is over, and what it did not settle is delivered again.
+        """A session is over: messages that it did not settle are delivered again.
 
         ``died``: it did not say that it leaves. Then its messages are suspects, or if it is one, that one has
         failed.
@@ -154,8 +155,8 @@ class WorkQueue:
         self.counters.unreadable += records.bit_count()
 
     def undeliverable(self, consumer: int, row: int, first: int, count: int, now: float) -> None:
-        """Records that were to be delivered cannot be read. Those that the consumer still has are tried again
-        later, by a consumer that has room then; no attempt counts."""
+        """Records that were to be delivered cannot be read. Records that the consumer still has go later
+        to a consumer with room; no attempt is counted."""
         known = self._rows.get(row)
         records = span(first, count) & known.out.get(consumer, 0) if known is not None else 0
         if known is None or not records:
@@ -262,7 +263,7 @@ class WorkQueue:
 
     @property
     def unsaved(self) -> bool:
-        """Whether the journal does not know yet what is settled."""
+        """Whether some settled messages are not yet in the journal."""
         return bool(self._unsaved)
 
     @property
@@ -283,7 +284,7 @@ class WorkQueue:
         )
 
     def holders(self) -> Iterator[tuple[int, int, int]]:
-        """Each consumer that has messages: its number, how many, and how many it had before."""
+        """Each consumer that has messages: its number, how many it has, and how many it had before."""
         for consumer in self._consumers.values():
             if consumer.in_flight:
                 yield consumer.number, consumer.in_flight, consumer.released
