@@ -4,8 +4,9 @@
     python task_queue.py add /etc/hosts /etc/passwd
     python task_queue.py dead                    # what could not be done, and why
 
-A task outlives workers, brokers and power. If a worker dies, another gets its tasks. A file that cannot be
-read yet is tried again, later each time. What can never be done becomes a dead letter.
+A task survives the death of workers and brokers, and a loss of power. If a worker dies, another gets its
+tasks. A file that cannot be read yet is tried again after a pause that doubles. A task that can never be
+done becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mesh import Client, Job, MeshError
 
 TOPIC, QUEUE = "tasks.checksum", "checksums"
 AHEAD = 2
-"""Tasks that a worker has: the one in hand, and the next."""
+"""Tasks that a worker holds: the one under way, and the next."""
 log = logging.getLogger("task_queue")
 
 
@@ -33,7 +34,7 @@ class BadTask(Exception):
 
 
 async def checksum(job: Job) -> None:
-    """The work itself. Done twice it comes to the same."""
+    """The work itself. Doing it twice does no harm."""
     try:
         path = Path(json.loads(job.body)["path"])
     except (ValueError, KeyError, TypeError) as error:

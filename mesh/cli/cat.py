@@ -33,7 +33,7 @@ from mesh.printable import printable
 from protocols.errors import NotSupported, StateError, Timeout
 
 CONNECT_S: Final = 5.0
-"""How long the first connection to an address may take, unless `--async` waits for ever."""
+"""How long the first connection to an address may take, unless `--async` waits forever."""
 OF_BROKERS: Final = ("Bus0", "Surveyor0", "Respondent0")
 """Sockets that a mesh broker serves for other brokers."""
 NNG_DRAIN_S: Final = 0.2
@@ -186,7 +186,7 @@ class Cat:
                 ) from error
 
     async def _repeat(self, act: Callable[[float | None], Any]) -> None:
-        """Once, ``--count`` times or for ever; each round takes ``--interval``, if it did not take longer."""
+        """Once, ``--count`` times or forever; each round takes ``--interval``, if it did not take longer."""
         job = self._job
         loop = asyncio.get_running_loop()
         rounds = job.count if job.count is not None else 1 if job.interval_s is None else None

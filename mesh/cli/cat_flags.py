@@ -165,7 +165,7 @@ class Other:
         Parameter(name=["--count", "-C"], validator=Number(gte=0), help="End after so many rounds."),
     ] = None
     background: Annotated[
-        Flag, Parameter(name="--async", help="Dial for ever, in the background, and begin at once.")
+        Flag, Parameter(name="--async", help="Dial forever, in the background, and begin at once.")
     ] = False
     engine: Annotated[
         Literal["native", "nng"], Parameter(help="Whose sockets: ours, or NNG's through pynng.")

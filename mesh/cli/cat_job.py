@@ -47,7 +47,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Checked and complete; ``count`` None is for ever or once, as `Cat` says."""
+    """Checked and complete; ``count`` None is forever or once, as `Cat` says."""
 
     kind: Kind
     dial: list[str]
@@ -160,6 +160,6 @@ def with_tls(options: SocketOptions, certificates: Certificates, *, listens: boo
         verify="none" if certificates.insecure else "required" if demands else None,
     )
     for file in tls.files:
-        with open(file):  # a dialer would try for ever; a misspelt name is said at once
+        with open(file):  # a dialer would try forever; a misspelt name is said at once
             pass
     return replace(options, tls=tls)

@@ -71,7 +71,7 @@ async def _say_ready(broker: Broker) -> None:
 
 
 async def _say_unknown_hosts(urls: Sequence[str]) -> None:
-    """Warn once of each host name that does not resolve: it is dialled for ever, like a host that is down."""
+    """Warn once of each host name that does not resolve: it is dialled forever, like a host that is down."""
     for url in urls:
         if not has_host(url):
             continue

@@ -21,7 +21,7 @@ KEEPALIVE_S: Final = 5.0
 """A side that is silent for three times as long is gone."""
 PUBLISH_TIMEOUT_S: Final = 10.0
 SUBSCRIBE_TIMEOUT_S: Final = 10.0
-"""The broker itself answers after 5 s at most and names whom it did not reach."""
+"""The broker itself answers after 5 s at most and names the brokers that it did not reach."""
 REQUEST_TIMEOUT_S: Final = 5.0
 SURVEY_DEADLINE_S: Final = 1.0
 GRACE_S: Final = 1.0

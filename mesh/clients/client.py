@@ -78,7 +78,7 @@ class Client:
     """A program's connection to the mesh, through one broker.
 
     Enter it with ``async with``; that waits for the first session and raises `Disconnected` with a
-    sentence if there is no broker. Afterwards a lost broker is dialled again for ever, subscriptions are
+    sentence if there is no broker. Afterwards a lost broker is dialled again forever, subscriptions are
     announced again, and unacknowledged messages are sent again, which the brokers recognise.
 
     ``tls`` is for ``tls+tcp://`` and ``wss://`` addresses; without it the system's authorities are trusted

@@ -510,7 +510,7 @@ class DurableInterest:
     # --- what is said
 
     def behind(self) -> list[int]:
-        """Linked members to whom there is something to say."""
+        """Linked members for which a frame is pending."""
         return [member for member, link in self._links.items() if link.busy]
 
     def pending(self, member: int) -> bytes | None:

@@ -19,7 +19,7 @@ NO_LOSS: Final = (
 
 
 class Tally:
-    """Counters of an exchange that outlive whom they counted."""
+    """Counters of an exchange that outlive the sessions and links that they counted."""
 
     __slots__ = (
         "bytes_in",
