@@ -33,7 +33,7 @@ COMMANDS: Final[tuple[tuple[str, str, str], ...]] = (
         "mesh.cli.messages:survey",
         "Ask all of those who answer on a topic, and name the silent ones.",
     ),
-    ("work", "mesh.cli.work:work", "Work off a durable subscription, by a command for each message."),
+    ("work", "mesh.cli.work:work", "Run a command for each message of a durable subscription."),
     ("cat", "mesh.cli.cat:cat", "One socket at the shell, like nngcat, nanocat and macat; needs no broker."),
     ("device", "mesh.cli.device:device", "Forward between two addresses, without a broker."),
     ("queue", "mesh.cli.queue:app", "Look after durable subscriptions: list, copy, send back, remove."),
