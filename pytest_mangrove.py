@@ -119,7 +119,7 @@ def _options(test: pytest.Item) -> dict[str, Any]:
 def _made(seed: int, options: dict[str, Any]) -> World:
     from simulations.world import World
 
-    known = [name for name in inspect.signature(World).parameters if name != "seed"]
+    known = [name for name in inspect.signature(World.__init__).parameters if name not in ("self", "seed")]
     if unknown := [name for name in options if name not in known]:
         hint = "; the mark `seeds` chooses seeds" if "seed" in unknown else ""
         pytest.fail(

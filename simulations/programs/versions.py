@@ -35,10 +35,13 @@ COPIED: Final = (
     "mesh.cluster.gossip",
     "mesh.cluster.heartbeat",
     "mesh.cluster.link_dialer",
+    "mesh.cluster.view",
     "mesh.cluster.peering",
     "mesh.broker.durable_file",
     "mesh.broker.inspection",
     "mesh.broker.report",
+    "mesh.broker.home_shell",
+    "mesh.broker.peer_events",
     "mesh.broker.node",
     "mesh.broker.broker",
 )
