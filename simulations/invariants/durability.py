@@ -2,11 +2,11 @@
 that.
 
 A durable subscription is named by its queue and its home: after a partition there may be two of one queue.
-It stands from the first moment at which a worker was attached to it, or got a message of it, since its home
-last lost files. The faults that really struck a home's disk decide what it may lose: files that were torn,
-lost or had bits flipped, and a power loss while the disk lied. Then it may lose all that it kept so far,
-and the loss shows only at its next start. While two brokers have one id, one of them keeps what both
-should.
+It stands from the first moment at which a worker was attached to it, or got a message of it in a session
+that went on, since its home last lost files. The faults that really struck a home's disk decide what it may
+lose: files that were torn, lost or had bits flipped, and a power loss while the disk lied. Then it may lose
+all that it kept so far, and the loss shows only at its next start. While two brokers have one id, one of them
+keeps what both should.
 
 A settled message may be delivered again if the worker's session, or the home, ended before the home had
 the settlement on disk.
@@ -68,7 +68,7 @@ class Durability:
         found: dict[Queue, float] = {}
         ledger = self.evidence.ledger
         proofs = [((each.queue, each.home), each.at_s) for each in ledger.attached]
-        proofs += [((each.queue, each.home), each.at_s) for each in ledger.jobs]
+        proofs += [((each.queue, each.home), each.at_s) for each in ledger.jobs if each.told]
         for queue, at_s in proofs:
             if at_s > self._lost_until_s(queue[1]):
                 found[queue] = min(found.get(queue, math.inf), at_s)
@@ -279,6 +279,7 @@ def held_once(evidence: Evidence) -> Verdict:
             if in_hand and not (
                 run.session_ended(job, following.at_s)
                 or run.home_ended(job.home, job.at_s - PASSAGE_S, following.at_s)
+                or _was_sent_before(job, following)
                 or run.had_twin(job.home, job.at_s, following.at_s)
             ):
                 wrong.append(

@@ -393,3 +393,28 @@ def test_a_delivery_that_the_network_held_up_may_come_after_the_one_that_followe
     again(evidence, after_s=1.5, attempt=1)
     job_of(evidence, 20).attempt = attempt
     assert judged(evidence, "settled_once").ok is right
+
+
+def test_a_message_in_hand_may_meet_an_older_delivery_that_the_network_held_up() -> None:
+    """Swarm seed 1675881227 with durable subscriptions."""
+    evidence = stored()
+    job = job_of(evidence, 20)
+    again(evidence, after_s=0.005)
+    job.said_s = job.at_s + 1.0
+    assert not judged(evidence, "held_once").ok
+    job.redelivered = True
+    assert judged(evidence, "held_once").ok
+
+
+@pytest.mark.parametrize(("told", "right"), [(False, True), (True, False)])
+def test_a_message_of_a_session_that_is_over_does_not_prove_that_a_subscription_stands(
+    told: bool, right: bool
+) -> None:
+    """Swarm seed 1675881092 with durable subscriptions: it had come before its home lost everything."""
+    evidence = stored(THREE)
+    fault(4.0, "lost_files", THREE)(evidence)
+    for job in evidence.ledger.jobs:
+        job.told = told and job.at_s > BACK_S
+    lose(evidence, 28)  # published at 16.1 s
+    verdict = judged(evidence, "stored_is_kept")
+    assert (verdict.ok or verdict.empty) is right
