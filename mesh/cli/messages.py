@@ -76,6 +76,8 @@ def pub(
     how = level or ("accepted" if outbox is None else "outbox")
     if (how == "outbox") != (outbox is not None):
         raise CommandFailed(ExitCode.USAGE, "--outbox PATH and level outbox go together")
+    if outbox == "":
+        raise CommandFailed(ExitCode.USAGE, "--outbox is empty; it is the path of a file")
     if file is not None and body is not None:
         raise CommandFailed(ExitCode.USAGE, "give a body or --file, not both")
     if body == "-":

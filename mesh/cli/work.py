@@ -70,7 +70,8 @@ def work(
     retry_after
         Seconds until a message is tried again after its command ended with 75.
     json
-        Print one JSON object a line: the outcome of each message, or the message itself without --exec.
+        Print one JSON object a line: the outcome of each message, or the message itself without --exec. The
+        output of commands goes to standard error then.
     """
     try:
         check_durable_name(name)
@@ -78,6 +79,8 @@ def work(
         raise CommandFailed(ExitCode.USAGE, str(error)) from error
     for pattern in patterns:
         check_pattern(pattern)
+    if exec is not None and not exec.strip():
+        raise CommandFailed(ExitCode.USAGE, "--exec is empty, and would do every message by doing nothing")
     settings = flags.settings()
     if exec is None:
         return asyncio.run(_print(settings, name, patterns, window or WORK_WINDOW, count, json))
@@ -249,6 +252,7 @@ class Runner:
         process = await asyncio.create_subprocess_shell(
             self._command,
             stdin=asyncio.subprocess.PIPE,
+            stdout=sys.stderr.fileno() if self._json else None,  # standard output is for the objects then
             env={**os.environ, **told},
             start_new_session=True,  # a Ctrl-C is this program's to deal with
         )

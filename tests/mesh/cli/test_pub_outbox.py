@@ -47,3 +47,9 @@ async def test_messages_of_runs_that_found_no_broker_are_stored_by_the_next_that
 def test_level_outbox_and_its_file_go_together(wrong: tuple[str, ...], tmp_path: Path) -> None:
     ran = pub("t", "x", *wrong, "--url", "tcp://127.0.0.1:1")
     assert ran.returncode == 64 and "--outbox PATH and level outbox go together" in ran.stderr
+
+
+def test_an_empty_path_is_used_wrongly() -> None:
+    """It was called a fault of the program."""
+    ran = pub("t", "x", "--outbox", "", "--url", "tcp://127.0.0.1:1")
+    assert ran.returncode == 64 and ran.stderr == "mesh pub: --outbox is empty; it is the path of a file\n"

@@ -232,6 +232,24 @@ def test_a_command_that_reads_nothing_is_no_error(served: ServedHome) -> None:
     assert served.home.left == 0
 
 
+@pytest.mark.parametrize("command", ["", "  "])
+def test_an_empty_command_is_refused(served: ServedHome, command: str) -> None:
+    """A shell does nothing with it and ends with 0: every message was done, as after ``--exec "$UNSET"``."""
+    served.publish(b"one")
+    process = served.start("mail", "--exec", command, "--count", "1")
+    _, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 64 and "--exec is empty" in err
+    assert served.home.left == 1
+
+
+def test_what_commands_print_is_not_among_the_lines_of_json(served: ServedHome) -> None:
+    """A command that ended its output without a line feed had the object on the same line."""
+    served.publish(b"one")
+    out, err = served.ok("mail", "--exec", "printf loud", "--count", "1", "--json")
+    assert [json.loads(line)["exit"] for line in out.splitlines()] == [0]
+    assert "loud" in err
+
+
 def test_what_cannot_be_worked_on_is_one_sentence(served: ServedHome) -> None:
     served.home.detach = ("other_patterns", "mail is to x.#", "")
     for arguments, code, sentence in (
