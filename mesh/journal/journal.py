@@ -196,10 +196,13 @@ class Journal:
                 )
             except apsw.CorruptError as error:
                 raise self._database.fail(error) from error
-            yield from keys
+            for key in keys:
+                if key[0] <= after_row:  # or a reader would go round in it
+                    raise self._database.fail(apsw.CorruptError("rows that wait are out of order"))
+                after_row = key[0]
+                yield key
             if len(keys) < KEYS:
                 return
-            after_row = keys[-1][0]
 
     def _drop_parts(self, now_us: int) -> bool:
         """Take a step of the large bodies that an earlier run left unfinished; whether there may be more."""
