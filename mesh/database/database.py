@@ -57,7 +57,11 @@ class Database:
         """
         if self.failure is not None:
             return
-        if self._found() != self._opened:
+        try:
+            is_there = self._found() == self._opened
+        except OSError as error:
+            raise self.fail(error) from error
+        if not is_there:
             raise self.fail(FileNotFoundError("it was removed, or another was put in its place"))
         files = self.place.files
         free = files.free_bytes(self._folder)
@@ -115,9 +119,8 @@ class Database:
                 f" with its log and {again}"
             )
         elif self.failure is None:
-            self.failure = (
-                f"the disk failed under the {name} {path} ({error}); it stores nothing until {again}"
-            )
+            why = (error.strerror if isinstance(error, OSError) else None) or error
+            self.failure = f"the disk failed under the {name} {path} ({why}); it stores nothing until {again}"
         return self._kind.errors.failed(self.failure)
 
     def is_full(self, error: BaseException) -> bool:
