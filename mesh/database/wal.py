@@ -20,8 +20,8 @@ then both are of an older generation. A frame's head may be torn between its sal
 frames of that generation continue it.
 
 SQLite ignores a log as a whole if the header fails its checksum. A power loss tears the header only while the
-log begins again, and then the database holds all that is in the frames. So who opens the database compares:
-`Scan.ignored` has the pages as the last commit left them.
+log begins again, and then the database holds all that is in the frames. So the opener of the
+database compares it with `Scan.ignored`, which has the pages as the last commit left them.
 
 When SQLite thinks that a device harms the neighbours of what it overwrites, it fills the last sector with
 copies of the commit's last frame. A copy is no commit of its own.
