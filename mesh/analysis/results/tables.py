@@ -161,7 +161,7 @@ class Heard(Record, frozen=True):
     """``mono_ns`` of the first and the last heartbeat."""
     last_ns: int
     first_round: int | None
-    """Of the surveys: the lowest and the highest round of ``src``. Fewer surveys than rounds: some were lost."""
+    """Of the surveys: the lowest and highest round of ``src``. Fewer surveys than rounds: some were lost."""
     last_round: int | None
     rtt_sum_us: int
     rtt_min_us: int | None
@@ -237,7 +237,7 @@ class Change(Record, frozen=True):
     of: int
     """Members that ran meanwhile and could hear of it."""
     first_s: float | None
-    """From ``at``, else from the first that said so: to the first, half, nine tenths, the last of ``reached``."""
+    """From ``at``, else from the first that said so: to the first, half, nine tenths, last of ``reached``."""
     p50_s: float | None
     p90_s: float | None
     last_s: float | None
