@@ -168,6 +168,8 @@ class Ledger:
         self.questions: list[Question] = []
         self.attached: list[Attached] = []
         self.jobs: list[Job] = []
+        self.forgotten: dict[int, float] = {}
+        """Homes by id that an operator says will not come back, and when that was said first."""
 
     def publish(
         self, publisher: str, life: int, number: int, topic: str, filler: str, at_s: float

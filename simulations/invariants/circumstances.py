@@ -353,14 +353,24 @@ class Circumstances:
         ]
 
     def unheard(self, one: str, other: str, from_s: float, until_s: float) -> bool:
-        """For longer than anybody must bear the second could not hear the first, who was silent for a part of
+        """For longer than the second must bear it could not hear the first, who was silent for a part of
         that, within that time."""
+        least_s = PAUSE_PERIODS_MAX * self.period_s(other, from_s, until_s)
         for silence in self.silences((one, other)):
             if silence.overlaps(from_s, until_s):
                 own = any(each.overlaps(silence.from_s, silence.until_s) for each in self.silences((one,)))
-                if own and silence.length_s >= PAUSE_PERIODS_MAX * self.evidence.period_s:
+                if own and silence.length_s >= least_s:
                     return True
         return False
+
+    def period_s(self, name: str, from_s: float, until_s: float) -> float:
+        """That of its rounds; the shortest, if its settings were others for some of that time."""
+        times = (
+            fault.amount
+            for span, fault, end_s in self._spans
+            if fault.kind == "config_skew" and name in fault.a and span.start_s <= until_s and end_s >= from_s
+        )
+        return min([1.0, *times]) * self.evidence.period_s
 
     def longest_trouble_s(self, one: str, other: str, from_s: float, until_s: float) -> float:
         """How long in that time the two may not have heard each other, without a pause. TCP is as long in

@@ -71,7 +71,8 @@ def _could_be_heard(
     return (
         len(looks) >= 3
         and all(_are_linked(look, writer, subject) for look in looks)
-        and circumstances.longest_trouble_s(writer, subject, since_s, at_s) < 2 * evidence.period_s
+        and circumstances.longest_trouble_s(writer, subject, since_s, at_s)
+        < 2 * circumstances.period_s(writer, since_s, at_s)
     )
 
 

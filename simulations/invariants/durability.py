@@ -8,6 +8,8 @@ lose: files that were torn, lost or had bits flipped, and a power loss while the
 all that it kept so far, and the loss shows only at its next start. While two brokers have one id, one of them
 keeps what both should.
 
+A home that an operator forgot is owed nothing from then on.
+
 A settled message may be delivered again if the worker's session, or the home, ended before the home had
 the settlement on disk.
 """
@@ -35,6 +37,8 @@ DISK_TROUBLES: Final = ("slow_disk", "disk_fault", "full_disk", "failing_syncs",
 """Kinds under which a commit may take long, or fail."""
 FAIL_JOURNALS: Final = ("disk_fault", "failing_syncs")
 """Kinds under which a journal may fail: then its home writes nothing more in that life."""
+KILLED: Final = ("killed", "power_off")
+"""How lives of clients end that did not leave."""
 SETTLED_S: Final = 0.5
 """Within this what a worker said is on the disk of its home, if nothing is done to either."""
 SESSION_S: Final = 20.0
@@ -114,6 +118,8 @@ class Durability:
                 stood = since_s <= publication.at_s and (name, home, here) not in unreached
                 if stood and self.had_twin(home, publication.at_s, by_s):
                     continue  # one of the two has it, on a disk of its own
+                if stood and self.was_forgotten(home, since_s, by_s):
+                    continue
                 if stood and any(matches(pattern, publication.topic) for pattern in self.patterns[name]):
                     yield publication, (name, home)
 
@@ -153,7 +159,7 @@ class Durability:
         killed = [
             life.ended_s
             for life in self.evidence.lives
-            if life.name in workers and life.how == "killed" and life.ended_s is not None
+            if life.name in workers and life.how in KILLED and life.ended_s is not None
         ]
         delay_s = min(BACK_OFF.back_off_max_s, BACK_OFF.back_off_s * 2**last.attempt)
         latest = max(last.at_s, last.due_s) + SESSION_S
@@ -187,6 +193,13 @@ class Durability:
     def had_twin(self, home: str, from_s: float, until_s: float) -> bool:
         lives = self.evidence.brokers.get(home, ())
         return any(self.evidence.twin_between(home, life.id, from_s, until_s) for life in lives)
+
+    def was_forgotten(self, home: str, from_s: float, until_s: float) -> bool:
+        """An operator said in that time that it will not come back. It may be another broker by now, which
+        is told by its id."""
+        life = self.evidence.up(home, from_s, from_s)
+        forgotten_s = None if life is None else self.evidence.ledger.forgotten.get(life.id or 0)
+        return forgotten_s is not None and from_s <= forgotten_s <= until_s
 
     def lost_files(self, home: str, from_s: float, until_s: float) -> bool:
         return any(begin_s <= until_s and end_s >= from_s for begin_s, end_s in self.losses(home))

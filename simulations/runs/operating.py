@@ -17,6 +17,7 @@ from typing import Final
 
 from mesh.broker.broker import Broker
 from simulations import programs
+from simulations.evidence.ledger import Ledger
 from simulations.runs.wholeness import POLL_S
 from simulations.world import ConditionNotMet, World
 
@@ -35,9 +36,15 @@ class Operator:
     """See the module. ``say`` gets a sentence for each action."""
 
     def __init__(
-        self, world: World, brokers: Sequence[str], transport: str, say: Callable[[str], None]
+        self,
+        world: World,
+        ledger: Ledger,
+        brokers: Sequence[str],
+        transport: str,
+        say: Callable[[str], None],
     ) -> None:
         self._world = world
+        self._ledger = ledger
         self._brokers = brokers
         self._transport = transport
         self._say = say
@@ -63,6 +70,8 @@ class Operator:
         lost = self._lost()
         if lost:
             self._say("forget " + ", ".join(f"{name} ({home:016x})" for home, name in lost.items()))
+            for home in lost:
+                self._ledger.forgotten.setdefault(home, self._world.now_s)
             host = next(iter(self._running()))
             main = programs.forgetter(list(lost), self._transport)
             node = self._world.add_node("operator", main, host=host)

@@ -348,7 +348,7 @@ class Play:
         workload = self.scenario.workload
         if not workload.durable_subscriptions:
             return None
-        return Operator(self.world, self._brokers, workload.transport, self._say)
+        return Operator(self.world, self.ledger, self._brokers, workload.transport, self._say)
 
     def _quiet_time(self) -> None:
         """A time without faults: what is published in it must arrive everywhere."""

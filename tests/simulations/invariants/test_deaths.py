@@ -84,6 +84,22 @@ def test_what_is_mild_excuses_no_death(mild: Span) -> None:
 
 
 @pytest.mark.parametrize(
+    ("skewed", "excused"),
+    [
+        (Span(Fault(15, "config_skew", (ONE,), value=0.6), 15.0, 23.0), True),
+        (Span(Fault(15, "config_skew", (ONE,), value=2.0), 15.0, 23.0), False),
+        (Span(Fault(15, "config_skew", (THREE,), value=0.6), 15.0, 23.0), False),
+        (Span(Fault(5, "config_skew", (ONE,), value=0.6), 5.0, 11.0), False),
+    ],
+)
+def test_a_pause_is_long_for_a_broker_whose_rounds_are_short(skewed: Span, excused: bool) -> None:
+    """Swarm seed 1675881197 with durable subscriptions: 2 s are three rounds of 0.6 s."""
+    evidence = right_history(false_death)
+    evidence.faults += [skewed, Span(Fault(20, "pause", (TWO,)), 20.0, 22.0)]
+    assert judged(evidence, "no_false_deaths").ok is excused
+
+
+@pytest.mark.parametrize(
     "harsh",
     [
         [Span(Fault(20, "coalesce", (ONE,), (TWO,), value=2.0), 20.0, 22.0)],

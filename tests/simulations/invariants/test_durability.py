@@ -258,6 +258,20 @@ def test_a_subscription_is_owed_nothing_that_came_before_it() -> None:
     assert judged(evidence, "stored_is_kept").ok
 
 
+@pytest.mark.parametrize(
+    ("id", "forgotten_s", "right"),
+    [(TWO, 4.05, True), (TWO, 4.2, False), (TWO, 1.0, False), (THREE, 4.05, False)],
+)
+def test_a_home_that_an_operator_forgot_is_owed_nothing_from_then_on(
+    id: str, forgotten_s: float, right: bool
+) -> None:
+    """Swarm seed 1675881352 with durable subscriptions: the home was a copy that had been gone for long."""
+    evidence = stored(TWO)
+    lose(evidence, 4)  # published at 4.1 s, acknowledged at 4.11 s
+    evidence.ledger.forgotten[IDS[id]] = forgotten_s
+    assert judged(evidence, "stored_is_kept").ok is right
+
+
 def test_each_home_of_one_name_is_owed_by_itself() -> None:
     evidence = stored()
     evidence.ledger.attached.append(Attached("worker-2", 1, QUEUE, ("#",), ONE, 2.0))
@@ -344,16 +358,19 @@ def test_what_is_to_be_tried_later_may_wait(due_s: float, right: bool) -> None:
     assert judged(evidence, "drained").ok is right
 
 
-@pytest.mark.parametrize(("killed_s", "right"), [(11.0, True), (5.0, False), (None, False)])
+@pytest.mark.parametrize(
+    ("killed_s", "how", "right"),
+    [(11.0, "killed", True), (11.0, "power_off", True), (5.0, "killed", False), (None, "", False)],
+)
 def test_what_went_to_a_worker_that_was_killed_waits_as_after_a_failed_attempt(
-    killed_s: float | None, right: bool
+    killed_s: float | None, how: str, right: bool
 ) -> None:
-    """Swarm seed 700178 with durable subscriptions."""
+    """Swarm seeds 700178 and, where the worker's host lost power, 1675881456 with durable subscriptions."""
     evidence = stored()
     job = job_of(evidence, 10)
     job.said, job.attempt = Said.RETRY, 12
     job.due_s = job.at_s + 0.1
-    evidence.lives.append(Life("worker-2", 1, TWO, 1.0, killed_s, "killed" if killed_s else ""))
+    evidence.lives.append(Life("worker-2", 1, TWO, 1.0, killed_s, how))
     evidence.ledger.attached.insert(0, Attached("worker-2", 1, QUEUE, ("#",), TWO, 2.0))
     evidence.journals[0].waiting[QUEUE].append(_left(published(evidence, 10)))
     assert judged(evidence, "drained").ok is right
